@@ -10,8 +10,10 @@ import pytest
 from syncpoint.node.cluster.local import LocalCluster
 from syncpoint.testing import etcd, official
 from syncpoint.testing.official import eventually
-from syncpoint.testing.server_process import ServerProcess
+from syncpoint.testing.server_process import ServerFailed, ServerProcess
+from syncpoint.wire.messages import pipeline
 from tests.integration.test_operate_backup import command, drain, publish
+from tests.integration.test_pipeline_cluster import Program, numbered, numbers
 from tests.kit.clusters import Kit
 
 pytestmark = pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or "")
@@ -19,6 +21,7 @@ pytestmark = pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not(
 TOPIC, GONE = "projects/p/topics/orders", "projects/p/topics/gone"
 PLAIN, KEYED, ONCE, DONE = (f"projects/p/subscriptions/{name}" for name in ("plain", "keyed", "once", "done"))
 SNAPSHOT = "projects/p/snapshots/then"
+EPOCHS = "projects/p/topics/epochs"
 
 
 def pull(api: official.Api, subscription: str, count: int) -> list[Any]:
@@ -77,26 +80,56 @@ def check(api: official.Api, sent: dict[bytes, str], acked: set[bytes]) -> None:
     assert drain(api, PLAIN, len(left) + 2) == left | new
 
 
+def write_epochs(endpoint: str) -> None:
+    """A writer that has committed one epoch and staged the next one, and a reader's cursor that holds it all."""
+    program = Program(endpoint)
+    api = official.Api(endpoint)
+    api.create_topic({"name": EPOCHS})
+    api.close()
+    program.positions(EPOCHS, cursor=pipeline.Cursor(name="reader"), first=True)
+    program.stage("query", "run", 0, "x", EPOCHS, numbered(0, 50))
+    assert program.commit("query", "run", 0, "x").rows == 50
+    program.stage("query", "run", 1, "x", EPOCHS, numbered(50, 100))
+    program.channel.close()
+
+
+def check_epochs(endpoint: str) -> None:
+    """The writer goes on where it was, exactly once."""
+    program = Program(endpoint)
+    assert [cursor.name for cursor in program.cursors(EPOCHS)] == ["reader"]
+    assert program.commit("query", "run", 0, "x").repeated_epoch
+    assert program.commit("query", "run", 1, "x").rows == 50
+    assert program.commit("query", "run", 1, "x").repeated_epoch
+    program.stage("query", "run", 2, "x", EPOCHS, numbered(100, 150))
+    assert program.commit("query", "run", 2, "x").rows == 50
+    assert sorted(numbers(program.everything(EPOCHS))) == list(range(150))
+    program.channel.close()
+
+
 def test_a_folder_becomes_a_cluster(tmp_path: Path) -> None:
     data = tmp_path / "data"
     node = ServerProcess(data).start()
     try:
         api, sent, acked = fill(official.Api(node.endpoint), lambda: restarted(node))
         api.close()
+        write_epochs(node.endpoint)
         assert "stop it first" in command("cluster", "import", "--dir", str(tmp_path / "c"), str(data), code=1)
     finally:
         node.close()
     numbers = ["--clusters", "3", "--disks", "1", "--forwarders", "2", "--routers", "1", "--proxies", "1"]
-    assert "1 topic, 4 subscriptions, 1 snapshot" in command(
+    assert "2 topics, 4 subscriptions, 1 snapshot" in command(
         "cluster", "import", "--dir", str(tmp_path / "c"), str(data), *numbers
     )
-    assert "been in use" in command("cluster", "import", "--dir", str(tmp_path / "c"), str(data), code=1)
+    assert "already" in command("cluster", "import", "--dir", str(tmp_path / "c"), str(data), code=1)
+    with pytest.raises(ServerFailed, match=f"the cluster in {tmp_path / 'c'}"):
+        ServerProcess(data).start()
     assert all(state.state == "down" for state in LocalCluster(tmp_path / "c").states())
     kit = Kit(tmp_path / "c").up()
     try:
         api = official.Api(kit.proxies[0])
         check(api, sent, acked)
         api.close()
+        check_epochs(kit.proxies[0])
         assert "disk folder of a node" in command(
             "cluster", "import", "--dir", str(tmp_path / "d"), str(tmp_path), code=1
         )

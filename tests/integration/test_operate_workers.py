@@ -18,7 +18,7 @@ from syncpoint.testing.official import eventually
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.messages import admin
 from tests.integration.test_operate_backup import drain, publish
-from tests.integration.test_operate_import import check, fill
+from tests.integration.test_operate_import import check, check_epochs, fill, write_epochs
 
 TOPIC, SUB = "projects/p/topics/busy", "projects/p/subscriptions/busy"
 
@@ -55,6 +55,7 @@ def test_the_folder_of_one_server_is_taken_over(tmp_path: Path) -> None:
     try:
         api, sent, acked = fill(official.Api(single.endpoint), lambda: again(single))
         api.close()
+        write_epochs(single.endpoint)
     finally:
         single.close()
     several = ServerProcess(tmp_path / "data", args=["--workers", "2"]).start()
@@ -62,6 +63,7 @@ def test_the_folder_of_one_server_is_taken_over(tmp_path: Path) -> None:
         assert len(workers_of(several.pid or 0)) == 2
         api = official.Api(several.endpoint)
         check(api, sent, acked)
+        check_epochs(several.endpoint)
         later = publish(api, TOPIC_OF_FILL, b"kept over a restart")
         api.close()
     finally:

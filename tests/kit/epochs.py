@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from syncpoint.pipeline.writing import EpochWriter
 from syncpoint.publish.follow import Follower
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.recovery import replay
+from syncpoint.publish.source import Source
 from syncpoint.publish.upkeep import LogUpkeep
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.memory_files import MemoryFiles
@@ -62,6 +63,27 @@ def frame(topic: str, source: int = 0, **columns: Sequence[Any]) -> Any:
     return pipeline.StageFrame(topic=topic, columns=[NUMBERS[name] for name in columns], batch=batch, source=source)
 
 
+class Alone:
+    """`home.Home` of a log with nothing around it."""
+
+    def __init__(self, publish: PublishForwarder) -> None:
+        self._publish = publish
+
+    def knows(self, query: str, link: str) -> bool:
+        return True
+
+    async def admit(self, query: str, link: str) -> None: ...
+
+    async def pin(self, topics: Collection[int]) -> None: ...
+
+    def unpin(self, topics: Collection[int]) -> None: ...
+
+    def open_source(self, topic: int) -> Source:
+        return self._publish.open_source(topic)
+
+    def note_load(self, topic: int, messages: int, nbytes: int) -> None: ...
+
+
 class World:
     """Two topics. `run(coroutine)` lets disks and loop work until it is done."""
 
@@ -92,8 +114,9 @@ class World:
         self.follower.settle()
         self.upkeep = LogUpkeep(self.store, self.publish, self.follower.checkpoint_parts, 0.0)
         self.writer = EpochWriter(
-            self.publish, self.loop.call_soon, self.publish.commit._later, staged_bytes_max=self.staged_bytes_max
-        )
+            self.publish, self.loop.call_soon, self.publish.commit._later, Alone(self.publish),
+            staged_bytes_max=self.staged_bytes_max,
+        )  # fmt: skip
         self.channel = MemoryChannel(self.writer.methods())
         self.run(self.writer.finish_decided())
 

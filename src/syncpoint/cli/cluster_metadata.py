@@ -1,6 +1,6 @@
 """`syncpoint cluster backup`, `restore`, `finalize` and `import`: what an operator does to a cluster's metadata.
 
-Place: over `metadata.backup`, `node.cluster.formats` and `node.cluster.importing`; the store is the cluster's own,
+Place: over `metadata.backup`, `node.cluster.formats` and `node.cluster.import_folder`; the store is the cluster's own,
 started for the time of the command where it does not run.
 Promise: a command that cannot do all of its work says so and leaves what it found, or says how to go on.
 """
@@ -175,8 +175,10 @@ def finalize(folder: Path) -> None:
 def import_folder(folder: Path, data: Path, node_disks: tuple[Path, ...], **numbers: Any) -> None:
     """Take over DATA, the folder of a stopped `syncpoint serve`, into a new cluster.
 
-    Topics, subscriptions, snapshots and messages come along; message ids and acknowledgements stay what they were. The
-    cluster must not have been started before. The numbers are for a folder that has no cluster yet.
+    The folder becomes a chain of the cluster: topics, subscriptions, snapshots, messages with their ids, cursors and
+    epochs are what they were. Its files are moved, so a disk of the cluster must be on the same file system. The
+    cluster must not have been started before. The numbers are for a folder that has no cluster yet. A command that was
+    broken off is given again.
 
     \b
     Example:
@@ -185,17 +187,21 @@ def import_folder(folder: Path, data: Path, node_disks: tuple[Path, ...], **numb
     """
     from syncpoint.metadata.contract import StoreError
     from syncpoint.model.errors import SyncpointError
-    from syncpoint.node.cluster import takeover
+    from syncpoint.node.cluster import import_folder as imports
     from syncpoint.node.cluster.local import LocalCluster, Shape
+    from syncpoint.node.note import cluster_note
 
     LocalCluster(folder).create(Shape(**numbers))
     with _with_metadata(folder) as made:
         try:
-            done = takeover.import_folder(made, data, list(node_disks) or [data / "disk-1"])
+            done = imports.import_folder(made, data, list(node_disks) or [data / "disk-1"])
         except (SyncpointError, StoreError) as error:
-            raise Problem(
-                f"nothing was imported: {error}", f"{data} is as it was; correct this and try again."
-            ) from error
-    found = (done.topics, "topic"), (done.subscriptions, "subscription"), (done.snapshots, "snapshot")
-    said(f"{', '.join(count(*one) for one in found)} and {count(done.messages, 'message')} are taken over from {data}.")
+            where = f"{data} is as it was" if cluster_note(data) is None else "No message is lost"
+            raise Problem(f"nothing was imported: {error}", f"{where}; correct this and try again.") from error
+    if done is None:
+        said(f"The rest of {data} is taken over.")
+    else:
+        found = (done.topics, "topic"), (done.subscriptions, "subscription"), (done.snapshots, "snapshot")
+        named = ", ".join(count(*one) for one in found)
+        said(f"{named} and all messages are taken over from {data}: they are chain {done.chain}.")
     said(f"`syncpoint cluster up --dir {folder}` starts the cluster.")

@@ -151,9 +151,9 @@ def serve(
         ways="Give --tls-cert, --tls-key and --auth (or --tls-client-ca), or say that it is meant: --insecure.",
     )
 
+    from syncpoint.node.note import noted_workers
     from syncpoint.node.serve import PORT_TAKEN, run
     from syncpoint.node.settings import ServeSettings
-    from syncpoint.node.workers.note import noted_workers
 
     data = data or default_data()
     before = noted_workers(data)

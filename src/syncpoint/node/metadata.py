@@ -66,4 +66,3 @@ def align(mirror: CatalogMirror, memory: RecoveredState) -> None:
             mirror.flush()
         else:
             mirror.rebuild(memory.catalog)
-    memory.changes.clear()

@@ -96,6 +96,11 @@ class Uses:
         await self._commit([CatalogChange.put(Setting(USES, json.dumps(value, separators=(",", ":")).encode()))])
 
 
+def noted_uses(catalog: Catalog) -> dict[int, int]:
+    """When subscriptions were last in use, by incarnation, as far as it was noted."""
+    return _stored(catalog)[1]
+
+
 def _stored(catalog: Catalog) -> tuple[int, dict[int, int]]:
     found = catalog.setting(USES)
     if found is None:

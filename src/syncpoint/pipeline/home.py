@@ -7,7 +7,6 @@ only chain of one node is the home of everything (`SoloHomes`).
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
-from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.source import Source
 
 
@@ -62,30 +61,3 @@ class SoloHomes:
 
     async def leave(self, chain: int, keys: Iterable[str]) -> None:
         """See `HomeRecords`."""
-
-
-class OneLog:
-    """`Home` of a log that is opened by itself, with nothing around it."""
-
-    def __init__(self, publish: PublishForwarder) -> None:
-        self._publish = publish
-
-    def knows(self, query: str, link: str) -> bool:
-        """See `Home`."""
-        return True
-
-    async def admit(self, query: str, link: str) -> None:
-        """See `Home`."""
-
-    async def pin(self, topics: Collection[int]) -> None:
-        """See `Home`."""
-
-    def unpin(self, topics: Collection[int]) -> None:
-        """See `Home`."""
-
-    def open_source(self, topic: int) -> Source:
-        """See `Home`."""
-        return self._publish.open_source(topic)
-
-    def note_load(self, topic: int, messages: int, nbytes: int) -> None:
-        """See `Home`."""

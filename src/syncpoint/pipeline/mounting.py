@@ -107,7 +107,7 @@ class ChainPipelines:
         self.home = ChainHome(chain, homes)
         alone = ChainReaders(chain.forwarder, chain.holders.grants.attached)
         self.reader = LogReader(chain.forwarder, alone, loop.call_soon)
-        self.writer = EpochWriter(chain.forwarder, loop.call_soon, loop.call_later, home=self.home)
+        self.writer = EpochWriter(chain.forwarder, loop.call_soon, loop.call_later, self.home)
         self.home.queries, self.home.links = self.writer.state.queries, self.writer.state.links
         self.unary = {**self.reader.unary(), **self.writer.unary()}
         self.streams = {LOG_READER.ReadRange: self.reader.read_range, EPOCH_WRITER.Stage: self.writer.stage}

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from syncpoint.model.errors import InvalidArgument, NotFound, SyncpointError, Unavailable
 from syncpoint.pipeline.epoch_apply import NUMBER, EpochApply
 from syncpoint.pipeline.epochs import CommitRequest, Decided, Dropped, EpochState, GapRefused, Repeated
-from syncpoint.pipeline.home import Home, OneLog
+from syncpoint.pipeline.home import Home
 from syncpoint.pipeline.links import LinkState, PlannedRange
 from syncpoint.pipeline.persistence import persisted
 from syncpoint.pipeline.records import EpochDecision, QueryRun, Stage
@@ -49,12 +49,12 @@ class EpochWriter:
         publish: PublishForwarder,
         soon: Callable[[Callable[[], None]], object],
         later: Callable[[float, Callable[[], None]], object],
+        home: Home,
         staged_bytes_max: int = STAGED_BYTES_MAX,
-        home: Home | None = None,
     ) -> None:
-        """`home`: what is around the log; None: nothing."""
+        """`home`: what is around the log."""
         self.publish, self.catalog, self.clock = publish, publish.catalog, publish.clock
-        self.home: Home = home or OneLog(publish)
+        self.home = home
         self.leaving: set[str] = set()  # queries that are about to be forgotten: nobody may use them now
         self._stages: list[StageStream] = []
         self._soon, self._later = soon, later

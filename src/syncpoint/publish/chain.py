@@ -121,6 +121,7 @@ class Chain:
         self.on_ended: Callable[[Chain, Exception], None] = lambda chain, error: None
         whole = around.own_catalog is not None
         memory.catalog = around.own_catalog(memory) if around.own_catalog is not None else around.shared.catalog
+        memory.changes.clear()
         self.forwarder = PublishForwarder(
             store, memory, around.clock, around.limits, loop.call_soon, loop.call_later, around.admission
         )

@@ -57,16 +57,6 @@ class RecoveredState:
             self.ledgers.take(begun(record.incarnation, 0, dict(record.start)))
 
 
-def recover(store: Store) -> RecoveredState:
-    """The memory of one node, to be read. Raises `ValueError` when something is of a newer version."""
-    memory = replay(store)
-    settle_sources(memory, store)
-    drop_ledgers(memory)
-    keep_recorded(memory)
-    memory.ledgers.only_sources(memory.sources.by_number)
-    return memory
-
-
 def replay(store: Store) -> RecoveredState:
     """Everything storage found, put together. Raises `ValueError` when something is of a newer version."""
     memory = RecoveredState(SourceTable(store.universe, store.log_counter))

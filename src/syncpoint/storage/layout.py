@@ -23,6 +23,12 @@ LOCK_FILE = "lock"
 READMITTED_FILE = "readmitted"
 UNCLEAN_FILE = f"{DISK_FILE}.unclean"
 FORMAT = 1
+_NAMES = (DISK_FILE, MARKS_FILE, UNCLEAN_FILE, READMITTED_FILE, "logs", "pool", "quarantine", "audit")
+
+
+def is_of_disk(name: str) -> bool:
+    """Whether a name in a disk's folder stands for something that goes where the disk goes: all but the lock."""
+    return name.removesuffix(".spare") in _NAMES
 
 
 def logs_dir(root: str) -> str:

@@ -31,6 +31,7 @@ from syncpoint.runtime.processes import stand_still
 
 READY_S = 60.0
 SETTINGS_FILE = "cluster.yaml"
+IMPORTING_FILE = "importing"  # which folder is being taken over
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,11 @@ class LocalCluster:
     @property
     def settings_path(self) -> Path:
         return self.folder / SETTINGS_FILE
+
+    @property
+    def importing(self) -> Path:
+        """There from the first step of a `cluster import` to its last one."""
+        return self.folder / IMPORTING_FILE
 
     def settings(self) -> ClusterSettings:
         """The cluster's file. Raises `NotFound` when there is none."""
@@ -152,6 +158,7 @@ class LocalCluster:
     def up(self) -> list[str]:
         """Start whatever does not run and wait until all of it is ready; returns the addresses for clients."""
         settings = self.settings()
+        self._refuse_half_imported()
         self.up_metadata()
         starting = [name for name in settings.processes if self.state(name).state == "down"]
         for name in starting:
@@ -180,8 +187,16 @@ class LocalCluster:
             self._start_etcd(settings, name)
             self._await_etcd(settings)
         else:
+            self._refuse_half_imported()
             self._launch(name)
             self._await_ready(name)
+
+    def _refuse_half_imported(self) -> None:
+        if self.importing.exists():
+            data = self.importing.read_text().strip()
+            raise FailedPrecondition(
+                f"taking over {data} was broken off: give `syncpoint cluster import --dir {self.folder} {data}` again"
+            )
 
     def send(self, name: str, number: signal.Signals) -> None:
         """Send a signal to one process of this cluster. Raises `FailedPrecondition` when it does not run."""

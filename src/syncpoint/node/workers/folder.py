@@ -1,81 +1,70 @@
-"""The data folder of several workers: made from nothing, or taken over from a single server.
+"""The data folder of several workers: made from nothing, or the one that a single server left.
 
     DATA/workers.json              how many workers ran last; its presence says whose folder this is
     DATA/cluster.sqlite            what the workers agree on: catalog, members, chains (the parent serves it)
     DISK/chains/NUMBER/...         one chain of one worker
-    DISK/before-workers/...        what a single server had written here, kept after it was taken over
 
 Place: called by the parent before it starts a worker; nobody else has the folder open then.
-Promise: every step may be broken off and done again. A message is copied, persisted and named in the metadata before
-the server's own files are set aside.
+Promise: every step may be broken off and done again, see `node.cluster.adopt`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from syncpoint.metadata.contract import Operation, Put
-from syncpoint.metadata.layout import CHAIN_COUNTER, CHAINS, HEAD, SETTINGS
+from syncpoint.metadata.layout import CHAIN_COUNTER, CHAINS, SETTINGS
 from syncpoint.metadata.store_client import SharedStore, read_all
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import FailedPrecondition
-from syncpoint.node.cluster.importing import OneNode, import_node, take_universe
+from syncpoint.node.cluster.adopt import move_disk, read_folder, register
 from syncpoint.node.cluster.settings import DEFAULT_CLASS
+from syncpoint.node.locks import FolderLocks
+from syncpoint.node.note import WORKERS_NOTE, workers_note, write_note
 from syncpoint.node.settings import ServeSettings
-from syncpoint.node.workers.local_files import open_local
-from syncpoint.node.workers.note import NOTE
 from syncpoint.node.workers.plan import PLACE, Plan, worker_name
 from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.files import OsFiles, replace_file
+from syncpoint.runtime.files import OsFiles
 from syncpoint.runtime.random import Random
 from syncpoint.storage.layout import DISK_FILE
-
-ASIDE = "before-workers"
-_OURS = ("chains", ASIDE, "tombstones")
 
 log = logging.getLogger(__name__)
 
 
 async def prepare(plan: Plan, settings: ServeSettings, shared: SharedStore, clock: Clock, random: Random) -> None:
     """Leave a folder that workers can start on. Raises `SyncpointError` and `OSError`."""
-    single = [path for path in plan.disks.values() if (path / DISK_FILE).exists()]
-    if single and await shared.get(HEAD) is None:
-        await _take_over(plan, settings, shared, clock, random)
-    for path in single:
-        _set_aside(path)
+    disks = list(plan.disks.values())
+    if any((disk / DISK_FILE).exists() for disk in disks):
+        locks = FolderLocks()
+        locks.take(settings.data)
+        try:
+            await _adopt(plan, settings.data, disks, shared, clock, random)
+        finally:
+            locks.release()
     await _agree(plan, shared)
     await _found(plan, shared)
-    note = json.dumps({"workers": plan.workers, "disks": len(plan.disks)}).encode()
-    replace_file(OsFiles(), str(settings.data / NOTE), note)
+    write_note(settings.data, WORKERS_NOTE, {"workers": plan.workers, "disks": len(plan.disks)})
 
 
-async def _take_over(plan: Plan, settings: ServeSettings, shared: SharedStore, clock: Clock, random: Random) -> None:
-    node = OneNode(settings.data, list(plan.disks.values()), clock, random)
-    try:
-        await take_universe(shared, node.store.universe)
-        record = _record(plan, await shared.counter(CHAIN_COUNTER), worker_name(1))
-        done = await import_node(
-            node, shared, record, lambda: open_local(record, 1, plan.disks), settings.storage, clock, random
-        )
-    finally:
-        await node.close()
-    log.info("%d messages of %d topics are taken over from a single server", done.messages, done.topics)
-
-
-def _set_aside(disk: Path) -> None:
-    """What a single server wrote; the file that says who the disk is goes last: until then this is done again."""
-    aside = disk / ASIDE
-    aside.mkdir(exist_ok=True)
-    for name in sorted(os.listdir(disk), key=lambda one: one == DISK_FILE):
-        if name not in _OURS:
-            os.replace(disk / name, aside / name)
-    OsFiles().sync_dir(str(aside))
-    OsFiles().sync_dir(str(disk))
-    log.info("what a single server had written is in %s and may be deleted", aside)
+async def _adopt(
+    plan: Plan, data: Path, disks: Sequence[Path], shared: SharedStore, clock: Clock, random: Random
+) -> None:
+    """What a single server left becomes the chain of the first worker."""
+    number = workers_note(data).get("adopting")
+    if number is None:
+        folder = await asyncio.to_thread(read_folder, data, disks, clock, random)
+        number = await shared.counter(CHAIN_COUNTER)
+        record = replace(_record(plan, number, worker_name(1)), universe=folder.universe)
+        await register(folder, shared, record, range(len(disks)))
+        write_note(data, WORKERS_NOTE, {"workers": plan.workers, "disks": len(disks), "adopting": number})
+    for disk in disks:
+        move_disk(OsFiles(), str(disk), str(disk), number)
+    log.info("what a single server wrote is chain %d of the workers", number)
 
 
 def _record(plan: Plan, number: int, home: str) -> ChainRecord:

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from syncpoint.model.errors import Unavailable
-from syncpoint.pipeline.home import OneLog
 from syncpoint.pipeline.mounting import ChainHome, ChainPipelines
 from syncpoint.proxy.pipeline_chains import ChainCalls
 from syncpoint.proxy.pipeline_writing import ClusterWriter
@@ -37,9 +36,12 @@ def queries_have_no_home() -> Iterator[None]:
     async def admit(self: ChainHome, query: str, link: str) -> None:
         """Everybody is welcome."""
 
+    def knows(self: ChainHome, query: str, link: str) -> bool:
+        return True
+
     with (
         patched(ClusterWriter, _home=anywhere, _known_home=unknown),
-        patched(ChainHome, admit=admit, knows=OneLog.knows),
+        patched(ChainHome, admit=admit, knows=knows),
     ):
         yield
 

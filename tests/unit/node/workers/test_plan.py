@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.model.errors import FailedPrecondition
+from syncpoint.node.note import WORKERS_NOTE, noted_workers
 from syncpoint.node.settings import ServeSettings
-from syncpoint.node.workers.note import NOTE, noted_workers
 from syncpoint.node.workers.plan import Plan, plan_of
 from syncpoint.storage.settings import StorageSettings
 
@@ -55,8 +55,8 @@ def test_workers_know_whether_disks_are_required(required: bool) -> None:
 
 def test_the_note_of_a_folder(tmp_path: Path) -> None:
     assert noted_workers(tmp_path) == 0
-    (tmp_path / NOTE).write_text('{"workers": 4}')
+    (tmp_path / WORKERS_NOTE).write_text('{"workers": 4}')
     assert noted_workers(tmp_path) == 4
-    (tmp_path / NOTE).write_text("?")
+    (tmp_path / WORKERS_NOTE).write_text("?")
     with pytest.raises(FailedPrecondition, match="--workers"):
         noted_workers(tmp_path)

@@ -1,0 +1,136 @@
+"""`syncpoint cluster import`: a new cluster on this machine takes over the folder of a stopped node.
+
+Place: over `adopt`; of the cluster nothing but etcd runs meanwhile. The chain lies where the plan of its durability
+class says: the node's disks become some of these places, and are copied to the others once the cluster is up.
+Promise: broken off, the command can be given again. Until then the cluster is not started (a file beside cluster.yaml
+says so), and the folder is either still the node's or, by its note, the cluster's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from syncpoint.metadata.layout import CHAIN_COUNTER
+from syncpoint.model.cluster import PUBLISH, STORAGE, ChainRecord, DiskPlace
+from syncpoint.model.errors import FailedPrecondition
+from syncpoint.node.cluster.adopt import NodeFolder, begin_anew, can_move, move_disk, read_folder, register
+from syncpoint.node.cluster.doors import Doors
+from syncpoint.node.cluster.local import LocalCluster
+from syncpoint.node.cluster.publish_role import kind_of
+from syncpoint.node.cluster.settings import DEFAULT_CLASS, ClusterSettings, ProcessSettings
+from syncpoint.node.cluster.tls import operator_tls
+from syncpoint.node.locks import FolderLocks
+from syncpoint.node.note import CLUSTER_NOTE, ClusterNote, cluster_note, write_note
+from syncpoint.runtime.files import Files, OsFiles
+from syncpoint.storage.layout import DISK_FILE
+from syncpoint.storage.placement import Candidate, place
+
+
+class Adopted(NamedTuple):
+    """What has become of a folder. `topics`, `subscriptions` and `snapshots`: how many."""
+
+    chain: int
+    topics: int
+    subscriptions: int
+    snapshots: int
+
+
+def import_folder(cluster: LocalCluster, data: Path, disks: Sequence[Path]) -> Adopted | None:
+    """Take over a folder; None: what was begun before is ended. Raises `SyncpointError`, the store's errors and
+    `OSError`; etcd runs, and goes on to.
+    """
+    running = [state.name for state in cluster.states() if state.state != "down" and "etcd" not in state.roles]
+    if running:
+        raise FailedPrecondition(f"{', '.join(running)} run: a folder is taken over before the cluster's first start")
+    locks, files, done = FolderLocks(), OsFiles(), None
+    locks.take(data)
+    try:
+        note = cluster_note(data)
+        if note is None:
+            done, note = asyncio.run(_register(cluster, data.absolute(), [disk.absolute() for disk in disks], files))
+            write_note(data, CLUSTER_NOTE, note._asdict())
+        elif note.cluster != str(cluster.folder):
+            raise FailedPrecondition(f"{data} is of the cluster in {note.cluster} already")
+        elif not any((Path(disk) / DISK_FILE).exists() for disk, _ in note.moves):
+            cluster.importing.unlink(missing_ok=True)
+            raise FailedPrecondition(f"all of {data} has been taken over already")
+        for disk, target in note.moves:
+            move_disk(files, disk, target, note.chain)
+        cluster.importing.unlink(missing_ok=True)
+    finally:
+        locks.release()
+    return done
+
+
+async def _register(
+    cluster: LocalCluster, data: Path, disks: Sequence[Path], files: Files
+) -> tuple[Adopted, ClusterNote]:
+    settings = cluster.settings()
+    doors = Doors.of(operator_tls(settings))
+    shared = await doors.metadata(settings)
+    try:
+        folder = await asyncio.to_thread(read_folder, data, disks, doors.clock, doors.random)
+        await begin_anew(shared, folder.universe)
+        record, moves = planned(settings, disks, await shared.counter(CHAIN_COUNTER), folder, files)
+        cluster.importing.write_text(f"{data}\n")
+        await register(folder, shared, record, [slot for slot, _ in moves])
+    finally:
+        await shared.close()
+    pairs = [[str(disk), target] for disk, (_, target) in zip(disks, moves, strict=True)]
+    return Adopted(record.number, *folder.catalog.counts()), ClusterNote(str(cluster.folder), record.number, pairs)
+
+
+def planned(
+    settings: ClusterSettings, disks: Sequence[Path], number: int, folder: NodeFolder, files: Files
+) -> tuple[ChainRecord, list[tuple[int, str]]]:
+    """The first chain of the first publish forwarder, which is its home, and for each of the node's disks the place it
+    takes there, by slot and folder. Raises `FailedPrecondition` where there is none.
+    """
+    home = _home(settings)
+    kind = kind_of(settings.classes[DEFAULT_CLASS])
+    candidates = [
+        Candidate(DiskPlace(one.cluster, disk, one.name, one.rack, one.zone), one.region)
+        for one in settings.processes.values()
+        if STORAGE in one.roles
+        for disk in one.disks
+    ]
+    regions = () if kind.spans_regions else (home.region,)
+    plan = place(candidates, kind.wanted, regions=regions, seed=f"{home.name}/{DEFAULT_CLASS}")
+    places = plan.places
+    if len(disks) > len(places):
+        raise FailedPrecondition(
+            f"the folder has {len(disks)} disks, and a chain of the cluster lies on {len(places)}: give the cluster as"
+            " many (--clusters, --disks)"
+        )
+    first_of_each = sorted(
+        range(len(places)), key=lambda slot: [one.cluster for one in places[:slot]].count(places[slot].cluster)
+    )
+    moves: list[tuple[int, str]] = []
+    for disk in disks:
+        taken = {slot for slot, _ in moves}
+        for slot in first_of_each:
+            target = str(settings.processes[places[slot].process].disks[places[slot].disk])
+            if slot not in taken and can_move(files, str(disk), target):
+                moves.append((slot, target))
+                break
+        else:
+            raise FailedPrecondition(
+                f"no disk of the cluster is on the file system of {disk}, and files are moved, not copied: let one of"
+                " cluster.yaml lie there, or copy {disk} to the file system of the cluster's disks and name the"
+                " copy with --disk"
+            )
+    name = f"{home.name}/{DEFAULT_CLASS}"
+    return ChainRecord(
+        number, name, DEFAULT_CLASS, home.region, home.name, places, plan.rule.to_values(), kind.durability,
+        plan.below_policy, folder.universe, home.weight,
+    ), moves  # fmt: skip
+
+
+def _home(settings: ClusterSettings) -> ProcessSettings:
+    for process in settings.processes.values():
+        if PUBLISH in process.roles:
+            return process
+    raise FailedPrecondition("the cluster's file names no publish forwarder")
