@@ -1,4 +1,4 @@
-"""The same bytes for several disks of one server travel once.
+"""Payload cache: bytes that several disks of one server need travel to it once.
 
     first disk    WRITE with a name and how many others will ask ──► written there, and kept in the server's memory
     the others    COPY with that name                            ──► written from there

@@ -1,4 +1,4 @@
-"""Links and flows: what a federation file comes to.
+"""Links and flows: what is copied from where to where, worked out from a federation file.
 
 Place: between the file and whatever runs it. A task becomes links by its pattern: from one cluster to another, for some
 topics of a project. A link becomes flows, one for each topic that exists: a flow is what is copied, checkpointed,

@@ -1,4 +1,4 @@
-"""What the kernel raises.
+"""Exceptions that the kernel raises.
 
 Place: thrown by the modules that read bytes of clients; the rooms above turn them into answers (INVALID_ARGUMENT).
 Promise: whatever bytes come in, one of these comes out, or a result; state is changed only when nothing is raised.

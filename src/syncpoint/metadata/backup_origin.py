@@ -1,4 +1,4 @@
-"""Whose backup is this? Asked before a restore removes anything.
+"""The origin of a backup, checked before a restore removes anything.
 
 Place: beside `backup`. A cluster is told by the name in its settings, and by its universe: the number that its message
 ids begin with. A restore draws the universe anew, so earlier ones count as well: those that chains carry.

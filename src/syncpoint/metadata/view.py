@@ -1,4 +1,4 @@
-"""What stands in the metadata, kept in memory by watching it.
+"""Views of the metadata: values below a prefix, kept in memory by watching them.
 
 Place: under everything in a process of a cluster that asks who is there and who owns what.
 Promise: a view is what the store held at `revision`, some milliseconds ago; while the metadata is down it stays as it

@@ -1,4 +1,4 @@
-"""What publish and subscribe forwarders say to each other.
+"""The contract between publish and subscribe forwarders: two protocols, and the values they pass.
 
 The two rooms do not know each other; these words and the two protocols are all they share. Every call may be answered
 later, and every answer may be a failure whose outcome is unknown (`SyncpointError` with UNAVAILABLE): on one node the

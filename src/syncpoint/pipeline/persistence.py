@@ -1,4 +1,4 @@
-"""When the services of this room may answer."""
+"""Answers of pipelines wait until the log has persisted what they rest on."""
 
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.runtime.tasks import outcome_of

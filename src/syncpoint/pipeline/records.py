@@ -1,4 +1,4 @@
-"""The values that epochs are made of."""
+"""Values of epochs: query runs, stages, decisions and links."""
 
 import hashlib
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Needs: when something may be needed that was not.
+"""Needs: a version that rises whenever messages that nobody needed may be needed again.
 
 Place: beside `retention`, which judges what is needed. Storage asks it entry by entry, a segment over several steps,
 and deletes a while after: what comes up in between (a seek, a longer retention, a snapshot, a reader of the past) may

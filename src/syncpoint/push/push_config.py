@@ -1,4 +1,4 @@
-"""What a `push_config` may say.
+"""Push configs: which values of `push_config` are accepted, and why others are refused.
 
 Place: asked when a subscription is made or changed, and by ModifyPushConfig, before anything is changed. Only what is
 written is looked at: what a name stands for is vetted at every connection, by `addresses`.

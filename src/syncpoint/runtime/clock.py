@@ -1,4 +1,4 @@
-"""Time as an argument.
+"""Clocks, passed as arguments: the system's, and one that tests move.
 
 Place: handed to everything that measures or stamps. `monotonic` is for deadlines and leases, `time_ns` for what users
 see (publish time, expiry); no correctness decision rests on the latter.

@@ -1,4 +1,4 @@
-"""Chance as an argument.
+"""Randomness, passed as an argument: the system's, or drawn from a seed.
 
 Place: handed to everything that mints identities or spreads load. Only `SystemRandom` may mint what has to be unique or
 secret; `SeededRandom` makes a run repeatable.

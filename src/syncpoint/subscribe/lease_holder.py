@@ -1,4 +1,4 @@
-"""Lenders: which subscribe forwarder lent a message, read off its ack id.
+"""Lease holders: which subscribe forwarder leased a message, read off its ack id.
 
 Several forwarders may serve one subscription, and only the one that lent a message knows its lease. So the epoch of its
 lease tables, which every ack id carries, begins with sixteen bits that tell it from the others; whoever relays ack

@@ -1,4 +1,4 @@
-"""Link: the driver under a peer. One Serve stream to one publish forwarder, opened again whenever it is lost.
+"""Link: the Serve stream to one publish forwarder, opened again whenever it is lost; the driver under a peer.
 
 Leaves to `peers`: everything that is said on it. A new stream takes a new connection, so one that is silent without
 being closed does not stand in the way.

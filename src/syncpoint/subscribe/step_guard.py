@@ -1,4 +1,4 @@
-"""Guard: steps that must not end each other.
+"""Step guard: a step of a subscription that fails ends no other step.
 
 Whatever comes to a subscription from outside is a step of its own: a tick of the clock, an answer, a word of a chain,
 what a subscriber asks for. What fails is logged and counted, and tried again at the next tick; heartbeats, deadlines

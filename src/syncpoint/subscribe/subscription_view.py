@@ -1,4 +1,4 @@
-"""Served: what one subscription's sources are, as the chains have said.
+"""Subscription view: the sources of one subscription, as the chains have reported them.
 
 Machine beside `gather`. A view that is held may be delivered from. One that is not held but has a grant is in doubt:
 the grant may come back. One without a grant is somebody else's.

@@ -1,4 +1,4 @@
-"""What a method sees of its caller.
+"""Calls as a method sees them: the context of a caller, and its stream.
 
 Place: the face of the transport to `api`; implemented by `server_streams` over sockets and by `memory` without.
 Promise: a handler is called once per call; after the answer, or after `on_cancel`, nothing more is called and what is

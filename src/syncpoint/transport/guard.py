@@ -1,4 +1,4 @@
-"""Counting what a peer does too often.
+"""Abuse guard: counts frames that cost work and bring nothing, and ends a connection with too many.
 
 Place: asked by the connection for every frame that costs us work and brings nothing (see `limits`).
 Promise: a kind of event more frequent than its limit per interval raises; counting costs no memory per event.

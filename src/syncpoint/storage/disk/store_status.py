@@ -1,4 +1,7 @@
-"""What a store says of itself. Place: read by health checks, metrics and the console."""
+"""Status of a store: what is in its log, and how each of its disks is.
+
+Place: read by health checks, metrics and the console.
+"""
 
 from __future__ import annotations
 

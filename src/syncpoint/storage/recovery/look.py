@@ -1,4 +1,4 @@
-"""Look: one segment judged record by record, over as many steps as it takes.
+"""Look: which entries of one segment are still needed, judged record by record, over as many steps as it takes.
 
 Place: kept by `trim`, which asks what is live and decides what follows from it.
 Promise: records come source by source. Where more of a source may be needed than when it was judged, that source alone
