@@ -31,7 +31,8 @@ from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.reader import PART_BYTES, ReadRequest, Reply, StoreReader, Take
 from syncpoint.storage.record import MESSAGE_KINDS, Entry, EntryKind, Header, Queued, StoredBatch
 from syncpoint.storage.recovery.checkpoints import CheckpointWriter
-from syncpoint.storage.recovery.recover import Recovered, Recovery, recover
+from syncpoint.storage.recovery.opening_disks import Recovered
+from syncpoint.storage.recovery.recover import Recovery, recover
 from syncpoint.storage.recovery.replay import Replay
 from syncpoint.storage.recovery.trim import CollectReport, Live, More, Trim
 from syncpoint.storage.settings import StorageSettings
@@ -67,19 +68,19 @@ class Store:
         workers: Workers,
         local: bool,
     ) -> None:
-        self.universe = recovery.universe
+        self.universe = recovery.disks.universe
         self.log_counter = recovery.counter
-        self.recovered = recovery.recovered
+        self.recovered = recovery.disks.recovered
         self.on_persisted: Callable[[int], None] = lambda position: None
         self.on_failed: Callable[[Exception], None] = lambda error: None
-        self.catalog: SegmentCatalog = recovery.catalog
+        self.catalog: SegmentCatalog = recovery.loaded.catalog
         self._settings = settings
         self._closed = False
         self._sources = SourceIndex()
         self._cache = TailCache(settings.cache_bytes)
         self._checkpoints: list[CheckpointWriter] = []
         for segment in self.catalog:
-            for source, first, end in recovery.summaries.get(segment.id, ()):
+            for source, first, end in recovery.loaded.summaries.get(segment.id, ()):
                 self._sources.add(source, segment.id, first, end)
         self._disks = DiskSet(
             recovery, settings, files, clock, random, notify, workers, self._persisted, self._failed, local
@@ -154,7 +155,7 @@ class Store:
         try:
             return Store(recovery, settings, files, clock, random, notify, workers, local)
         except BaseException:
-            recovery.release()
+            recovery.disks.release()
             raise
 
     @property

@@ -53,15 +53,15 @@ class DiskSet:
         failed: Callable[[Exception], None],
         local: bool,
     ) -> None:
-        self.universe = recovery.universe
-        self.catalog = recovery.catalog
+        self.universe = recovery.disks.universe
+        self.catalog = recovery.loaded.catalog
         self.failure: Exception | None = None
         self.closed = False
-        self.marks = recovery.marks
+        self.marks = recovery.disks.marks
         self._marks_content = encode_marks(self.marks)
         self.progress = LogProgress()
         self.maintainers: list[DiskMaintainer] = []
-        self._queues = [workers.call_queue(f"syncpoint-read-{disk.slot}", clock) for disk in recovery.disks]
+        self._queues = [workers.call_queue(f"syncpoint-read-{disk.slot}", clock) for disk in recovery.disks.all]
         self.access = CopyReader(
             files,
             self._preference,
@@ -96,8 +96,8 @@ class DiskSet:
             settings,
             self.catalog,
             writers,
-            recovery.names(),
-            recovery.rule,
+            recovery.members.names(),
+            recovery.disks.rule,
             self._at_once,
             self.progress,
             self._retired,
@@ -107,17 +107,17 @@ class DiskSet:
 
     def _open_disks(self, recovery: Recovery) -> list[DiskWriter | None]:
         """A maintainer for every disk, a writer for those that can be used."""
-        maintainers = [self._keep(recovery, slot) for slot in range(len(recovery.disks))]
+        maintainers = [self._keep(recovery, slot) for slot in range(len(recovery.disks.all))]
 
         def look(maintainer: DiskMaintainer) -> None:
             maintainer.pool.open()
             maintainer.refresh()
             maintainer.note_identity()
 
-        usable = [disk.slot for disk in recovery.disks if disk.error is None and disk.identity is not None]
+        usable = [disk.slot for disk in recovery.disks.all if disk.error is None and disk.identity is not None]
         outcomes = self._workers.together([partial(look, maintainers[slot]) for slot in usable])
         for slot, error in zip(usable, outcomes, strict=True):
-            disk, maintainer = recovery.disks[slot], maintainers[slot]
+            disk, maintainer = recovery.disks.all[slot], maintainers[slot]
             if isinstance(error, OSError):
                 _refuse_fenced(disk.root, error)
                 disk.error = error
@@ -130,7 +130,7 @@ class DiskSet:
         return [maintainer.writer for maintainer in maintainers]
 
     def _keep(self, recovery: Recovery, slot: int) -> DiskMaintainer:
-        disk = recovery.disks[slot]
+        disk = recovery.disks.all[slot]
         pool = SegmentPool(self._files, disk.root, self._settings.segment_bytes, self._settings.bytes_max)
         maintainer = DiskMaintainer(
             slot,
@@ -178,15 +178,15 @@ class DiskSet:
             self._release(writers)
             raise
         self.log.fit()
-        recovery.recovered.disks = ["" if w is None or w.error else w.incarnation.hex() for w in writers]
+        recovery.disks.recovered.disks = ["" if w is None or w.error else w.incarnation.hex() for w in writers]
 
     def _refuse_few(self, recovery: Recovery, writers: Sequence[DiskWriter]) -> None:
         rule = self.log.fragment.rule
         held = {writer.incarnation for writer in writers}
-        if not rule.can_acknowledge([writer.slot for writer in writers]) or not recovery.known_to_old(held):
+        if not rule.can_acknowledge([writer.slot for writer in writers]) or not recovery.members.known_to_old(held):
             raise DisksMissing(
                 "the new log cannot be begun on enough of the disks; failed:"
-                f" {', '.join(f'{one.root} ({one.error})' for one in recovery.disks if one.error) or 'none'}",
+                f" {', '.join(f'{one.root} ({one.error})' for one in recovery.disks.all if one.error) or 'none'}",
                 log=self.log.counter,
             )
 

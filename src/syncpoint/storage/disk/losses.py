@@ -89,14 +89,16 @@ def assess(roots: Sequence[str], rule: AckRule, *, files: Files, random: Random)
     recovery = Recovery(roots, rule, settings, files, random)
     try:
         recovery.look()
-        found = Losses(list(recovery.recovered.lost), list(recovery.absent), [], list(roots), rule.to_values())
+        found = Losses(
+            list(recovery.disks.recovered.lost), list(recovery.members.absent), [], list(roots), rule.to_values()
+        )
         if found.any:
             found.at_risk = [
-                _ids(recovery.universe, source, span) for source, span in sorted(_at_risk(recovery).items())
+                _ids(recovery.disks.universe, source, span) for source, span in sorted(_at_risk(recovery).items())
             ]
         return found
     finally:
-        recovery.release()
+        recovery.disks.release()
 
 
 def accept(
@@ -185,8 +187,8 @@ def _at_risk(recovery: Recovery) -> dict[int, list[Span]]:
     """Holes in the sources that a loss may explain, and the open ends of the log whose members are missing."""
     risky: dict[int, list[Span]] = {}
     covered: dict[int, list[tuple[int, int]]] = {}
-    newest = max((segment.log for segment, _ in recovery.segments), default=0)
-    logs = sorted({segment.log for segment, _ in recovery.segments} | {log for log, _ in recovery.gone})
+    newest = max((segment.log for segment, _ in recovery.loaded.segments), default=0)
+    logs = sorted({segment.log for segment, _ in recovery.loaded.segments} | {log for log, _ in recovery.decision.gone})
     for log in logs:
         sources: dict[int, _SourceLosses] = {}
         losses = 0
@@ -202,11 +204,11 @@ def _at_risk(recovery: Recovery) -> dict[int, list[Span]]:
             if record.first_offset > seen.end and seen.losses < losses:
                 risky.setdefault(record.source, []).append((seen.end, record.first_offset))
             seen.end, seen.losses = max(seen.end, end), losses
-        cut_off = bool(recovery.absent) and log == newest
+        cut_off = bool(recovery.members.absent) and log == newest
         for source, seen in sources.items():
             if cut_off or seen.losses < losses:
                 risky.setdefault(source, []).append((seen.end, None))
-    for record in (record for holes in recovery.holes.values() for record in holes):
+    for record in (record for holes in recovery.loaded.holes.values() for record in holes):
         if record.kind in MESSAGE_KINDS:
             risky.setdefault(record.source, []).append((record.first_offset, record.first_offset + record.count))
     found = {source: list(_without(_joined(spans), covered.get(source, []))) for source, spans in risky.items()}
@@ -215,8 +217,8 @@ def _at_risk(recovery: Recovery) -> dict[int, list[Span]]:
 
 def _in_order(recovery: Recovery, log: int) -> Iterator[tuple[IndexRecord | None, int]]:
     """The message records of a log in the order of their positions, each with the losses just before it."""
-    segments = {segment.seq: (segment, tail) for segment, tail in recovery.segments if segment.log == log}
-    gone = {seq for one, seq in recovery.gone if one == log}
+    segments = {segment.seq: (segment, tail) for segment, tail in recovery.loaded.segments if segment.log == log}
+    gone = {seq for one, seq in recovery.decision.gone if one == log}
     for seq in sorted({*segments, *gone}):
         if seq not in segments:
             yield None, 1
@@ -224,8 +226,8 @@ def _in_order(recovery: Recovery, log: int) -> Iterator[tuple[IndexRecord | None
         segment, tail = segments[seq]
         records: list[IndexRecord] = []
         with suppress(DamagedIndex):  # `look` read every index, or built it from the frames
-            records = sorted(recovery.catalog.index(segment).messages(), key=lambda record: record.ordinal)
-        lost = [] if (log, seq) in recovery.holes else list(tail.lost)  # its index says what is in the holes
+            records = sorted(recovery.loaded.catalog.index(segment).messages(), key=lambda record: record.ordinal)
+        lost = [] if (log, seq) in recovery.loaded.holes else list(tail.lost)  # its index says what is in the holes
         for record in records:
             before = [position for position in lost if position < segment.first_position + record.ordinal]
             lost = lost[len(before) :]

@@ -26,7 +26,7 @@ from syncpoint.storage.segment import PAGE, SegmentHeader, align, decode_front, 
 _CHUNK = 1 << 20
 
 
-def settle(files: Files, path: str, header: SegmentHeader, segment: Segment) -> None:
+def seal_tail(files: Files, path: str, header: SegmentHeader, segment: Segment) -> None:
     """Write the accepted part of a copy again, seal it and sync it.
 
     The very bytes that are written are checked first: since they were found, a machine that stopped may have lost what

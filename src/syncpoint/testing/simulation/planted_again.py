@@ -23,8 +23,8 @@ from syncpoint.storage.disk.disk_set import DiskSet
 from syncpoint.storage.disk.segment_catalog import Segment
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.index import IndexRecord
-from syncpoint.storage.recovery import recover
-from syncpoint.storage.recovery.recover import Recovery
+from syncpoint.storage.recovery import members
+from syncpoint.storage.recovery.members import Members
 from syncpoint.storage.segment import NOBODY
 from syncpoint.subscribe import delivery, fetch
 from syncpoint.subscribe.gather import Gatherer
@@ -56,13 +56,13 @@ def a_log_begins_on_too_few_disks() -> AbstractContextManager[None]:
         headers = [copy.header for copy in copies]
         return max(headers, key=lambda header: (header.log, header.seq), default=None)
 
-    def only_here(self: Recovery) -> list[bytes]:
-        return [NOBODY] * len(self.disks)
+    def only_here(self: Members) -> list[bytes]:
+        return [NOBODY] * len(self._disks.all)
 
     return together(
         patched(DiskSet, _refuse_few=at_last),
-        patched(Recovery, names=only_here),
-        patched(recover, newest_header=newest),
+        patched(Members, names=only_here),
+        patched(members, newest_header=newest),
     )
 
 

@@ -27,7 +27,7 @@ from syncpoint.storage import segment as segment_module
 from syncpoint.storage.disk.disk_set import DiskSet
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery import find_tail
-from syncpoint.storage.recovery import recover as recover_module
+from syncpoint.storage.recovery import members as members_module
 from syncpoint.subscribe.fetch import FetchCursor
 from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.source_reader import SourceReader
@@ -142,7 +142,7 @@ def rule_3() -> AbstractContextManager[None]:
     def anybody(members: Any, holders: Any) -> list[int]:
         return list(range(len(members)))
 
-    return patched(recover_module, slots_of=anybody)
+    return patched(members_module, slots_of=anybody)
 
 
 def rule_4() -> AbstractContextManager[None]:

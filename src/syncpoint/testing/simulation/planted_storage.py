@@ -13,7 +13,8 @@ from typing import Any
 from syncpoint.diskserver.fencing import FENCING_FILE, ChainFolders, FencingRecord, decode_record
 from syncpoint.runtime.files import read_file
 from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.recovery import recover, repair
+from syncpoint.storage.recovery import repair, seal_tails
+from syncpoint.storage.recovery.opening_disks import OpeningDisks
 from syncpoint.storage.recovery.recover import Recovery
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
@@ -30,8 +31,8 @@ def holes_are_sealed() -> AbstractContextManager[None]:
 
     return together(
         patched(repair, _Check=_Unchecked),
-        patched(recover, rebuild=rebuild),
-        patched(Recovery, _refuse_restarted=lambda self, disk: None),
+        patched(seal_tails, rebuild=rebuild),
+        patched(OpeningDisks, refuse_restarted=lambda self, disk: None),
     )
 
 
