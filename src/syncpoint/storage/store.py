@@ -233,9 +233,9 @@ class Store:
 
     def admit(self, nbytes: int) -> None:
         """Raises `ResourceExhausted` while less than the reserve would remain after `nbytes` more."""
-        room = self._disks.room
+        room = self._disks.room.bytes
         if room - nbytes < self._settings.reserve:
-            if room < self._settings.reserve and not self._disks.full:
+            if room < self._settings.reserve and not self._disks.room.full:
                 raise ResourceExhausted(
                     "too few disks work to take messages; publishing resumes when enough of them do"
                 )
@@ -450,7 +450,7 @@ class Store:
             self._drop(self._trim.step(live, report, basis, more), report)
             if report.copied_entries:
                 self.flush()
-            self._disks.bury()
+            self._disks.reap()
         return report
 
     def _copy_forward(self, header: Header, payload: bytes) -> int:

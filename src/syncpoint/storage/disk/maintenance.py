@@ -29,8 +29,11 @@ from syncpoint.runtime.files import (
 from syncpoint.runtime.random import Random
 from syncpoint.storage.copy_reader import CopyReader, Gone
 from syncpoint.storage.damage import Damage, SegmentPart, SegmentPlace
+from syncpoint.storage.disk.disk_copies import DiskCopies
 from syncpoint.storage.disk.disk_identity import DiskIdentity, Marks, decode_marks, write_identity, write_marks
+from syncpoint.storage.disk.disk_room import DiskRoom
 from syncpoint.storage.disk.disk_writer import DiskWriter
+from syncpoint.storage.disk.listed_segments import ListedSegments
 from syncpoint.storage.disk.readmit import is_ours, known_name, left_aside, refuse_foreign, refuse_nameless, sort_out
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog, SegmentCopy
 from syncpoint.storage.disk.segment_pool import REFILL_STEP_BYTES, SegmentPool
@@ -57,6 +60,11 @@ class DiskListener(Protocol):
     catalog: SegmentCatalog
     access: CopyReader
     universe: int
+    copies: DiskCopies
+    listed: ListedSegments
+    room: DiskRoom
+
+    def notify(self, act: Callable[[], None]) -> None: ...
 
     @property
     def accepting(self) -> bool:
@@ -67,16 +75,6 @@ class DiskListener(Protocol):
     def wants_spares(self) -> bool:
         """Whether the log will soon need another segment."""
         ...
-
-    def room_changed(self) -> None: ...
-
-    def notify(self, act: Callable[[], None]) -> None: ...
-
-    def marks_content(self) -> bytes: ...
-
-    def completed(self, slot: int, segment: Segment, copy: SegmentCopy, lost: Sequence[IndexRecord]) -> None: ...
-
-    def sound(self, segment: Segment) -> None: ...
 
     def joined(self, slot: int, writer: DiskWriter, kept: Mapping[tuple[int, int], SegmentCopy]) -> None: ...
 
@@ -306,7 +304,7 @@ class DiskMaintainer:
                 raise OSError(5, f"{active[0]} was deleted or exchanged")
         self.answered_at = begun
         self.refresh()
-        self._owner.notify(self._owner.room_changed)
+        self._owner.notify(self._owner.room.count)
 
     def _readmit(self, lost_at: float) -> None:
         """See whether the folder is usable again; if so, come back as a new incarnation. Raises `OSError`.
@@ -351,7 +349,7 @@ class DiskMaintainer:
         replace_file(files, f"{root}/{READMITTED_FILE}", b"")
         write_identity(files, root, DiskIdentity(self._owner.universe, incarnation))
         self.disks.add(incarnation)
-        marks = decode_marks(self._owner.marks_content()) or Marks()
+        marks = decode_marks(self._owner.listed.content()) or Marks()
         kept = sort_out(files, self._random, root, self.slot, self._owner.catalog, marks, known)
         self._aside.update(left_aside(files, root))
         with suppress(OSError):
@@ -362,7 +360,7 @@ class DiskMaintainer:
         self.refresh()
         if self.free + len(pool) * self._settings.segment_bytes < 2 * self._settings.segment_bytes:
             raise OSError(28, "no room for two segments")
-        write_marks(files, root, self._owner.marks_content())
+        write_marks(files, root, self._owner.listed.content())
         files.mkdir(logs_dir(root))
         files.sync_dir(root)
         self.note_identity()
@@ -472,7 +470,7 @@ class DiskMaintainer:
         if read < 0 or problem:
             self._scrubbing = None
         if read < 0 and segment.unreadable:
-            self._owner.notify(lambda: self._owner.sound(segment))
+            self._owner.notify(lambda: self._owner.copies.sound(segment))
         if problem and not segment.removed:
             self._owner.damaged(segment, self.slot, problem)
         pause = max(0, read) / rate
@@ -492,7 +490,7 @@ class DiskMaintainer:
 
     def _completed(self, segment: Segment, copy: SegmentCopy, lost: Sequence[IndexRecord]) -> None:
         self._given_up.discard(segment.id)
-        self._owner.completed(self.slot, segment, copy, lost)
+        self._owner.copies.completed(self.slot, segment, copy, lost)
 
 
 def _lacks_index(segment: Segment, slot: int) -> bool:

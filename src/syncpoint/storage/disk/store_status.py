@@ -59,7 +59,7 @@ class StoreStatus:
 
 def disk_status(store: Store, log: Log, disks_of: DiskSet, settings: StorageSettings) -> StoreStatus:
     """Collect the figures; owner's thread."""
-    maintainers, room, full = disks_of.maintainers, disks_of.room, disks_of.full
+    maintainers, room, full = disks_of.maintainers, disks_of.room.bytes, disks_of.room.full
     segments = list(store.catalog)
     lacking = [0] * len(maintainers)
     unreadable: list[list[str]] = [[] for _ in maintainers]

@@ -19,7 +19,7 @@ from syncpoint.publish.host import ChainHost
 from syncpoint.publish.sessions import Sessions
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.storage.copy_reader import CopyReader
-from syncpoint.storage.disk.disk_set import DiskSet
+from syncpoint.storage.disk import begin_log
 from syncpoint.storage.disk.segment_catalog import Segment
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.index import IndexRecord
@@ -45,12 +45,12 @@ def together(*patches: AbstractContextManager[None]) -> AbstractContextManager[N
 
 def a_log_begins_on_too_few_disks() -> AbstractContextManager[None]:
     """A header is durable before it is asked whether the log can acknowledge, and names only who is there."""
-    right = DiskSet._refuse_few
+    right = begin_log._refuse_few
 
-    def at_last(self: Any, recovery: Any, writers: Any) -> None:
-        asked, self._asked_before = getattr(self, "_asked_before", False), True
+    def at_last(log: Any, recovery: Any, writers: Any) -> None:
+        asked, recovery.asked_before = getattr(recovery, "asked_before", False), True
         if asked:
-            right(self, recovery, writers)
+            right(log, recovery, writers)
 
     def newest(copies: Any) -> Any:
         headers = [copy.header for copy in copies]
@@ -60,7 +60,7 @@ def a_log_begins_on_too_few_disks() -> AbstractContextManager[None]:
         return [NOBODY] * len(self._disks.all)
 
     return together(
-        patched(DiskSet, _refuse_few=at_last),
+        patched(begin_log, _refuse_few=at_last),
         patched(Members, names=only_here),
         patched(members, newest_header=newest),
     )

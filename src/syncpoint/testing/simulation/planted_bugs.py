@@ -162,7 +162,7 @@ def _nowhere(universe: int, log: int, incarnation: int) -> int:
 
 def rule_8() -> AbstractContextManager[None]:
     """A disk far behind stays in the live stream."""
-    return patched(DiskSet, _shed=lambda self, writer: None)
+    return patched(DiskSet, _drop_if_enough=lambda self, writer: None)
 
 
 def rule_12() -> AbstractContextManager[None]:

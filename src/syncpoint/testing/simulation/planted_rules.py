@@ -21,7 +21,7 @@ from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.grants import Grants
 from syncpoint.publish.ledger import Ledger
 from syncpoint.publish.source import Source, SourceTable
-from syncpoint.storage.disk.disk_set import DiskSet
+from syncpoint.storage.disk.listed_segments import ListedSegments
 from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.index import DamagedIndex
 from syncpoint.storage.record import EntryKind
@@ -120,7 +120,7 @@ def forgotten_sources_come_back() -> AbstractContextManager[None]:
 
 def segments_are_listed_that_no_disk_has() -> AbstractContextManager[None]:
     """What is full in memory is noted as something that every later opening must find."""
-    return patched(DiskSet, _promised=lambda self, segment: segment.sealed_by > 0)
+    return patched(ListedSegments, _is_promised=lambda self, segment, closed: segment.sealed_by > 0)
 
 
 def rule_7() -> AbstractContextManager[None]:
