@@ -145,7 +145,7 @@ def _count(number: int, of: str) -> str:
 
 
 def _missing_chains(members: Sequence[Any], chains: Sequence[Any], classes: Sequence[str]) -> list[str]:
-    """A publish forwarder makes a chain for each class a moment after it has joined, if there are disks for one."""
+    """A publish forwarder makes a chain for each class a moment after it has context, if there are disks for one."""
     made = {(chain.home, chain.durability_class) for chain in chains}
     wanted = classes or sorted({klass for _, klass in made}) or ("",)
     return [

@@ -17,8 +17,8 @@ from syncpoint.control.peer_channels import process_methods
 from syncpoint.kernel.memory import keep_freed_memory
 from syncpoint.metadata.contract import Put, StoreError
 from syncpoint.metadata.layout import LOADS
+from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.doors import Doors
-from syncpoint.node.cluster.joined import Joined
 from syncpoint.node.cluster.proxy_role import ProxyRole
 from syncpoint.node.cluster.publish_role import PublishRole
 from syncpoint.node.cluster.router_role import RouterRole
@@ -48,7 +48,7 @@ class Role(Protocol):
         """What others may call."""
         ...
 
-    async def joined(self) -> None:
+    async def on_joined(self) -> None:
         """This process is a member now."""
         ...
 
@@ -69,7 +69,7 @@ class Role(Protocol):
         ...
 
 
-ROLES: dict[str, Callable[[Joined], Role]] = {
+ROLES: dict[str, Callable[[ClusterContext], Role]] = {
     "storage": StorageRole,
     "publish-forwarder": PublishRole,
     "subscribe-forwarder": SubscribeRole,
@@ -84,7 +84,7 @@ class ClusterProcess:
     def __init__(self, settings: ClusterSettings, process: ProcessSettings, doors: Doors | None = None) -> None:
         self.settings, self.process = settings, process
         self.doors = doors or Doors.of(tls_of(settings, process.name))
-        self.common = Joined(settings, process, self.doors)
+        self.common = ClusterContext(settings, process, self.doors)
         self.roles = {name: ROLES[name](self.common) for name in process.roles}
         self._door: Listening | None = None
         self._reporting: asyncio.Task[None] | None = None
@@ -107,7 +107,7 @@ class ClusterProcess:
         self._door = await self.doors.network.serve(methods, host, port)
         await self.common.register(self.address, self.disk_address)
         for role in self.roles.values():
-            await role.joined()
+            await role.on_joined()
         self._reporting = asyncio.get_running_loop().create_task(self._report())
         self.doors.settle_memory()
 

@@ -25,7 +25,7 @@ from syncpoint.control.plane import ControlPlane
 from syncpoint.control.usage_reports import ReportedUses
 from syncpoint.model.cluster import PROXY
 from syncpoint.node.client_http import client_http
-from syncpoint.node.cluster.joined import Joined
+from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.router_role import in_milliseconds
 from syncpoint.node.cluster.tls import public_tls
 from syncpoint.node.public_tls import PublicTls
@@ -49,55 +49,55 @@ class ProxyRole:
 
     disk_address = ""
 
-    def __init__(self, joined: Joined) -> None:
-        self._joined = joined
+    def __init__(self, context: ClusterContext) -> None:
+        self._context = context
         self._door: Listening | None = None
         self.access: Access | None = None
         self.tls: PublicTls | None = None
 
     async def start(self) -> None:
         """Make the parts; clients cannot call yet."""
-        joined = self._joined
-        self.limits = follow_limits(joined.shared)
-        self.distances = Distances(joined.process.region)
-        self.prober = Prober(self.distances, self._ping, self._others, joined.clock, joined.random)
-        commits = HeadCommit(joined.store, joined.shared, Barrier(joined.view, joined.peers))
-        self.control = ControlPlane(commits, joined.clock, joined.random)
+        context = self._context
+        self.limits = follow_limits(context.shared)
+        self.distances = Distances(context.process.region)
+        self.prober = Prober(self.distances, self._ping, self._others, context.clock, context.random)
+        commits = HeadCommit(context.store, context.shared, Barrier(context.view, context.peers))
+        self.control = ControlPlane(commits, context.clock, context.random)
         self.proxy = Proxy(
-            me=joined.member,
-            view=joined.view,
-            catalog=joined.catalog,
+            me=context.member,
+            view=context.view,
+            catalog=context.catalog,
             refresh=self.control.refresh,
-            store=joined.store,
-            peers=joined.peers,
+            store=context.store,
+            peers=context.peers,
             limits=self.limits,
             distances=self.distances,
             sealer=self._sealer(),
-            spanning=frozenset(name for name, one in joined.settings.classes.items() if one.spans_regions),
-            universe=joined.universe,
+            spanning=frozenset(name for name, one in context.settings.classes.items() if one.spans_regions),
+            universe=context.universe,
             commit=self.control.commit,
-            clock=joined.clock,
+            clock=context.clock,
         )
-        settings = joined.settings
+        settings = context.settings
         self.admin = ClusterAdmin(
             self.control,
-            joined.view,
-            Operations(joined.view, joined.catalog, joined.clock),
+            context.view,
+            Operations(context.view, context.catalog, context.clock),
             self.limits,
-            ServerIdentity(joined.universe, settings.classes[DEFAULT].durability, joined.clock.time_ns()),
+            ServerIdentity(context.universe, settings.classes[DEFAULT].durability, context.clock.time_ns()),
             list(settings.classes),
-            ClusterQueries(joined.view, joined.peers),
+            ClusterQueries(context.view, context.peers),
         )
-        self.expiry = Expiry(self.control, ReportedUses(joined.store, joined.catalog, joined.clock), joined.clock)
-        self.cleaner = KeyCleaner(joined.store, self._topic_exists, self._cleans, joined.random)
-        self.cursor_cleaner = CursorCleaner(self.proxy.cursors, self._cleans, joined.random)
+        self.expiry = Expiry(self.control, ReportedUses(context.store, context.catalog, context.clock), context.clock)
+        self.cleaner = KeyCleaner(context.store, self._topic_exists, self._cleans, context.random)
+        self.cursor_cleaner = CursorCleaner(self.proxy.cursors, self._cleans, context.random)
         if settings.auth is not None:
-            self.access = Access(settings.auth, joined.catalog, joined.doors.clock, joined.process.name)
+            self.access = Access(settings.auth, context.catalog, context.doors.clock, context.process.name)
         gate = self.access.gate if self.access is not None else None
         self._methods = self.proxy.methods(
             CatalogService(self.control).methods(),
             SchemaService(self.control).methods(),
-            IamService(self.control, Policies(joined.catalog), gate).methods(),
+            IamService(self.control, Policies(context.catalog), gate).methods(),
             AccountsService(self.control).methods(),
             seek_methods(self.control),
             self.admin.methods(),
@@ -110,24 +110,24 @@ class ProxyRole:
         own = {path: method for path, method in self._methods.items() if not path.startswith(_RELAYED)}
         return {**own, **self.proxy.internal_methods()}
 
-    async def joined(self) -> None:
+    async def on_joined(self) -> None:
         """Open the door for clients."""
-        joined = self._joined
+        context = self._context
         await self.proxy.start()
         self.prober.start()
         self.expiry.start()
         self.cursor_cleaner.start()
         if self.proxy.sealer is not None:
             self.cleaner.start()
-        host, port = split_address(joined.process.public or "127.0.0.1:0")
+        host, port = split_address(context.process.public or "127.0.0.1:0")
         methods = self._methods
         if self.access is not None:
             methods = self.access.gate.guarded(methods)
             await self.access.start()
-        self.tls = public_tls(joined.process, optional=self.access is not None)
+        self.tls = public_tls(context.process, optional=self.access is not None)
         if self.tls is not None:
             self.tls.files.start()
-        network = joined.doors.public_network(None if self.tls is None else self.tls.context)
+        network = context.doors.public_network(None if self.tls is None else self.tls.context)
         self._door = await network.serve(methods, host, port, client_http(methods, TransportLimits(), self.access))
 
     @property
@@ -142,7 +142,7 @@ class ProxyRole:
         self.proxy.drain()
         if self._door is None:
             return
-        closing = asyncio.ensure_future(self._door.drain(2 * self._joined.doors.drain_s))
+        closing = asyncio.ensure_future(self._door.drain(2 * self._context.doors.drain_s))
         while not closing.done():
             await asyncio.wait((closing,), timeout=LATE_S)
             self.proxy.relay.drain()  # pulls that were on their way when their client was told to go
@@ -169,22 +169,22 @@ class ProxyRole:
         }
 
     def _sealer(self) -> Sealer | None:
-        joined = self._joined
-        path = joined.settings.sealing_key_file
+        context = self._context
+        path = context.settings.sealing_key_file
         if path is None:
             return None
-        return Sealer(TopicKeys(joined.store, KeyRing.load(path), joined.clock, joined.random))
+        return Sealer(TopicKeys(context.store, KeyRing.load(path), context.clock, context.random))
 
     def _topic_exists(self, topic: int) -> bool:
-        return self._joined.catalog.topic_by_incarnation(topic) is not None
+        return self._context.catalog.topic_by_incarnation(topic) is not None
 
     def _cleans(self) -> bool:
         """Of all proxies, the first by name removes keys that are not needed."""
-        return self._joined.view.with_role(PROXY)[:1] == [self._joined.member]
+        return self._context.view.with_role(PROXY)[:1] == [self._context.member]
 
     async def _ping(self, address: str) -> bool:
-        return await self._joined.peers.ping(address) is Reach.ANSWERED
+        return await self._context.peers.ping(address) is Reach.ANSWERED
 
     def _others(self) -> list[Any]:
-        joined = self._joined
-        return [seen.value for seen in joined.view.members.items.values() if seen.value.name != joined.process.name]
+        context = self._context
+        return [seen.value for seen in context.view.members.items.values() if seen.value.name != context.process.name]

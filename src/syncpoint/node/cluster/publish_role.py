@@ -14,7 +14,7 @@ from syncpoint.control.registration import Registration
 from syncpoint.metadata.layout import ASSIGNED_TOPICS, LOG_COUNTER
 from syncpoint.metadata.view import View
 from syncpoint.model.errors import Unavailable
-from syncpoint.node.cluster.joined import Joined
+from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.settings import DurabilityClass
 from syncpoint.pipeline.homes import Homes
 from syncpoint.pipeline.mounting import Pipelines
@@ -32,37 +32,37 @@ class PublishRole:
 
     disk_address = ""
 
-    def __init__(self, joined: Joined) -> None:
-        self._joined = joined
+    def __init__(self, context: ClusterContext) -> None:
+        self._context = context
         self._keeper: OwnershipDriver | None = None
 
     async def start(self) -> None:
         """Make the host; it has no chain before this process is a member."""
-        joined = self._joined
-        self._assigned: View[TopicAssignment] = View(joined.store, ASSIGNED_TOPICS, TopicAssignment.decode)
+        context = self._context
+        self._assigned: View[TopicAssignment] = View(context.store, ASSIGNED_TOPICS, TopicAssignment.decode)
         await self._assigned.start()
         self._assigned.listeners.append(self._assignments_changed)
-        self.limits = follow_limits(joined.shared)
-        self._pipelines = Pipelines(Homes(joined.store), joined.shared)
+        self.limits = follow_limits(context.shared)
+        self._pipelines = Pipelines(Homes(context.store), context.shared)
         self.host = ChainHost(
             Surroundings(
-                joined.shared,
-                _LateRegistrar(joined),
+                context.shared,
+                _LateRegistrar(context),
                 lambda topic: self._assigned.get(str(topic)),
-                Barrier(joined.view, joined.peers).sealed,
-                lambda record, epoch: joined.doors.files(record, epoch, joined.disk_address_of),
+                Barrier(context.view, context.peers).sealed,
+                lambda record, epoch: context.doors.files(record, epoch, context.disk_address_of),
                 self._next_log,
-                joined.universe,
-                joined.clock,
-                joined.random,
+                context.universe,
+                context.clock,
+                context.random,
                 self.limits,
-                joined.settings.storage,
-                known_disks=KnownDisks(joined.store),
-                workers=joined.doors.make_workers,
-                blocking=joined.doors.blocking,
-                notify=joined.doors.notify,
-                registered=lambda topic, chain: chain in joined.directory.chains_of(topic),
-                registrations=joined.directory.topics_of,
+                context.settings.storage,
+                known_disks=KnownDisks(context.store),
+                workers=context.doors.make_workers,
+                blocking=context.doors.blocking,
+                notify=context.doors.notify,
+                registered=lambda topic, chain: chain in context.directory.chains_of(topic),
+                registrations=context.directory.topics_of,
                 mount=self._pipelines.mount,
             )
         )
@@ -75,20 +75,20 @@ class PublishRole:
             **self._pipelines.methods(self.host),
         }
 
-    async def joined(self) -> None:
+    async def on_joined(self) -> None:
         """Own chains from now on, and make those that this process should have."""
-        joined = self._joined
-        self._keeper = OwnershipDriver(joined.view, joined.membership, self.host, joined.peers, joined.clock)
+        context = self._context
+        self._keeper = OwnershipDriver(context.view, context.membership, self.host, context.peers, context.clock)
         self.host.on_ended = self._keeper.ended
         self._keeper.start()
-        classes = joined.settings.classes
+        classes = context.settings.classes
         kinds = {name: kind_of(one) for name, one in classes.items()}
         self._founder = ChainCreator(
-            joined.store,
-            joined.membership,
+            context.store,
+            context.membership,
             list(classes),
-            planner(joined.view, joined.member, kinds),
-            universe=joined.universe,
+            planner(context.view, context.member, kinds),
+            universe=context.universe,
         )
         self._founder.start()
 
@@ -117,7 +117,7 @@ class PublishRole:
         return self._keeper
 
     async def _next_log(self) -> int:
-        return await self._joined.store.counter(LOG_COUNTER)
+        return await self._context.store.counter(LOG_COUNTER)
 
     def _assignments_changed(self, topics: set[str]) -> None:
         for topic in topics:
@@ -127,13 +127,13 @@ class PublishRole:
 class _LateRegistrar:
     """Registration begins when this process is a member: its owner's keys name it."""
 
-    def __init__(self, joined: Joined) -> None:
-        self._joined = joined
+    def __init__(self, context: ClusterContext) -> None:
+        self._context = context
         self._made: Registration | None = None
 
     def _registration(self) -> Registration:
         if self._made is None:
-            self._made = Registration(self._joined.store, self._joined.shared, self._joined.member)
+            self._made = Registration(self._context.store, self._context.shared, self._context.member)
         return self._made
 
     async def register(self, topic: int, chain: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from syncpoint.control.peer_channels import Reach
-from syncpoint.node.cluster.joined import Joined
+from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.router.load_scaling import ScalingSettings
 from syncpoint.router.planner import PlannerSettings
 from syncpoint.router.router import Router
@@ -23,30 +23,30 @@ class RouterRole:
 
     disk_address = ""
 
-    def __init__(self, joined: Joined) -> None:
-        self._joined = joined
+    def __init__(self, context: ClusterContext) -> None:
+        self._context = context
 
     async def start(self) -> None:
         """Make the parts; nothing is planned before this process is a member."""
-        joined = self._joined
+        context = self._context
         self.service = Router(
-            joined.store,
-            joined.view,
-            joined.shared,
-            joined.member,
+            context.store,
+            context.view,
+            context.shared,
+            context.member,
             self._ping,
-            joined.clock,
-            joined.random,
+            context.clock,
+            context.random,
             settings=PlannerSettings(
-                balance=joined.settings.balance, scaling=ScalingSettings(floor=joined.settings.split_at)
+                balance=context.settings.balance, scaling=ScalingSettings(floor=context.settings.split_at)
             ),
-            spanning=frozenset(name for name, one in joined.settings.classes.items() if one.spans_regions),
+            spanning=frozenset(name for name, one in context.settings.classes.items() if one.spans_regions),
         )
 
     def methods(self) -> Methods:
         return self.service.methods()
 
-    async def joined(self) -> None:
+    async def on_joined(self) -> None:
         """Answer and plan from now on."""
         await self.service.start()
 
@@ -64,4 +64,4 @@ class RouterRole:
         return {"distances": in_milliseconds(self.service.distances.known())}
 
     async def _ping(self, address: str) -> bool:
-        return await self._joined.peers.ping(address) is Reach.ANSWERED
+        return await self._context.peers.ping(address) is Reach.ANSWERED

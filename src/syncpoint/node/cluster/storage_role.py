@@ -8,7 +8,7 @@ from typing import Any
 from syncpoint.diskserver.disk_server import DiskServer, DiskServerSettings, serve_disks
 from syncpoint.diskserver.fencing import CHAINS
 from syncpoint.model.errors import FailedPrecondition
-from syncpoint.node.cluster.joined import Joined
+from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.settings import ProcessSettings
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.network import split_address
@@ -36,15 +36,15 @@ def announce_new(process: ProcessSettings) -> None:
 class StorageRole:
     """See the module. Epochs, fencing and everything else about a disk is `diskserver`'s."""
 
-    def __init__(self, joined: Joined) -> None:
-        self._joined = joined
+    def __init__(self, context: ClusterContext) -> None:
+        self._context = context
 
     async def start(self) -> None:
         """Serve the disks; from now on `disk_address` says where. Raises `OSError`, `FailedPrecondition`."""
-        process = self._joined.process
+        process = self._context.process
         announce_new(process)
         host, port = split_address(process.disks_listen)
-        tls = self._joined.doors.tls.server() if self._joined.doors.tls is not None else None
+        tls = self._context.doors.tls.server() if self._context.doors.tls is not None else None
         settings = DiskServerSettings(process.disks, host, port, tls=tls, require_disks=process.require_disks)
         self._server: DiskServer = await serve_disks(settings)
         self.disk_address = self._server.address
@@ -52,7 +52,7 @@ class StorageRole:
     def methods(self) -> Methods:
         return {}
 
-    async def joined(self) -> None:
+    async def on_joined(self) -> None:
         """Nothing more to do once this process is a member."""
 
     async def drain(self) -> None:

@@ -17,7 +17,7 @@ from syncpoint.api.subscriber import SubscriberService
 from syncpoint.control.usage_reports import UsageReporter
 from syncpoint.model.cluster import PROXY
 from syncpoint.model.errors import Code, SyncpointError, Unavailable
-from syncpoint.node.cluster.joined import Joined
+from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.router.rendezvous import order
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.subscribe.gather import Gatherer
@@ -38,44 +38,44 @@ class SubscribeRole:
 
     disk_address = ""
 
-    def __init__(self, joined: Joined) -> None:
-        self._joined = joined
+    def __init__(self, context: ClusterContext) -> None:
+        self._context = context
         self._publishing = Tasks()
         self._delivered: dict[int, int] = {}
         self._used_at = 0.0
 
     async def start(self) -> None:
         """Make the parts."""
-        joined, loop = self._joined, asyncio.get_running_loop()
+        context, loop = self._context, asyncio.get_running_loop()
         self.gatherer = Gatherer(
-            joined.process.name,
-            joined.incarnation,
-            joined.catalog,
-            joined.directory,
-            joined.clock,
-            connect=partial(ServeLink, joined.doors.network),
+            context.process.name,
+            context.incarnation,
+            context.catalog,
+            context.directory,
+            context.clock,
+            connect=partial(ServeLink, context.doors.network),
             publish=self._publish,
             registered=None,
         )
-        joined.directory.on_change.append(self.gatherer.changed)
-        self.limits = follow_limits(joined.shared)
+        context.directory.on_change.append(self.gatherer.changed)
+        self.limits = follow_limits(context.shared)
         self.forwarder = SubscribeForwarder(
             self.gatherer,
-            joined.catalog,
-            joined.clock,
-            key=joined.ack_key,
-            random=joined.random,
+            context.catalog,
+            context.clock,
+            key=context.ack_key,
+            random=context.random,
             soon=loop.call_soon,
-            lender=lender_of(joined.process.name, joined.incarnation),
+            lender=lender_of(context.process.name, context.incarnation),
             linger_s=LINGER_S,
             guard=self.gatherer.guard,  # one count of both
         )
-        if joined.settings.auth is not None:
-            service = Access.service_of(joined.settings.auth, joined.catalog, joined.doors.clock)
+        if context.settings.auth is not None:
+            service = Access.service_of(context.settings.auth, context.catalog, context.doors.clock)
             self.forwarder.may_give_up = service.may_give_up
         self.streams = StreamingPullService(self.forwarder, self.limits)
         self.pulls = SubscriberService(self.forwarder)
-        self._uses = UsageReporter(joined.store, joined.clock, self._used)
+        self._uses = UsageReporter(context.store, context.clock, self._used)
         self._uses.start()
         self._ticking = loop.create_task(self._tick())
 
@@ -86,9 +86,9 @@ class SubscribeRole:
             **served({methods.DELIVERIES.Describe: self._describe}),
         }
 
-    async def joined(self) -> None:
+    async def on_joined(self) -> None:
         """From now on publish forwarders can tell this life of the process from earlier ones."""
-        self.gatherer.join(self._joined.membership.registered_at)
+        self.gatherer.join(self._context.membership.registered_at)
 
     async def drain(self) -> None:
         """Pulls that wait are answered; streams end when the door drains."""
@@ -120,8 +120,8 @@ class SubscribeRole:
 
     async def _describe(self, asked: internal.DescribeDeliveryRequest) -> internal.DescribeDeliveryResponse:
         if asked.revision:  # a reader takes the subscription, or goes on having it
-            await self._joined.shared.at(asked.revision)
-            self.forwarder.used[asked.subscription] = self._joined.clock.monotonic()
+            await self._context.shared.at(asked.revision)
+            self.forwarder.used[asked.subscription] = self._context.clock.monotonic()
         delivery = self.forwarder.deliveries.get(asked.subscription)
         answer = internal.DescribeDeliveryResponse()
         if delivery is not None:
@@ -131,7 +131,7 @@ class SubscribeRole:
 
     def _used(self) -> list[int]:
         used = [number for number, at in self.forwarder.used.items() if at > self._used_at]
-        self._used_at = self._joined.clock.monotonic()
+        self._used_at = self._context.clock.monotonic()
         return used
 
     async def _tick(self) -> None:
@@ -147,19 +147,19 @@ class SubscribeRole:
         self._publishing.start(self._publish_by_proxy(topic, request, done))
 
     async def _publish_by_proxy(self, topic: str, request: bytes, done: Callable[[bytes | Exception], None]) -> None:
-        joined = self._joined
-        region = joined.process.region
-        proxies = sorted(joined.view.with_role(PROXY), key=lambda one: one.region != region)
+        context = self._context
+        region = context.process.region
+        proxies = sorted(context.view.with_role(PROXY), key=lambda one: one.region != region)
         names = order(topic.encode(), [one.name for one in proxies if one.region == region]) or [
             one.name for one in proxies
         ]
         answer: bytes | Exception = Unavailable("no proxy is there to publish a dead letter")
         for name in names[:3]:
-            address = joined.address_of(name)
+            address = context.address_of(name)
             if address is None:
                 continue
             try:
-                answer = await joined.peers.call(address, methods.PUBLISHER.Publish, request, timeout_s=DEAD_LETTER_S)
+                answer = await context.peers.call(address, methods.PUBLISHER.Publish, request, timeout_s=DEAD_LETTER_S)
                 break
             except SyncpointError as error:
                 answer = error

@@ -60,7 +60,7 @@ class DisksRole:
     def methods(self) -> Methods:
         return {}
 
-    async def joined(self) -> None:
+    async def on_joined(self) -> None:
         """Nothing more to do."""
 
     async def drain(self) -> None:

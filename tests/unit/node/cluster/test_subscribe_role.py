@@ -28,13 +28,13 @@ def test_a_dead_letter_goes_to_the_next_proxy_where_one_is_away(errors: list[Syn
             return b"stored"
 
     proxies = [SimpleNamespace(name=name, region="r") for name in ("p1", "p2")]
-    joined: Any = SimpleNamespace(
+    context: Any = SimpleNamespace(
         process=SimpleNamespace(region="r"),
         view=SimpleNamespace(with_role=lambda role: proxies),
         address_of=lambda name: f"{name}:1",
         peers=Peers(),
     )
     told: list[bytes | Exception] = []
-    asyncio.run(SubscribeRole(joined)._publish_by_proxy("projects/p/topics/t", b"", told.append))
+    asyncio.run(SubscribeRole(context)._publish_by_proxy("projects/p/topics/t", b"", told.append))
     assert (told == [b"stored"]) is stored
     assert len(told) == 1

@@ -28,7 +28,7 @@ from syncpoint.node.cluster.tls import welcome
 from syncpoint.runtime.trusted import TrustedClock
 
 
-class Joined:
+class ClusterContext:
     """The common parts. `await join()`, then `register(address)` once the process can be called."""
 
     def __init__(self, settings: ClusterSettings, process: ProcessSettings, doors: Doors) -> None:
