@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -164,3 +165,38 @@ def test_what_there_is_is_listed(space: Space) -> None:
     with refused("NOT_FOUND"):
         space.publish(topic, b"x")
     assert space.api.get_subscription({"subscription": subscription}).topic == "_deleted-topic_"
+
+
+def test_what_does_not_fit_the_schema_of_a_topic_is_refused(space: Space) -> None:
+    fields = [{"name": "id", "type": "string"}]
+    definition = {"type": "record", "name": "Order", "fields": fields}
+    newer = {**definition, "fields": [*fields, {"name": "count", "type": "int", "default": 0}]}
+    schema = {"type_": "AVRO", "definition": json.dumps(definition)}
+    made = space.api.create_schema({"parent": f"projects/{space.project}", "schema_id": "order", "schema": schema})
+    topic = space.topic()
+    subscription = space.subscription(topic)
+    space.publish(topic, b"anything")
+    settings = {"schema": made.name, "encoding": "JSON"}
+    space.api.update_topic(
+        {"topic": {"name": topic, "schema_settings": settings}, "update_mask": {"paths": ["schema_settings"]}}
+    )
+    for _ in range(8):  # whichever process takes it
+        with refused("INVALID_ARGUMENT", "Invalid data in message: Message failed schema validation."):
+            space.publish(topic, b"anything")
+        space.publish(topic, b'{"id": "a"}')
+    committed = space.api.commit_schema({"name": made.name, "schema": {**schema, "definition": json.dumps(newer)}})
+    for _ in range(8):
+        space.publish(topic, b'{"id": "b", "count": 1}')
+    rolled = space.api.rollback_schema({"name": made.name, "revision_id": made.revision_id})
+    large = json.dumps({"id": "c" * 100_000}).encode()
+    with refused("INVALID_ARGUMENT", "Message failed schema validation."):
+        space.publish(topic, large, b"anything")
+    space.publish(topic, large)
+    marks = Counter(
+        attributes_of(one).get("googclient_schemarevisionid", "") for one in space.pull(subscription, 18, ack=True)
+    )
+    assert marks.pop("") == 1
+    # Of those that one message fits, the newest: another process may know it a moment later.
+    assert marks == Counter({made.revision_id: 8, committed.revision_id: 8, rolled.revision_id: 1})
+    space.api.delete_schema({"name": made.name})
+    assert space.api.get_topic({"topic": topic}).schema_settings.schema == "_deleted-schema_"

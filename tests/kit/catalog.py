@@ -8,6 +8,7 @@ from typing import Any
 
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.options_admin import OptionsAdmin
+from syncpoint.api.schema_handlers import SchemaService
 from syncpoint.api.seek_request import seek_methods
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.head_commit import HeadCommit
@@ -157,10 +158,16 @@ class Proxy:
     def __init__(self, store: LocalShared, control: ControlPlane, barrier: Barrier) -> None:
         self.store, self.control, self.barrier = store, control, barrier
         options = OptionsAdmin(control, FlowLimits(), ("default",))
-        self.methods = {**CatalogService(control).methods(), **seek_methods(control), **options.methods()}
+        self.methods = {
+            **CatalogService(control).methods(),
+            **SchemaService(control).methods(),
+            **seek_methods(control),
+            **options.methods(),
+        }
 
     async def call(self, method: str, **fields: Any) -> Any:
-        path = next(one for one in (methods.ADMIN, methods.PUBLISHER, methods.SUBSCRIBER) if method in one)[method]
+        services = (methods.ADMIN, methods.PUBLISHER, methods.SUBSCRIBER, methods.SCHEMAS)
+        path = next(one for one in services if method in one)[method]
         answer = await MemoryChannel(self.methods).unary(path, path.request(**fields).SerializeToString())
         return path.response.FromString(answer)
 

@@ -16,7 +16,7 @@ from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import CatalogChange, Setting, Subscription, Topic
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE, ChainOwner, ChainRecord, Member
-from syncpoint.model.errors import NotFound, OtherTopic, StaleEpoch, SyncpointError, Unavailable
+from syncpoint.model.errors import NotFound, OtherSchema, OtherTopic, StaleEpoch, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.proxy.data_keys import KeyRing, TopicKeys
 from syncpoint.proxy.proxy import Proxy
@@ -27,6 +27,7 @@ from syncpoint.router.distance import Distances
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.subscribe.lease_holder import lender_of
+from syncpoint.schemas.publishing import stamp
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
 from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
@@ -130,6 +131,8 @@ class PublishProcess(Process):
                 raise NotFound(asked.topic)
             if batch.topic != known_topic.incarnation:
                 raise OtherTopic(f"it is {known_topic.incarnation}")
+            if not batch.within and batch.schema != stamp(known_topic.schema):
+                raise OtherSchema("it is another one")
             ids = [str(self.world.next_number()) for _ in asked.messages]
             stored[known] = (bytes(batch.request), ids)
         await asyncio.sleep(self.commit_s)

@@ -188,5 +188,5 @@ def _kept(record: Subscription) -> tuple[int, bool, bool]:
 
 
 def _stored(record: Topic) -> tuple[object, ...]:
-    """What decides where, and for how long, a topic's messages are stored."""
-    return record.retention_s, record.durability, record.regions, record.enforce_in_transit
+    """What decides which messages of a topic are stored, where, and for how long."""
+    return record.retention_s, record.durability, record.regions, record.enforce_in_transit, record.schema

@@ -136,6 +136,12 @@ class OtherTopic(_Reasoned):
     reason = "OTHER_TOPIC"
 
 
+class OtherSchema(_Reasoned):
+    """The messages were checked against other schema settings of the topic than those that hold."""
+
+    reason = "OTHER_SCHEMA"
+
+
 class ResetBySeek(_Reasoned):
     """A seek moved the subscription while the caller was reading it."""
 

@@ -27,6 +27,7 @@ from syncpoint.model.errors import (
     InvalidArgument,
     MetadataSilent,
     NotFound,
+    OtherSchema,
     OtherTopic,
     StaleEpoch,
     SyncpointError,
@@ -46,7 +47,7 @@ from syncpoint.proxy.sealing import Sealer
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.router.location import may_pass
 from syncpoint.runtime.tasks import Tasks
-from syncpoint.schemas.publishing import SchemaGate
+from syncpoint.schemas.publishing import SchemaGate, stamp
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.transport.stream_state import Message
 from syncpoint.wire import methods
@@ -68,8 +69,8 @@ class PublishAttempt(CancellableCall):
     """One request on its way."""
 
     __slots__ = (
-        "call", "chain", "deadline", "doubtful", "key", "number", "place", "plain", "request", "sealed", "silent",
-        "size", "started", "topic", "tried",
+        "call", "chain", "deadline", "doubtful", "key", "number", "place", "plain", "request", "schema", "sealed",
+        "silent", "size", "started", "topic", "tried",
     )  # fmt: skip
 
     def __init__(self, call: Call, request: bytes, topic: Topic, key: bytes, number: int, now: float) -> None:
@@ -82,6 +83,7 @@ class PublishAttempt(CancellableCall):
         self.place: BatchPlace | None = None
         self.chain = 0
         self.sealed = False  # it came sealed
+        self.schema = 0  # what it was checked against
         self.doubtful: set[int] = set()  # chains at which an attempt may have succeeded
         self.tried: set[int] = set()
         self.silent = False  # a chain could not take it because the metadata did not answer
@@ -203,7 +205,8 @@ class ClusterPublisher:
         """Make the request one for the topic as it is known now: checked against its schema, if it has one, sealed."""
         request = batch.plain
         if batch.topic.schema is not None and not batch.sealed:
-            request = bytes(self.schemas.marked(batch.topic, request))
+            request = await self._checked(batch)
+        batch.schema = 0 if batch.sealed else stamp(batch.topic.schema)
         if self.sealer is not None and not batch.sealed:
             batch.request = await self.sealer.seal(batch.topic.incarnation, request)
         elif self.sealer is not None:
@@ -211,16 +214,37 @@ class ClusterPublisher:
         else:
             batch.request = request
 
-    async def _renew_topic(self, batch: PublishAttempt) -> None:
-        """The forwarder knows another topic by this name. If that is the newer one, the batch is meant for it now."""
+    async def _checked(self, batch: PublishAttempt) -> bytes:
+        """The messages marked with what they fit. What they do not fit here they may fit by what another proxy has
+        committed: nothing is refused before our copy has caught up."""
+        try:
+            return bytes(self.schemas.marked(batch.topic, batch.plain))
+        except (InvalidArgument, NotFound):
+            await self.refresh()
+            found = self.catalog.topic_by_incarnation(batch.topic.incarnation)
+            if found is None:
+                raise NotFound(parse_topic(batch.topic.name)) from None
+            batch.topic = found
+            return bytes(self.schemas.marked(found, batch.plain))
+
+    async def _renew_topic(self, batch: PublishAttempt) -> bool:
+        """The forwarder knows another topic by this name, or other schema settings of it. If those are the newer ones,
+        the batch is meant for them now; otherwise False."""
         await self.refresh()
         found = self.catalog.topic(batch.topic.name)
         if found is None:
             raise NotFound(parse_topic(batch.topic.name))
-        if found.incarnation != batch.topic.incarnation:
-            batch.topic = found
-            batch.tried.clear()
+        known, batch.topic = batch.topic, found
+        if found.incarnation == known.incarnation and found.schema == known.schema:
+            return False
+        batch.tried.clear()
+        try:
             await self._seal(batch)
+        except (InvalidArgument, NotFound) as error:
+            if batch.unknown:
+                raise _outcome_unknown(f"they were sent before, and now: {error.message}") from None
+            raise
+        return True
 
     # -- with an ordering key ----------------------------------------------------------------------------------------
 
@@ -329,6 +353,8 @@ class ClusterPublisher:
                 batch.unknown,
                 batch.request,
                 batch.topic.incarnation,
+                batch.schema,
+                batch.sealed,
             )
         )
         message: Message = b"".join(parts) if batch.size <= JOIN_BYTES else parts
@@ -346,6 +372,10 @@ class ClusterPublisher:
             await self.route_client.newer(batch.topic.incarnation, epoch)
         elif isinstance(error, OtherTopic):
             await self._renew_topic(batch)
+        elif isinstance(error, OtherSchema):
+            # The forwarder's copy of the catalog may be a moment behind ours.
+            if not await self._renew_topic(batch) and now > batch.started + LAG_S:
+                raise Unavailable(f"Not all of the cluster knows the schema settings of {batch.topic.name}. Try again.")
         elif code is Code.NOT_FOUND:
             # The forwarder's copy of the catalog may be a moment behind ours.
             if now > batch.started + LAG_S or self.catalog.topic_by_incarnation(batch.topic.incarnation) is None:

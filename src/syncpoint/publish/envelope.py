@@ -31,12 +31,19 @@ class PublishBatch(NamedTuple):
     resent: bool
     request: bytes | memoryview
     topic: int = 0
+    schema: int = 0
+    within: bool = False
 
 
 def write_publish(batch: PublishBatch) -> list[bytes | memoryview]:
     """As buffers, ready to be sent; the request is not copied."""
     request = batch.request
-    head = b"\x08%b\x10%b\x18%b\x21%b\x28%b\x30%b\x38%b\x7a%b" % (
+    rare = b""
+    if batch.schema:
+        rare = b"\x41" + _U64.pack(batch.schema)
+    if batch.within:
+        rare += b"\x48\x01"
+    head = b"\x08%b\x10%b\x18%b\x21%b\x28%b\x30%b\x38%b%b\x7a%b" % (
         varint.encode(batch.chain),
         varint.encode(batch.epoch),
         b"\x01" if batch.keyed else b"\x00",
@@ -44,6 +51,7 @@ def write_publish(batch: PublishBatch) -> list[bytes | memoryview]:
         varint.encode(batch.batch),
         b"\x01" if batch.resent else b"\x00",
         varint.encode(batch.topic),
+        rare,
         varint.encode(len(request)),
     )
     return [head, request]
@@ -51,7 +59,7 @@ def write_publish(batch: PublishBatch) -> list[bytes | memoryview]:
 
 def read_publish(data: bytes) -> PublishBatch:
     """Raises `Malformed`."""
-    values = [0, 0, 0, 0, 0, 0, 0, 0]  # by field number
+    values = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0]  # by field number
     request: memoryview | bytes = b""
     at, end = 0, len(data)
     try:
@@ -66,7 +74,7 @@ def read_publish(data: bytes) -> PublishBatch:
                 at += 1
                 if value >= 0x80:
                     value, at = varint.decode(data, at - 1)
-                if tag >> 3 < 8:
+                if tag >> 3 < 10:
                     values[tag >> 3] = value
             elif wire == 2:
                 size = data[at]
@@ -80,7 +88,7 @@ def read_publish(data: bytes) -> PublishBatch:
                 at += size
             elif wire == 1:
                 (value,) = _U64.unpack_from(data, at)
-                if tag >> 3 < 8:
+                if tag >> 3 < 10:
                     values[tag >> 3] = value
                 at += 8
             elif wire == 5 and end - at >= 4:
@@ -89,8 +97,8 @@ def read_publish(data: bytes) -> PublishBatch:
                 raise Malformed
     except (IndexError, ValueError, struct.error):
         raise Malformed from None
-    _, chain, epoch, keyed, sender, batch, resent, topic = values
-    return PublishBatch(chain, epoch, bool(keyed), sender, batch, bool(resent), request, topic)
+    _, chain, epoch, keyed, sender, batch, resent, topic, schema, within = values
+    return PublishBatch(chain, epoch, bool(keyed), sender, batch, bool(resent), request, topic, schema, bool(within))
 
 
 def publish_response(prefix: bytes, first_offset: int, count: int) -> bytes:

@@ -28,7 +28,7 @@ from syncpoint.publish.source import Source
 from syncpoint.publish.source_server import SourceServer
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.trusted import TrustedClock
-from syncpoint.schemas.publishing import ATTRIBUTES_ADDED, ROOM_BYTES, SchemaGate
+from syncpoint.schemas.publishing import ATTRIBUTES_ADDED, LETTER_ATTRIBUTES_ADDED, ROOM_BYTES, SchemaGate
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.store import Store
 
@@ -78,7 +78,7 @@ class PublishForwarder:
             memory.extensions.pop(DeliveryAttempts.number, []),
         )
         self.server = SourceServer(
-            self.commit, self.catalog, self.sources, self.ledgers, self.attempts, self.publish_request
+            self.commit, self.catalog, self.sources, self.ledgers, self.attempts, self.letter
         )
         self.extensions: list[Extension] = [self.attempts]
         self.needs = Needs()
@@ -100,6 +100,11 @@ class PublishForwarder:
         self.commit.check_writable()
         self.publish(caller, self.topic_of(request), None, request)
 
+    def letter(self, caller: PublishCaller, request: bytes | memoryview) -> None:
+        """As `publish_request`, for a message that was accepted before and goes to another topic now."""
+        self.commit.check_writable()
+        self.publish(caller, self.topic_of(request), None, request, within=True)
+
     def topic_of(self, request: bytes | memoryview) -> Topic:
         """The topic of a serialised PublishRequest. Raises `NotFound`, and `InvalidArgument` for what is none."""
         try:
@@ -112,16 +117,26 @@ class PublishForwarder:
         return topic
 
     def publish(
-        self, caller: PublishCaller, topic: Topic, source: Source | None, request: bytes | memoryview, room: int = 0
+        self,
+        caller: PublishCaller,
+        topic: Topic,
+        source: Source | None,
+        request: bytes | memoryview,
+        room: int = 0,
+        *,
+        within: bool = False,
     ) -> None:
         """Take a serialised PublishRequest into an open source of its topic, or the one that is opened for it; `caller`
         is answered once it is persisted. Raises `SyncpointError` if it is refused. `room`: bytes it may have beyond the
-        limit of a request. The log was writable a moment ago.
+        limit of a request; `within`: its messages may have attributes beyond the limit, too. The log was writable a moment
+        ago.
         """
         self.admission.check(topic, len(request))
         self.store.admit(len(request))
         added = 0
-        if topic.schema is not None:  # its messages were marked with the revision that they fit
+        if within:
+            room, added = room + ROOM_BYTES, ATTRIBUTES_ADDED + LETTER_ATTRIBUTES_ADDED
+        elif topic.schema is not None:  # its messages were marked with the revision that they fit
             room, added = room + ROOM_BYTES, ATTRIBUTES_ADDED
         if source is None:
             source = self.open_source(topic.incarnation)

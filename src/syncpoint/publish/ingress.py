@@ -19,6 +19,7 @@ from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import (
     FailedPrecondition,
     MetadataSilent,
+    OtherSchema,
     OtherTopic,
     ResourceExhausted,
     StaleEpoch,
@@ -35,6 +36,7 @@ from syncpoint.publish.follow import Follower
 from syncpoint.publish.records import BatchFact
 from syncpoint.publish.source import Source
 from syncpoint.runtime.tasks import Tasks
+from syncpoint.schemas.publishing import stamp
 
 WAITING_BYTES_MAX = 32 << 20
 LEARN_S = 0.5
@@ -125,6 +127,8 @@ class PublishIngress:
             raise OtherTopic(f"{record.name} is topic {topic} here, not {batch.topic}.")
         if batch.resent and self._answered(caller, batch):
             return
+        if (record.schema is not None or batch.schema) and not batch.within and stamp(record.schema) != batch.schema:
+            raise OtherSchema(f"{record.name} has other schema settings here than the messages were checked against.")
         if batch.keyed:
             self._check_epoch(topic, batch)
         source = self.forwarder.sources.open_of(topic)
@@ -222,7 +226,9 @@ class PublishIngress:
 
     def _take(self, topic: Topic, source: Source, caller: PublishCaller, batch: PublishBatch) -> None:
         first = source.end
-        self.forwarder.publish(caller, topic, source, batch.request, PUBLISH_SEALED_ROOM_BYTES)
+        self.forwarder.publish(
+            caller, topic, source, batch.request, PUBLISH_SEALED_ROOM_BYTES, within=batch.within
+        )
         try:
             fact = BatchFact(batch.sender, batch.batch, source.number, first, source.end - first)
             self.forwarder.commit.batches.append(fact)

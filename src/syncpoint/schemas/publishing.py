@@ -12,6 +12,8 @@ Leaves to the kernel: every rule about messages that marking does not touch.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -31,8 +33,19 @@ REVISION: Final = "googclient_schemarevisionid"
 ENCODING: Final = "googclient_schemaencoding"
 ATTRIBUTES_ADDED: Final = 3
 """To each message. They do not count among the attributes that a message may have."""
+LETTER_ATTRIBUTES_ADDED: Final = 4
+"""By which a dead letter says where it comes from, see `subscribe.dead_letter`."""
 ROOM_BYTES: Final = PUBLISH_MESSAGES_MAX * 1024
 """What marking adds to a request at most."""
+
+
+@lru_cache(1024)
+def stamp(bounds: TopicSchema | None) -> int:
+    """A number for the schema settings of a topic, by which whoever stores messages sees what whoever checked them went
+    by. 0: no schema."""
+    if bounds is None:
+        return 0
+    return int.from_bytes(blake2b(repr(tuple(bounds)).encode(), digest_size=8).digest()) or 1
 
 
 class SchemaGate:

@@ -190,7 +190,7 @@ async def test_a_snapshot_names_its_subscription_and_an_unfinished_one_gives_way
 
 
 @planned()
-async def test_a_change_of_retention_is_confirmed_a_label_is_not(world: PlaneWorld) -> None:
+async def test_changes_of_retention_and_schema_are_confirmed_a_label_is_not(world: PlaneWorld) -> None:
     await with_topic(world)
     proxy = world.proxies[0]
     await proxy.call("CreateSubscription", name=SUB, topic=TOPIC)
@@ -200,6 +200,11 @@ async def test_a_change_of_retention_is_confirmed_a_label_is_not(world: PlaneWor
     retain = {"name": SUB, "retain_acked_messages": True}
     change = proxy.call("UpdateSubscription", subscription=retain, update_mask={"paths": ["retain_acked_messages"]})
     assert await outcomes(change) == ["UNAVAILABLE"]
+    schema = {"type": "AVRO", "definition": '"string"', "name": "projects/p/schemas/order"}
+    await proxy.call("CreateSchema", parent="projects/p", schema=schema)
+    fits = {"name": TOPIC, "schema_settings": {"schema": "projects/p/schemas/order", "encoding": "JSON"}}
+    change = proxy.call("UpdateTopic", topic=fits, update_mask={"paths": ["schema_settings"]})
+    assert await outcomes(change) == ["UNAVAILABLE"], "a chain may not ask for it yet"
     world.owners[1].deaf = False
     longer = {"name": TOPIC, "message_retention_duration": {"seconds": 700}}
     await proxy.call("UpdateTopic", topic=longer, update_mask={"paths": ["message_retention_duration"]})

@@ -61,7 +61,7 @@ def test_errors_survive_pickling() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", [errors.StaleEpoch, errors.OtherTopic, errors.ResetBySeek])
+@pytest.mark.parametrize("kind", [errors.StaleEpoch, errors.OtherTopic, errors.OtherSchema, errors.ResetBySeek])
 def test_a_reason_gives_an_error_its_type_back(kind: type[errors.StaleEpoch]) -> None:
     error = kind("not now")
     told = errors.received(error.code, error.message, [b"of a stranger", *error.details])

@@ -11,7 +11,7 @@ import pytest
 
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.layout import ASSIGNED_TOPICS
-from syncpoint.metadata.records import CatalogChange, TopicSchema
+from syncpoint.metadata.records import CatalogChange, Record, TopicSchema
 from syncpoint.model.errors import Code, InvalidArgument, MetadataSilent, ResourceExhausted, SyncpointError, Unavailable
 from syncpoint.router.assignment import TopicAssignment
 from syncpoint.router.rendezvous import pick_chain
@@ -37,6 +37,12 @@ async def cluster(world: ProxyWorld, owners: int = 2, **options: Any) -> tuple[A
     proxy = await world.start(ProxyProcess, "proxy", **options)
     await asyncio.sleep(0.1)
     return (proxy.proxy, *made)
+
+
+def of_records(*records: Record) -> Catalog:
+    made = Catalog()
+    made.become(records, 1, 1)
+    return made
 
 
 async def failing(work: Any) -> SyncpointError:
@@ -592,6 +598,51 @@ def test_messages_of_a_topic_with_a_schema_are_checked_before_they_are_sealed(se
         )
 
     run()
+
+
+@in_world()
+async def test_a_proxy_that_lags_checks_by_what_the_chains_know(world: ProxyWorld) -> None:
+    """Nothing is stored unchecked, and nothing refused for what another proxy has committed."""
+    _proxy, one, _two = await cluster(world)
+    world.assign([1])
+    first = stored.Schema("projects/p/schemas/s", 7, pubsub.Schema.AVRO, (), 0).with_revision("0000000a", 1)
+    second = first.with_revision("0000000b", 2)
+    bound = replace(world.topic, schema=TopicSchema(first.name, 7, 1))
+    string, number = (pubsub.Schema(type=pubsub.Schema.AVRO, definition=text) for text in ('"string"', '"int"'))
+
+    def known_here() -> None:
+        world.put_setting(first.setting())
+        world.put_setting(stored.definition_setting(first.name, "0000000a", string, b""))
+        world.put(bound)
+
+    def newest_here() -> None:
+        world.put_setting(second.setting())
+        world.put_setting(stored.definition_setting(first.name, "0000000b", number, b""))
+
+    one.catalog = of_records(bound)
+    world.on_refresh = known_here
+    assert (await failing(world.publish(b"5"))).code is Code.INVALID_ARGUMENT
+    assert not world.stored[1]
+    assert await world.publish(b'"fits"')
+    world.on_refresh = newest_here
+    assert await world.publish(b"5")
+    marks = [
+        message.attributes["googclient_schemarevisionid"]
+        for request, _ in world.stored[1].values()
+        for message in pubsub.PublishRequest.FromString(request).messages
+    ]
+    assert marks == ["0000000a", "0000000b"]
+
+
+@in_world()
+async def test_settings_that_a_chain_never_hears_of_are_not_guessed(world: ProxyWorld) -> None:
+    _proxy, one, two = await cluster(world)
+    world.assign([1])
+    settings = TopicSchema("projects/p/schemas/s", 7, 1)
+    one.catalog = two.catalog = of_records(replace(world.topic, schema=settings))
+    error = await failing(world.publish(b"x"))
+    assert (error.code, "schema settings" in error.message) == (Code.UNAVAILABLE, True)
+    assert not world.stored[1]
 
 
 @in_world()

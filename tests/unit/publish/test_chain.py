@@ -6,14 +6,15 @@ import asyncio
 
 import pytest
 
-from syncpoint.metadata.records import CREATING, CatalogChange, SeekTarget, Snapshot, Topic
-from syncpoint.model.errors import Code, StaleEpoch, SyncpointError, Unavailable
+from syncpoint.metadata.records import CREATING, CatalogChange, SeekTarget, Snapshot, Topic, TopicSchema
+from syncpoint.model.errors import Code, OtherSchema, StaleEpoch, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimit
 from syncpoint.model.identity import parse_message_id
 from syncpoint.publish import records
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.publish.follow import Follower
 from syncpoint.runtime.files import DiskFenced
+from syncpoint.schemas.publishing import stamp
 from syncpoint.storage.errors import DisksMissing
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal, pubsub
@@ -100,6 +101,31 @@ async def test_a_batch_for_another_topic_of_the_same_name_is_refused(world: Chai
     )
     assert chain.forwarder.sources.of_topic(99) == []
     assert await publish(99)
+
+
+@simulated
+async def test_a_batch_is_taken_when_it_was_checked_by_the_schema_settings_that_hold(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    settings = TopicSchema("projects/p/schemas/s", 7, 1)
+    attributes = {f"k{number}": "v" for number in range(107)}
+
+    async def publish(number: int, schema: int, *, within: bool = False, kept: int = 1) -> bytes:
+        message = pubsub.PubsubMessage(data=b"x", attributes=dict(list(attributes.items())[:kept]))
+        request = pubsub.PublishRequest(topic=TOPIC, messages=[message]).SerializeToString()
+        batch = PublishBatch(1, 0, False, 7, number, False, request, TOPIC_NUMBER, schema, within)
+        answer: bytes = await process.channel.unary(methods.CHAINS.Publish, write_publish(batch), timeout=5.0)
+        return answer
+
+    assert type(await failing(publish(1, stamp(settings)))) is OtherSchema
+    assert await publish(2, 0, kept=100)
+    assert (await failing(publish(3, 0, kept=101))).code is Code.INVALID_ARGUMENT
+    world.commit(CatalogChange.put(Topic(TOPIC_NUMBER, TOPIC, schema=settings)))
+    assert type(await failing(publish(4, 0))) is OtherSchema
+    assert type(await failing(publish(5, stamp(settings._replace(first=2))))) is OtherSchema
+    assert await publish(6, stamp(settings), kept=103)
+    assert (await failing(publish(7, stamp(settings), kept=104))).code is Code.INVALID_ARGUMENT
+    assert await publish(8, 0, within=True, kept=107), "a dead letter keeps all that it had"
 
 
 @simulated

@@ -15,7 +15,9 @@ from syncpoint.publish.envelope import PublishBatch, read_publish, write_publish
 from syncpoint.wire.messages import internal, pubsub
 
 u32, u64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
-batches = st.builds(PublishBatch, u32, u64, st.booleans(), u64, u64, st.booleans(), st.binary(max_size=300), u64)
+batches = st.builds(
+    PublishBatch, u32, u64, st.booleans(), u64, u64, st.booleans(), st.binary(max_size=300), u64, u64, st.booleans()
+)
 
 
 @given(batches)
