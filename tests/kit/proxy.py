@@ -26,8 +26,8 @@ from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.router.distance import Distances
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.subscribe.lease_holder import lender_of
 from syncpoint.schemas.publishing import stamp
+from syncpoint.subscribe.lease_holder import lender_of
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
 from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.transport.calls import Call, Methods, Streaming, StreamingCall, Unary

@@ -172,6 +172,15 @@ def _detached(request: Any, catalog: Catalog) -> Iterator[Need]:
     yield Need("pubsub.topics.detachSubscription", name if topic is None else topic.name)
 
 
+def _schema_attached(request: Any, catalog: Catalog) -> Iterator[Need]:
+    """Whoever sets a topic's schema must be allowed to use it; a topic that is sent whole to change other things names
+    one, too, perhaps one that is deleted."""
+    if any(path in ("schema_settings", "schema_settings.schema") for path in request.update_mask.paths):
+        yield from _on("pubsub.schemas.attach", "topic.schema_settings.schema", _SCHEMA, optional=True)(
+            request, catalog
+        )
+
+
 def _positions(request: Any, catalog: Catalog) -> Iterator[Need]:
     if not request.topic and not request.subscription:
         raise InvalidArgument("topic", "name a topic or a subscription")
@@ -248,7 +257,7 @@ RULES: Final[dict[str, Rule]] = {
             ),
             "UpdateTopic": _all(
                 _on("pubsub.topics.update", "topic.name", _TOPIC),
-                _on("pubsub.schemas.attach", "topic.schema_settings.schema", _SCHEMA, optional=True),
+                _schema_attached,
             ),
             "Publish": _hot("pubsub.topics.publish", _TOPIC),
             "GetTopic": _all(_on("pubsub.topics.get", "topic", _TOPIC)),

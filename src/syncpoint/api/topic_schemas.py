@@ -39,6 +39,9 @@ def bound(catalog: Catalog, record: Topic, known: Topic | None = None, paths: It
     schema = find_schema(catalog, parse_schema(settings.schema))
     if schema is None:
         raise NotFound(settings.schema)
+    named = known is None or not {_FIELD, f"{_FIELD}.schema"}.isdisjoint(paths)
+    if known is not None and known.schema is not None and known.schema.uid != schema.uid and not named:
+        raise NotFound(DELETED_SCHEMA)  # another one has its name now, which the update does not ask for
     encoding = encoding_of(settings.encoding)
     before, bounds = pubsub.SchemaSettings(), None
     if known is not None and known.schema is not None and known.schema.uid == schema.uid:

@@ -29,6 +29,19 @@ durability_class_option = click.option(
     metavar="NAME",
     help="Of a cluster: store new messages with this class of cluster.yaml.",
 )
+schema_option = click.option("--schema", help="What its messages must fit.")
+encoding_option = click.option(
+    "--message-encoding",
+    "encoding",
+    type=click.Choice(["json", "binary"], case_sensitive=False),
+    help="How messages that fit the schema are written.",
+)
+first_revision_option = click.option(
+    "--first-revision-id", "first_revision", metavar="ID", help="The oldest revision that may be used; '' for any."
+)
+last_revision_option = click.option(
+    "--last-revision-id", "last_revision", metavar="ID", help="The newest revision that may be used; '' for any."
+)
 
 
 @click.group()
@@ -52,15 +65,10 @@ def topics() -> None:
     metavar="REGION,...",
     help="Kept and given back; with one node there is nothing to choose.",
 )
-@click.option("--schema", help="What its messages must fit.")
-@click.option(
-    "--message-encoding",
-    "encoding",
-    type=click.Choice(["json", "binary"], case_sensitive=False),
-    help="How messages that fit the schema are written.",
-)
-@click.option("--first-revision-id", "first_revision", metavar="ID", help="The oldest revision that may be used.")
-@click.option("--last-revision-id", "last_revision", metavar="ID", help="The newest revision that may be used.")
+@schema_option
+@encoding_option
+@first_revision_option
+@last_revision_option
 @durability_class_option
 @labels_option
 @with_settings
@@ -99,10 +107,8 @@ def create(
             if not regions:
                 request.ClearField("message_storage_policy")
             if schema is not None and encoding is not None:
-                request.schema_settings.schema = settings.name("schemas", schema)
-                request.schema_settings.encoding = pubsub.SchemaSettings(encoding=encoding.upper()).encoding
-                request.schema_settings.first_revision_id = first_revision or ""
-                request.schema_settings.last_revision_id = last_revision or ""
+                bound = settings.name("schemas", schema), encoding, first_revision, last_revision
+                _fill_schema_settings(request.schema_settings, *bound)
             made.append(client.call("Publisher.CreateTopic", request))
             said(f"Created topic [{made[-1].name}].")
             if durability_class:
@@ -170,6 +176,11 @@ def delete(settings: Settings, topic: tuple[str, ...]) -> None:
 @click.argument("topic", shell_complete=names("topics"))
 @click.option("--message-retention-duration", "retention", type=DurationType(), help="Keep messages this long.")
 @click.option("--clear-message-retention-duration", "clear_retention", is_flag=True, help="Keep none for seeking.")
+@schema_option
+@encoding_option
+@first_revision_option
+@last_revision_option
+@click.option("--clear-schema-settings", "clear_schema", is_flag=True, help="Take messages of any shape.")
 @durability_class_option
 @click.option("--clear-durability-class", is_flag=True, help="Store new messages with the default class.")
 @update_labels
@@ -181,6 +192,11 @@ def update(
     topic: str,
     retention: tuple[int, int] | None,
     clear_retention: bool,
+    schema: str | None,
+    encoding: str | None,
+    first_revision: str | None,
+    last_revision: str | None,
+    clear_schema: bool,
     durability_class: str | None,
     clear_durability_class: bool,
     update_labels: tuple[str, ...],
@@ -196,6 +212,11 @@ def update(
         put_duration(request.topic.message_retention_duration, retention)
     if retention is not None or clear_retention:
         request.update_mask.paths.append("message_retention_duration")
+    full = None if schema is None else settings.name("schemas", schema)
+    fields = _fill_schema_settings(request.topic.schema_settings, full, encoding, first_revision, last_revision)
+    if clear_schema and fields:
+        raise click.UsageError("--clear-schema-settings goes with no other setting of a schema.")
+    request.update_mask.paths.extend(["schema_settings"] if clear_schema else fields)
     with settings.client() as client:
         if update_labels or remove_labels or clear_labels:
             current = client.call("Publisher.GetTopic", pubsub.GetTopicRequest(topic=name))
@@ -289,6 +310,21 @@ def _store_with(client: Any, name: str, durability_class: str, *, validate_only:
     request.options.topic, request.options.durability_class = name, durability_class
     request.update_mask.paths.append("durability_class")
     client.call("Admin.UpdateTopicOptions", request)
+
+
+def _fill_schema_settings(
+    made: Any, schema: str | None, encoding: str | None, first_revision: str | None, last_revision: str | None
+) -> list[str]:
+    """Set what is given; returns the paths of that in a topic."""
+    given = {
+        "schema": schema,
+        "encoding": None if encoding is None else encoding.upper(),
+        "first_revision_id": first_revision,
+        "last_revision_id": last_revision,
+    }
+    fields = {name: value for name, value in given.items() if value is not None}
+    made.MergeFrom(type(made)(**fields))
+    return [f"schema_settings.{name}" for name in fields]
 
 
 def require_change(paths: Any) -> None:

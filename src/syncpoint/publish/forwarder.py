@@ -77,9 +77,7 @@ class PublishForwarder:
             later,
             memory.extensions.pop(DeliveryAttempts.number, []),
         )
-        self.server = SourceServer(
-            self.commit, self.catalog, self.sources, self.ledgers, self.attempts, self.letter
-        )
+        self.server = SourceServer(self.commit, self.catalog, self.sources, self.ledgers, self.attempts, self.letter)
         self.extensions: list[Extension] = [self.attempts]
         self.needs = Needs()
 
@@ -128,8 +126,8 @@ class PublishForwarder:
     ) -> None:
         """Take a serialised PublishRequest into an open source of its topic, or the one that is opened for it; `caller`
         is answered once it is persisted. Raises `SyncpointError` if it is refused. `room`: bytes it may have beyond the
-        limit of a request; `within`: its messages may have attributes beyond the limit, too. The log was writable a moment
-        ago.
+        limit of a request; `within`: its messages may have attributes beyond the limit, too. The log was writable just
+        now.
         """
         self.admission.check(topic, len(request))
         self.store.admit(len(request))

@@ -226,9 +226,7 @@ class PublishIngress:
 
     def _take(self, topic: Topic, source: Source, caller: PublishCaller, batch: PublishBatch) -> None:
         first = source.end
-        self.forwarder.publish(
-            caller, topic, source, batch.request, PUBLISH_SEALED_ROOM_BYTES, within=batch.within
-        )
+        self.forwarder.publish(caller, topic, source, batch.request, PUBLISH_SEALED_ROOM_BYTES, within=batch.within)
         try:
             fact = BatchFact(batch.sender, batch.batch, source.number, first, source.end - first)
             self.forwarder.commit.batches.append(fact)

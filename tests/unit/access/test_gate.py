@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from google.protobuf.message import Message
 
 from syncpoint.access.gate import DENIED, INVALID, MISSING, STANDS_S
-from syncpoint.access.policy import PREFIX
+from syncpoint.access.policy import PREFIX, orphaned_policies
 from syncpoint.access.rules import RULES, SERVER
 from syncpoint.access.tokens import ANONYMOUS
 from syncpoint.metadata.records import CatalogChange, Setting, Snapshot, Subscription, Topic
 from syncpoint.model.errors import Code, PermissionDenied, SyncpointError, Unauthenticated
+from syncpoint.schemas import stored
 from syncpoint.transport.calls import Streaming, Unary
 from syncpoint.wire import methods
 from syncpoint.wire.messages import iam, pubsub
@@ -304,3 +306,30 @@ def test_nothing_is_read_of_callers_to_whom_nothing_is_granted(world: World) -> 
     world.gate.admit(world.opened(PUBLISH, world.token(), []))
     world.grant("projects/a", "roles/pubsub.viewer", "allUsers")
     world.gate.admit(world.opened(PUBLISH, None, []))
+
+
+def test_a_policy_of_a_schema_holds_for_its_revisions_and_ends_with_it(world: World) -> None:
+    schema = "projects/a/schemas/four"
+    made = stored.Schema(schema, 7, pubsub.Schema.AVRO, (), 0).with_revision("0000000a", 1)
+    world.apply(CatalogChange.put(made.setting()))
+    world.grant(schema, "roles/pubsub.viewer", f"user:{BOB}")
+    get, validate = methods.SCHEMAS.GetSchema, methods.SCHEMAS.ValidateSchema
+    commit, create = methods.SCHEMAS.CommitSchema, methods.PUBLISHER.CreateTopic
+    bob = world.token(email=BOB)
+    assert world.call(get, pubsub.GetSchemaRequest(name=f"{schema}@0000000a"), bob) is None
+    for path, request in (
+        (commit, pubsub.CommitSchemaRequest(name=schema)),
+        (validate, pubsub.ValidateSchemaRequest(parent="projects/a")),
+        (get, pubsub.GetSchemaRequest(name="projects/a/schemas/five")),
+    ):
+        assert isinstance(world.call(path, request, bob), PermissionDenied)
+    world.grant("projects/b", "roles/pubsub.editor", f"user:{BOB}")
+    topic = pubsub.Topic(name="projects/b/topics/mine", schema_settings={"schema": schema})
+    assert isinstance(world.call(create, topic, bob), PermissionDenied), "to read it is not to attach it"
+    world.grant(schema, "roles/pubsub.editor", f"user:{BOB}")
+    assert world.call(create, topic, bob) is None
+    gone = [CatalogChange.delete(made.setting())]
+    world.apply(*orphaned_policies(world.catalog, gone), *gone)
+    assert not world.catalog.settings_named(f"{PREFIX}schemas/")
+    world.apply(CatalogChange.put(replace(made, uid=8).setting()))
+    assert isinstance(world.call(get, pubsub.GetSchemaRequest(name=schema), bob), PermissionDenied)

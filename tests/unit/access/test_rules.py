@@ -104,6 +104,20 @@ def test_a_seek_to_a_snapshot_needs_the_snapshot_too() -> None:
     ]
 
 
+def test_a_schema_is_attached_by_who_sets_it_and_not_by_who_names_it_on_the_way() -> None:
+    def asked(*paths: str, schema: str = "projects/b/schemas/shape") -> list[Need]:
+        request = pubsub.UpdateTopicRequest(topic=pubsub.Topic(name="projects/a/topics/one"))
+        request.topic.schema_settings.schema = schema
+        request.update_mask.paths.extend(paths)
+        return needs(methods.PUBLISHER.UpdateTopic, request)
+
+    update = Need("pubsub.topics.update", "projects/a/topics/one")
+    attach = Need("pubsub.schemas.attach", "projects/b/schemas/shape")
+    assert asked("schema_settings") == asked("labels", "schema_settings.schema") == [update, attach]
+    assert asked("labels") == asked("labels", schema="_deleted-schema_") == [update]
+    assert asked("schema_settings", schema="") == asked("schema_settings.encoding") == [update]
+
+
 def test_policies_are_asked_for_by_the_kind_of_resource_and_schemas_without_their_revision() -> None:
     get = methods.IAM.GetIamPolicy
     assert needs(get, iam.GetIamPolicyRequest(resource=TOPIC)) == [Need("pubsub.topics.getIamPolicy", TOPIC)]

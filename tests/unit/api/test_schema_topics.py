@@ -75,3 +75,36 @@ async def test_without_its_schema_a_topic_takes_nothing_and_delivers_what_it_has
     with pytest.raises(NotFound, match=r"Schema associated with topic deleted\."):
         await world.put('{"x": 1}', topic=T)
     assert len(await world.pull(subscription=S)) == 1
+
+
+@simulated()
+async def test_a_setting_of_a_deleted_schema_does_not_attach_another_of_its_name(world: ServicerHarness) -> None:
+    await prepared(world)
+    await world.call("DeleteSchema", name=NAME)
+    await world.call("CreateSchema", parent="projects/p", schema_id="orders", schema=avro("x"))
+
+    async def update(*paths: str) -> Any:
+        topic = {"name": T, "schema_settings": {"schema": NAME, "encoding": "JSON"}}
+        return await world.call("UpdateTopic", topic=topic, update_mask={"paths": list(paths)})
+
+    with pytest.raises(NotFound):
+        await update("schema_settings.encoding")
+    assert (await update("labels")).schema_settings.schema == "_deleted-schema_"
+    assert (await update("schema_settings.schema")).schema_settings.schema == NAME
+
+
+@simulated()
+async def test_a_dead_letter_keeps_all_the_attributes_of_a_message_with_a_schema(world: ServicerHarness) -> None:
+    await prepared(world)
+    dead = "projects/p/topics/dead"
+    await world.call("CreateTopic", name=dead)
+    await world.call("CreateSubscription", name=f"{S}-dead", topic=dead)
+    policy = {"dead_letter_topic": dead, "max_delivery_attempts": 5}
+    await world.call("CreateSubscription", name=f"{S}-main", topic=T, dead_letter_policy=policy)
+    message = pubsub.PubsubMessage(data=b'{"x": 1}', attributes={str(number): "v" for number in range(100)})
+    await world.call("Publish", topic=T, messages=[message])
+    for _ in range(5):
+        (one,) = await world.pull(subscription=f"{S}-main")
+        await world.call("ModifyAckDeadline", subscription=f"{S}-main", ack_ids=[one.ack_id], ack_deadline_seconds=0)
+    (letter,) = await world.pull(subscription=f"{S}-dead")
+    assert len(letter.message.attributes) == 100 + 3 + 4

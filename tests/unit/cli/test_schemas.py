@@ -80,3 +80,23 @@ def test_a_topic_is_created_with_a_schema(server, run):
         schema=NAME, encoding=pubsub.Encoding.BINARY, first_revision_id="0000000a"
     )
     assert run("topics", "create", "orders", "--message-encoding", "json").exit_code == 2
+
+
+def test_the_schema_of_a_topic_is_changed_field_by_field(server, run):
+    server.answers["Publisher.UpdateTopic"] = lambda request: request.topic
+
+    def changed(*words):
+        assert run("topics", "update", "orders", *words).exit_code == 0
+        _, request = server.calls[-1]
+        return request.topic.schema_settings, list(request.update_mask.paths)
+
+    assert changed("--schema", "orders", "--message-encoding", "json") == (
+        pubsub.SchemaSettings(schema=NAME, encoding=pubsub.Encoding.JSON),
+        ["schema_settings.schema", "schema_settings.encoding"],
+    )
+    assert changed("--first-revision-id", "0000000a", "--last-revision-id", "") == (
+        pubsub.SchemaSettings(first_revision_id="0000000a"),
+        ["schema_settings.first_revision_id", "schema_settings.last_revision_id"],
+    )
+    assert changed("--clear-schema-settings") == (pubsub.SchemaSettings(), ["schema_settings"])
+    assert run("topics", "update", "orders", "--clear-schema-settings", "--schema", "x").exit_code == 2
