@@ -29,7 +29,7 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.runtime.memory_files import MemoryFiles
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.storage.disk.step_workers import ManualWorkers, Step, Worker
+from syncpoint.runtime.step_workers import ManualWorkers, Step, Worker
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.testing.simulated_loop import run_simulated

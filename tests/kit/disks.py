@@ -13,7 +13,7 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.files import DiskUnreachable
 from syncpoint.runtime.memory_files import FailOn, MemoryFiles
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.storage.disk.step_workers import ManualWorkers
+from syncpoint.runtime.step_workers import ManualWorkers
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.settings import StorageSettings

@@ -22,7 +22,7 @@ from syncpoint.publish.upkeep import LogUpkeep
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.memory_files import MemoryFiles
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.storage.disk.step_workers import ManualWorkers
+from syncpoint.runtime.step_workers import ManualWorkers
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store

@@ -24,11 +24,11 @@ from syncpoint.node.doors import Doors
 from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
 from syncpoint.publish.upkeep import LogUpkeep
+from syncpoint.runtime.call_queues import CallQueue, InlineCalls
 from syncpoint.runtime.clock import Clock, ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.storage.disk.call_queues import CallQueue, InlineCalls
+from syncpoint.runtime.step_workers import Result, Step, one_by_one
 from syncpoint.storage.disk.maintenance import DiskMaintainer
-from syncpoint.storage.disk.step_workers import Result, Step, one_by_one
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.server import Server

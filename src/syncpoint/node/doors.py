@@ -20,7 +20,7 @@ from syncpoint.node.metadata import open_metadata
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Files, OsFiles
 from syncpoint.runtime.random import Random
-from syncpoint.storage.disk.step_workers import Notify, ThreadWorkers, Workers, notifier
+from syncpoint.runtime.step_workers import Notify, ThreadWorkers, Workers, notifier
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.network import Listening

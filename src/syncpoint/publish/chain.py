@@ -37,8 +37,8 @@ from syncpoint.publish.upkeep import LogUpkeep
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.random import Random
+from syncpoint.runtime.step_workers import ThreadWorkers, Workers, notifier
 from syncpoint.runtime.tasks import Tasks, complete
-from syncpoint.storage.disk.step_workers import ThreadWorkers, Workers, notifier
 from syncpoint.storage.errors import CopiesChanged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import EntryKind

@@ -12,9 +12,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
+from syncpoint.runtime.call_queues import CallQueue
 from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, FolderExchanged, read_pieces
 from syncpoint.storage.damage import Damage, SegmentPart, SegmentPlace
-from syncpoint.storage.disk.call_queues import CallQueue
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCopy
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.index import DamagedIndex, IndexRecord, check_page

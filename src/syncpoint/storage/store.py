@@ -19,11 +19,11 @@ from syncpoint.model.errors import ResourceExhausted, Unavailable
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Buffer, Files
 from syncpoint.runtime.random import Random
+from syncpoint.runtime.step_workers import Notify, ThreadWorkers, Workers
 from syncpoint.storage.cache import TailCache
 from syncpoint.storage.copy_reader import Gone
 from syncpoint.storage.disk.disk_set import DiskSet
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog
-from syncpoint.storage.disk.step_workers import Notify, ThreadWorkers, Workers
 from syncpoint.storage.disk.store_status import DiskStatus, StoreStatus, disk_status
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.index import DamagedIndex, IndexRecord

@@ -20,7 +20,7 @@ from syncpoint.node.settings import ServeSettings
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.memory_files import FailOn, MemoryFiles
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.storage.disk.step_workers import ManualWorkers
+from syncpoint.runtime.step_workers import ManualWorkers
 from syncpoint.storage.errors import DisksMissing
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.testing.simulated_loop import run_simulated

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from syncpoint.model.identity import parse_message_id
+from syncpoint.runtime.step_workers import ManualWorkers
 from syncpoint.storage.disk.disk_identity import encode_marks, read_marks, write_marks
 from syncpoint.storage.disk.losses import Losses, accept, arrange, assess
-from syncpoint.storage.disk.step_workers import ManualWorkers
 from syncpoint.storage.errors import DisksMissing, StorageDamaged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.segment import DATA_START

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from syncpoint.runtime.files import DiskUnreachable, write_all
-from syncpoint.storage.disk.step_workers import ThreadWorkers, _Manual
+from syncpoint.runtime.step_workers import ThreadWorkers, _Manual
 from syncpoint.storage.errors import CopiesChanged, DisksMissing, StorageDamaged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.segment import NOBODY, PAGE, SegmentHeader, encode_front

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncpoint.runtime.step_workers import ThreadWorkers
 from syncpoint.storage.cache import TailCache, joined
-from syncpoint.storage.disk.step_workers import ThreadWorkers
 from syncpoint.storage.reader import ReadAhead, limit
 from syncpoint.storage.record import EntryKind, Queued, StoredBatch
 from syncpoint.storage.recovery.checkpoints import CheckpointWriter

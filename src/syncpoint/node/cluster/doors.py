@@ -24,7 +24,7 @@ from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.machine import network_of_machine
 from syncpoint.runtime.random import Random, SystemRandom
-from syncpoint.storage.disk.step_workers import ThreadWorkers, Workers
+from syncpoint.runtime.step_workers import ThreadWorkers, Workers
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.network import Network, TcpNetwork, split_address
 from syncpoint.transport.unsent import Unsent

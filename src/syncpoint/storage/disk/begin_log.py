@@ -13,10 +13,10 @@ from functools import partial
 
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import DiskFenced
+from syncpoint.runtime.step_workers import Workers
 from syncpoint.storage.disk.disk_writer import DiskWriter
 from syncpoint.storage.disk.maintenance import DiskMaintainer
 from syncpoint.storage.disk.segment_pool import SegmentPool
-from syncpoint.storage.disk.step_workers import Workers
 from syncpoint.storage.errors import DisksMissing, Fenced
 from syncpoint.storage.log import Log
 from syncpoint.storage.recovery.recover import Recovery

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from syncpoint.runtime.call_queues import CallQueue
 from syncpoint.storage.damage import Damage, SegmentPart, SegmentPlace
-from syncpoint.storage.disk.call_queues import CallQueue
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog, SegmentCopy
 from syncpoint.storage.index import IndexRecord
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import DiskFenced, Files
 from syncpoint.runtime.random import Random
+from syncpoint.runtime.step_workers import Notify, Worker, Workers
 from syncpoint.storage.copy_reader import CopyReader
 from syncpoint.storage.damage import Damage
 from syncpoint.storage.disk.begin_log import begin_log, open_disks
@@ -28,7 +29,6 @@ from syncpoint.storage.disk.maintenance import DiskMaintainer
 from syncpoint.storage.disk.owner_turn import OwnerTurn
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCopy
 from syncpoint.storage.disk.segment_pool import SegmentPool
-from syncpoint.storage.disk.step_workers import Notify, Worker, Workers
 from syncpoint.storage.errors import DisksFailed, Fenced
 from syncpoint.storage.log import Log
 from syncpoint.storage.recovery.opening_disks import DiskState

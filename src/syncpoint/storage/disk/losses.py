@@ -20,7 +20,7 @@ from syncpoint.model.identity import format_message_id
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Files, replace_file
 from syncpoint.runtime.random import Random
-from syncpoint.storage.disk.step_workers import Workers
+from syncpoint.runtime.step_workers import Workers
 from syncpoint.storage.errors import StorageError
 from syncpoint.storage.index import DamagedIndex, IndexRecord
 from syncpoint.storage.layout import audit_dir

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from syncpoint.storage.disk.step_workers import Notify
+from syncpoint.runtime.step_workers import Notify
 
 
 class OwnerTurn:

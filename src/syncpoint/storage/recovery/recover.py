@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.random import Random
-from syncpoint.storage.disk.step_workers import one_by_one
+from syncpoint.runtime.step_workers import one_by_one
 from syncpoint.storage.errors import CopiesChanged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery.decide_tails import TailDecision

@@ -1,6 +1,6 @@
 """The workers of a store in a simulated process: their steps happen at times of the seed's choosing.
 
-Place: what `storage.disk.step_workers.ThreadWorkers` is in production, and `blocking` beside it.
+Place: what `runtime.step_workers.ThreadWorkers` is in production, and `blocking` beside it.
 Promise: no wake is lost. A step runs in one go while the disks are calm, mostly; otherwise on a strand, where it may
 stop between any two calls to a disk.
 """
@@ -11,12 +11,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from syncpoint.runtime.call_queues import CallQueue, InlineCalls
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import waits_for_disk
 from syncpoint.runtime.random import Random
+from syncpoint.runtime.step_workers import Result, Step, one_by_one
 from syncpoint.runtime.tasks import complete
-from syncpoint.storage.disk.call_queues import CallQueue, InlineCalls
-from syncpoint.storage.disk.step_workers import Result, Step, one_by_one
 from syncpoint.testing.simulation.loop import here
 from syncpoint.testing.simulation.sim_threads import SimThread, SimThreads, in_sim_thread, pause
 
@@ -46,7 +46,7 @@ class SimWorkers:
 
 
 class SimWorker:
-    """See `storage.disk.step_workers.Worker`."""
+    """See `runtime.step_workers.Worker`."""
 
     def __init__(self, workers: SimWorkers, name: str, step: Step, waits: bool) -> None:
         self._workers, self._name, self._step, self._waits = workers, name, step, waits

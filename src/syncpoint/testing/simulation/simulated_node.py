@@ -22,7 +22,7 @@ from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
 from syncpoint.runtime.clock import Clock, ManualClock
 from syncpoint.runtime.random import Random
-from syncpoint.storage.disk.step_workers import Notify
+from syncpoint.runtime.step_workers import Notify
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.testing.simulation.accidents import Accidents
 from syncpoint.testing.simulation.base import Trace

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from syncpoint.storage.disk.step_workers import ManualWorkers, ThreadWorkers
+from syncpoint.runtime.step_workers import ManualWorkers, ThreadWorkers
 
 
 @pytest.mark.parametrize("workers", [ThreadWorkers(), ManualWorkers()], ids=["threads", "one by one"])

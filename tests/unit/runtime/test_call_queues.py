@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from syncpoint.runtime.call_queues import ThreadedCalls
 from syncpoint.runtime.clock import ManualClock, SystemClock
 from syncpoint.runtime.files import DiskUnreachable, OsFiles
-from syncpoint.storage.disk.call_queues import ThreadedCalls
 from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.record import EntryKind
 from tests.unit.storage.test_real_files import Loop

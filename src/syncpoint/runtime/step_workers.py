@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from syncpoint.runtime.call_queues import CallQueue, InlineCalls, ThreadedCalls
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import waits_for_disk
-from syncpoint.storage.disk.call_queues import CallQueue, InlineCalls, ThreadedCalls
 
 if TYPE_CHECKING:
     import asyncio
