@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import queue
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import grpc
@@ -16,42 +13,10 @@ from google.api_core import exceptions
 from google.cloud import pubsub_v1
 
 from syncpoint.testing.server_process import ServerProcess
+from tests.kit.endpoint import Endpoint
 
 TOPIC, SUB = "projects/p/topics/orders", "projects/p/subscriptions/pushed"
 WAIT_S = 30
-
-
-class Receiver:
-    """What arrives at the endpoint, answered with `status`."""
-
-    def __init__(self) -> None:
-        self.status = 204
-        self.requests: queue.Queue[tuple[dict[str, str], bytes]] = queue.Queue()
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                receiver.requests.put(({name.lower(): value for name, value in self.headers.items()}, body))
-                self.send_response(receiver.status)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                """Not wanted."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}/push"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def next(self) -> tuple[dict[str, str], bytes]:
-        return self.requests.get(timeout=WAIT_S)
-
-    def next_data(self) -> str:
-        return base64.b64decode(json.loads(self.next()[1])["message"]["data"]).decode()
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +26,9 @@ def server() -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    found = Receiver()
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
+def receiver() -> Iterator[Endpoint]:
+    with Endpoint() as found:
+        yield found
 
 
 class Clients:
@@ -93,7 +56,7 @@ def clients(server: ServerProcess) -> Iterator[Clients]:
     found.publisher.delete_topic(topic=TOPIC)
 
 
-def test_what_is_published_is_pushed_until_the_endpoint_takes_it(clients: Clients, receiver: Receiver) -> None:
+def test_what_is_published_is_pushed_until_the_endpoint_takes_it(clients: Clients, receiver: Endpoint) -> None:
     config = {"push_endpoint": receiver.url}
     made = clients.subscriber.create_subscription(name=SUB, topic=TOPIC, push_config=config)
     assert made.push_config.push_endpoint == receiver.url
@@ -110,7 +73,7 @@ def test_what_is_published_is_pushed_until_the_endpoint_takes_it(clients: Client
     assert json.loads(receiver.next()[1])["message"]["messageId"] == body["message"]["messageId"]
 
 
-def test_a_push_subscription_is_not_pulled_and_can_be_made_one_that_is(clients: Clients, receiver: Receiver) -> None:
+def test_a_push_subscription_is_not_pulled_and_can_be_made_one_that_is(clients: Clients, receiver: Endpoint) -> None:
     clients.subscriber.create_subscription(name=SUB, topic=TOPIC, push_config={"push_endpoint": receiver.url})
     with pytest.raises(exceptions.FailedPrecondition, match="not supported for this subscription type"):
         clients.subscriber.pull(subscription=SUB, max_messages=1)
@@ -123,10 +86,10 @@ def test_a_push_subscription_is_not_pulled_and_can_be_made_one_that_is(clients: 
     assert received.message.data == b"pulled"
     clients.subscriber.modify_push_config(subscription=SUB, push_config={"push_endpoint": receiver.url})
     clients.subscriber.modify_ack_deadline(subscription=SUB, ack_ids=[received.ack_id], ack_deadline_seconds=0)
-    assert receiver.next_data() == "pulled"
+    assert receiver.next_data() == b"pulled"
 
 
-def test_unwrapped_messages_carry_their_metadata_in_headers(clients: Clients, receiver: Receiver) -> None:
+def test_unwrapped_messages_carry_their_metadata_in_headers(clients: Clients, receiver: Endpoint) -> None:
     config = {"push_endpoint": receiver.url, "no_wrapper": {"write_metadata": True}}
     clients.subscriber.create_subscription(name=SUB, topic=TOPIC, push_config=config)
     clients.publish("raw", color="red", host="elsewhere")
@@ -138,20 +101,20 @@ def test_unwrapped_messages_carry_their_metadata_in_headers(clients: Clients, re
     assert headers["host"] == receiver.url.removeprefix("http://").removesuffix("/push")
 
 
-def test_addresses_inside_are_refused(clients: Clients, receiver: Receiver) -> None:
+def test_addresses_inside_are_refused(clients: Clients, receiver: Endpoint) -> None:
     clients.subscriber.create_subscription(name=SUB, topic=TOPIC)
     for url in ("http://10.0.0.1/", "https://169.254.169.254/", "https://[::ffff:127.0.0.1]/", "http://e.example/"):
         with pytest.raises(exceptions.InvalidArgument, match="Invalid push endpoint given"):
             clients.subscriber.modify_push_config(subscription=SUB, push_config={"push_endpoint": url})
 
 
-def test_pushing_goes_on_after_a_restart(server: ServerProcess, clients: Clients, receiver: Receiver) -> None:
+def test_pushing_goes_on_after_a_restart(server: ServerProcess, clients: Clients, receiver: Endpoint) -> None:
     receiver.status = 503
     clients.subscriber.create_subscription(name=SUB, topic=TOPIC, push_config={"push_endpoint": receiver.url})
     clients.publish("kept")
-    assert receiver.next_data() == "kept"
+    assert receiver.next_data() == b"kept"
     server.restart(hard=True)
     receiver.status = 200
     while not receiver.requests.empty():
         receiver.requests.get()
-    assert receiver.next_data() == "kept"
+    assert receiver.next_data() == b"kept"

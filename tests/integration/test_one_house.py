@@ -18,6 +18,7 @@ from syncpoint.wire.messages import pipeline
 from tests.integration.conftest import Space
 from tests.integration.test_pipeline_cluster import KEPT, Program, numbered, numbers
 from tests.kit.clusters import Kit
+from tests.kit.endpoint import Endpoint
 
 SHAPE = Shape(clusters=1, disks=3, forwarders=2, routers=1, proxies=1)
 
@@ -27,7 +28,8 @@ def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """Where one of the three is served; each is started once."""
     folder: Path = tmp_path_factory.mktemp(request.param)
     if request.param != "cluster":
-        server = ServerProcess(folder / "data", args=["--workers", "2"] if request.param == "workers" else [])
+        args = ["--push-network", "loopback"] + (["--workers", "2"] if request.param == "workers" else [])
+        server = ServerProcess(folder / "data", args=args)
         try:
             yield server.start().endpoint
         finally:
@@ -35,7 +37,7 @@ def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         return
     if why_not():
         pytest.skip("etcd is not installed (Debian: apt-get install etcd-server)")
-    kit = Kit(folder, SHAPE)
+    kit = Kit(folder, SHAPE, {"push": {"networks": ["loopback"]}})
     try:
         yield kit.up().proxies[0]
     finally:
@@ -147,6 +149,29 @@ def test_epochs_are_stored_once_and_read_by_ranges(space: Space) -> None:
     assert numbers([body for body in read if body != b"published"]) == list(range(200))
     assert [cursor.name for cursor in program.cursors(topic)] == ["reader"]
     program.channel.close()
+
+
+def test_what_is_published_is_pushed_in_order_until_it_is_pulled_again(space: Space) -> None:
+    with Endpoint() as endpoint:
+        pushed = {"push_endpoint": endpoint.url}
+        topic, subscription = space.pair(push_config=pushed, enable_message_ordering=True)
+        endpoint.status = 500
+        for number in range(5):
+            space.publish(topic, b"%d" % number, key="k")
+        assert endpoint.next_data() == b"0"
+        endpoint.status = 204
+        seen = [endpoint.next_data() for _ in range(5)]
+        while seen[0] == b"0" and seen[1] == b"0":
+            seen = [*seen[1:], endpoint.next_data()]
+        assert seen == [b"%d" % number for number in range(5)]
+        with refused("FAILED_PRECONDITION"):
+            space.pull(subscription)
+        space.api.modify_push_config({"subscription": subscription, "push_config": {}})
+        space.publish(topic, b"pulled", key="k")
+        assert bodies(space.pull(subscription, ack=True)) == [b"pulled"]
+        space.api.modify_push_config({"subscription": subscription, "push_config": pushed})
+        space.publish(topic, b"pushed again", key="k")
+        assert endpoint.next_data() == b"pushed again"
 
 
 def test_what_there_is_is_listed(space: Space) -> None:

@@ -396,5 +396,7 @@ RULES: Final[dict[str, Rule]] = {
     ),
     **_same(_OPEN, methods.HEALTH),  # load balancers have no identity
     **_same(_KNOWN, methods.REFLECTION, methods.REFLECTION_ALPHA),
-    **_same(_INTERNAL, methods.CHAINS, methods.DELIVERIES, methods.METADATA, methods.PROCESS, methods.ROUTER),
+    **_same(
+        _INTERNAL, methods.CHAINS, methods.DELIVERIES, methods.METADATA, methods.PROCESS, methods.PUSHES, methods.ROUTER
+    ),
 }

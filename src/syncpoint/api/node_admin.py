@@ -5,6 +5,8 @@ Place: beside the other admin servicers of the node.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from syncpoint.api.server_admin import ServerAdmin, ServerIdentity
 from syncpoint.control.plane import ControlPlane
 from syncpoint.model.flow import FlowLimits
@@ -19,8 +21,13 @@ CHAIN = 0  # a node's log has no number among chains
 class LocalInquiry:
     """See `server_admin.Asking`: everybody who knows something is here."""
 
-    def __init__(self, publish: PublishForwarder, subscribe: SubscribeForwarder) -> None:
-        self._publish, self._subscribe = publish, subscribe
+    def __init__(
+        self,
+        publish: PublishForwarder,
+        subscribe: SubscribeForwarder,
+        push: Callable[[int], admin.PushState | None] = lambda subscription: None,
+    ) -> None:
+        self._publish, self._subscribe, self._push = publish, subscribe, push
 
     async def chains(
         self, topic: int, subscription: int = 0, ranges_max: int = 0
@@ -38,6 +45,10 @@ class LocalInquiry:
         messages, nbytes = delivery.table.total()
         return (messages, nbytes, len(delivery.consumers)), []
 
+    async def push(self, subscription: int) -> tuple[admin.PushState | None, list[str]]:
+        """How it is pushed from here."""
+        return self._push(subscription), []
+
 
 class NodeAdmin(ServerAdmin):
     """The service on messages; `methods()` serves it on bytes."""
@@ -46,14 +57,14 @@ class NodeAdmin(ServerAdmin):
         self,
         control: ControlPlane,
         publish: PublishForwarder,
-        subscribe: SubscribeForwarder,
+        inquiry: LocalInquiry,
         limits: FlowLimits,
         durability: str,
         started_ns: int,
     ) -> None:
         self._store = publish.store
         identity = ServerIdentity(publish.store.universe, durability, started_ns)
-        super().__init__(control, limits, identity, LocalInquiry(publish, subscribe))
+        super().__init__(control, limits, identity, inquiry)
 
     def positions(self) -> admin.Server:
         """Those of the node's log."""

@@ -18,6 +18,7 @@ from syncpoint.api.validate import refused
 from syncpoint.control.plane import ControlPlane
 from syncpoint.model.flow import FlowLimits
 from syncpoint.model.identity import log_of
+from syncpoint.push.push_config import is_pushed
 from syncpoint.transport.calls import Methods
 from syncpoint.wire.messages import admin, internal
 
@@ -36,6 +37,10 @@ class Asking(Protocol):
 
     async def deliveries(self, subscription: int) -> tuple[tuple[int, int, int], list[str]]:
         """What is out with the subscribers of a subscription: messages, bytes, subscribers."""
+        ...
+
+    async def push(self, subscription: int) -> tuple[admin.PushState | None, list[str]]:
+        """How a push subscription is pushed; None while nobody pushes it."""
         ...
 
 
@@ -140,6 +145,11 @@ class ServerAdmin(ABC):
             self._asking.deliveries(record.incarnation),
         )
         answer.unknown.extend([*unknown, *silent])
+        if is_pushed(record):
+            pushed, silent = await self._asking.push(record.incarnation)
+            answer.unknown.extend(silent)
+            if pushed is not None:
+                answer.push.CopyFrom(pushed)
         answer.outstanding_messages, answer.outstanding_bytes, answer.subscribers = out
         oldest_s = 0.0
         for chain in chains:

@@ -21,7 +21,7 @@ from syncpoint.subscribe.consumer import RESPONSE_BYTES_MAX
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.wire import methods
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.messages import internal, pubsub
 from syncpoint.wire.serving import parsed
 from syncpoint.wire.status import ack_failure
 
@@ -80,19 +80,32 @@ class SubscriberService:
             methods.SUBSCRIBER.ModifyAckDeadline.encode(): Unary(self.modify_ack_deadline),
         }
 
+    def internal_methods(self) -> Methods:
+        """For proxies of the cluster that push."""
+        return {
+            methods.DELIVERIES.Lend.encode(): Unary(self.lend),
+            methods.DELIVERIES.TakeBack.encode(): Unary(self.take_back),
+        }
+
     def pull(self, call: Call, request: bytes) -> None:
         asked = parsed(pubsub.PullRequest, request)
         record = usable(self.forwarder, asked.subscription)
         check_pulled(record, "This method is not supported for this subscription type.")
-        self.forwarder.check_free(record)
         if asked.max_messages <= 0:
             raise InvalidArgument("", "No max_messages specified, or not positive.")
-        loop, now = asyncio.get_running_loop(), self.forwarder.clock.monotonic()
-        wait = PULL_WAIT_SECONDS_MAX
-        if asked.return_immediately:
-            wait = PULL_AT_ONCE_S
-        elif call.deadline is not None:
-            left = call.deadline - now
+        wait = PULL_AT_ONCE_S if asked.return_immediately else PULL_WAIT_SECONDS_MAX
+        self._lend(call, record, asked.max_messages, record.ack_deadline_s, wait)
+
+    def lend(self, call: Call, request: bytes) -> None:
+        asked = parsed(internal.LendRequest, request)
+        record = usable(self.forwarder, asked.subscription)
+        self._lend(call, record, asked.messages, asked.seconds, PULL_WAIT_SECONDS_MAX)
+
+    def _lend(self, call: Call, record: Subscription, messages: int, seconds: int, wait: float) -> None:
+        self.forwarder.check_free(record)
+        loop = asyncio.get_running_loop()
+        if wait > PULL_AT_ONCE_S and call.deadline is not None:
+            left = call.deadline - self.forwarder.clock.monotonic()
             wait = min(wait, max(left - 1.0, left / 2))  # the empty answer must come before the caller's deadline
 
         def over() -> None:
@@ -121,9 +134,9 @@ class SubscriberService:
         consumer = self.forwarder.join(
             record,
             send,
-            max_messages=min(asked.max_messages, PULL_MESSAGES_MAX),
+            max_messages=min(messages, PULL_MESSAGES_MAX),
             max_bytes=RESPONSE_BYTES_MAX,
-            deadline_s=record.ack_deadline_s,
+            deadline_s=seconds,
             gone=gone,
             single=True,
         )
@@ -162,6 +175,15 @@ class SubscriberService:
         except BadAckId as bad:
             raise bad_ack_id(bad) from None
         _answer(call, failed)
+
+    def take_back(self, call: Call, request: bytes) -> None:
+        asked = parsed(internal.TakeBackRequest, request)
+        record = usable(self.forwarder, asked.subscription)
+        try:
+            self.forwarder.modify(record, request, MODIFY_ACK_IDS_FIELD, 0, delivered=False)
+        except BadAckId as bad:
+            raise bad_ack_id(bad) from None
+        call.reply(b"")
 
     def _with_ids(
         self, asked: pubsub.AcknowledgeRequest | pubsub.ModifyAckDeadlineRequest, request: bytes

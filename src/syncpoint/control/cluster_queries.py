@@ -16,10 +16,10 @@ from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.control.registration import registered_chains
 from syncpoint.metadata.contract import StoreError
 from syncpoint.metadata.view import ClusterView
-from syncpoint.model.cluster import PUBLISH, STORAGE, SUBSCRIBE
+from syncpoint.model.cluster import PROXY, PUBLISH, STORAGE, SUBSCRIBE
 from syncpoint.model.errors import SyncpointError
 from syncpoint.wire import methods
-from syncpoint.wire.messages import internal
+from syncpoint.wire.messages import admin, internal
 
 DEADLINE_S = 2.0
 _PAUSE_S = 0.1
@@ -88,6 +88,15 @@ class ClusterQueries:
             sum(one.messages for one in told), sum(one.bytes for one in told), sum(one.subscribers for one in told)
         )
         return out, sorted(f"{members[address]} does not tell ({why})" for address, why in failed.items())
+
+    async def push(self, subscription: int) -> tuple[admin.PushState | None, list[str]]:
+        """How a subscription is pushed, by the proxy that does it; and who did not tell."""
+        members = {one.address: one.name for one in self._view.with_role(PROXY)}
+        request = internal.DescribePushRequest(subscription=subscription).SerializeToString()
+        answers, failed = await self._ask(members, methods.PUSHES.Describe, request, self._now() + self._deadline_s)
+        told = [internal.DescribePushResponse.FromString(one) for one in answers.values()]
+        state = next((one.state for one in told if one.HasField("state")), None)
+        return state, sorted(f"{members[address]} does not tell ({why})" for address, why in failed.items())
 
     async def statuses(self) -> tuple[dict[str, Mapping[str, Any]], list[str]]:
         """What storage processes and publish forwarders say of themselves: name -> role -> values; and who did not."""

@@ -5,6 +5,8 @@ Place: one for every process with such a port: a node, a worker, a proxy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from starlette.routing import BaseRoute
 
 from syncpoint.access.door import Access
@@ -13,8 +15,8 @@ from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits
 
 
-def client_http(methods: Methods, limits: TransportLimits, access: Access | None) -> HttpFallback:
-    """`methods`: behind their gate."""
-    # Pages that need no credentials, looked for before the methods: Route("/.well-known/...", page) and the like.
-    pages: list[BaseRoute] = []
+def client_http(
+    methods: Methods, limits: TransportLimits, access: Access | None, pages: Sequence[BaseRoute] = ()
+) -> HttpFallback:
+    """`methods`: behind their gate. `pages`: they need no credentials, and are looked for before the methods."""
     return http_fallback(methods, limits, admit=None if access is None else access.gate.admit, pages=pages)

@@ -7,6 +7,7 @@ elsewhere, open calls finish, a last checkpoint is written, the log is sealed.
 
 import asyncio
 import logging
+from functools import partial
 
 from syncpoint.access.door import Access
 from syncpoint.access.policy import Policies
@@ -14,7 +15,7 @@ from syncpoint.api.accounts import AccountsService
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.health import HealthService
 from syncpoint.api.iam import IamService
-from syncpoint.api.node_admin import NodeAdmin
+from syncpoint.api.node_admin import LocalInquiry, NodeAdmin
 from syncpoint.api.options_admin import LIMITS, take_limits
 from syncpoint.api.publisher import publisher_methods
 from syncpoint.api.reflection import PIPELINES, SERVICES, reflection_methods
@@ -46,6 +47,7 @@ from syncpoint.publish.chain import Surroundings
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.recovery import RecoveredState
 from syncpoint.push.addresses import Vetting, networks
+from syncpoint.push.feed import open_feed
 from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.random import Random, SystemRandom
 from syncpoint.runtime.trusted import TrustedClock
@@ -148,8 +150,14 @@ class Node:
         assert isinstance(chain.mounted, ChainPipelines)
         self.pipelines = chain.mounted
         self.pipelines.reader.exclusive = NodeReaders(self.publish, self.subscribe, self.control.commit)
+        self.access = Access(settings.auth, self.control.catalog, self.clock) if settings.auth is not None else None
+        self.pushes = Pushes(
+            copy, partial(open_feed, self.subscribe), self.vetting, self.control.commit, self.clock, self.random,
+            settings.push_issuer, None if self.access is None else self.access.service,
+        )  # fmt: skip
+        inquiry = LocalInquiry(self.publish, self.subscribe, self.pushes.state)
         self.admin = NodeAdmin(
-            self.control, self.publish, self.subscribe, self.limits, settings.durability, self.clock.time_ns()
+            self.control, self.publish, inquiry, self.limits, settings.durability, self.clock.time_ns()
         )
         self.upkeep = Upkeep(
             chain.upkeep,
@@ -164,10 +172,6 @@ class Node:
         await commits.start()
         await self.upkeep.catch_up()
         self.server = await self._open_door()
-        self.pushes = Pushes(
-            copy, self.subscribe, self.vetting, self.control.commit, self.clock, self.random, settings.push_issuer,
-            None if self.access is None else self.access.service,
-        )  # fmt: skip
         self.pushes.start()
         self.host.on_ended = lambda number, error: self._log_failed()
         if self.publish.commit.failed is not None:
@@ -191,7 +195,6 @@ class Node:
         self.streams = StreamingPullService(self.subscribe, self.limits)
         self.pulls = SubscriberService(self.subscribe)
         self.health = HealthService()
-        self.access = Access(settings.auth, self.control.catalog, self.clock) if settings.auth is not None else None
         gate = self.access.gate if self.access is not None else None
         if self.access is not None:
             self.subscribe.may_give_up = self.access.service.may_give_up
@@ -220,7 +223,7 @@ class Node:
             )
             self.tls.files.start()
             tls = self.tls.context
-        http = client_http(methods, settings.door, self.access)
+        http = client_http(methods, settings.door, self.access, self.pushes.pages())
         return await self.doors.serve(
             methods, settings.host, settings.port, tls=tls, limits=settings.door, on_fallback=http
         )

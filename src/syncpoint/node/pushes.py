@@ -1,4 +1,4 @@
-"""Push subscriptions, mounted on a subscribe forwarder: the parts of `syncpoint.push` become one."""
+"""Push subscriptions, mounted in a process: the parts of `syncpoint.push` become one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
 from syncpoint import __version__
 from syncpoint.access.accounts import find_account
@@ -13,15 +18,18 @@ from syncpoint.access.services import ServiceIdentity
 from syncpoint.metadata.catalog import CatalogCopy
 from syncpoint.model.errors import SyncpointError
 from syncpoint.push.addresses import Vetting
-from syncpoint.push.feed import open_feed
+from syncpoint.push.feed import OpenFeed
 from syncpoint.push.http_sender import HttpSender
 from syncpoint.push.oidc_tokens import OidcTokens
-from syncpoint.push.push_driver import PushDriver
-from syncpoint.push.signing_keys import Commit, SigningKeys
+from syncpoint.push.push_driver import PushDriver, PushState, Sender
+from syncpoint.push.signing_keys import DISCOVERY_PATH, JWKS_PATH, Commit, SigningKeys, discovery, jwks
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
 from syncpoint.runtime.tasks import stop
-from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
+from syncpoint.transport.calls import Methods
+from syncpoint.wire import methods
+from syncpoint.wire.messages import admin, internal
+from syncpoint.wire.serving import served
 
 KEYS_S = 60.0  # between two looks at the keys
 KEYS_AGAIN_S = 1.0  # while there is none
@@ -31,13 +39,14 @@ log = logging.getLogger(__name__)
 
 class Pushes:
     """`issuer`: our address as endpoints see it; "": nothing is signed. `service`: under whose identity messages are
-    read; None where nobody is asked who he is. `mine`: see `PushDriver`.
+    read; None where nobody is asked who he is. `mine`: see `PushDriver`. `sender`: what posts, instead of HTTP.
+    `name`: of this process.
     """
 
     def __init__(
         self,
         copy: CatalogCopy,
-        forwarder: SubscribeForwarder,
+        open_feed: OpenFeed,
         vetting: Vetting,
         commit: Commit,
         clock: Clock,
@@ -45,14 +54,19 @@ class Pushes:
         issuer: str = "",
         service: ServiceIdentity | None = None,
         mine: Callable[[int], bool] = lambda incarnation: True,
+        sender: Sender | None = None,
+        name: str = "",
     ) -> None:
-        self.sender = HttpSender(vetting, agent=f"Syncpoint-Push/{__version__}")
+        self._catalog, self._issuer, self._name = copy.catalog, issuer, name
+        self._http: HttpSender | None = None
+        if sender is None:
+            sender = self._http = HttpSender(vetting, agent=f"Syncpoint-Push/{__version__}")
         self.keys = SigningKeys(copy.catalog, commit, clock) if issuer else None
         known = (lambda account: True) if service is None else partial(_exists, copy)
         self.driver = PushDriver(
             copy,
-            partial(open_feed, forwarder),
-            self.sender,
+            open_feed,
+            sender,
             vetting,
             clock,
             random,
@@ -73,7 +87,33 @@ class Pushes:
         if self._keeping is not None:
             await stop([self._keeping])
         await self.driver.close()
-        await self.sender.close()
+        if self._http is not None:
+            await self._http.close()
+
+    def pages(self) -> list[BaseRoute]:
+        """Where endpoints find the keys that tokens are checked with."""
+        if self.keys is None:
+            return []
+        return [
+            _page(DISCOVERY_PATH, lambda: discovery(self._issuer)),
+            _page(JWKS_PATH, lambda: jwks(self._catalog)),
+        ]
+
+    def status(self) -> dict[str, Any]:
+        """Numbers for operators."""
+        return {**self.driver.totals(), **({} if self.keys is None else {"push_key": self.keys.current})}
+
+    def state(self, incarnation: int) -> admin.PushState | None:
+        """How a subscription is pushed from here, for its owner; None: it is not."""
+        state = self.driver.state(incarnation)
+        return None if state is None else push_state(state, self._name)
+
+    def methods(self) -> Methods:
+        """For other processes of the cluster."""
+        return served({methods.PUSHES.Describe: self._describe})
+
+    async def _describe(self, asked: internal.DescribePushRequest) -> internal.DescribePushResponse:
+        return internal.DescribePushResponse(state=self.state(asked.subscription))
 
     async def _keep_keys(self, keys: SigningKeys) -> None:
         while True:
@@ -82,6 +122,30 @@ class Pushes:
             except SyncpointError as error:
                 log.warning("the keys that sign pushes cannot be published now: %s", error)
             await asyncio.sleep(KEYS_S if keys.current else KEYS_AGAIN_S)
+
+
+def push_state(state: PushState, name: str) -> admin.PushState:
+    """For owners of subscriptions."""
+    shown = admin.PushState(
+        endpoint=state.endpoint,
+        pushed_by=name,
+        window=state.window,
+        under_way=state.under_way,
+        acknowledged=state.acknowledged,
+        refused=state.refused,
+        last_status=state.last_status,
+        last_error=state.last_error,
+    )
+    if state.paused_s > 0:
+        shown.pause.FromNanoseconds(int(state.paused_s * 1e9))
+    return shown
+
+
+def _page(path: str, content: Callable[[], bytes]) -> Route:
+    async def answer(request: Request) -> Response:
+        return Response(content(), media_type="application/json", headers={"cache-control": "public, max-age=300"})
+
+    return Route(path, answer, methods=["GET"])
 
 
 def _exists(copy: CatalogCopy, account: str) -> bool:

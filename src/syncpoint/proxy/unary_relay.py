@@ -68,14 +68,22 @@ class UnaryRelay:
 
     async def _pull(self, call: Call, request: bytes) -> bytes:
         record = await self.serving.find(_name(request))
-        now = asyncio.get_running_loop().time()
-        deadline = now + PULL_S if call.deadline is None else call.deadline
-        work = asyncio.ensure_future(self._send(record, PULL, request, deadline, whole=True))
+        return await self.lent(record, PULL, request, call.deadline, lambda: call.reply(b""))
+
+    async def lent(
+        self, record: Subscription, path: str, request: bytes, deadline: float | None, drained: Callable[[], object]
+    ) -> bytes:
+        """The answer to Pull, or to another call by which messages are lent, with their data opened. Cancelled, what
+        comes too late is given back. `drained`: called instead of an answer when the proxy is about to stop.
+        """
+        if deadline is None:
+            deadline = asyncio.get_running_loop().time() + PULL_S
+        work = asyncio.ensure_future(self._send(record, path, request, deadline, whole=True))
 
         def stop() -> None:
             if not work.done():
                 work.cancel()
-                call.reply(b"")
+                drained()
 
         self._waiting[stop] = None
         try:
@@ -94,22 +102,29 @@ class UnaryRelay:
     def _acks(self, path: str, field: int) -> Unary:
         async def run(call: Call, request: bytes) -> bytes:
             record = await self.serving.find(_name(request))
-            deadline = asyncio.get_running_loop().time() + ACK_S if call.deadline is None else call.deadline
-            parts = self._by_member(record, request, field)
-            if len(parts) == 1:
-                ((member, part),) = parts
-                response, _ = await self._send(record, path, part, deadline, first=member)
-                return response
-            results = await asyncio.gather(
-                *(self._send(record, path, part, deadline, first=member) for member, part in parts),
-                return_exceptions=True,
-            )
-            error = merged([one for one in results if isinstance(one, BaseException)])
-            if error is not None:
-                raise error
-            return b""
+            return await self.to_holders(record, path, request, field, call.deadline)
 
         return unary_async(run)
+
+    async def to_holders(
+        self, record: Subscription, path: str, request: bytes, field: int, deadline: float | None = None
+    ) -> bytes:
+        """Bring ack ids, in this field of a request, to whoever lent the messages. Raises what the client is told."""
+        if deadline is None:
+            deadline = asyncio.get_running_loop().time() + ACK_S
+        parts = self._by_member(record, request, field)
+        if len(parts) == 1:
+            ((member, part),) = parts
+            response, _ = await self._send(record, path, part, deadline, first=member)
+            return response
+        results = await asyncio.gather(
+            *(self._send(record, path, part, deadline, first=member) for member, part in parts),
+            return_exceptions=True,
+        )
+        error = merged([one for one in results if isinstance(one, BaseException)])
+        if error is not None:
+            raise error
+        return b""
 
     def _by_member(self, record: Subscription, request: bytes, field: int) -> list[tuple[Member | None, bytes]]:
         """Parts of a request, each with the forwarder that must hear it; None: whoever serves the subscription."""

@@ -1,20 +1,25 @@
 """Which process of a cluster pushes which subscription.
 
-Place: pure functions, asked whenever members or push subscriptions change.
+Place: pure functions over members, and `Distribution`, which the pushes of a process ask.
 Promise: every process that knows the same members says the same. One that comes, leaves, drains or dies moves the
 subscriptions it gets or had, and no others. Two that disagree for a while push the same subscription, never the same
-message at a time: both are its subscribers, and a message is lent to one.
+message at a time: both are its subscribers, and a message is lent to one. Messages that may not pass through a region
+are not pushed from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
-from syncpoint.model.cluster import SUBSCRIBE, Member
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.view import ClusterView
+from syncpoint.model.cluster import PROXY, Member
 from syncpoint.router import rendezvous
+from syncpoint.router.location import may_pass
 
 
-def pushers(members: Iterable[Member], role: str = SUBSCRIBE) -> list[Member]:
+def pushers(members: Iterable[Member], role: str = PROXY) -> list[Member]:
     """Who may push: the processes of a role that do not drain; if all drain, all. By name: a process that was restarted
     gets what it had.
     """
@@ -30,11 +35,28 @@ def pusher_of(subscription: int, able: Sequence[Member]) -> Member | None:
     return next((one for one in able if order and one.name == order[0]), None)
 
 
-def pushed_by(name: str, subscriptions: Iterable[int], able: Sequence[Member]) -> set[int]:
-    """What the process of this name pushes."""
-    found = set()
-    for subscription in subscriptions:
-        pusher = pusher_of(subscription, able)
-        if pusher is not None and pusher.name == name:
-            found.add(subscription)
-    return found
+class Distribution:
+    """As the process `name` sees it."""
+
+    def __init__(self, name: str, view: ClusterView, catalog: Catalog) -> None:
+        self._name, self._view, self._catalog = name, view, catalog
+        self._able: dict[Collection[str], list[Member]] = {}  # by the regions that messages may pass through
+        view.on_change.append(self._able.clear)
+
+    def mine(self, incarnation: int) -> bool:
+        """Whether this process pushes a subscription."""
+        record = self._catalog.subscription_by_incarnation(incarnation)
+        if record is None:
+            return False
+        topic = self._catalog.topic_of(record)
+        regions = frozenset(topic.regions) if topic is not None and topic.enforce_in_transit else frozenset()
+        able = self._able.get(regions)
+        if able is None:
+            members = [
+                replace(seen.value, draining=self._view.draining(seen.value))
+                for seen in self._view.members.items.values()
+                if topic is None or may_pass(topic, seen.value.region)
+            ]
+            able = self._able[regions] = pushers(members)
+        pusher = pusher_of(incarnation, able)
+        return pusher is not None and pusher.name == self._name

@@ -35,14 +35,20 @@ class Feed(Protocol):
 
 
 Received = Callable[[Sequence[Lent]], None]
-OpenFeed = Callable[[Subscription, int, Received, Callable[[], None]], Feed]
-"""Become a subscriber, without room at first: (record, seconds that messages are lent for, on messages, on the end)."""
+OpenFeed = Callable[[Subscription, int, Received, Callable[[], None], Callable[[], int]], Feed]
+"""Become a subscriber, without room at first: (record, seconds that messages are lent for, on messages, on the end, how
+many messages are held now)."""
 
 
 def open_feed(
-    forwarder: SubscribeForwarder, record: Subscription, lease_s: int, received: Received, gone: Callable[[], None]
+    forwarder: SubscribeForwarder,
+    record: Subscription,
+    lease_s: int,
+    received: Received,
+    gone: Callable[[], None],
+    held: Callable[[], int],
 ) -> Feed:
-    """An `OpenFeed` once the forwarder is given. Raises `SyncpointError`."""
+    """An `OpenFeed` once the forwarder, which counts by itself, is given. Raises `SyncpointError`."""
     forwarder.check_free(record)
     return _ForwarderFeed(forwarder, record, lease_s, received, gone)
 

@@ -56,9 +56,11 @@ class PushState:
     subscription: str
     endpoint: str
     window: int
+    under_way: int
     paused_s: float
     acknowledged: int
     refused: int
+    last_status: int
     last_error: str
 
 
@@ -86,6 +88,7 @@ class PushDriver:
         self.mine, self.may_push, self.limits = mine, may_push, limits or PaceLimits()
         self.tasks = Tasks()
         self.pushed: dict[int, PushedSubscription] = {}
+        self.acknowledged = self.refused = 0  # pushes from here, by their ends
         self._known: dict[int, pubsub.PushConfig] = {}  # all push subscriptions there are
         self._ending: set[PushedSubscription] = set()  # no longer ours, with pushes under way
         self._reviewed = float("-inf")
@@ -119,6 +122,22 @@ class PushDriver:
     def states(self) -> list[PushState]:
         """How each subscription of ours is doing, by name."""
         return sorted((one.state() for one in self.pushed.values()), key=lambda state: state.subscription)
+
+    def state(self, incarnation: int) -> PushState | None:
+        """How a subscription of ours is doing; None for one that is not pushed from here."""
+        one = self.pushed.get(incarnation)
+        return None if one is None else one.state()
+
+    def totals(self) -> dict[str, int]:
+        """Numbers for operators, over all subscriptions pushed from here."""
+        now = self.clock.monotonic()
+        return {
+            "pushed_subscriptions": len(self.pushed),
+            "pushes_paused": sum(one.pusher.pace.paused_until(now) is not None for one in self.pushed.values()),
+            "pushes_under_way": sum(one.under_way for one in (*self.pushed.values(), *self._ending)),
+            "pushes_acknowledged": self.acknowledged,
+            "pushes_refused": self.refused,
+        }
 
     def review(self) -> None:
         """Which subscriptions are ours may have changed; also called once a second."""
@@ -185,7 +204,7 @@ class PushDriver:
 
     def _share(self) -> None:
         """What may be under way in all is for those that have something to do."""
-        busy = sum(not one.pusher.at_rest for one in self.pushed.values())
+        busy = sum(one.pusher.held > 0 for one in self.pushed.values())
         share = min(self.limits.window_max, max(1, UNDER_WAY_MAX // max(1, busy)))
         for one in self.pushed.values():
             one.pusher.pace.set_window_max(share)
@@ -199,6 +218,7 @@ class PushedSubscription:
         self.endpoint: Endpoint | None = None
         self.feed: Feed | None = None
         self.last_error = ""
+        self.last_status = 0  # of the last push that ended; 0: there was no answer
         self.under_way = 0
         self.pusher = Pusher(Pace(driver.limits, driver.random, _pause_max_s(record)), lease_s=_lease_s(record))
         self._again_at, self._again_s = float("-inf"), AGAIN_FIRST_S
@@ -211,8 +231,9 @@ class PushedSubscription:
     def state(self) -> PushState:
         now, pace, counts = self.driver.clock.monotonic(), self.pusher.pace, self.pusher.counts
         return PushState(
-            self.record.name, self.config.push_endpoint, pace.window, max(0.0, (pace.paused_until(now) or now) - now),
-            counts["acknowledged"], counts["refused"], self.last_error,
+            self.record.name, self.config.push_endpoint, pace.window, self.under_way,
+            max(0.0, (pace.paused_until(now) or now) - now), counts["acknowledged"], counts["refused"],
+            self.last_status, self.last_error,
         )  # fmt: skip
 
     # -- whether, and where to ---------------------------------------------------------------------------------------
@@ -248,7 +269,9 @@ class PushedSubscription:
             self.pusher.counts = counts
         try:
             lease_s = int(_lease_s(self.record))
-            self.feed = self._serving = self.driver.open_feed(self.record, lease_s, self._received, self._gone)
+            self.feed = self._serving = self.driver.open_feed(
+                self.record, lease_s, self._received, self._gone, lambda: self.pusher.held
+            )
         except SyncpointError as error:
             self.last_error = error.message
             self._later(now)
@@ -340,6 +363,11 @@ class PushedSubscription:
             self.last_error = f"{type(error).__name__}"
         finally:  # also when the process ends: who did not hear the answer does not know it
             self.under_way -= 1
+            self.last_status = status or 0
+            if status in machine.ACKNOWLEDGED:
+                self.driver.acknowledged += 1
+            else:
+                self.driver.refused += 1
             self._perform(pusher.answered(push.number, status, self.driver.clock.monotonic()))
 
     async def _post(self, lent: Lent) -> int:

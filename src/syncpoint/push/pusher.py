@@ -106,9 +106,9 @@ class Pusher:
         return f"<Pusher under_way={len(self._under_way)} waiting={len(self._waiting)} {self.pace!r}>"
 
     @property
-    def at_rest(self) -> bool:
-        """Whether nothing is under way or waits."""
-        return not self._under_way and not self._waiting
+    def held(self) -> int:
+        """How many messages are under way or wait."""
+        return len(self._under_way) + len(self._waiting)
 
     def received(self, lent: Sequence[Lent], now: float) -> list[Effect]:
         """Messages were lent to this subscriber."""

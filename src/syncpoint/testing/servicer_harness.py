@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from syncpoint.api.admin_handlers import CatalogService
-from syncpoint.api.node_admin import NodeAdmin
+from syncpoint.api.node_admin import LocalInquiry, NodeAdmin
 from syncpoint.api.options_admin import LIMITS, take_limits
 from syncpoint.api.publisher import publisher_methods
 from syncpoint.api.schema_handlers import SchemaService
@@ -65,7 +65,14 @@ class ServicerHarness(ForwarderHarness):
         self.commits = LogCommit(self.follower, self.mirror)
         self.control = ControlPlane(self.commits, self.publish.clock, self.random)
         self.streams = StreamingPullService(self.subscribe, self.limits)
-        self.admin = NodeAdmin(self.control, self.publish, self.subscribe, self.limits, "sync", self.clock.time_ns())
+        self.admin = NodeAdmin(
+            self.control,
+            self.publish,
+            LocalInquiry(self.publish, self.subscribe),
+            self.limits,
+            "sync",
+            self.clock.time_ns(),
+        )
         self.channel = MemoryChannel(
             {
                 **publisher_methods(self.publish),

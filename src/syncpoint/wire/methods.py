@@ -79,6 +79,7 @@ CHAINS = Service("syncpoint.internal.v1.Chains")
 DELIVERIES = Service("syncpoint.internal.v1.Deliveries")
 METADATA = Service("syncpoint.internal.v1.Metadata")
 PROCESS = Service("syncpoint.internal.v1.Process")
+PUSHES = Service("syncpoint.internal.v1.Pushes")
 ROUTER = Service("syncpoint.internal.v1.Router")
 
 BY_PATH: dict[str, Method] = {

@@ -37,7 +37,7 @@ def test_these_answers_acknowledge(status: int) -> None:
     one = machine()
     one.received([lent(1)], 0.0)
     assert Acknowledged(("a1",)) in one.answered(1, status, 0.1)
-    assert one.at_rest
+    assert not one.held
 
 
 @pytest.mark.parametrize("status", [None, 100, 103, 203, 205, 206, 301, 302, 307, 400, 404, 429, 500, 503])
@@ -104,7 +104,7 @@ def test_after_its_end_it_sends_nothing_and_says_what_becomes_of_the_rest() -> N
     assert one.received([lent(3)], 0.1) == [GivenBack(("a3",))]
     assert one.tick(5.0) == []
     assert one.answered(1, 200, 6.0) == [Acknowledged(("a1",))]
-    assert one.at_rest
+    assert not one.held
 
 
 @given(
@@ -183,4 +183,4 @@ def test_every_message_ends_once_and_keys_stay_in_order(
     for key in ("k", "l"):
         of_key = [number for number, its in acked if its == key]
         assert of_key == sorted(of_key)
-    assert one.at_rest
+    assert not one.held

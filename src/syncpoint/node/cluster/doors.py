@@ -20,6 +20,7 @@ from syncpoint.model.errors import Unavailable
 from syncpoint.node.cluster.settings import ClusterSettings
 from syncpoint.node.cluster.tls import Tls
 from syncpoint.node.doors import settle_memory
+from syncpoint.push.push_driver import Sender
 from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.machine import network_of_machine
@@ -53,6 +54,7 @@ class Doors:
         default_factory=lambda: Unsent(TransportLimits().unsent_total_bytes)
     )  # of all doors of the process
     settle_memory: Callable[[], None] = settle_memory  # after the start
+    push_sender: Sender | None = None  # what posts to push endpoints, instead of HTTP
     open_metadata: Callable[[ClusterSettings], Awaitable[SharedStore]] | None = None
     open_files: Callable[[ChainRecord, int, AddressOf], tuple[Files, list[str]]] | None = None
 

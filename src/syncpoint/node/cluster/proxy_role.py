@@ -29,11 +29,15 @@ from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.router_role import in_milliseconds
 from syncpoint.node.cluster.tls import public_tls
 from syncpoint.node.public_tls import PublicTls
+from syncpoint.node.pushes import Pushes
 from syncpoint.proxy.data_keys import KeyRing, TopicKeys
 from syncpoint.proxy.key_admin import KeyCleaner
 from syncpoint.proxy.pipeline_cursors import CursorCleaner
 from syncpoint.proxy.proxy import Proxy
+from syncpoint.proxy.push_feeds import PushFeeds
 from syncpoint.proxy.sealing import Sealer
+from syncpoint.push.addresses import Vetting, networks
+from syncpoint.push.distribution import Distribution
 from syncpoint.router.distance import Distances, Prober
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits
@@ -94,8 +98,23 @@ class ProxyRole:
         if settings.auth is not None:
             self.access = Access(settings.auth, context.catalog, context.doors.clock, context.process.name)
         gate = self.access.gate if self.access is not None else None
+        vetting = Vetting(networks(settings.push.networks))
+        self.feeds = PushFeeds(self.proxy.relay)
+        self.pushes = Pushes(
+            context.shared,
+            self.feeds.open,
+            vetting,
+            self.control.commit,
+            context.clock,
+            context.random,
+            settings.push.issuer,
+            self.access.service if self.access is not None else None,
+            Distribution(context.process.name, context.view, context.catalog).mine,
+            context.doors.push_sender,
+            context.process.name,
+        )
         self._methods = self.proxy.methods(
-            CatalogService(self.control).methods(),
+            CatalogService(self.control, vetting).methods(),
             SchemaService(self.control).methods(),
             IamService(self.control, Policies(context.catalog), gate).methods(),
             AccountsService(self.control).methods(),
@@ -108,7 +127,7 @@ class ProxyRole:
         them: in a process that is a subscribe forwarder, too, it would come here again instead of there.
         """
         own = {path: method for path, method in self._methods.items() if not path.startswith(_RELAYED)}
-        return {**own, **self.proxy.internal_methods()}
+        return {**own, **self.proxy.internal_methods(), **self.pushes.methods()}
 
     async def on_joined(self) -> None:
         """Open the door for clients."""
@@ -128,7 +147,9 @@ class ProxyRole:
         if self.tls is not None:
             self.tls.files.start()
         network = context.doors.public_network(None if self.tls is None else self.tls.context)
-        self._door = await network.serve(methods, host, port, client_http(methods, TransportLimits(), self.access))
+        http = client_http(methods, TransportLimits(), self.access, self.pushes.pages())
+        self._door = await network.serve(methods, host, port, http)
+        self.pushes.start()
 
     @property
     def public_address(self) -> str:
@@ -139,6 +160,8 @@ class ProxyRole:
         calls begun before that end.
         """
         self.admin.draining = True
+        await self.pushes.stop()
+        await self.feeds.close()
         self.proxy.drain()
         if self._door is None:
             return
@@ -160,7 +183,7 @@ class ProxyRole:
         await self.proxy.stop()
 
     def status(self) -> dict[str, Any]:
-        return {**self.proxy.status(), "public": self.public_address}
+        return {**self.proxy.status(), **self.pushes.status(), "public": self.public_address}
 
     def load(self, seconds: float) -> dict[str, Any]:
         return {

@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from syncpoint.model.errors import InvalidArgument
+from syncpoint.push.addresses import networks
 from syncpoint.storage.settings import MIB, Durability, StorageSettings
 from syncpoint.transport.network import join_address, split_address
 
@@ -58,6 +59,14 @@ class TlsFiles:
         """The files of one process."""
         certificate, key, ca = (Path(str(one).replace("{name}", name)) for one in (self.certificate, self.key, self.ca))
         return TlsFiles(certificate, key, ca, self.client_certificates)
+
+
+@dataclass(frozen=True, slots=True)
+class PushSettings:
+    """Where pushes may go beside public addresses, and who they say they come from."""
+
+    networks: tuple[str, ...] = ()  # 10.1.0.0/16; "loopback": this machine
+    issuer: str = ""  # the https address of the proxies as endpoints see it; none: no tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +109,7 @@ class ClusterSettings:
     balance: float = 0.25  # no forwarder above (1 + balance) times the average
     split_at: float = SPLIT_AT  # messages and KiB per second below which no topic or subscription is split
     storage: StorageSettings = field(default_factory=StorageSettings)
+    push: PushSettings = field(default_factory=PushSettings)
 
     def fingerprint(self) -> dict[str, Any]:
         """What every process must agree on, as plain values."""
@@ -216,6 +226,7 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
         balance=top.number("balance", 0.25),
         split_at=top.number("split_at", SPLIT_AT),
         storage=storage,
+        push=_push(top.section("push")),
     )
     if settings.balance <= 0:
         raise InvalidArgument("balance", "must be above 0, for instance 0.25")
@@ -241,6 +252,18 @@ def _durability_class(name: str, reader: _Reader, base: DurabilityClass) -> Dura
     for key, value in (("clusters", made.clusters), ("disks", made.disks)):
         if value < 1 or value % 2 == 0:
             raise InvalidArgument(f"{reader.place}.{key}", f"must be odd, so that a majority decides; not {value}")
+    reader.done()
+    return made
+
+
+def _push(reader: _Reader) -> PushSettings:
+    made = PushSettings(tuple(reader.texts("networks")), reader.text("issuer"))
+    try:
+        networks(made.networks)
+    except ValueError as error:
+        raise InvalidArgument(f"{reader.place}.networks", str(error)) from None
+    if made.issuer and not made.issuer.startswith("https://"):
+        raise InvalidArgument(f"{reader.place}.issuer", "must begin with https://")
     reader.done()
     return made
 

@@ -83,6 +83,7 @@ class SubscribeRole:
         return {
             **self.streams.methods(),
             **self.pulls.methods(),
+            **self.pulls.internal_methods(),
             **served({methods.DELIVERIES.Describe: self._describe}),
         }
 

@@ -11,7 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE
-from syncpoint.node.cluster.settings import DEFAULT_CLASS, ClusterSettings, DurabilityClass, ProcessSettings
+from syncpoint.node.cluster.settings import (
+    DEFAULT_CLASS,
+    ClusterSettings,
+    DurabilityClass,
+    ProcessSettings,
+    PushSettings,
+)
 from syncpoint.node.settings import ServeSettings
 from syncpoint.storage.settings import MIB
 from syncpoint.transport.network import join_address
@@ -36,6 +42,8 @@ class Plan:
     drain_s: float
     require_disks: bool = False
     auth: Path | None = None
+    push_networks: tuple[str, ...] = ()
+    push_issuer: str = ""
 
     def encode(self) -> str:
         """As one argument of a command line."""
@@ -52,6 +60,8 @@ class Plan:
             "drain_s": self.drain_s,
             "require_disks": self.require_disks,
             "auth": str(self.auth or ""),
+            "push_networks": self.push_networks,
+            "push_issuer": self.push_issuer,
         }
         return json.dumps(values)
 
@@ -62,12 +72,14 @@ class Plan:
         found["disks"] = {name: Path(path) for name, path in found["disks"].items()}
         for key in ("tls_cert", "tls_key", "tls_client_ca", "auth"):
             found[key] = Path(found[key]) if found[key] else None
+        found["push_networks"] = tuple(found["push_networks"])
         return Plan(**found)
 
     def settings(self) -> ClusterSettings:
         """The cluster that the workers are."""
         klass = DurabilityClass(clusters=1, disks=len(self.disks), durability=self.durability, placement="any")
         base = ClusterSettings("node", (), {DEFAULT_CLASS: klass}, {}, metadata=self.metadata, auth=self.auth)
+        base = replace(base, push=PushSettings(self.push_networks, self.push_issuer))
         cache = max(CACHE_MIN, 192 * MIB // self.workers)
         return replace(base, storage=replace(base.storage, cache_bytes=cache, require_disks=self.require_disks))
 
@@ -106,6 +118,8 @@ def plan_of(settings: ServeSettings, metadata: str, port: int) -> Plan:
         settings.drain_s,
         settings.storage.require_disks,
         settings.auth,
+        settings.push_networks,
+        settings.push_issuer,
     )
 
 

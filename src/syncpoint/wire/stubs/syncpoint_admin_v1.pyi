@@ -152,7 +152,19 @@ class SubscriptionState(_message.Message):
     sources: _containers.RepeatedCompositeFieldContainer[AckState]
     options: SubscriptionOptions
     unknown: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, subscription: _Optional[str] = ..., incarnation: _Optional[int] = ..., backlog_messages: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_unacked_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., outstanding_messages: _Optional[int] = ..., outstanding_bytes: _Optional[int] = ..., subscribers: _Optional[int] = ..., generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., options: _Optional[_Union[SubscriptionOptions, _Mapping]] = ..., unknown: _Optional[_Iterable[str]] = ...) -> None: ...
+    push: PushState
+    def __init__(self, subscription: _Optional[str] = ..., incarnation: _Optional[int] = ..., backlog_messages: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_unacked_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., outstanding_messages: _Optional[int] = ..., outstanding_bytes: _Optional[int] = ..., subscribers: _Optional[int] = ..., generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., options: _Optional[_Union[SubscriptionOptions, _Mapping]] = ..., unknown: _Optional[_Iterable[str]] = ..., push: _Optional[_Union[PushState, _Mapping]] = ...) -> None: ...
+class PushState(_message.Message):
+    endpoint: str
+    pushed_by: str
+    window: int
+    under_way: int
+    pause: _duration_pb2.Duration
+    acknowledged: int
+    refused: int
+    last_status: int
+    last_error: str
+    def __init__(self, endpoint: _Optional[str] = ..., pushed_by: _Optional[str] = ..., window: _Optional[int] = ..., under_way: _Optional[int] = ..., pause: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., acknowledged: _Optional[int] = ..., refused: _Optional[int] = ..., last_status: _Optional[int] = ..., last_error: _Optional[str] = ...) -> None: ...
 class SubscriptionOptions(_message.Message):
     subscription: str
     early_delivery: bool

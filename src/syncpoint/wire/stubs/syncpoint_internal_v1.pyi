@@ -1,3 +1,4 @@
+from syncpoint.wire.stubs import syncpoint_admin_v1
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -222,6 +223,26 @@ class DescribeDeliveryResponse(_message.Message):
     bytes: int
     subscribers: int
     def __init__(self, messages: _Optional[int] = ..., bytes: _Optional[int] = ..., subscribers: _Optional[int] = ...) -> None: ...
+class LendRequest(_message.Message):
+    subscription: str
+    messages: int
+    seconds: int
+    def __init__(self, subscription: _Optional[str] = ..., messages: _Optional[int] = ..., seconds: _Optional[int] = ...) -> None: ...
+class LendResponse(_message.Message):
+    received_messages: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, received_messages: _Optional[_Iterable[bytes]] = ...) -> None: ...
+class TakeBackRequest(_message.Message):
+    subscription: str
+    ack_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, subscription: _Optional[str] = ..., ack_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+class TakeBackResponse(_message.Message):
+    def __init__(self) -> None: ...
+class DescribePushRequest(_message.Message):
+    subscription: int
+    def __init__(self, subscription: _Optional[int] = ...) -> None: ...
+class DescribePushResponse(_message.Message):
+    state: syncpoint_admin_v1.PushState
+    def __init__(self, state: _Optional[_Union[syncpoint_admin_v1.PushState, _Mapping]] = ...) -> None: ...
 class VoidRequest(_message.Message):
     chain: int
     sender: int

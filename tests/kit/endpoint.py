@@ -1,0 +1,63 @@
+"""An endpoint that push subscriptions push to: an HTTP server of this machine."""
+
+from __future__ import annotations
+
+import base64
+import json
+import queue
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+
+WAIT_S = 30.0
+
+
+class Endpoint:
+    """What arrives, answered with `status`."""
+
+    def __init__(self) -> None:
+        self.status = 204
+        self.requests: queue.Queue[tuple[dict[str, str], bytes]] = queue.Queue()
+        endpoint = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                status = endpoint.status
+                endpoint.requests.put(({name.lower(): value for name, value in self.headers.items()}, body))
+                self.send_response(status)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Not wanted."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/push"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def __enter__(self) -> Endpoint:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    def next(self) -> tuple[dict[str, str], bytes]:
+        """Headers and body of the next request."""
+        return self.requests.get(timeout=WAIT_S)
+
+    def next_body(self) -> dict[str, Any]:
+        """The body of the next request, which is JSON."""
+        found: dict[str, Any] = json.loads(self.next()[1])
+        return found
+
+    def next_data(self) -> bytes:
+        """The data of the next message."""
+        return base64.b64decode(self.next_body()["message"]["data"])
