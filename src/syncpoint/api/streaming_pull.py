@@ -21,6 +21,7 @@ from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Methods, Streaming, StreamingCall
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
+from syncpoint.wire.pull_properties import PROPERTIES
 from syncpoint.wire.serving import parsed
 
 MODIFY_IDS_FIELD = 4
@@ -54,10 +55,12 @@ class PullStream:
         self.stream, self.service, self.forwarder = stream, service, service.forwarder
         self.record: Subscription | None = None
         self.consumer: Consumer | None = None
-        self.answers_pings = False
+        self.answers_pings = self.half_closed = self.over = False
+        self.client_id = ""
+        self.confirming = 0  # acknowledgements whose confirmation is still to be sent
         self.asked = FlowLimit()  # what the subscriber wants outstanding at most
         stream.on_message = self.message
-        stream.on_end = self.half_closed
+        stream.on_end = self.on_half_close
         stream.on_cancel = self.cancelled
         stream.on_writable = self.writable
         stream.on_drain = lambda: self.end(Unavailable(TRY_AGAIN))
@@ -65,6 +68,8 @@ class PullStream:
     # -- from the subscriber -----------------------------------------------------------------------------------------
 
     def message(self, request: bytes) -> None:
+        if self.over:
+            return
         try:
             asked = parsed(pubsub.StreamingPullRequest, request)
             first = self.record is None
@@ -89,7 +94,7 @@ class PullStream:
         check_pulled(record, f"Subscription is a push subscription: (resource={record.name}).")
         self.forwarder.check_free(record)
         self.record = record
-        self.answers_pings = asked.protocol_version >= 1
+        self.answers_pings, self.client_id = asked.protocol_version >= 1, asked.client_id
         self.asked = FlowLimit(max(0, asked.max_outstanding_messages), max(0, asked.max_outstanding_bytes))
         max_messages, max_bytes = self._room(record)
         self.consumer = self.forwarder.join(
@@ -99,6 +104,7 @@ class PullStream:
             max_bytes=max_bytes,
             deadline_s=asked.stream_ack_deadline_seconds,
             gone=self._gone,
+            changed=self._changed,
         )
 
     def _room(self, record: Subscription) -> tuple[int, int]:
@@ -116,9 +122,11 @@ class PullStream:
         assert self.consumer is not None
         if asked.subscription:
             raise InvalidArgument("", "subscription may only be set in first message")
-        for name in ("max_outstanding_messages", "max_outstanding_bytes", "protocol_version", "client_id"):
+        for name in ("max_outstanding_messages", "max_outstanding_bytes", "protocol_version"):
             if getattr(asked, name):
-                raise InvalidArgument(name, "may only be set in first message")
+                raise InvalidArgument("", f"{name} may only be set in first message")
+        if asked.client_id not in ("", self.client_id):
+            raise InvalidArgument("", "client_id may only be set in first message")
         if asked.stream_ack_deadline_seconds:
             _check_deadline(asked.stream_ack_deadline_seconds)
             self.consumer.deadline_s = asked.stream_ack_deadline_seconds
@@ -128,7 +136,7 @@ class PullStream:
         if len(seconds) != len(asked.modify_deadline_ack_ids):
             raise InvalidArgument("", "ack IDs and deadlines must have the same size")
         if any(value < 0 for value in seconds):
-            raise InvalidArgument("modify_deadline_seconds", "Ack deadline cannot be negative")
+            raise InvalidArgument("", "Ack deadline cannot be negative")
         if any(value > MODIFY_DEADLINE_SECONDS_MAX for value in seconds):
             raise InvalidArgument("modify_deadline_seconds", f"more than {MODIFY_DEADLINE_SECONDS_MAX} seconds")
         assert self.record is not None
@@ -137,8 +145,7 @@ class PullStream:
             raise ended(self.forwarder, self.record)
         try:
             if asked.ack_ids:
-                confirm = self._confirm(list(asked.ack_ids)) if record.exactly_once else None
-                self.forwarder.acknowledge(record, request, ACK_IDS_FIELD, confirm)
+                self._acknowledge(record, asked, request)
             if seconds:
                 failed = {f.decode() for f in self.forwarder.modify(record, request, MODIFY_IDS_FIELD, seconds)}
                 if record.exactly_once:
@@ -148,6 +155,17 @@ class PullStream:
                     self._respond(modify_ack_deadline_confirmation=confirmation)
         except BadAckId as bad:
             raise bad_ack_id(bad) from None
+
+    def _acknowledge(self, record: Subscription, asked: pubsub.StreamingPullRequest, request: bytes) -> None:
+        if not record.exactly_once:
+            self.forwarder.acknowledge(record, request, ACK_IDS_FIELD, None)
+            return
+        self.confirming += 1
+        try:
+            self.forwarder.acknowledge(record, request, ACK_IDS_FIELD, self._confirm(list(asked.ack_ids)))
+        except BaseException:
+            self.confirming -= 1
+            raise
 
     def _confirm(self, ack_ids: list[str]) -> Confirmed:
         def confirmed(failed: list[bytes], unknown: list[bytes]) -> None:
@@ -159,6 +177,9 @@ class PullStream:
                     ack_ids=good, invalid_ack_ids=sorted(invalid), temporary_failed_ack_ids=sorted(unsure)
                 )
             )
+            self.confirming -= 1
+            if self.half_closed and not self.confirming:
+                self.end(None)
 
         return confirmed
 
@@ -173,10 +194,10 @@ class PullStream:
         """The subscription's flags as they are now, serialised so that they can follow the messages of a response."""
         assert self.record is not None
         record = self.forwarder.catalog.subscription_by_incarnation(self.record.incarnation) or self.record
-        return _PROPERTIES[record.exactly_once, record.ordered]
+        return PROPERTIES[record.exactly_once, record.ordered]
 
     def _respond(self, **fields: Any) -> None:
-        if not self.stream.cancelled and self.consumer is not None and not self.consumer.closed:
+        if not self.stream.cancelled and not self.over:
             self.stream.send(pubsub.StreamingPullResponse(**fields).SerializeToString() + self._properties())
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -186,12 +207,25 @@ class PullStream:
             self.consumer.writable = True
             self.forwarder.wake(self.record.incarnation)
 
-    def half_closed(self) -> None:
-        self.end(None if self.record is not None else InvalidArgument("", "first message must set subscription"))
+    def on_half_close(self) -> None:
+        """No more messages; the end comes once what was acknowledged is confirmed."""
+        if self.record is None:
+            self.end(InvalidArgument("", "first message must set subscription"))
+            return
+        self.half_closed = True
+        if self.confirming:
+            self._leave_consumer(())
+        else:
+            self.end(None)
 
     def cancelled(self) -> None:
         unsent = [serial for token in self.stream.unsent() if isinstance(token, list) for serial in token]
         self._leave(unsent, broken=True)
+
+    def _changed(self) -> None:
+        """Clients copy the properties from each response: they learn of a change at once."""
+        if not self.stream.cancelled and not self.over:
+            self.stream.send(self._properties())
 
     def _gone(self) -> None:
         assert self.record is not None
@@ -199,13 +233,17 @@ class PullStream:
 
     def end(self, error: SyncpointError | None) -> None:
         """Finish the call: OK only after a half-close."""
+        over, self.over = self.over, True
         self._leave(())
-        if not self.stream.cancelled:
+        if not over and not self.stream.cancelled:
             self.stream.finish(error)
 
     def _leave(self, unsent: Sequence[int], *, broken: bool = False) -> None:
         """Leave once; what turns out later not to have been sent is given back, too."""
         self.service.streams.pop(self, None)
+        self._leave_consumer(unsent, broken=broken)
+
+    def _leave_consumer(self, unsent: Sequence[int], *, broken: bool = False) -> None:
         consumer, self.consumer = self.consumer, None
         if self.record is not None:
             self.forwarder.leave(self.record, consumer, unsent, broken=broken)
@@ -215,15 +253,3 @@ def _check_deadline(seconds: int) -> None:
     low, high = ACK_DEADLINE_SECONDS_MIN, ACK_DEADLINE_SECONDS_MAX
     if not low <= seconds <= high:
         raise InvalidArgument("", f"stream_ack_deadline_seconds must be between {low} and {high} seconds")
-
-
-def _properties(exactly_once: bool, ordered: bool) -> bytes:
-    kind = pubsub.StreamingPullResponse
-    properties = kind.SubscriptionProperties(
-        exactly_once_delivery_enabled=exactly_once, message_ordering_enabled=ordered
-    )
-    encoded: bytes = kind(subscription_properties=properties).SerializeToString()
-    return encoded
-
-
-_PROPERTIES = {(once, ordered): _properties(once, ordered) for once in (False, True) for ordered in (False, True)}

@@ -45,7 +45,7 @@ def check_pulled(record: Subscription, text: str) -> None:
 
 
 def bad_ack_id(error: BadAckId) -> InvalidArgument:
-    return InvalidArgument("", f"Invalid ack id (ack_id={error.ack_id.decode(errors='replace')}).")
+    return InvalidArgument("", f"Invalid ack id (ack_id={error.ack_id.decode(errors='replace')})")
 
 
 def ended(forwarder: SubscribeForwarder, record: Subscription) -> SyncpointError:
@@ -92,7 +92,7 @@ class SubscriberService:
         record = usable(self.forwarder, asked.subscription)
         check_pulled(record, "This method is not supported for this subscription type.")
         if asked.max_messages <= 0:
-            raise InvalidArgument("", "No max_messages specified, or not positive.")
+            raise InvalidArgument("", "No max_messages specified")
         wait = PULL_AT_ONCE_S if asked.return_immediately else PULL_WAIT_SECONDS_MAX
         self._lend(call, record, asked.max_messages, record.ack_deadline_s, wait)
 

@@ -27,11 +27,13 @@ from syncpoint.transport.calls import StreamingCall
 from syncpoint.transport.network import AnyStream
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
+from syncpoint.wire.pull_properties import PROPERTIES
 
 if TYPE_CHECKING:
     from syncpoint.proxy.pull_relays import PullRelays
 
 DEADLINE_FIELD = 5  # stream_ack_deadline_seconds
+PROTOCOL_FIELD = 10  # protocol_version
 TRY_AGAIN = "The service was unable to fulfill your request. Please try again. [code=8a75]"
 REVIEW_S = 1.0
 SETTLED_S = 3.0  # how long another forwarder must be the better one before a stream is moved to it
@@ -50,6 +52,7 @@ class PullRelay:
         self.record: Subscription | None = None
         self.member: Member | None = None
         self._first = b""
+        self._answers_pings = False
         self._deadline_s = 0
         self._behind: AnyStream | None = None
         self._upward: deque[bytes] = deque()
@@ -74,7 +77,12 @@ class PullRelay:
         """A request of the client: the first one opens a stream behind, the others follow it."""
         if self._running is None:
             self._first = request
+            self._answers_pings = _speaks_of_pings(request)
             self._running = self.streams.tasks.start(self._run())
+            return
+        if not request and self._behind is None and self._answers_pings and self.record is not None:
+            # A keep-alive while there is no forwarder: a client without an answer gives its stream up.
+            self.stream.send(PROPERTIES[self.record.exactly_once, self.record.ordered])
             return
         try:
             seconds = split.varint_of(request, DEADLINE_FIELD)
@@ -341,3 +349,11 @@ class PullRelay:
         if self._behind is not None:
             self._behind.cancel()
         self.writable()
+
+
+def _speaks_of_pings(first: bytes) -> bool:
+    """Whether a client that begins so waits for answers to its keep-alives."""
+    try:
+        return split.varint_of(first, PROTOCOL_FIELD) >= 1
+    except Malformed:
+        return False  # the forwarder says what is wrong with it

@@ -18,6 +18,7 @@ class Consumer:
     """Somebody who takes messages. `send(parts, serials)` hands over the pieces of one response."""
 
     __slots__ = (
+        "changed",
         "closed",
         "deadline_s",
         "gone",
@@ -40,12 +41,14 @@ class Consumer:
         max_bytes: int,
         deadline_s: int,
         gone: Callable[[], None],
+        changed: Callable[[], None] = lambda: None,
         single: bool = False,
     ) -> None:
         self.number = number  # in the lease table
         self.holder = holder  # unique, for ordering keys
         self.send = send
         self.gone = gone  # called when the subscription is deleted or detached under it
+        self.changed = changed  # called when the subscription becomes exactly-once, or ceases to be
         self.max_messages = max_messages
         self.max_bytes = max_bytes
         self.deadline_s = deadline_s

@@ -82,7 +82,10 @@ class Delivery:
 
     @record.setter
     def record(self, record: Subscription) -> None:
-        self.state.record = record
+        before, self.state.record = self.state.record, record
+        if before.exactly_once != record.exactly_once:
+            for consumer in list(self.consumers):
+                consumer.changed()
 
     def __repr__(self) -> str:
         messages, nbytes = self.table.total()

@@ -121,6 +121,7 @@ class SubscribeForwarder:
         max_bytes: int,
         deadline_s: int,
         gone: Callable[[], None],
+        changed: Callable[[], None] = lambda: None,
         single: bool = False,
     ) -> Consumer:
         """A subscriber arrives: a stream, or one unary pull (`single`)."""
@@ -135,6 +136,7 @@ class SubscribeForwarder:
             max_bytes=max_bytes,
             deadline_s=deadline_s,
             gone=gone,
+            changed=changed,
             single=single,
         )
         try:

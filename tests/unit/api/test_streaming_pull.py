@@ -45,27 +45,27 @@ FIRST = [
         for seconds in (9, 601, -1)
     ),
     ({"subscription": GONE}, Code.NOT_FOUND, f"Resource not found (resource={GONE})."),
-    ({"ack_ids": ["nonsense"]}, Code.INVALID_ARGUMENT, "Invalid ack id (ack_id=nonsense)."),
+    ({"ack_ids": ["nonsense"]}, Code.INVALID_ARGUMENT, "Invalid ack id (ack_id=nonsense)"),
 ]
 LATER = [
     ({"subscription": SUB}, "subscription may only be set in first message"),
-    ({"max_outstanding_messages": 1}, "max_outstanding_messages: may only be set in first message"),
-    ({"max_outstanding_bytes": 1}, "max_outstanding_bytes: may only be set in first message"),
-    ({"protocol_version": 1}, "protocol_version: may only be set in first message"),
-    ({"client_id": "x"}, "client_id: may only be set in first message"),
+    ({"max_outstanding_messages": 1}, "max_outstanding_messages may only be set in first message"),
+    ({"max_outstanding_bytes": 1}, "max_outstanding_bytes may only be set in first message"),
+    ({"protocol_version": 1}, "protocol_version may only be set in first message"),
+    ({"client_id": "x"}, "client_id may only be set in first message"),
     ({"stream_ack_deadline_seconds": 9}, "stream_ack_deadline_seconds must be between 10 and 600 seconds"),
     ({"modify_deadline_ack_ids": ["x"]}, "ack IDs and deadlines must have the same size"),
     ({"modify_deadline_seconds": [1]}, "ack IDs and deadlines must have the same size"),
     (
         {"modify_deadline_ack_ids": ["x"], "modify_deadline_seconds": [-1]},
-        "modify_deadline_seconds: Ack deadline cannot be negative",
+        "Ack deadline cannot be negative",
     ),
     (
         {"modify_deadline_ack_ids": ["x"], "modify_deadline_seconds": [601]},
         "modify_deadline_seconds: more than 600 seconds",
     ),
-    ({"modify_deadline_ack_ids": ["x"], "modify_deadline_seconds": [1]}, "Invalid ack id (ack_id=x)."),
-    ({"ack_ids": ["y"]}, "Invalid ack id (ack_id=y)."),
+    ({"modify_deadline_ack_ids": ["x"], "modify_deadline_seconds": [1]}, "Invalid ack id (ack_id=x)"),
+    ({"ack_ids": ["y"]}, "Invalid ack id (ack_id=y)"),
 ]
 
 
@@ -129,7 +129,10 @@ def test_every_response_says_what_the_subscription_is(once: bool, ordered: bool)
 @simulated()
 async def test_properties_change_under_an_open_stream(world: ServicerHarness) -> None:
     stream = await world.stream()
+    assert await stream.silent(0.1)
     world.commit(CatalogChange.put(replace(world.record, exactly_once=True)))
+    response = await stream.response(within=0.2)  # before there is any message
+    assert response.subscription_properties.exactly_once_delivery_enabled
     await world.put("x")
     response = await stream.response()
     assert response.subscription_properties.exactly_once_delivery_enabled
@@ -206,6 +209,31 @@ async def test_acks_are_confirmed_when_they_are_persisted(world: ServicerHarness
     await stream.send(ack_ids=[a.ack_id])
     confirmation = (await stream.response()).acknowledge_confirmation
     assert (list(confirmation.ack_ids), list(confirmation.invalid_ack_ids)) == ([], [a.ack_id])
+
+
+@simulated(exactly_once=True)
+async def test_a_half_close_waits_for_confirmations(world: ServicerHarness) -> None:
+    stream = await world.stream()
+    await world.put("a")
+    (a,) = await stream.messages(1)
+    world.disks_rest = True
+    await stream.send(ack_ids=[a.ack_id])
+    await stream.raw.end()
+    assert await stream.silent(1)
+    world.persist()
+    assert list((await stream.response()).acknowledge_confirmation.ack_ids) == [a.ack_id]
+    assert await stream.response() is None
+    assert not world.streams.streams
+
+
+@simulated()
+async def test_a_client_may_repeat_its_name(world: ServicerHarness) -> None:
+    stream = await world.stream(client_id="me", protocol_version=1)
+    await stream.send(client_id="me")
+    assert (await stream.response()).HasField("subscription_properties")
+    await stream.send(client_id="you")
+    error = await stream.error()
+    assert (error.code, error.message) == (Code.INVALID_ARGUMENT, "client_id may only be set in first message")
 
 
 @simulated(exactly_once=True)

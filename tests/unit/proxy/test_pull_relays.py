@@ -122,6 +122,21 @@ async def test_without_any_forwarder_the_client_waits(world: ProxyWorld) -> None
 
 
 @in_world()
+async def test_without_any_forwarder_keep_alives_are_answered(world: ProxyWorld) -> None:
+    await cluster(world, 1)
+    old, new = await world.stream(), await world.stream(protocol_version=1)
+    for stream in (old, new):
+        await stream.next()
+    forwarder(world, "s1").crash()
+    await asyncio.sleep(20)
+    for stream in (old, new):
+        await stream.send()
+    assert (await new.next()).HasField("subscription_properties")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(old.next(), 5)
+
+
+@in_world()
 async def test_a_draining_forwarder_is_left_and_nothing_is_lost(world: ProxyWorld) -> None:
     await cluster(world)
     stream = await world.stream()
