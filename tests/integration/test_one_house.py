@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -172,6 +174,39 @@ def test_what_is_published_is_pushed_in_order_until_it_is_pulled_again(space: Sp
         space.api.modify_push_config({"subscription": subscription, "push_config": pushed})
         space.publish(topic, b"pushed again", key="k")
         assert endpoint.next_data() == b"pushed again"
+
+
+def test_every_process_answers_over_rest_what_it_answers_over_grpc(space: Space) -> None:
+    def ask(verb: str, path: str, body: Any = None, status: int = 200) -> Any:
+        connection = http.client.HTTPConnection(space.endpoint, timeout=40)  # each goes to any of the workers
+        connection.request(verb, path, None if body is None else json.dumps(body))
+        answer = connection.getresponse()
+        content = json.loads(answer.read())
+        connection.close()
+        assert answer.status == status, content
+        return content
+
+    topic, sub = space.path("topics", "over-rest"), space.path("subscriptions", "over-rest")
+    ask("PUT", f"/v1/{topic}", {"labels": {"a": "b"}})
+    ask("PUT", f"/v1/{sub}", {"topic": topic, "ackDeadlineSeconds": 600})
+    assert space.api.get_topic({"topic": topic}).labels == {"a": "b"}
+    sent = [{"data": base64.b64encode(b"%d" % number).decode()} for number in range(8)]
+    ids = [ask("POST", f"/v1/{topic}:publish", {"messages": [one]})["messageIds"][0] for one in sent]
+    ids += space.publish(topic, b"over gRPC")
+    got: list[Any] = []
+    while len(got) < 9:
+        got += ask("POST", f"/v1/{sub}:pull", {"maxMessages": 9 - len(got)}).get("receivedMessages", [])
+    assert sorted(one["message"]["messageId"] for one in got) == sorted(ids)
+    ask("POST", f"/v1/{sub}:acknowledge", {"ackIds": [one["ackId"] for one in got]})
+    assert not space.peek(sub)
+    schema = {"type": "AVRO", "definition": json.dumps({"type": "record", "name": "R", "fields": []})}
+    name = ask("POST", f"/v1/projects/{space.project}/schemas?schemaId=over-rest", schema)["name"]
+    assert ask("GET", f"/v1/{name}?view=BASIC")["type"] == "AVRO"
+    assert ask("GET", f"/v1/{topic}:getIamPolicy") == {"etag": "ACAB"}
+    assert ask("GET", f"/v1/{topic}x", status=404)["error"]["status"] == "NOT_FOUND"
+    for _ in range(4):
+        assert int(ask("GET", "/admin/v1/server")["topics"]) >= 1
+        assert "/v1/projects/{projectsId}/topics/{topicsId}" in ask("GET", "/openapi.json")["paths"]
 
 
 def test_what_there_is_is_listed(space: Space) -> None:

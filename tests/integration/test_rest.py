@@ -160,16 +160,3 @@ def test_with_tls_only_who_shows_a_token_may_call(tmp_path: Path, dial: Callable
         curl.headers["authorization"] = f"Bearer {Credentials(tmp_path / 'key').token()}"
         assert curl.done("PUT", "/v1/projects/p/topics/orders")["name"] == "projects/p/topics/orders"
         assert curl.done("GET", "/admin/v1/server")["topics"] == "1"
-
-
-def test_every_worker_answers(tmp_path: Path, dial: Callable[..., Curl]) -> None:
-    with ServerProcess(tmp_path / "data", args=["--workers", "2"]) as server:
-        topic, sub = "/v1/projects/p/topics/orders", "/v1/projects/p/subscriptions/mail"
-        dial(server.endpoint).done("PUT", topic)
-        dial(server.endpoint).done("PUT", sub, {"topic": topic.removeprefix("/v1/")})
-        for _ in range(4):
-            dial(server.endpoint).done("POST", f"{topic}:publish", {"messages": [{"data": "aGk="}]})
-        got: list[Any] = []
-        while len(got) < 4:
-            got += dial(server.endpoint).done("POST", f"{sub}:pull", {"maxMessages": 4}).get("receivedMessages", [])
-        assert len({one["message"]["messageId"] for one in got}) == 4
