@@ -239,6 +239,12 @@ class ChainWorld:
         self.processes.append(process)
         return process
 
+    async def opened(self, name: str = "f1", *number: int, **disks: int) -> Process:
+        """A new process that has opened a chain."""
+        process = self.process(name)
+        await process.open(*number, **disks)
+        return process
+
     async def close(self) -> None:
         for process in self.processes:
             await process.crash()
@@ -400,6 +406,12 @@ class Subscriber:
         )
         loop = asyncio.get_running_loop()
         self.tasks = [loop.create_task(self._receive()), loop.create_task(self._beat())]
+        return self
+
+    async def attached(self, *subscription: int, **options: Any) -> Subscriber:
+        """Start, and serve a subscription."""
+        await self.start()
+        await self.attach(*subscription, **options)
         return self
 
     async def _beat(self) -> None:

@@ -92,6 +92,13 @@ class World:
         self.failures.clear()
         return store
 
+    @classmethod
+    def opened(cls, seed: int, disks: int = 1, rule: AckRule | None = None, **settings: object) -> World:
+        """With its first store."""
+        world = cls(seed, disks, rule, **settings)
+        world.open()
+        return world
+
     def _persisted(self, position: int) -> None:
         while self.waiting and self.waiting[0][0] <= position:
             what = self.waiting.pop(0)[1]
@@ -114,6 +121,17 @@ class World:
         )
         self.waiting.append((position, key))
         self.places[key] = store.log_counter, position
+        return key
+
+    def fill(self, batches: int, *which: int, **more: int) -> None:
+        """Publish so many batches."""
+        for _ in range(batches):
+            self.publish(*which, **more)
+
+    def persist(self, *which: int, **more: int) -> tuple[int, int]:
+        """Publish a batch, and have it persisted."""
+        key = self.publish(*which, **more)
+        self.commit()
         return key
 
     def note(self, size: int = 20) -> bytes:
@@ -190,6 +208,11 @@ class World:
             status = self.store.status()
             if all(disk.state == "ok" for disk in status.disks) and not status.under_replicated:
                 return
+
+    def stop(self) -> None:
+        """Close the store, and end the process."""
+        self.store.close()
+        self.kill()
 
     def kill(self) -> None:
         """kill -9: what was written stays."""

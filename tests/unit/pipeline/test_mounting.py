@@ -127,8 +127,7 @@ async def test_an_epoch_goes_into_a_chain_that_is_registered_for_its_topic(world
     assert (topic, messages, nbytes > 2) == (TOPIC_NUMBER, 2, True)
     assert (TOPIC_NUMBER, 1) in world.registered
     assert all(topic == TOPIC_NUMBER for topic, _ in world.registered)  # what is staged lies in no topic
-    subscriber = await Subscriber(served.process, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(served.process, 11).attached()
     assert await subscriber.read_all() == await served.read() == ["a", "b"]
     assert (await served.commit(0)).repeated_epoch
 
@@ -331,8 +330,7 @@ async def test_a_chain_delivers_nothing_while_a_reader_has_the_subscription_alon
     one = Served(world, "f1", homes_of(world))
     await one.open()
     await one.process.publish("a")
-    early = await Subscriber(one.process, 70).start()
-    await early.attach()
+    early = await Subscriber(one.process, 70).attached()
     await asyncio.sleep(1)
     assert early.sources
     asked = pipeline.GetPositionsRequest(subscription=SUB, exclusive_reader="stream-1")
@@ -350,8 +348,7 @@ async def test_a_chain_delivers_nothing_while_a_reader_has_the_subscription_alon
         await one.call(READER + "GetPositions", asked, pipeline.Positions)
     await early.tell(detach=internal.Detach(subscription=SUB_NUMBER))
     (found,) = (await one.call(READER + "GetPositions", asked, pipeline.Positions)).sources
-    late = await Subscriber(one.process, 71).start()
-    await late.attach()
+    late = await Subscriber(one.process, 71).attached()
     await asyncio.sleep(1)
     assert not late.sources
     asked.processed.add(source=found.source, end=found.end)

@@ -190,8 +190,7 @@ def test_notes_may_come_in_any_order_and_more_than_once(notes: list[list[tuple[i
 
 @simulated
 async def test_an_adopter_of_a_chain_hands_out_what_its_predecessor_was_told(world: ChainWorld) -> None:
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await world.subscribe(retry=Retry(600.0, 600.0))
     await first.publish("a", "b")
     teller = await Session(first, 11).start()
@@ -203,8 +202,7 @@ async def test_an_adopter_of_a_chain_hands_out_what_its_predecessor_was_told(wor
     (told,) = (await teller.fetch(source)).attempts
     assert (told.begin, told.end, told.times) == (1, 2, 3)
     await first.crash()
-    second = world.process("f2")
-    await second.open()
+    second = await world.opened("f2")
     other = await Session(second, 12).start()
     await other.attach()
     await asyncio.sleep(1)

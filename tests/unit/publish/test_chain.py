@@ -36,13 +36,11 @@ async def failing(work: object) -> SyncpointError:
 
 @simulated
 async def test_messages_go_in_and_come_out(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await world.subscribe()
     ids = await process.publish("a", "b")
     assert [parse_message_id(one).offset for one in ids] == [0, 1]
-    subscriber = await Subscriber(process, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(process, 11).attached()
     assert subscriber.owned == [1]
     assert await subscriber.read_all() == ["a", "b"]
     (source,) = subscriber.granted
@@ -130,8 +128,7 @@ async def test_a_batch_is_taken_when_it_was_checked_by_the_schema_settings_that_
 
 @simulated
 async def test_a_chain_registers_before_its_first_message_and_only_then(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     many = await asyncio.gather(*(process.publish(str(number)) for number in range(20)))
     assert len({one for ids in many for one in ids}) == 20
     assert world.registered == {(TOPIC_NUMBER, 1)}
@@ -142,8 +139,7 @@ async def test_a_chain_registers_before_its_first_message_and_only_then(world: C
 
 @simulated
 async def test_without_registration_publishes_are_turned_away(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     world.metadata_down = True
     error = await failing(process.publish("a"))
     assert error.code is Code.UNAVAILABLE
@@ -153,21 +149,17 @@ async def test_without_registration_publishes_are_turned_away(world: ChainWorld)
 
 @simulated
 async def test_a_crash_loses_nothing_and_the_next_owner_goes_on(world: ChainWorld) -> None:
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await world.subscribe()
     ids = await first.publish("a", "b", "c")
-    subscriber = await Subscriber(first, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(first, 11).attached()
     (source,) = subscriber.granted
     await subscriber.ack(source, (1, 1))
     await first.crash()
-    second = world.process("f2")
-    await second.open()
+    second = await world.opened("f2")
     ids += await second.publish("d")
     assert len(set(ids)) == 4
-    again = await Subscriber(second, 11).start()
-    await again.attach()
+    again = await Subscriber(second, 11).attached()
     assert await again.read_all() == ["a", "c", "d"]
     old, new = sorted(again.sources.values(), key=lambda one: one.number)
     assert (old.sealed, new.sealed) == (True, False)
@@ -175,24 +167,20 @@ async def test_a_crash_loses_nothing_and_the_next_owner_goes_on(world: ChainWorl
 
 @simulated
 async def test_acknowledged_messages_survive_the_loss_of_a_cluster_and_a_disk(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await world.subscribe()
     await process.publish("a")
     await process.crash()
     for gone in ("/c0-d0", "/c0-d1", "/c0-d2", "/c1-d1", "/c2-d2"):
         world.disks[1].files.wipe(gone)
-    second = world.process()
-    await second.open()
-    subscriber = await Subscriber(second, 11).start()
-    await subscriber.attach()
+    second = await world.opened()
+    subscriber = await Subscriber(second, 11).attached()
     assert await subscriber.read_all() == ["a"]
 
 
 @simulated
 async def test_disks_that_were_all_wiped_do_not_pass_for_new_ones(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await process.publish("a")
     await process.crash()
     for disk in range(9):
@@ -205,8 +193,7 @@ async def test_disks_that_were_all_wiped_do_not_pass_for_new_ones(world: ChainWo
 async def test_a_disk_that_changes_while_a_chain_is_opened_is_decided_anew_under_another_counter(
     world: ChainWorld,
 ) -> None:
-    first = world.process()
-    await first.open()
+    first = await world.opened()
     assert await first.publish("a")
     await first.crash()
     files = world.disks[1].files
@@ -227,8 +214,7 @@ async def test_a_disk_that_changes_while_a_chain_is_opened_is_decided_anew_under
 async def test_a_log_that_fails_while_what_recovery_found_is_followed_is_told_and_opened_again(
     world: ChainWorld,
 ) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await process.publish("a")
     await process.crash()
     process = world.process("f2")
@@ -268,11 +254,9 @@ async def test_a_log_that_fails_as_the_last_thing_before_it_is_served_is_told_an
 
 @simulated
 async def test_a_lower_epoch_is_shut_out_and_says_so(world: ChainWorld) -> None:
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await first.publish("a")
-    second = world.process("f2")
-    await second.open()
+    second = await world.opened("f2")
     assert (await failing(first.publish("b"))).code is Code.UNAVAILABLE
     await asyncio.sleep(1)
     assert [(number, type(error)) for number, error in first.ended] == [(1, DiskFenced)]
@@ -289,8 +273,7 @@ async def test_a_chain_that_is_closed_has_a_checkpoint_and_can_be_opened_elsewhe
     await first.open()
     await world.subscribe()
     await first.publish("a", "b")
-    subscriber = await Subscriber(first, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(first, 11).attached()
     (source,) = subscriber.granted
     await subscriber.ack(source, (0, 1))
     await first.host.close(1)
@@ -298,8 +281,7 @@ async def test_a_chain_that_is_closed_has_a_checkpoint_and_can_be_opened_elsewhe
     assert subscriber.owned == []
     chain = await second.open()
     assert chain.forwarder.memory.facts <= 1
-    again = await Subscriber(second, 11).start()
-    await again.attach()
+    again = await Subscriber(second, 11).attached()
     assert await again.read_all() == ["b"]
 
 
@@ -308,40 +290,33 @@ async def test_a_chain_that_is_closed_has_a_checkpoint_and_can_be_opened_elsewhe
 
 @simulated
 async def test_a_subscription_gets_what_is_published_after_its_creation_and_nothing_before(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await process.publish("before")
     await world.subscribe()
     await process.publish("after")
     await process.crash()
-    second = world.process()
-    await second.open()
-    subscriber = await Subscriber(second, 11).start()
-    await subscriber.attach()
+    second = await world.opened()
+    subscriber = await Subscriber(second, 11).attached()
     assert await subscriber.read_all() == ["after"]
 
 
 @simulated
 async def test_a_chain_that_opens_a_topic_later_gives_its_subscriptions_everything(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open(1)
+    process = await world.opened("f1", 1)
     await process.open(2)
     await process.publish("a", chain=1)
     await world.subscribe()
     await process.publish("b", chain=2)
     await process.crash()
-    second = world.process()
-    await second.open(1)
+    second = await world.opened("f1", 1)
     await second.open(2)
-    subscriber = await Subscriber(second, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(second, 11).attached()
     assert await subscriber.read_all() == ["b"]
 
 
 @simulated
 async def test_confirm_waits_for_the_catalog_and_for_the_disks(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await process.publish("before")
     process.shared.held = True
     creating = asyncio.ensure_future(world.subscribe())
@@ -356,8 +331,7 @@ async def test_confirm_waits_for_the_catalog_and_for_the_disks(world: ChainWorld
     process.paused = False
     await creating
     await process.publish("after")
-    subscriber = await Subscriber(process, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(process, 11).attached()
     assert await subscriber.read_all() == ["after"]
 
 
@@ -365,30 +339,25 @@ async def test_confirm_waits_for_the_catalog_and_for_the_disks(world: ChainWorld
 async def test_a_subscription_whose_creation_never_returned_begins_where_recovery_found_the_end(
     world: ChainWorld,
 ) -> None:
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await first.publish("a")
     first.shared.held = True  # it hears nothing any more
     creating = asyncio.ensure_future(world.subscribe())
     await asyncio.sleep(0.1)
     await first.publish("b")
     await first.crash()
-    second = world.process("f2")
-    await second.open()
+    second = await world.opened("f2")
     creating.cancel()
     await second.publish("c")
     await second.crash()
-    third = world.process("f3")
-    await third.open()
-    subscriber = await Subscriber(third, 11).start()
-    await subscriber.attach()
+    third = await world.opened("f3")
+    subscriber = await Subscriber(third, 11).attached()
     assert await subscriber.read_all() == ["c"]
 
 
 @simulated
 async def test_a_chain_is_not_judged_by_a_catalog_older_than_its_log(world: ChainWorld) -> None:
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await world.subscribe()
     await first.publish("a")
     second = world.process("f2")
@@ -409,12 +378,10 @@ async def test_a_chain_is_not_judged_by_a_catalog_older_than_its_log(world: Chai
 
 @simulated
 async def test_seeks_and_snapshots_follow_from_the_catalog_and_survive(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await world.subscribe(retain_acked=True)
     await process.publish("a", "b", "c")
-    subscriber = await Subscriber(process, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(process, 11).attached()
     (source,) = subscriber.granted
     await subscriber.ack(source, (0, 1))
     snapshot = Snapshot(
@@ -430,36 +397,30 @@ async def test_seeks_and_snapshots_follow_from_the_catalog_and_survive(world: Ch
     assert await subscriber.read_all() == ["b", "c"]
     await subscriber.ack(source, (1, 1))
     await process.crash()
-    second = world.process()
-    await second.open()
-    again = await Subscriber(second, 11).start()
-    await again.attach()
+    second = await world.opened()
+    again = await Subscriber(second, 11).attached()
     assert await again.read_all() == ["c"]
     # While nobody has the chain open, it is sought twice, and the snapshot goes.
     await second.crash()
     world.update(generation=2, target=SeekTarget(time_ns=world.clock.time_ns() + 10**12))
     world.update(generation=3, target=SeekTarget(snapshot=50))
     world.commit(CatalogChange.delete(snapshot))
-    third = world.process()
-    await third.open()
-    last = await Subscriber(third, 11).start()
-    await last.attach()
+    third = await world.opened()
+    last = await Subscriber(third, 11).attached()
     assert last.generation == 3
     assert await last.read_all() == ["b", "c"]
 
 
 @simulated
 async def test_a_seek_to_a_snapshot_of_a_time_before_the_chain_had_the_topic(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open(1)
+    process = await world.opened("f1", 1)
     await world.subscribe(retain_acked=True)
     snapshot = Snapshot(
         50, "projects/p/snapshots/s", TOPIC_NUMBER, TOPIC, expire_ns=1 << 62, status=CREATING, subscription=SUB_NUMBER
     )
     await world.confirm(world.commit(CatalogChange.put(snapshot)))
     await process.publish("a")
-    subscriber = await Subscriber(process, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(process, 11).attached()
     (source,) = subscriber.granted
     await subscriber.ack(source, (0, 1))
     await world.confirm(world.update(generation=1, target=SeekTarget(snapshot=50)))
@@ -476,20 +437,16 @@ async def test_a_seek_counts_also_where_recovery_found_nothing_of_the_topic_but_
     await world.subscribe(retain_acked=True)  # its ledger is begun here, in the first generation
     await first.crash()  # and the source never had a message
     world.update(generation=1, target=SeekTarget(time_ns=0))
-    second = world.process("f2")
-    await second.open()
+    second = await world.opened("f2")
     await world.confirm(world.master.revision)
-    subscriber = await Subscriber(second, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(second, 11).attached()
     await second.publish("a")
     await asyncio.sleep(0.1)
     assert {what.generation for kind, what in subscriber.heard if kind == "sources"} == {1}
     assert await subscriber.read_all() == ["a"]
     await second.crash()
-    third = world.process("f3")
-    await third.open()
-    again = await Subscriber(third, 11).start()
-    await again.attach()
+    third = await world.opened("f3")
+    again = await Subscriber(third, 11).attached()
     assert (again.generation, await again.read_all()) == (1, ["a"])
 
 
@@ -498,8 +455,7 @@ async def test_a_seek_counts_also_where_recovery_found_nothing_of_the_topic_but_
 
 @simulated
 async def test_a_batch_sent_again_has_the_same_ids_also_at_the_next_owner(world: ChainWorld) -> None:
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await world.subscribe()
     ids = await first.publish("a", "b", batch=5)
     assert await first.publish("a", "b", batch=5, resent=True) == ids
@@ -518,15 +474,13 @@ async def test_a_batch_sent_again_has_the_same_ids_also_at_the_next_owner(world:
     assert chain.recent_batches.answered == 2
     (new,) = await second.publish("d", batch=7, resent=True)
     assert new not in ids
-    subscriber = await Subscriber(second, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(second, 11).attached()
     assert await subscriber.read_all() == ["a", "b", "c", "d"]
 
 
 @simulated
 async def test_a_batch_that_was_lost_on_the_way_is_stored_when_it_is_sent_again(world: ChainWorld) -> None:
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await first.publish("a", batch=1)
     first.paused = True
     lost = asyncio.ensure_future(first.publish("b", batch=2, timeout=1.0))
@@ -569,11 +523,9 @@ async def test_a_batch_that_came_while_a_checkpoint_was_written_is_not_named_bef
     for name in list(first.workers[0].steps):
         first.workers[0].run(name)
     await first.crash()
-    second = world.process("f2")
-    await second.open()
+    second = await world.opened("f2")
     await second.publish("b", batch=71, resent=True)
-    subscriber = await Subscriber(second, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(second, 11).attached()
     assert await subscriber.read_all() == ["a", "b"]
 
 
@@ -582,8 +534,7 @@ async def test_a_batch_that_came_while_a_checkpoint_was_written_is_not_named_bef
 
 @simulated
 async def test_keys_are_taken_in_the_current_epoch_alone(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open(1)
+    process = await world.opened("f1", 1)
     await process.open(2)
     for epoch in (0, 1):
         error = await failing(process.publish("a", key="k", epoch=epoch))
@@ -649,8 +600,7 @@ async def test_a_topic_of_which_nothing_is_left_is_forgotten_and_may_come_back(w
     chain = await process.open()
     await world.subscribe()
     await process.publish("a")
-    subscriber = await Subscriber(process, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(process, 11).attached()
     (source,) = subscriber.granted
     await subscriber.ack(source, (0, 1))
     other = "projects/p/topics/other"
@@ -673,8 +623,7 @@ async def test_who_held_a_source_is_forgotten_with_it(world: ChainWorld) -> None
     process = world.process()
     chain = await process.open()
     await world.subscribe(ordered=True, exactly_once=True)
-    subscriber = await Subscriber(process, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(process, 11).attached()
     await process.publish("a")
     await asyncio.sleep(0.1)
     (source,) = subscriber.granted
@@ -697,14 +646,12 @@ async def test_nothing_is_confirmed_a_second_time_because_its_source_is_gone(wor
     process = world.process()
     chain = await process.open()
     await world.subscribe(exactly_once=True)
-    first = await Subscriber(process, 11).start()
-    await first.attach()
+    first = await Subscriber(process, 11).attached()
     await process.publish("a")
     await asyncio.sleep(0.1)
     ((source, grant),) = first.granted.items()
     first.beating = False  # cut off; its client acknowledges meanwhile, and nobody hears it
-    second = await Subscriber(process, 12).start()
-    await second.attach()
+    second = await Subscriber(process, 12).attached()
     await asyncio.sleep(8)
     ((_, later),) = second.granted.items()
     assert later != grant
@@ -723,8 +670,7 @@ async def test_nothing_is_confirmed_a_second_time_because_its_source_is_gone(wor
 
 @simulated
 async def test_limits_hold_for_all_chains_of_a_process_together(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open(1)
+    process = await world.opened("f1", 1)
     await process.open(2)
     await process.publish("warm", chain=1)
     await process.publish("warm", chain=2)
@@ -744,8 +690,7 @@ async def test_limits_hold_for_all_chains_of_a_process_together(world: ChainWorl
 
 @simulated
 async def test_a_chain_that_fails_gives_back_what_it_took_of_the_limits(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open(1)
+    process = await world.opened("f1", 1)
     await process.open(2)
     await process.publish("warm", chain=1)
     process.paused = True

@@ -21,8 +21,7 @@ async def test_a_clock_ahead_for_a_moment_deletes_no_message(world: ChainWorld) 
     chain.upkeep.overdue = True
     world.clock.set_time_ns(now + 8 * DAY_NS)
     await asyncio.sleep(30)
-    subscriber = await Subscriber(process, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(process, 11).attached()
     assert len(await subscriber.read_all()) == 100, "nor is anything passed over in a fetch"
     world.clock.set_time_ns(now + 30 * 10**9)
     assert chain.store.bounds(source) == before

@@ -8,7 +8,7 @@ import pytest
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.runtime.random import SeededRandom
-from tests.kit.chain import SUB_NUMBER, TOPIC_NUMBER, ChainWorld, Process, Subscriber, simulated
+from tests.kit.chain import SUB_NUMBER, TOPIC_NUMBER, ChainWorld, Subscriber, simulated
 
 
 @simulated
@@ -21,8 +21,7 @@ async def test_what_is_void_is_not_delivered(world: ChainWorld) -> None:
     await process.publish("d", batch=3)
     found = await process.void(2, 9)
     assert (found.batches, found.messages, found.late) == (1, 2, 0)
-    subscriber = await Subscriber(process, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(process, 11).attached()
     assert await subscriber.read_all() == ["a", "d"]
     assert (chain.status()["resent_duplicates"], chain.status()["resent_duplicates_late"]) == (2, 0)
 
@@ -41,15 +40,13 @@ async def test_saying_it_again_changes_nothing(world: ChainWorld) -> None:
 @simulated
 async def test_an_adopter_knows_the_batch_and_hands_nothing_out_before(world: ChainWorld) -> None:
     """It is told while it opens the chain; a subscriber that waits for it gets the rest only, and so for ever."""
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await world.subscribe()
     await first.publish("a", batch=1)
     await first.publish("b", batch=2)
     await first.crash()
     second = world.process("f2")
-    subscriber = await Subscriber(second, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(second, 11).attached()
     second.paused = True
     opening = asyncio.ensure_future(second.open())
     await asyncio.sleep(0.1)
@@ -64,10 +61,8 @@ async def test_an_adopter_knows_the_batch_and_hands_nothing_out_before(world: Ch
     await asyncio.sleep(0.2)
     assert await subscriber.read_all() == ["a"]
     await second.crash()
-    third = world.process("f3")
-    await third.open()
-    again = await Subscriber(third, 12).start()
-    await again.attach()
+    third = await world.opened("f3")
+    again = await Subscriber(third, 12).attached()
     assert await again.read_all() == ["a"]
 
 
@@ -77,8 +72,7 @@ async def test_what_was_handed_out_is_late(world: ChainWorld) -> None:
     chain = await process.open()
     await world.subscribe()
     await world.subscribe(3, "projects/p/subscriptions/idle")
-    subscriber = await Subscriber(process, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(process, 11).attached()
     await process.publish("a", "b", batch=1)
     await asyncio.sleep(0.1)
     assert await subscriber.read_all() == ["a", "b"]
@@ -101,16 +95,14 @@ async def test_a_batch_that_comes_after_it_was_said_to_be_void_is_not_stored(wor
         await process.publish("b", batch=2)
     assert caught.value.code is Code.FAILED_PRECONDITION
     await process.publish("b", batch=2, sender=8)  # another proxy's
-    subscriber = await Subscriber(process, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(process, 11).attached()
     assert await subscriber.read_all() == ["a", "b"]
     assert chain.duplicates.duplicates == 0
 
 
 @simulated
 async def test_what_waits_for_its_topic_is_not_stored_either(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     late = asyncio.ensure_future(process.publish("a", batch=1))
     await asyncio.sleep(0.005)
     await process.void(1)
@@ -121,8 +113,7 @@ async def test_what_waits_for_its_topic_is_not_stored_either(world: ChainWorld) 
 
 @simulated
 async def test_it_is_answered_when_it_is_persisted(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await world.subscribe()
     await process.publish("a", batch=1)
     process.paused = True
@@ -137,8 +128,7 @@ async def test_it_is_answered_when_it_is_persisted(world: ChainWorld) -> None:
 
 @simulated
 async def test_a_subscription_begun_later_does_not_count(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await process.publish("a", batch=1)
     await world.subscribe()
     found = await process.void(1)
@@ -153,12 +143,6 @@ async def test_a_chain_that_is_not_here_can_not_be_told(world: ChainWorld) -> No
     assert caught.value.code is Code.UNAVAILABLE
 
 
-async def attached(process: Process) -> Subscriber:
-    subscriber = await Subscriber(process, 11).start()
-    await subscriber.attach()
-    return subscriber
-
-
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_happens_nothing_else_is_void_and_what_is_void_in_time_is_not_delivered(seed: int) -> None:
     """Batches come, are said to be void (before they come, too), are read; owners die and others adopt."""
@@ -166,10 +150,9 @@ def test_whatever_happens_nothing_else_is_void_and_what_is_void_in_time_is_not_d
     @simulated
     async def work(world: ChainWorld) -> None:
         chance = SeededRandom(seed)
-        process = world.process("f0")
-        await process.open()
+        process = await world.opened("f0")
         await world.subscribe()
-        subscriber = await attached(process)
+        subscriber = await Subscriber(process, 11).attached()
         stored: dict[int, list[str]] = {}  # what was confirmed, by batch
         read: set[str] = set()
         handed: set[str] = set()  # by the owner of now
@@ -209,9 +192,8 @@ def test_whatever_happens_nothing_else_is_void_and_what_is_void_in_time_is_not_d
                     assert kept <= set(got)
                 case _ if turn % 3 == 0:
                     await process.crash()
-                    process = world.process(f"f{turn + 1}")
-                    await process.open()
-                    subscriber = await attached(process)
+                    process = await world.opened(f"f{turn + 1}")
+                    subscriber = await Subscriber(process, 11).attached()
                     handed = set()
                     void &= stored.keys()  # what has not come before its owner died, comes no more
         assert found == 0 or void

@@ -26,8 +26,7 @@ DAY = 86_400
 
 
 async def unacknowledged(process: Process, incarnation: int = 11, subscription: int = SUB_NUMBER) -> list[str]:
-    subscriber = await Subscriber(process, incarnation).start()
-    await subscriber.attach(subscription)
+    subscriber = await Subscriber(process, incarnation).attached(subscription)
     return await subscriber.read_all(subscription)
 
 
@@ -77,8 +76,7 @@ def test_a_seek_to_before_a_subscriptions_start_stands_after_the_next_opening(to
         topic = world.master.topic(TOPIC)
         assert topic is not None
         world.commit(CatalogChange.put(replace(topic, retention_s=DAY)))
-        first = world.process("f1")
-        await first.open()
+        first = await world.opened("f1")
         await world.subscribe(77, "projects/p/subscriptions/older")
         await first.publish("a", "b", "c")
         await world.confirm(world.commit(CatalogChange.put(snapshot_of(77))))
@@ -96,8 +94,7 @@ def test_a_seek_to_before_a_subscriptions_start_stands_after_the_next_opening(to
 
 @simulated
 async def test_a_seek_while_nothing_of_the_topic_is_there_is_followed(world: ChainWorld) -> None:
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await world.subscribe()
     await first.publish("a", "b")
     second = await hand_over(world, first, "close")
@@ -120,8 +117,7 @@ async def test_a_subscription_made_and_sought_while_the_chain_has_no_owner(world
     topic = world.master.topic(TOPIC)
     assert topic is not None
     world.commit(CatalogChange.put(replace(topic, retention_s=DAY)))
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await first.publish("a", "b")
     second = await hand_over(world, first)
     world.registered.clear()  # nobody waits for the chain
@@ -159,8 +155,7 @@ def test_a_snapshot_is_of_the_seek_it_was_taken_after(generation: int) -> None:
 
     @simulated
     async def run(world: ChainWorld) -> None:
-        first = world.process("f1")
-        await first.open()
+        first = await world.opened("f1")
         await world.subscribe()
         await world.subscribe(77, "projects/p/subscriptions/other")
         await first.publish("a", "b")
@@ -216,8 +211,7 @@ async def test_what_can_not_be_followed_ends_the_chain(world: ChainWorld) -> Non
 def test_what_was_forgotten_and_is_still_stored_does_not_come_back(checkpoint: bool) -> None:
     @simulated
     async def run(world: ChainWorld) -> None:
-        first = world.process("f1")
-        await first.open()
+        first = await world.opened("f1")
         await world.subscribe()
         await first.publish(*["x" * 900] * 100, batch=5)
         await asyncio.sleep(1)
@@ -276,14 +270,12 @@ async def test_a_source_that_nobody_can_explain_is_kept(world: ChainWorld) -> No
 async def test_whoever_did_not_hear_of_its_acknowledgement_hears_of_it_from_a_later_owner_that_has_nothing_left(
     world: ChainWorld,
 ) -> None:
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await world.subscribe(exactly_once=True)
     await first.publish("a", "b")
     second = await hand_over(world, first)
     chain = await second.open()
-    holder = await Subscriber(second, 11).start()
-    await holder.attach()
+    holder = await Subscriber(second, 11).attached()
     ((source, grant),) = holder.granted.items()
     assert not (await holder.ack(source, (0, 2))).error  # it does not arrive, say
     await until_forgotten(chain)
@@ -298,14 +290,12 @@ async def test_whoever_did_not_hear_of_its_acknowledgement_hears_of_it_from_a_la
 
 @simulated
 async def test_whoever_reads_a_source_of_which_nothing_is_left_is_told_that_nothing_is_there(world: ChainWorld) -> None:
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await world.subscribe(ordered=True)
     await first.publish("a", "b")
     second = await hand_over(world, first)
     chain = await second.open()
-    holder = await Subscriber(second, 11).start()
-    await holder.attach()
+    holder = await Subscriber(second, 11).attached()
     ((source, _),) = holder.granted.items()
     await acknowledge(chain, source, (0, 2))  # by somebody else, who had it before
     await until_forgotten(chain)
@@ -316,12 +306,10 @@ async def test_whoever_reads_a_source_of_which_nothing_is_left_is_told_that_noth
 
 @simulated
 async def test_an_acknowledgement_of_before_a_seek_is_refused_while_the_seek_may_be_lost(world: ChainWorld) -> None:
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await world.subscribe(exactly_once=True)
     await first.publish("a")
-    holder = await Subscriber(first, 11).start()
-    await holder.attach()
+    holder = await Subscriber(first, 11).attached()
     ((source, grant),) = holder.granted.items()
     first.paused = True
     world.update(generation=1, target=SeekTarget(time_ns=5))
@@ -348,8 +336,7 @@ async def test_an_acknowledgement_of_a_deleted_subscription_is_refused(world: Ch
 @simulated
 async def test_a_batch_whose_messages_were_deleted_is_not_stored_again(world: ChainWorld) -> None:
     """Two failovers: its sender never heard its ids, others have had and acknowledged its messages."""
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await world.subscribe()
     ids = await first.publish("a", "b", batch=901)
     second = await hand_over(world, first)
@@ -375,8 +362,7 @@ async def test_what_a_seek_came_to_is_served_once_it_is_persisted(world: ChainWo
     chain = await first.open()
     await world.subscribe()
     await first.publish("a", "b")
-    subscriber = await Subscriber(first, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(first, 11).attached()
     (source,) = subscriber.granted
     first.paused = True
     acknowledging = asyncio.get_running_loop().create_task(subscriber.ack(source, (0, 1)))
@@ -409,12 +395,10 @@ async def test_who_waits_for_a_seek_hears_of_it_when_it_is_persisted(world: Chai
     await process.publish("a", "b")
     (source,) = chain.forwarder.sources.by_number
     await acknowledge(chain, source, (0, 1))
-    early = await Subscriber(process, 11).start()
-    await early.attach()
+    early = await Subscriber(process, 11).attached()
     process.paused = True
     world.update(generation=1, target=SeekTarget(time_ns=5))
-    late = await Subscriber(process, 12).start()
-    await late.attach()
+    late = await Subscriber(process, 12).attached()
     world.update(generation=2, target=SeekTarget(time_ns=6))
     await asyncio.sleep(0.1)
     process.paused = False
@@ -428,8 +412,7 @@ async def test_who_waits_for_a_seek_hears_of_it_when_it_is_persisted(world: Chai
 
 @simulated
 async def test_a_source_that_was_forgotten_before_a_seek_does_not_come_back_after_a_crash(world: ChainWorld) -> None:
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await world.subscribe()
     await first.publish(*["x" * 900] * 100)
     await asyncio.sleep(1)
@@ -455,8 +438,7 @@ async def test_a_source_that_was_forgotten_before_a_seek_does_not_come_back_afte
 
 @simulated
 async def test_what_is_about_to_be_deleted_stays_for_a_seek_to_what_is_kept_now(world: ChainWorld) -> None:
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await world.subscribe()
     await first.publish(*["x" * 900] * 100)
     await asyncio.sleep(1)

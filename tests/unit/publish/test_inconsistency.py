@@ -29,16 +29,14 @@ def out_of_memory(*of: Any, **named: Any) -> Any:
 
 
 async def read_all(process: Process, incarnation: int) -> list[str]:
-    subscriber = await Subscriber(process, incarnation).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(process, incarnation).attached()
     return await subscriber.read_all()
 
 
 def test_a_batch_of_which_no_note_could_be_taken_is_not_stored_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     @simulated
     async def run(world: ChainWorld) -> None:
-        first = world.process("f1")
-        await first.open()
+        first = await world.opened("f1")
         await world.subscribe()
         await first.publish("before", batch=900)
         with monkeypatch.context() as patched:
@@ -48,8 +46,7 @@ def test_a_batch_of_which_no_note_could_be_taken_is_not_stored_twice(monkeypatch
         if 1 in first.host.chains:  # it goes on, as if nothing were wrong
             await first.publish("a", batch=901, resent=True)
         await first.crash()
-        second = world.process("f2")
-        await second.open()
+        second = await world.opened("f2")
         await second.publish("a", batch=901, resent=True)
         assert await read_all(second, 11) == ["before", "a"]
 

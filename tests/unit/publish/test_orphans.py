@@ -18,8 +18,7 @@ WHILE_S = 20.0  # long enough for deletion to look at everything
 async def filled(world: ChainWorld) -> Any:
     """A chain with several segments of a topic, opened anew so that all of them are sealed."""
     await world.subscribe(9, "projects/p/subscriptions/old")
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     for number in range(MANY):
         await first.publish(f"{number}-{BODY}")
     await first.host.close(1)
@@ -96,8 +95,7 @@ async def test_an_adopted_topic_is_read_from_its_first_message_on(world: ChainWo
     assert stored(chain) == MANY
     process = world.owner(1)
     await process.publish("new")
-    subscriber = await Subscriber(process, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(process, 11).attached()
     found = [one.partition("-")[0] for one in await subscriber.read_all()]
     assert found == [*map(str, range(MANY)), "new"]
     # Once it is deleted as any other topic is, it goes as they do.
@@ -117,8 +115,6 @@ async def test_a_chain_opened_after_the_adoption_has_everything_too(world: Chain
         CatalogChange.put(Topic(TOPIC_NUMBER, TOPIC)),
         CatalogChange.put(Subscription(SUB_NUMBER, SUB, TOPIC_NUMBER, TOPIC, created_revision=1)),
     )
-    process = world.process("f3")
-    await process.open()
-    subscriber = await Subscriber(process, 11).start()
-    await subscriber.attach()
+    process = await world.opened("f3")
+    subscriber = await Subscriber(process, 11).attached()
     assert len(await subscriber.read_all()) == MANY

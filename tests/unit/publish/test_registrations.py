@@ -17,8 +17,7 @@ WHILE_S = 70.0  # tidying comes round twice
 @simulated
 async def test_what_an_earlier_owner_left_registered_ends(world: ChainWorld) -> None:
     world.registered.add((77, 1))  # its owner was gone when nothing of the topic was left
-    process = world.process("f1")
-    await process.open()
+    process = await world.opened("f1")
     await process.publish("one")
     await asyncio.sleep(WHILE_S)
     assert world.registered == {(TOPIC_NUMBER, 1)}
@@ -40,13 +39,11 @@ async def failing(work: Any) -> SyncpointError:
 
 @simulated
 async def test_what_an_earlier_owner_was_registered_for_is_taken_while_the_metadata_is_down(world: ChainWorld) -> None:
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await world.subscribe()
     await first.publish("one")
     await first.crash()
-    second = world.process("f2")
-    await second.open()
+    second = await world.opened("f2")
     await asyncio.sleep(1.0)
     writes = world.registrations
     world.metadata_down = True
@@ -58,8 +55,7 @@ async def test_what_an_earlier_owner_was_registered_for_is_taken_while_the_metad
 async def test_a_subscription_that_the_copy_had_not_heard_of_is_followed_before_a_registration_is_trusted(
     world: ChainWorld,
 ) -> None:
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await first.publish("one")
     await first.crash()
     process = world.process("f2")
@@ -93,8 +89,7 @@ async def test_a_topic_of_which_nothing_is_left_stays_open_to_publishers_while_t
 @simulated
 async def test_a_registration_that_ended_is_written_again_before_the_next_message(world: ChainWorld) -> None:
     world.registered.add((TOPIC_NUMBER, 1))
-    process = world.process("f1")
-    await process.open()
+    process = await world.opened("f1")
     await asyncio.sleep(WHILE_S)
     assert world.registered == set()
     await process.publish("one")

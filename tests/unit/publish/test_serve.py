@@ -15,13 +15,11 @@ from tests.kit.chain import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainWorld, Su
 
 @simulated
 async def test_every_chain_answers_an_attach_and_names_what_comes_later(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open(1)
+    process = await world.opened("f1", 1)
     await process.open(2)
     await world.subscribe()
     await process.publish("a", chain=1)
-    subscriber = await Subscriber(process, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(process, 11).attached()
     answers = [what for kind, what in subscriber.heard if kind == "sources"]
     assert sorted((one.chain, len(one.sources), one.all) for one in answers) == [(1, 1, True), (2, 0, True)]
     await process.publish("b", chain=2)
@@ -37,12 +35,10 @@ async def test_every_chain_answers_an_attach_and_names_what_comes_later(world: C
 
 @simulated
 async def test_data_is_told_once_to_whoever_waits_for_it(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await world.subscribe()
     await process.publish("a")
-    subscriber = await Subscriber(process, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(process, 11).attached()
     (source,) = subscriber.granted
     assert await subscriber.read(source) == ["a"]  # the last answer was empty
     subscriber.data.clear()
@@ -57,12 +53,10 @@ async def test_data_is_told_once_to_whoever_waits_for_it(world: ChainWorld) -> N
 async def test_a_source_has_its_end_only_when_what_was_under_way_can_be_read(world: ChainWorld) -> None:
     """The keys move while a message waits for the disks: who reads meanwhile must not be through with the source."""
     world.assign(1)
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await world.subscribe()
     await process.publish("a")
-    subscriber = await Subscriber(process, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(process, 11).attached()
     (source,) = subscriber.granted
     process.paused = True
     publishing = asyncio.get_running_loop().create_task(process.publish("b"))
@@ -108,8 +102,7 @@ def test_nobody_reads_on_behind_acknowledgements_of_others_that_may_be_lost(
 ) -> None:
     @simulated
     async def run(world: ChainWorld) -> None:
-        first = world.process("f1")
-        await first.open()
+        first = await world.opened("f1")
         await world.subscribe(**options)
         await first.publish("a", "b", "c")
         one, other = await Subscriber(first, 11).start(), await Subscriber(first, 12).start()
@@ -138,10 +131,8 @@ def test_nobody_reads_on_behind_acknowledgements_of_others_that_may_be_lost(
         reading.cancel()
         acknowledging.cancel()
         await first.crash()
-        second = world.process("f2")
-        await second.open()
-        again = await Subscriber(second, heir.incarnation).start()
-        await again.attach(**{str(source): grant})
+        second = await world.opened("f2")
+        again = await Subscriber(second, heir.incarnation).attached(**{str(source): grant})
         await asyncio.sleep(GRANT_S + 1)
         assert await again.read_all() == ["a", "b", "c"]
 
@@ -150,12 +141,10 @@ def test_nobody_reads_on_behind_acknowledgements_of_others_that_may_be_lost(
 
 @simulated
 async def test_acknowledgements_of_a_log_that_has_failed_stay_what_nobody_may_rely_on(world: ChainWorld) -> None:
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await world.subscribe()
     await first.publish("a", "b", "c")
-    one = await Subscriber(first, 11).start()
-    await one.attach()
+    one = await Subscriber(first, 11).attached()
     ((source, _),) = one.granted.items()
     assert await one.read_all() == ["a", "b", "c"]
     first.paused = True
@@ -173,13 +162,11 @@ async def test_acknowledgements_of_a_log_that_has_failed_stay_what_nobody_may_re
 
 @simulated
 async def test_whoever_reads_on_does_not_wait_for_its_own_acknowledgements(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await world.subscribe()
     await process.publish("a")
     await process.publish("b")
-    subscriber = await Subscriber(process, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(process, 11).attached()
     (source,) = subscriber.granted
     process.paused = True
     acknowledging = asyncio.get_running_loop().create_task(subscriber.ack(source, (0, 1)))
@@ -192,8 +179,7 @@ async def test_whoever_reads_on_does_not_wait_for_its_own_acknowledgements(world
 
 @simulated
 async def test_an_exactly_once_acknowledgement_counts_only_under_the_current_grant(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await world.subscribe(exactly_once=True)
     await process.publish("a", "b")
     one, other = await Subscriber(process, 11).start(), await Subscriber(process, 12).start()
@@ -219,24 +205,19 @@ async def test_an_exactly_once_acknowledgement_counts_only_under_the_current_gra
 
 @simulated
 async def test_an_adopter_lets_the_holder_go_on_and_others_wait(world: ChainWorld) -> None:
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await world.subscribe(exactly_once=True)
     await first.publish("a", "b")
-    holder = await Subscriber(first, 11).start()
-    await holder.attach()
+    holder = await Subscriber(first, 11).attached()
     (source,) = holder.granted
     grant = holder.granted[source]
     await holder.ack(source, (0, 1))
     await first.crash()
-    second = world.process("f2")
-    await second.open()
-    other = await Subscriber(second, 12).start()
-    await other.attach()
+    second = await world.opened("f2")
+    other = await Subscriber(second, 12).attached()
     await asyncio.sleep(3)
     assert other.granted == {}
-    again = await Subscriber(second, 11).start()
-    await again.attach(**{str(source): grant})
+    again = await Subscriber(second, 11).attached(**{str(source): grant})
     assert again.granted[source] == grant
     assert not (await again.ack(source, (1, 1))).error
     again.lose()
@@ -250,12 +231,10 @@ async def test_an_adopter_lets_the_holder_go_on_and_others_wait(world: ChainWorl
 def test_an_owner_whose_disks_do_not_answer_says_so_and_hands_out_nothing_strict(options: dict[str, bool]) -> None:
     @simulated
     async def run(world: ChainWorld) -> None:
-        process = world.process()
-        await process.open()
+        process = await world.opened()
         await world.subscribe(**options)
         await process.publish("a")
-        subscriber = await Subscriber(process, 11).start()
-        await subscriber.attach()
+        subscriber = await Subscriber(process, 11).attached()
         (source,) = subscriber.granted
         await asyncio.sleep(3)
         assert max(age for _, age in _ages(subscriber)) < 1000 * (HOLD_S - BEAT_S)
@@ -280,18 +259,14 @@ def _ages(subscriber: Subscriber) -> list[tuple[int, int]]:
 
 @simulated
 async def test_an_adopter_of_an_ordered_subscription_waits_for_its_holder_too(world: ChainWorld) -> None:
-    first = world.process("f1")
-    await first.open()
+    first = await world.opened("f1")
     await world.subscribe(ordered=True)
     await first.publish("a", "b")
-    holder = await Subscriber(first, 11).start()
-    await holder.attach()
+    holder = await Subscriber(first, 11).attached()
     (source,) = holder.granted
     await first.crash()
-    second = world.process("f2")
-    await second.open()
-    other = await Subscriber(second, 12).start()
-    await other.attach()
+    second = await world.opened("f2")
+    other = await Subscriber(second, 12).attached()
     await asyncio.sleep(GRANT_S - 1)
     assert other.granted == {}, "it may still deliver what it has read"
     await asyncio.sleep(2)
@@ -300,49 +275,40 @@ async def test_an_adopter_of_an_ordered_subscription_waits_for_its_holder_too(wo
 
 @simulated
 async def test_a_restarted_forwarder_leaves_its_grants_at_once(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await world.subscribe(exactly_once=True)
     await process.publish("a")
-    before = await Subscriber(process, 11, "s").start()
-    await before.attach()
-    after = await Subscriber(process, 12, "s").start()
-    await after.attach()
+    await Subscriber(process, 11, "s").attached()
+    after = await Subscriber(process, 12, "s").attached()
     assert await after.read_all() == ["a"]
 
 
 @simulated
 async def test_a_lost_stream_comes_back_to_its_grants(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await world.subscribe(exactly_once=True)
     await process.publish("a")
-    before = await Subscriber(process, 11).start()
-    await before.attach()
+    before = await Subscriber(process, 11).attached()
     await before.read_all()
     before.lose()
     await process.publish("b")
-    after = await Subscriber(process, 11).start()
-    await after.attach()
+    after = await Subscriber(process, 11).attached()
     assert after.granted == before.granted
     assert after.data  # what was told on the lost stream is told again
     assert await after.read_all() == ["a", "b"]
     after.beating = False
     await asyncio.sleep(40)
-    late = await Subscriber(process, 12).start()
-    await late.attach()
+    late = await Subscriber(process, 12).attached()
     assert await late.read_all() == ["a", "b"]
 
 
 @simulated
 async def test_a_subscription_may_be_asked_for_before_it_is_known_here(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await process.publish("a")
     process.shared.held = True
     revision = world.commit(CatalogChange.put(Subscription(SUB_NUMBER, SUB, TOPIC_NUMBER, TOPIC)))
-    subscriber = await Subscriber(process, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(process, 11).attached()
     assert subscriber.granted == {}
     process.shared.held = False
     process.shared.catch_up()
@@ -354,12 +320,10 @@ async def test_a_subscription_may_be_asked_for_before_it_is_known_here(world: Ch
 
 @simulated
 async def test_whoever_serves_a_deleted_subscription_is_told(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     record = await world.subscribe(exactly_once=True)
     await process.publish("a")
-    subscriber = await Subscriber(process, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(process, 11).attached()
     world.commit(CatalogChange.delete(record))
     await asyncio.sleep(0.1)
     assert subscriber.heard[-1][0] == "removed"
@@ -370,8 +334,7 @@ async def test_whoever_serves_a_deleted_subscription_is_told(world: ChainWorld) 
 
 @simulated
 async def test_a_stream_begins_with_hello_and_says_it_once(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     silent = Subscriber(process, 11)
     await silent.attach()
     refused = False
@@ -387,12 +350,10 @@ async def test_a_stream_begins_with_hello_and_says_it_once(world: ChainWorld) ->
 
 @simulated
 async def test_becoming_exactly_once_and_back(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await world.subscribe()
     await process.publish("a", "b", "c")
-    subscriber = await Subscriber(process, 11).start()
-    await subscriber.attach()
+    subscriber = await Subscriber(process, 11).attached()
     (source,) = subscriber.granted
     assert not (await subscriber.ack(source, (0, 1), grant=1)).error
     world.update(exactly_once=True)
@@ -416,13 +377,10 @@ async def test_whoever_serves_an_ordered_subscription_hears_of_all_sources_once_
     world: ChainWorld,
 ) -> None:
     world.assign(1)
-    process = world.process()
-    await process.open(1)
+    process = await world.opened("f1", 1)
     await world.subscribe(ordered=True)
-    holder = await Subscriber(process, 11).start()
-    await holder.attach()
-    other = await Subscriber(process, 12).start()
-    await other.attach()
+    holder = await Subscriber(process, 11).attached()
+    other = await Subscriber(process, 12).attached()
     await process.publish("a", key="k", epoch=1)
     await asyncio.sleep(0.1)
     (source,) = holder.granted

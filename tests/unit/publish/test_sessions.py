@@ -56,14 +56,12 @@ def test_nobody_has_precedence_for_ever() -> None:
 
 @simulated
 async def test_late_words_of_an_older_stream_take_nothing_from_the_living_one(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await world.subscribe()
     await process.publish("first")
     old = await Subscriber(process, 11).start()
     await asyncio.sleep(0.1)
-    new = await Subscriber(process, 11).start()
-    await new.attach()
+    new = await Subscriber(process, 11).attached()
     (source,) = new.granted
     assert await new.read(source) == ["first"]
     await old.attach()
@@ -81,13 +79,11 @@ async def test_late_words_of_an_older_stream_take_nothing_from_the_living_one(wo
 
 @simulated
 async def test_a_late_hello_of_an_older_stream_or_life_is_told_and_nothing_else(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await world.subscribe()
     await process.publish("first")
     dead, old = Subscriber(process, 5, "s11"), Subscriber(process, 11)
-    new = await Subscriber(process, 11).start()
-    await new.attach()
+    new = await Subscriber(process, 11).attached()
     (source,) = new.granted
     await new.read(source)
     for late in (dead, old):
@@ -105,11 +101,9 @@ async def test_a_late_hello_of_an_older_stream_or_life_is_told_and_nothing_else(
 
 @simulated
 async def test_words_of_a_forgotten_stream_are_answered_and_harm_nobody(world: ChainWorld) -> None:
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await world.subscribe()
-    before = await Subscriber(process, 11, "s").start()
-    await before.attach()
+    before = await Subscriber(process, 11, "s").attached()
     after = await Subscriber(process, 12, "s").start()
     await asyncio.sleep(0.1)
     await before.attach(1)
@@ -130,8 +124,7 @@ async def test_what_comes_while_nobody_is_there_to_be_told_is_told_later(world: 
     chain = await process.open()
     await world.subscribe()
     await process.publish("a")
-    holder = await Subscriber(process, 11).start()
-    await holder.attach()
+    holder = await Subscriber(process, 11).attached()
     (source,) = holder.granted
     await holder.read(source)
     session = chain.holders._sessions.pop(11)  # as between two streams
@@ -167,17 +160,14 @@ async def test_a_chain_that_can_not_follow_a_change_ends_and_confirms_nothing(
 @simulated
 async def test_what_is_not_served_any_more_on_a_new_stream_goes_to_others(world: ChainWorld) -> None:
     """A forwarder whose last subscriber left while it had no stream could not say so."""
-    process = world.process()
-    await process.open()
+    process = await world.opened()
     await world.subscribe()
     await process.publish("a")
-    before = await Subscriber(process, 11).start()
-    await before.attach()
+    before = await Subscriber(process, 11).attached()
     assert before.granted
     before.lose()
     again = await Subscriber(process, 11).start()
     await again.tell(serves=internal.Serves(subscriptions=[]))
-    other = await Subscriber(process, 12).start()
-    await other.attach()
+    other = await Subscriber(process, 12).attached()
     await asyncio.sleep(0.2)
     assert await other.read_all() == ["a"]

@@ -23,10 +23,8 @@ class Unexpected(BaseException):
 
 
 def filled(**settings: int) -> World:
-    world = World(1, disks=3, segment_entries_max=20, scrub_bytes_s=0, **settings)
-    world.open()
-    for _ in range(BATCHES):
-        world.publish()
+    world = World.opened(1, disks=3, segment_entries_max=20, scrub_bytes_s=0, **settings)
+    world.fill(BATCHES)
     world.commit()
     for _ in range(3):
         world.clock.advance(1.1)
@@ -120,8 +118,7 @@ def test_what_was_judged_before_more_was_needed_does_not_count(judged: int, all_
 
 
 def of_topics(topics: int, batches: int, **settings: int) -> World:
-    world = World(1, segment_entries_max=20, scrub_bytes_s=0, **settings)
-    world.open()
+    world = World.opened(1, segment_entries_max=20, scrub_bytes_s=0, **settings)
     for number in range(batches):
         world.publish(number % topics, size=200)
     world.commit()
@@ -301,8 +298,7 @@ def test_a_checkpoint_whose_parts_raise_never_ends() -> None:
 
 
 def test_after_a_broken_checkpoint_everything_before_it_is_replayed() -> None:
-    world = World(1)
-    world.open()
+    world = World.opened(1)
     for _ in range(5):
         world.note()
     world.commit()
@@ -324,8 +320,7 @@ def test_after_a_broken_checkpoint_everything_before_it_is_replayed() -> None:
 
 @pytest.mark.parametrize("at", [0, 35, 89])
 def test_a_damaged_index_makes_a_search_by_time_find_too_much_never_too_little(at: int) -> None:
-    world = World(1, disks=3, segment_entries_max=20, scrub_bytes_s=0)
-    world.open()
+    world = World.opened(1, disks=3, segment_entries_max=20, scrub_bytes_s=0)
     times = []
     for _ in range(BATCHES):
         world.clock.advance(1.0)
@@ -367,8 +362,7 @@ def test_nothing_is_deleted_before_the_facts_that_it_was_judged_by_are_synced() 
 
 
 def test_segments_of_which_little_is_live_go_at_the_pace_at_which_they_are_judged() -> None:
-    world = World(1, segment_entries_max=20, collect_entries_step=20, scrub_bytes_s=0)
-    world.open()
+    world = World.opened(1, segment_entries_max=20, collect_entries_step=20, scrub_bytes_s=0)
     for _ in range(40):
         batches = [world.publish() for _ in range(20)]
         world.dead.update(batches[1:])  # somebody slow needs the first one

@@ -131,20 +131,16 @@ def test_a_required_disk_comes_back_only_as_itself(tmp_path: Path, what: Callabl
 
 def foreign_segment(world: World) -> bytes:
     """A segment of another universe under a number of ours."""
-    other = World(2)
-    other.open()
-    for _ in range(100):
-        other.publish()
+    other = World.opened(2)
+    other.fill(100)
     other.commit()
     return other.files.content(next(iter(other.store.catalog)).copies[0].path)
 
 
 @pytest.mark.parametrize("what", ["trim", "heal", "scrub"])
 def test_a_foreign_segment_is_neither_deleted_nor_rewritten(what: str) -> None:
-    world = World(1, disks=3, pool_segments=0, scrub_bytes_s=0 if what != "scrub" else 1 << 30)
-    world.open()
-    for _ in range(100):
-        world.publish()
+    world = World.opened(1, disks=3, pool_segments=0, scrub_bytes_s=0 if what != "scrub" else 1 << 30)
+    world.fill(100)
     world.commit()
     segment = next(iter(world.store.catalog))
     path = segment.copies[1].path

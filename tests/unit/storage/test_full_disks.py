@@ -42,8 +42,7 @@ def acknowledge_all(world: World) -> None:
 @pytest.mark.parametrize("spares", [True, False], ids=["spares", "filled before there were spares"])
 @pytest.mark.parametrize("disks", [1, 3])
 def test_acknowledging_everything_frees_a_full_disk(disks: int, spares: bool) -> None:
-    world = World(1, disks, pool_segments=2 if spares else 0)
-    world.open()
+    world = World.opened(1, disks, pool_segments=2 if spares else 0)
     for _ in range(150):
         world.publish()
         if spares:
@@ -65,15 +64,12 @@ def test_acknowledging_everything_frees_a_full_disk(disks: int, spares: bool) ->
 @pytest.mark.parametrize("end", ["kill", "close", "power cut"])
 @pytest.mark.parametrize("disks", [1, 3])
 def test_a_full_disk_opens_again_and_is_freed_then(disks: int, end: str) -> None:
-    world = World(1, disks, pool_segments=0)
-    world.open()
+    world = World.opened(1, disks, pool_segments=0)
     for _ in range(150):
-        world.publish()
-        world.commit()
+        world.persist()
     fill(world)
     if end == "close":
-        world.store.close()
-        world.kill()
+        world.stop()
     elif end == "kill":
         world.kill()
     else:
@@ -90,10 +86,8 @@ def test_a_full_disk_opens_again_and_is_freed_then(disks: int, end: str) -> None
 
 
 def test_spares_that_no_longer_fit_do_not_cost_the_disk() -> None:
-    world = World(1, pool_segments=4, pool_segments_max=4)
-    world.open()
-    world.publish()
-    world.commit()
+    world = World.opened(1, pool_segments=4, pool_segments_max=4)
+    world.persist()
     world.files.faults.append(FailOn("/d0/pool", errno.ENOSPC, ("pwritev",)))  # somebody else was faster
     for _ in range(10):
         world.clock.advance(1.1)
@@ -202,10 +196,8 @@ def test_a_real_file_system_without_one_free_byte(tmpfs: Path, restarts: int) ->
 
 
 def test_the_end_of_a_log_that_only_a_full_disk_has_is_read_from_it() -> None:
-    world = World(1, 3, pool_segments=0)
-    world.open()
-    for _ in range(5):
-        world.publish()
+    world = World.opened(1, 3, pool_segments=0)
+    world.fill(5)
     world.commit()
     keys = [world.publish() for _ in range(5)]
     world.store.flush()
@@ -237,8 +229,7 @@ def test_owners_one_after_the_other_open_a_full_disk_and_the_last_one_frees_it(
     disks: int, end: str, spent: bool
 ) -> None:
     """None of them comes to delete anything, and others take whatever room there is again."""
-    world = World(1, disks, segment_bytes=64 * 1024, pool_segments=2)
-    world.open()
+    world = World.opened(1, disks, segment_bytes=64 * 1024, pool_segments=2)
     for _ in range(300):
         world.publish()
         world.clock.advance(1.1)
@@ -252,8 +243,7 @@ def test_owners_one_after_the_other_open_a_full_disk_and_the_last_one_frees_it(
             spend(world)
         fill(world)
         if end == "close" and takeover:
-            world.store.close()
-            world.kill()
+            world.stop()
         elif end == "power cut":
             world.power_cut()
         else:
@@ -277,8 +267,7 @@ def test_owners_one_after_the_other_open_a_full_disk_and_the_last_one_frees_it(
 
 
 def test_folders_of_logs_take_what_was_kept_for_them_block_by_block() -> None:
-    world = World(1)
-    world.open()
+    world = World.opened(1)
     slack = "/d0/pool/slack.keep"
     made: set[str] = set()
     left = len(world.files.content(slack))

@@ -21,9 +21,7 @@ def states(world: World) -> list[str]:
 
 
 def grid(seed: int = 5, **more: object) -> World:
-    world = World(seed, rule=GRID, **more)
-    world.open()
-    return world
+    return World.opened(seed, rule=GRID, **more)
 
 
 @pytest.mark.parametrize(("cluster", "first", "second"), list(product(range(3), (0, 2), (1,))))
@@ -31,13 +29,11 @@ def test_a_cluster_and_a_disk_of_each_other_may_fail(cluster: int, first: int, s
     world = grid()
     others = [one for one in range(3) if one != cluster]
     lost = [cluster * 3, cluster * 3 + 1, cluster * 3 + 2, others[0] * 3 + first, others[1] * 3 + second]
-    world.publish()
-    world.commit()
+    world.persist()
     for slot in lost:
         world.fail(slot)
     for _ in range(5):
-        world.publish()
-        world.commit()
+        world.persist()
     assert not world.waiting
     assert not world.failures
     world.power_cut()
@@ -52,8 +48,7 @@ def test_one_disk_more_says_unknown() -> None:
     world = grid()
     for slot in (0, 1, 2, 3, 4):
         world.fail(slot)
-    world.publish()
-    world.commit()
+    world.persist()
     assert isinstance(world.failures[0], DisksFailed)
     assert world.waiting
     world.files.faults.clear()
@@ -66,12 +61,10 @@ def test_acknowledgements_wait_for_a_second_cluster_and_are_given_when_it_is_bac
     world = grid()
     before = [disk.incarnation for disk in world.store.status().disks]
     world.lose_sight(0, 1, 2)
-    world.publish()
-    world.commit()
+    world.persist()
     assert not world.waiting, "one cluster is not needed"
     world.lose_sight(3, 4, 5)
-    world.publish()
-    world.commit()
+    world.persist()
     for _ in range(40):
         world.clock.advance(1.0)
         world.settle(20)  # whoever waits for a disk asks for it again and again
@@ -90,12 +83,10 @@ def test_acknowledgements_wait_for_a_second_cluster_and_are_given_when_it_is_bac
 
 def test_a_cluster_out_of_reach_for_long_is_given_up_and_heals() -> None:
     world = grid()
-    world.publish()
-    world.commit()
+    world.persist()
     world.lose_sight(0, 1, 2)
     for _ in range(30):
-        world.publish(0, 1, 4_000)
-        world.commit()
+        world.persist(0, 1, 4_000)
         world.clock.advance(1.0)
     assert states(world) == ["failed"] * 3 + ["ok"] * 6
     assert sorted(world.files.abandoned) == ["/d0", "/d1", "/d2"]
@@ -104,8 +95,7 @@ def test_a_cluster_out_of_reach_for_long_is_given_up_and_heals() -> None:
     assert states(world) == ["ok"] * 9
     assert world.store.status().under_replicated == 0
     world.lose_sight(3, 6)
-    world.publish()
-    world.commit()
+    world.persist()
     assert not world.waiting
     world.kill()
     world.open()
@@ -133,11 +123,9 @@ def test_all_out_of_reach_at_once_costs_no_disk() -> None:
 
 
 def test_on_one_node_two_hanging_disks_of_three_are_waited_for() -> None:
-    world = World(5, 3)
-    world.open()
+    world = World.opened(5, 3)
     world.lose_sight(1, 2)
-    world.publish()
-    world.commit()
+    world.persist()
     for _ in range(40):
         world.clock.advance(1.0)
         world.settle(20)  # whoever waits for a disk asks for it again and again
@@ -152,8 +140,7 @@ def test_what_cannot_be_reached_is_not_lost() -> None:
     world = grid(cache_bytes=1)
     source = world.store.log_counter << 24
     for _ in range(80):
-        world.publish(0, 1, 3_000)
-        world.commit()
+        world.persist(0, 1, 3_000)
     world.store.close()
     world.deliver()
     world.kill()
@@ -174,13 +161,11 @@ def test_what_cannot_be_reached_is_not_lost() -> None:
 def test_opening_wants_a_read_set_and_changes_nothing_without() -> None:
     world = grid()
     for _ in range(5):
-        world.publish()
-        world.commit()
+        world.persist()
     world.kill()
     world.lose_sight(0, 1, 2, 3)
     world.open()
-    world.publish()
-    world.commit()
+    world.persist()
     world.judge()
     world.kill()
     world.regain(0, 1, 2, 3)
@@ -202,8 +187,7 @@ def test_a_majority_of_nine_is_not_enough_to_open() -> None:
     """All of a cluster, and a disk of each other: X may be on the four that are missing."""
     world = grid()
     world.lose_sight(0, 1, 2, 3, 6)
-    world.publish()
-    world.commit()
+    world.persist()
     assert not world.waiting, "clusters 1 and 2 have it, on two disks each"
     world.kill()
     world.regain(*range(9))
@@ -215,8 +199,7 @@ def test_a_majority_of_nine_is_not_enough_to_open() -> None:
 def test_counters_may_be_handed_in() -> None:
     world = World(5, rule=GRID)
     assert world.open(counter=1_000).log_counter == 1_000
-    world.publish()
-    world.commit()
+    world.persist()
     world.kill()
     with pytest.raises(CounterTaken, match="the disks know 1000"):
         world.open(counter=1_000)
@@ -234,18 +217,15 @@ def test_the_rule_has_to_fit_the_disks() -> None:
 
 def test_another_rule_from_the_next_opening_on() -> None:
     """The old rule counts for what was written under it, the new one for what comes."""
-    world = World(5, 3)
-    world.open()
+    world = World.opened(5, 3)
     for _ in range(5):
-        world.publish()
-        world.commit()
+        world.persist()
     world.kill()
     world.rule = AckRule((0, 0, 0), "all")
     world.open()
     world.judge()
     world.lose_sight(1)
-    world.publish()
-    world.commit()
+    world.persist()
     assert world.waiting, "all have to hold it now"
     world.kill()
     world.regain(1)
@@ -270,17 +250,14 @@ def fence(world: World, slot: int, operations: tuple[str, ...] = ()) -> None:
 @pytest.mark.parametrize("who", ["writer", "maintainer", "failed maintainer"])
 def test_one_disk_that_knows_a_later_writer_ends_the_store(who: str) -> None:
     world = grid()
-    world.publish()
-    world.commit()
+    world.persist()
     if who == "failed maintainer":
         world.fail(4)
-        world.publish()
-        world.commit()
+        world.persist()
         world.files.faults.clear()
     fence(world, 4)
     if who == "writer":
-        world.publish()
-        world.commit()
+        world.persist()
     else:
         world.clock.advance(1.1)
         world.run("syncpoint-keep-4")
@@ -308,8 +285,7 @@ def test_one_disk_that_knows_a_later_writer_ends_the_store(who: str) -> None:
 @pytest.mark.parametrize("operations", [(), ("pwritev",), ("rename",)])
 def test_opening_says_so_at_once(operations: tuple[str, ...]) -> None:
     world = grid()
-    world.publish()
-    world.commit()
+    world.persist()
     world.kill()
     fence(world, 8, operations)
     with pytest.raises(Fenced, match="/d8"):
@@ -328,11 +304,9 @@ def sealed(world: World, slot: int) -> dict[str, bytes]:
 
 
 def with_history() -> World:
-    world = World(5, 3)
-    world.open()
+    world = World.opened(5, 3)
     for _ in range(150):
-        world.publish(0, 1, 3_000)
-        world.commit()
+        world.persist(0, 1, 3_000)
     return world
 
 
@@ -341,8 +315,7 @@ def test_what_is_whole_is_kept_and_not_copied_again() -> None:
     before = sealed(world, 1)
     fault = world.fail(1, errno.EIO, ("pwritev",))
     for _ in range(60):
-        world.publish(0, 1, 3_000)
-        world.commit()
+        world.persist(0, 1, 3_000)
     world.files.faults.remove(fault)
     world.heal()
     assert states(world) == ["ok"] * 3
@@ -359,8 +332,7 @@ def test_of_another_folder_nothing_is_believed() -> None:
     world = with_history()
     before = sealed(world, 1)
     fault = world.fail(1)
-    world.publish()
-    world.commit()
+    world.persist()
     world.files.faults.remove(fault)
     other = world.files.snapshot("/d0")
     world.files.restore("/d1", {path.replace("/d0/", "/d1/"): data for path, data in other.items()})
@@ -380,8 +352,7 @@ def test_a_copy_whose_ends_are_damaged_is_made_anew(place: str) -> None:
     before = sealed(world, 1)
     path = min(before)
     fault = world.fail(1, errno.EIO, ("pwritev",))
-    world.publish()
-    world.commit()
+    world.persist()
     world.files.flip(path, 20 if place == "header" else len(before[path]) - 20)
     world.files.faults.remove(fault)
     world.heal()
@@ -395,8 +366,7 @@ def test_a_copy_whose_ends_are_damaged_is_made_anew(place: str) -> None:
 def test_what_was_deleted_meanwhile_goes() -> None:
     world = with_history()
     fault = world.fail(1, errno.EIO, ("pwritev",))
-    world.publish()
-    world.commit()
+    world.persist()
     world.dead.update(world.acked)
     for _ in range(20):
         world.store.collect(world.live)
@@ -426,8 +396,7 @@ def test_a_new_incarnation_does_not_pass_for_the_old_one_by_what_it_kept() -> No
     """Its name is lost; the segments it kept name the old incarnation, which was a member of what is missing here."""
     world = with_history()
     fault = world.fail(1, errno.EIO, ("pwritev",))
-    world.publish()
-    world.commit()
+    world.persist()
     world.files.faults.remove(fault)
     world.clock.advance(1.1)
     for slot in (0, 2):

@@ -12,8 +12,7 @@ from tests.kit.disks import World
 
 
 def filled(disks: int = 1, close: bool = True) -> World:
-    world = World(1, disks)
-    world.open()
+    world = World.opened(1, disks)
     for number in range(90):
         world.publish(number % 3)
     world.note()
@@ -78,19 +77,15 @@ def test_a_damaged_trailer_leaves_a_segment_that_is_not_sealed(offset: int) -> N
     assert report["ok"]
     world.open()
     world.judge()
-    world.store.close()
-    world.kill()
+    world.stop()
     assert sealed(world)[1]
 
 
 def test_a_torn_tail_is_no_problem() -> None:
-    world = World(3, 1)
-    world.open()
+    world = World.opened(3, 1)
     for _ in range(10):
-        world.publish()
-        world.commit()
-    for _ in range(5):
-        world.publish(0, 1, 9_000)
+        world.persist()
+    world.fill(5, 0, 1, 9_000)
     world.store.flush()
     world.fail(0, operations=("fdatasync",))
     world.settle()

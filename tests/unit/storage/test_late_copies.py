@@ -14,8 +14,7 @@ from tests.kit.disks import World
 
 def late_world(late: int = 2) -> World:
     """Three disks; the writer of one of them runs only when a test says so."""
-    world = World(1, disks=3, segment_entries_max=20, scrub_bytes_s=0, cache_bytes=2_000, read_ahead_bytes=1_000)
-    world.open()
+    world = World.opened(1, disks=3, segment_entries_max=20, scrub_bytes_s=0, cache_bytes=2_000, read_ahead_bytes=1_000)
     world.late = f"syncpoint-write-{late}"
     return world
 
@@ -101,8 +100,7 @@ def test_a_late_copy_at_the_hot_end_is_not_called_damaged() -> None:
 def test_what_only_a_late_disk_will_have_is_not_lost_yet() -> None:
     world = late_world()
     key = world.publish()
-    for _ in range(9):
-        world.publish()
+    world.fill(9)
     turn(world)
     segment = next(iter(world.store.catalog))
     for slot in (0, 1):
@@ -117,8 +115,7 @@ def test_damage_is_told_once_every_disk_has_spoken() -> None:
     world = late_world()
     world.late = ""
     key = world.publish()
-    for _ in range(9):
-        world.publish()
+    world.fill(9)
     turn(world)
     segment = next(iter(world.store.catalog))
     assert segment.active is not None
@@ -149,8 +146,7 @@ def test_a_disk_that_was_given_up_has_not_spoken() -> None:
 def test_a_readmission_that_was_cut_short_knows_its_folder_again(operation: str) -> None:
     world = late_world()
     world.late = ""
-    for _ in range(50):
-        world.publish()
+    world.fill(50)
     turn(world)
     segment = next(iter(world.store.catalog))
     path = segment.copies[0].path

@@ -59,11 +59,9 @@ def at_risk(losses: Losses, world: World) -> dict[int, list[tuple[int, int | Non
 
 def test_healthy_disks_have_nothing_to_give_up() -> None:
     for disks in (1, 3):
-        world = World(5, disks)
-        world.open()
+        world = World.opened(5, disks)
         for _ in range(20):
-            world.publish()
-            world.commit()
+            world.persist()
         world.kill()
         losses = look(world)
         assert not losses.any
@@ -71,15 +69,13 @@ def test_healthy_disks_have_nothing_to_give_up() -> None:
 
 
 def test_two_of_three_disks_are_gone_for_good() -> None:
-    world = World(5, 3)
-    world.open()
+    world = World.opened(5, 3)
     for topic in (0, 1):
         world.publish(topic, 3)
     world.commit()
     world.fail(2)  # it misses what follows
     source = world.store.log_counter << 24
-    world.publish(0, 4)
-    world.commit()
+    world.persist(0, 4)
     assert not world.waiting
     world.kill()
     world.files.wipe("/d0")
@@ -117,12 +113,10 @@ def look_again(world: World) -> bool:
 
 
 def test_a_damaged_entry_and_a_lost_segment_name_their_messages() -> None:
-    world = World(5, 1)
-    world.open()
+    world = World.opened(5, 1)
     source = world.store.log_counter << 24
     for _ in range(100):
-        world.publish(0, 2, 3_000)
-        world.commit()
+        world.persist(0, 2, 3_000)
     logs = sorted(path for path in world.files.paths("/d0/logs") if path.endswith(".seg"))
     world.kill()
     assert len(logs) > 2
@@ -149,8 +143,7 @@ def test_where_all_have_to_hear_of_a_new_log_a_lost_disk_has_to_be_given_up() ->
     """Nothing is lost, but the disk that is gone would be enough to read the old log, were it to come back alone."""
     world = World(5, rule=AckRule((0, 0, 0), "all"))
     world.open()
-    world.publish()
-    world.commit()
+    world.persist()
     world.kill()
     world.files.wipe("/d1")
     world.files.mkdir("/d1")
@@ -167,10 +160,8 @@ def test_where_all_have_to_hear_of_a_new_log_a_lost_disk_has_to_be_given_up() ->
 
 
 def test_disks_are_put_into_their_slots() -> None:
-    world = World(5, rule=AckRule.grid(3, 1))
-    world.open()
-    world.publish()
-    world.commit()
+    world = World.opened(5, rule=AckRule.grid(3, 1))
+    world.persist()
     world.kill()
     roots = list(world.roots)
     assert arrange(roots[::-1], world.files) == (roots, AckRule.grid(3, 1))
@@ -183,12 +174,9 @@ def test_disks_are_put_into_their_slots() -> None:
 
 
 def test_without_a_disk_that_takes_the_audit_file_nothing_is_given_up() -> None:
-    world = World(5, 1)
-    world.open()
-    world.publish()
-    world.commit()
-    world.store.close()
-    world.kill()
+    world = World.opened(5, 1)
+    world.persist()
+    world.stop()
     world.files.unlink("/d0/logs/0000000001/00000001.seg")
     losses = look(world)
     fault = world.fail(0, 30, ("mkdir",))
@@ -202,8 +190,7 @@ def test_without_a_disk_that_takes_the_audit_file_nothing_is_given_up() -> None:
 @pytest.mark.parametrize("disks", [1, 3])
 def test_sealed_segments_with_holes_are_opened_once_the_loss_is_accepted(disks: int) -> None:
     """What the seal promises is on no disk: a batch, all of a source, a fact that replay needs."""
-    world = World(5, disks)
-    world.open()
+    world = World.opened(5, disks)
     source = world.store.log_counter << 24
     for _ in range(10):
         world.publish(0, 2)
@@ -211,8 +198,7 @@ def test_sealed_segments_with_holes_are_opened_once_the_loss_is_accepted(disks: 
     last = world.publish(1, 3)
     world.commit()
     assert not world.waiting
-    world.store.close()
-    world.kill()
+    world.stop()
     paths = [f"{root}/logs/0000000001/00000001.seg" for root in world.roots]
     holes = [world.appended[source, 6][1], world.appended[last][1], sorted(world.facts)[4]]
     for path in paths:
@@ -237,13 +223,10 @@ def test_sealed_segments_with_holes_are_opened_once_the_loss_is_accepted(disks: 
 
 
 def test_segments_that_the_marks_list_and_that_never_were_are_given_up() -> None:
-    world = World(5, 3)
-    world.open()
-    world.publish()
-    world.commit()
+    world = World.opened(5, 3)
+    world.persist()
     assert not world.waiting
-    world.store.close()
-    world.kill()
+    world.stop()
     for root in world.roots:
         marks = read_marks(world.files, root)
         assert marks is not None

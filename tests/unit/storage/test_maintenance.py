@@ -12,11 +12,9 @@ INTERVAL_S = 1.0  # between two probes
 
 
 def with_history(seed: int = 1) -> World:
-    world = World(seed, disks=3, segment_bytes=64 * 1024, segment_entries_max=1000)
-    world.open()
+    world = World.opened(seed, disks=3, segment_bytes=64 * 1024, segment_entries_max=1000)
     for _ in range(60):
-        world.publish(0, 1, 3_000)
-        world.commit()
+        world.persist(0, 1, 3_000)
     return world
 
 
@@ -37,8 +35,7 @@ def test_a_disk_that_copies_a_segment_is_seen_to_obey_all_the_same(monkeypatch: 
     monkeypatch.setattr("syncpoint.storage.recovery.repair._CHUNK", 4096)
     world = with_history()
     fault = world.fail(1, errno.EIO, ("pwritev",))
-    world.publish()
-    world.commit()
+    world.persist()
     world.files.faults.remove(fault)
     maintainer, began, copied = world.store._disks.maintainers[1], [], []
 
@@ -61,8 +58,7 @@ def test_names_under_which_coming_back_failed_are_forgotten_but_for_those_the_fo
     world = with_history()
     before = [path for path in world.files.paths("/d1/logs") if path in sealed(world)]
     fault = world.fail(1, errno.EIO, ("pwritev",))
-    world.publish()
-    world.commit()
+    world.persist()
     world.files.faults.remove(fault)
     maintainer, names = world.store._disks.maintainers[1], set()
 

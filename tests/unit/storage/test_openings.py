@@ -106,8 +106,7 @@ def test_a_domain_away_when_a_log_begins_may_be_followed_by_one_lost_for_good() 
     )
     world.judge()
     world.settle_facts()
-    world.publish()
-    world.commit()
+    world.persist()
     world.power_cut()
     world.lose_sight(6, 7, 8)
     world.open()  # the domain that was away then, and the one that is new
@@ -135,8 +134,7 @@ def test_of_two_halves_that_never_met_only_one_opens() -> None:
     world = stored(THREE)
     world.lose_sight(2)
     world.open()
-    world.publish()
-    world.commit()
+    world.persist()
     world.kill()
     world.regain(2)
     world.files.wipe("/d2")
@@ -152,13 +150,11 @@ def test_a_disk_put_back_in_time_is_found_out_although_it_was_away_later() -> No
     world = stored(THREE)
     old = world.files.snapshot("/d2")
     world.open()
-    world.publish()
-    world.commit()
+    world.persist()
     world.kill()
     world.lose_sight(2)
     world.open()
-    world.publish()
-    world.commit()
+    world.persist()
     world.kill()
     world.regain(2)
     world.files.restore("/d2", old)
@@ -187,24 +183,19 @@ def hanging(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_segments_that_are_full_in_memory_only_are_not_listed(rule: AckRule, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(1, len(rule), rule, segment_entries_max=20)
     world.open()
-    for _ in range(15):
-        world.publish()
+    world.fill(15)
     world.commit()
-    for _ in range(60):
-        world.publish()
+    world.fill(60)
     hanging(world, monkeypatch)
     world.open()
     world.judge()
 
 
 def test_what_one_disk_sealed_is_settled_before_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(1, 3, segment_entries_max=20, scrub_bytes_s=0)
-    world.open()
-    for _ in range(5):
-        world.publish()
+    world = World.opened(1, 3, segment_entries_max=20, scrub_bytes_s=0)
+    world.fill(5)
     world.commit()
-    for _ in range(40):
-        world.publish()
+    world.fill(40)
     for _ in range(10):
         world.run("syncpoint-write-0")
     hanging(world, monkeypatch)
@@ -247,8 +238,7 @@ def test_of_what_may_be_on_an_absent_disk_nobody_says_that_it_is_lost() -> None:
 @pytest.mark.parametrize("when", ["marks", "trailer"])
 def test_a_tail_that_changes_between_scan_and_seal_is_decided_anew(when: str) -> None:
     """On one disk only and not synced; its machine stops once it was read, or once the first copy is sealed."""
-    world = World(1, 3)
-    world.open()
+    world = World.opened(1, 3)
     for _ in range(10):
         world.note()
     world.commit()
@@ -336,8 +326,7 @@ def test_a_machine_that_restarts_while_its_disk_is_opened_does_not_get_the_old_n
 
 
 def test_a_segment_of_which_a_crash_left_only_the_header_is_opened() -> None:
-    world = World(1, 1)
-    world.open()
+    world = World.opened(1, 1)
     world.note()
     world.commit()
     world.store.close()
@@ -393,8 +382,7 @@ def test_a_failed_disk_keeps_its_name_until_the_others_are_seen_to_do_without_it
     world = stored(THREE)
     world.open()
     names = list(world.known)
-    world.publish()
-    world.commit()
+    world.persist()
     fault = world.fail(0)
     world.publish()
     world.files.wipe(world.roots[1])
@@ -441,13 +429,10 @@ def test_a_failed_disk_comes_back_once_the_others_answer() -> None:
 
 def test_what_a_disk_had_behind_the_end_of_a_log_is_void_after_the_end_was_deleted() -> None:
     """The last segment says where the log ended; its tombstone says so when it is gone and earlier ones are not."""
-    world = World(1, 3, segment_entries_max=10, scrub_bytes_s=0)
-    world.open()
-    for _ in range(15):
-        world.publish()
+    world = World.opened(1, 3, segment_entries_max=10, scrub_bytes_s=0)
+    world.fill(15)
     world.commit()
-    for _ in range(40):
-        world.publish()
+    world.fill(40)
     for _ in range(10):
         world.run("syncpoint-write-1")
     world.kill()

@@ -53,11 +53,9 @@ def test_ack_before_sync_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rot_below_the_mark(seed: int) -> None:
     """A byte of an acknowledged entry rots in the segment being written; later entries know that it was synced."""
-    world = World(seed, 1)
-    world.open()
+    world = World.opened(seed, 1)
     for _ in range(10):
-        world.publish()
-        world.commit()
+        world.persist()
     path = next(path for path in world.files.paths("/d0/logs") if path.endswith(".seg"))
     world.kill()
     world.files.flip(path, segment.DATA_START + 200 + seed)
@@ -80,13 +78,10 @@ def test_truncating_at_any_bad_checksum_is_noticed(monkeypatch: pytest.MonkeyPat
 
 def wiped_disk(seed: int) -> None:
     """Rule 3: X is on A and B while C is dead; A is wiped and comes back; B is away. A' and C know nothing of X."""
-    world = World(seed, 3)
-    world.open()
-    world.publish()
-    world.commit()
+    world = World.opened(seed, 3)
+    world.persist()
     world.fail(2)
-    world.publish()
-    world.commit()
+    world.persist()
     assert not world.waiting, "two of three disks acknowledge"
     identity = world.files.content("/d0/disk.json")
     world.kill()
@@ -117,8 +112,7 @@ def recycled(seed: int) -> None:
         world.settle_facts()
         world.take_checkpoint()
         for _ in range(60 if turn < 3 else 5):
-            world.publish(0, 1, 1500)
-            world.commit()
+            world.persist(0, 1, 1500)
         world.dead.update(key for key in world.acked if turn < 3)
         for _ in range(4):
             world.store.collect(world.live)
@@ -177,14 +171,11 @@ def test_any_four_disks_of_nine_taken_for_a_quorum_is_noticed(monkeypatch: pytes
     monkeypatch.setattr(AckRule, "persisted", counted)
 
     def act(seed: int) -> None:
-        world = World(seed, rule=AckRule.grid(3, 3))
-        world.open()
-        for _ in range(3):
-            world.publish()
+        world = World.opened(seed, rule=AckRule.grid(3, 3))
+        world.fill(3)
         world.commit()
         world.lose_sight(1, 4, 5, 7, 8)
-        world.publish()
-        world.commit()
+        world.persist()
         world.kill()
         world.regain(1, 4, 5, 7, 8)
         world.lose_sight(0, 2, 3, 6)
@@ -199,13 +190,10 @@ def test_any_four_disks_of_nine_taken_for_a_quorum_is_noticed(monkeypatch: pytes
 def torn_seals(seed: int) -> None:
     """The power goes at every call around the sealing of a segment; what is found then must be readable."""
     for call in range(3, 14):
-        world = World(seed * 100 + call, 1, cache_bytes=1, commit_bytes_max=1 << 20)
-        world.open()
-        for _ in range(50):
-            world.publish(0, 1, 900)
+        world = World.opened(seed * 100 + call, 1, cache_bytes=1, commit_bytes_max=1 << 20)
+        world.fill(50, 0, 1, 900)
         world.commit()
-        for _ in range(20):
-            world.publish(0, 1, 900)
+        world.fill(20, 0, 1, 900)
         world.files.faults.append(DieAt(call))
         world.store.flush()
         with suppress(Died):

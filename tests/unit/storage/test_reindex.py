@@ -19,10 +19,8 @@ from tests.kit.disks import World
 
 def filled(disks: int) -> World:
     """Some sealed segments of one source, and nothing in memory that a read could do with."""
-    world = World(5, disks, cache_bytes=1, index_cache_bytes=1, scrub_bytes_s=0, read_ahead_bytes=1)
-    world.open()
-    for _ in range(150):
-        world.publish(0, 2, 600)
+    world = World.opened(5, disks, cache_bytes=1, index_cache_bytes=1, scrub_bytes_s=0, read_ahead_bytes=1)
+    world.fill(150, 0, 2, 600)
     world.note()
     world.commit()
     return world

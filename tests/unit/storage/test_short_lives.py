@@ -12,8 +12,8 @@ LIVE = 50  # entries of the first log, which somebody needs
 
 def short_lived(**settings: object) -> World:
     """After a life that left what is needed for long, and a little more."""
-    world = World(1, **{"segment_entries_max": 1_000, "collect_entries_step": 10, "scrub_bytes_s": 0, **settings})
-    world.open()
+    limits = {"segment_entries_max": 1_000, "collect_entries_step": 10, "scrub_bytes_s": 0}
+    world = World.opened(1, **{**limits, **settings})
     for topic in range(LIVE + 5):
         world.publish(topic, 1, 100)
     world.dead.update(key for key in world.appended if key[0] & 0xFFFFFF >= LIVE)

@@ -25,8 +25,7 @@ def test_an_even_number_of_disks_is_refused() -> None:
 def test_counters_rise_and_respect_the_floor() -> None:
     world = World(1)
     assert world.open().log_counter == 1
-    world.store.close()
-    world.kill()
+    world.stop()
     assert world.open().log_counter == 2
     assert 10**12 <= world.universe < 10**13
 
@@ -42,8 +41,7 @@ def test_payloads_may_come_in_pieces() -> None:
 
 @pytest.mark.parametrize("failing", ["syncpoint.storage.log.Log.roll", "syncpoint.storage.index.ActiveIndex.add"])
 def test_an_entry_that_is_appended_by_half_ends_the_log(failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(1, 3)
-    world.open()
+    world = World.opened(1, 3)
     kept = [world.publish(0, 2)]
     world.commit()
 
@@ -61,8 +59,7 @@ def test_an_entry_that_is_appended_by_half_ends_the_log(failing: str, monkeypatc
     assert [type(one) for one in world.failures] == [DisksFailed]
     with pytest.raises(Unavailable, match="could not be appended"):
         world.store.append(EntryKind.LEDGER, b"later")
-    world.store.close()
-    world.kill()
+    world.stop()
     world.open()
     found = world.read_all(kept[0][0])
     assert found[0] == (0, 2, world.appended[kept[0]][1])
@@ -84,10 +81,8 @@ def test_reads_show_only_what_is_persisted() -> None:
 
 
 def test_reads_are_bounded_and_start_inside_a_batch() -> None:
-    world = World(1, cache_bytes=1)
-    world.open()
-    for _ in range(200):
-        world.publish(1, 4, 700)
+    world = World.opened(1, cache_bytes=1)
+    world.fill(200, 1, 4, 700)
     world.commit()
     source = world.store.log_counter << 24 | 1
     answers: list = []
@@ -112,8 +107,7 @@ def given(
 @pytest.mark.parametrize("disks", [1, 3])
 def test_who_takes_batches_one_by_one_gets_them_from_disk_in_order(disks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "PART_BYTES", 1_200)
-    world = World(1, disks, cache_bytes=1, segment_entries_max=14)
-    world.open()
+    world = World.opened(1, disks, cache_bytes=1, segment_entries_max=14)
     source = world.store.log_counter << 24
     for _ in range(20):
         world.publish(0, 2, size=500)
@@ -142,8 +136,7 @@ def test_who_takes_batches_one_by_one_gets_them_from_disk_in_order(disks: int, m
 
 
 def test_who_takes_batches_is_answered_from_the_cache_as_everybody_is() -> None:
-    world = World(1, cache_bytes=100_000)
-    world.open()
+    world = World.opened(1, cache_bytes=100_000)
     source = world.store.log_counter << 24
     keys = [world.publish(0, 2) for _ in range(3)]
     world.commit()
@@ -156,8 +149,7 @@ def test_batches_are_taken_up_to_a_damaged_one_and_the_next_read_meets_it(
     part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "PART_BYTES", part)
-    world = World(1, 1, cache_bytes=1)
-    world.open()
+    world = World.opened(1, 1, cache_bytes=1)
     source = world.store.log_counter << 24
     keys = [world.publish(0, 2, size=500) for _ in range(4)]
     world.commit()
@@ -191,8 +183,7 @@ def test_time_is_found() -> None:
 
 
 def test_a_checkpoint_makes_older_facts_unnecessary() -> None:
-    world = World(1)
-    world.open()
+    world = World.opened(1)
     first = world.note()
     world.commit()
     world.take_checkpoint()
@@ -207,8 +198,7 @@ def test_a_checkpoint_makes_older_facts_unnecessary() -> None:
 
 
 def test_an_unfinished_checkpoint_does_not_count() -> None:
-    world = World(1)
-    world.open()
+    world = World.opened(1)
     first = world.note()
     checkpoint = world.store.checkpoint(iter([b"part"] * 3))
     checkpoint.step(1)
@@ -219,8 +209,7 @@ def test_an_unfinished_checkpoint_does_not_count() -> None:
 
 
 def test_dead_segments_go_and_live_rests_are_copied_forward() -> None:
-    world = World(1, cache_bytes=1)
-    world.open()
+    world = World.opened(1, cache_bytes=1)
     for number in range(600):
         world.publish(number % 5, 2, 300)
     world.commit()
@@ -310,8 +299,7 @@ def test_disks_that_failed_are_not_called_full() -> None:
     assert not store.status().too_few
     world.fail(1)
     world.fail(2)
-    world.publish()
-    world.commit()
+    world.persist()
     world.clock.advance(2)
     world.settle()
     status = store.status()
@@ -325,13 +313,11 @@ def test_disks_that_failed_are_not_called_full() -> None:
 @pytest.mark.parametrize("operation", ["pwritev", "fdatasync", "open", "rename"])
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EROFS, errno.EMFILE])
 def test_one_of_three_disks_fails_and_comes_back(operation: str, number: int) -> None:
-    world = World(5, 3)
-    world.open()
+    world = World.opened(5, 3)
     old = world.known[1]
     fault = world.fail(1, number, (operation,))
     for at in range(150):
-        world.publish(at % 2)
-        world.commit()
+        world.persist(at % 2)
         world.clock.advance(0.02)
     assert not world.waiting
     status = world.store.status()
@@ -344,23 +330,18 @@ def test_one_of_three_disks_fails_and_comes_back(operation: str, number: int) ->
     assert status.under_replicated == 0
     assert status.disks[1].incarnation not in ("", old)
     assert not world.files.paths("/d1/quarantine"), "what others have is not kept twice"
-    world.publish()
-    world.commit()
-    world.store.close()
-    world.kill()
+    world.persist()
+    world.stop()
     world.fail(0)
     world.open()
     world.judge()
 
 
 def test_a_failed_sync_is_never_tried_again() -> None:
-    world = World(5, 1)
-    world.open()
-    world.publish()
-    world.commit()
+    world = World.opened(5, 1)
+    world.persist()
     world.fail(0, errno.EIO, ("fdatasync",)).times = 1
-    world.publish()
-    world.commit()
+    world.persist()
     world.clock.advance(5)
     world.settle()
     assert isinstance(world.failures[0], DisksFailed)
@@ -374,15 +355,12 @@ def test_a_failed_sync_is_never_tried_again() -> None:
 
 def test_a_log_that_has_failed_is_read_on() -> None:
     """What is persisted is read off the disks, or is out of reach: it is never said not to be there."""
-    world = World(5, 1, cache_bytes=1)
-    world.open()
+    world = World.opened(5, 1, cache_bytes=1)
     source, _ = world.publish()
-    world.publish()
-    world.commit()
+    world.persist()
     known = world.read_all(source)
     world.fail(0, errno.EIO, ("fdatasync",))
-    world.publish()
-    world.commit()
+    world.persist()
     assert world.failures
     assert world.read_all(source) == known
     world.fail(0)
@@ -391,12 +369,10 @@ def test_a_log_that_has_failed_is_read_on() -> None:
 
 
 def test_a_majority_that_fails_says_unknown() -> None:
-    world = World(5, 3)
-    world.open()
+    world = World.opened(5, 3)
     world.fail(0)
     world.fail(2)
-    world.publish()
-    world.commit()
+    world.persist()
     assert len(world.failures) == 1
     assert world.waiting
     with pytest.raises(Unavailable, match="repair the disks, then start the server again"):
@@ -409,8 +385,7 @@ def test_a_chain_of_a_cluster_that_fails_asks_for_no_restart() -> None:
     world.open()
     world.fail(0)
     world.fail(2)
-    world.publish()
-    world.commit()
+    world.persist()
     with pytest.raises(Unavailable, match="too few disks are left") as caught:
         world.publish()
     assert "start" not in str(caught.value)
@@ -418,10 +393,8 @@ def test_a_chain_of_a_cluster_that_fails_asks_for_no_restart() -> None:
 
 @pytest.mark.parametrize("wipe", ["all", "segment"])
 def test_a_folder_that_vanishes_is_noticed_without_a_failing_write(wipe: str) -> None:
-    world = World(5, 3)
-    world.open()
-    world.publish()
-    world.commit()
+    world = World.opened(5, 3)
+    world.persist()
     if wipe == "all":
         world.files.wipe("/d2")
     else:
@@ -435,10 +408,8 @@ def test_a_folder_that_vanishes_is_noticed_without_a_failing_write(wipe: str) ->
 
 
 def test_rot_is_found_healed_and_reported() -> None:
-    world = World(5, 3, cache_bytes=1)
-    world.open()
-    for _ in range(130):
-        world.publish(0, 2, 600)
+    world = World.opened(5, 3, cache_bytes=1)
+    world.fill(130, 0, 2, 600)
     world.commit()
     path = world.files.paths("/d0/logs")[0]
     good = world.files.content(path)
@@ -465,10 +436,8 @@ def scrubbed(world: World, slot: int = 0) -> DiskStatus:
 
 
 def test_what_a_single_disk_has_lost_is_counted_until_it_can_be_read_again_or_is_deleted() -> None:
-    world = World(5, 1, cache_bytes=1)
-    world.open()
-    for _ in range(130):
-        world.publish(0, 2, 600)
+    world = World.opened(5, 1, cache_bytes=1)
+    world.fill(130, 0, 2, 600)
     world.commit()
     assert scrubbed(world).state == "ok"
     first, second = world.files.paths("/d0/logs")[:2]
@@ -498,10 +467,8 @@ def test_what_a_single_disk_has_lost_is_counted_until_it_can_be_read_again_or_is
 
 
 def test_what_all_disks_have_lost_is_counted_on_each() -> None:
-    world = World(5, 3, cache_bytes=1)
-    world.open()
-    for _ in range(130):
-        world.publish(0, 2, 600)
+    world = World.opened(5, 3, cache_bytes=1)
+    world.fill(130, 0, 2, 600)
     world.commit()
     places = [world.files.paths(f"/d{slot}/logs")[0] for slot in range(3)]
     written = [world.files.stat(path).inode for path in places]
@@ -530,8 +497,7 @@ def test_large_payloads_among_small_ones_are_read_whole_and_their_rot_is_found(
     sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copy_reader, "LARGE", 300)
-    world = World(1, 3, cache_bytes=1)
-    world.open()
+    world = World.opened(1, 3, cache_bytes=1)
     source = world.store.log_counter << 24
     keys = [world.publish(0, 2, size) for size in sizes]
     world.commit()
@@ -553,13 +519,10 @@ def test_large_payloads_among_small_ones_are_read_whole_and_their_rot_is_found(
 
 
 def test_rot_on_every_disk_in_different_places() -> None:
-    world = World(5, 3, cache_bytes=1, scrub_bytes_s=0)
-    world.open()
-    for _ in range(100):
-        world.publish(0, 2, 600)
+    world = World.opened(5, 3, cache_bytes=1, scrub_bytes_s=0)
+    world.fill(100, 0, 2, 600)
     world.commit()
-    world.store.close()
-    world.kill()
+    world.stop()
     for slot in range(3):
         world.files.flip(f"/d{slot}/logs/0000000001/00000001.seg", DATA_START + 100 + 2_000 * slot)
     world.open()
@@ -567,13 +530,10 @@ def test_rot_on_every_disk_in_different_places() -> None:
 
 
 def test_rot_without_a_replica_is_told_and_the_rest_is_served() -> None:
-    world = World(5, 1, cache_bytes=1)
-    world.open()
-    for _ in range(20):
-        world.publish(0, 2, 600)
+    world = World.opened(5, 1, cache_bytes=1)
+    world.fill(20, 0, 2, 600)
     world.commit()
-    world.store.close()
-    world.kill()
+    world.stop()
     world.files.flip("/d0/logs/0000000001/00000001.seg", DATA_START + 100)
     world.open()
     with pytest.raises(StorageDamaged) as told:
@@ -583,12 +543,9 @@ def test_rot_without_a_replica_is_told_and_the_rest_is_served() -> None:
 
 
 def test_a_lost_segment_is_missed() -> None:
-    world = World(5, 1)
-    world.open()
-    world.publish()
-    world.commit()
-    world.store.close()
-    world.kill()
+    world = World.opened(5, 1)
+    world.persist()
+    world.stop()
     world.files.unlink("/d0/logs/0000000001/00000001.seg")
     with pytest.raises(StorageDamaged, match="segment 1 of log 1 is on no disk"):
         world.open()
@@ -601,12 +558,9 @@ def test_a_lost_segment_is_missed() -> None:
 @pytest.mark.parametrize("name", ["marks.json", "disk.json"])
 @pytest.mark.parametrize("how", ["unlink", "flip"])
 def test_small_files_may_rot(name: str, how: str) -> None:
-    world = World(5, 1)
-    world.open()
-    world.publish()
-    world.commit()
-    world.store.close()
-    world.kill()
+    world = World.opened(5, 1)
+    world.persist()
+    world.stop()
     if how == "unlink":
         world.files.unlink(f"/d0/{name}")
     else:
@@ -617,35 +571,28 @@ def test_small_files_may_rot(name: str, how: str) -> None:
 
 
 def test_swapped_and_renamed_segments_are_put_right() -> None:
-    world = World(5, 1, cache_bytes=1)
-    world.open()
-    for _ in range(150):
-        world.publish(0, 2, 300)
+    world = World.opened(5, 1, cache_bytes=1)
+    world.fill(150, 0, 2, 300)
     world.commit()
-    world.store.close()
-    world.kill()
+    world.stop()
     one, two = "/d0/logs/0000000001/00000001.seg", "/d0/logs/0000000001/00000002.seg"
     world.files.rename(one, "/d0/x")
     world.files.rename(two, one)
     world.files.rename("/d0/x", two)
     world.open()
     world.judge()
-    world.store.close()
-    world.kill()
+    world.stop()
     world.files.rename(one, "/d0/logs/0000000001/00000077.seg")
     world.open()
     world.judge()
 
 
 def test_a_damaged_index_is_built_again() -> None:
-    world = World(5, 1, cache_bytes=1)
-    world.open()
-    for _ in range(150):
-        world.publish(0, 2, 300)
+    world = World.opened(5, 1, cache_bytes=1)
+    world.fill(150, 0, 2, 300)
     world.note()
     world.commit()
-    world.store.close()
-    world.kill()
+    world.stop()
     path = "/d0/logs/0000000001/00000001.seg"
     whole = world.files.content(path)
     size = len(whole)
@@ -654,8 +601,7 @@ def test_a_damaged_index_is_built_again() -> None:
         world.open()
         assert world.store.recovered.scanned == ["1/1"]
         world.judge()
-        world.store.close()
-        world.kill()
+        world.stop()
         again = world.files.content(path)
         assert again[:-PAGE] == whole[:-PAGE], "the index is what it was"
         sealed = decode_trailer(again[-PAGE:])
@@ -667,21 +613,17 @@ def test_a_damaged_index_is_built_again() -> None:
 
 
 def test_two_processes_do_not_share_a_disk() -> None:
-    world = World(5, 1)
-    world.open()
+    world = World.opened(5, 1)
     with pytest.raises(ForeignDisk, match="in use"):
         world.open()
 
 
 def test_disks_of_two_universes_do_not_mix() -> None:
-    world = World(5, 3)
-    world.open()
-    other = World(6, 1)
-    other.open()
+    world = World.opened(5, 3)
+    other = World.opened(6, 1)
     other.store.close()
     backup = other.files.snapshot("/d0")
-    world.store.close()
-    world.kill()
+    world.stop()
     world.files.restore("/d0", backup)
     with pytest.raises(ForeignDisk, match="universe") as found:
         world.open()
@@ -690,29 +632,22 @@ def test_disks_of_two_universes_do_not_mix() -> None:
 
 
 def test_a_wiped_only_disk_is_not_a_new_store() -> None:
-    world = World(5, 1)
-    world.open()
-    world.store.close()
-    world.kill()
+    world = World.opened(5, 1)
+    world.stop()
     world.files.wipe("/d0")
     with pytest.raises(DisksMissing, match="missing"):
         world.open()
 
 
 def test_a_disk_put_back_in_time_joins_as_a_new_one() -> None:
-    world = World(5, 3)
-    world.open()
-    world.publish()
-    world.commit()
-    world.store.close()
-    world.kill()
+    world = World.opened(5, 3)
+    world.persist()
+    world.stop()
     backup = world.files.snapshot("/d1")
     old = world.known[1]
     world.open()
-    world.publish()
-    world.commit()
-    world.store.close()
-    world.kill()
+    world.persist()
+    world.stop()
     world.files.restore("/d1", backup)
     store = world.open()
     assert store.recovered.disks[1] != old
@@ -721,8 +656,7 @@ def test_a_disk_put_back_in_time_joins_as_a_new_one() -> None:
 
 
 def test_async_acknowledges_before_and_syncs_soon_after() -> None:
-    world = World(5, 1, durability="async", sync_interval_s=0.05)
-    world.open()
+    world = World.opened(5, 1, durability="async", sync_interval_s=0.05)
     world.publish()
     world.store.flush()
     before = world.store.status().disks[0].position
@@ -736,8 +670,7 @@ def test_async_acknowledges_before_and_syncs_soon_after() -> None:
 
 
 def test_memory_acknowledges_at_once() -> None:
-    world = World(5, 3, durability="memory")
-    world.open()
+    world = World.opened(5, 3, durability="memory")
     world.publish()
     world.store.flush()
     world.deliver()
@@ -747,11 +680,9 @@ def test_memory_acknowledges_at_once() -> None:
 
 
 def test_a_disk_far_behind_leaves_the_stream_and_comes_back() -> None:
-    world = World(5, 3, lag_bytes_max=50_000)
-    world.open()
+    world = World.opened(5, 3, lag_bytes_max=50_000)
     for _ in range(200):
-        world.publish(0, 1, 2_000)
-        world.commit()
+        world.persist(0, 1, 2_000)
     whole = {path: world.files.stat(path).inode for path in world.files.paths("/d2/logs")[:-1]}
     assert len(whole) > 2
     for _ in range(60):
@@ -768,10 +699,8 @@ def test_a_disk_far_behind_leaves_the_stream_and_comes_back() -> None:
 
 
 def test_a_disk_far_behind_leaves_as_soon_as_the_others_suffice_though_nothing_more_is_appended() -> None:
-    world = World(5, 3, lag_bytes_max=50_000)
-    world.open()
-    for _ in range(30):
-        world.publish(0, 1, 2_000)
+    world = World.opened(5, 3, lag_bytes_max=50_000)
+    world.fill(30, 0, 1, 2_000)
     world.store.flush()
     world.deliver()
     assert [disk.state for disk in world.store.status().disks] == ["ok"] * 3, "all are equally far behind"
@@ -784,8 +713,7 @@ def test_a_disk_far_behind_leaves_as_soon_as_the_others_suffice_though_nothing_m
 
 
 def test_close_seals_so_that_nothing_is_scanned() -> None:
-    world = World(5, 3)
-    world.open()
+    world = World.opened(5, 3)
     world.publish()
     world.store.flush()
     world.store.close()
@@ -806,16 +734,14 @@ def test_a_commit_that_does_not_end_costs_the_disk_and_nothing_else() -> None:
     world.deliver()
     assert store.status().disks[2].state == "failed"
     assert "longer" in store.status().disks[2].reason
-    world.publish()
-    world.commit()
+    world.persist()
     assert not world.waiting
 
 
 def test_what_the_owner_hears_while_another_thread_closes_the_store_changes_nothing() -> None:
     world = World(1, 3)
     store = world.open()
-    for _ in range(5):
-        world.publish()
+    world.fill(5)
     store.flush()
     for slot in (0, 1):
         world.run(f"syncpoint-write-{slot}")
@@ -852,8 +778,7 @@ def test_spare_files_are_made_once_a_segment_is_half_full() -> None:
     def spares() -> list[str]:
         return [path for root in world.roots for path in world.files.paths(f"{root}/pool") if path.endswith(".free")]
 
-    world.publish()
-    world.commit()
+    world.persist()
     world.settle(40, seconds=1.0)
     assert not spares()
     while store._log.room_in_segment >= world.settings.segment_bytes // 2:
