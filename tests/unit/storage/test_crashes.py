@@ -175,11 +175,11 @@ class Schedule:
             return
         if world.store.failure is not None:
             return
-        rounds = [maintainer.scrub_rounds for maintainer in world.store._disks.maintainers]
+        rounds = [maintainer.scrubber.rounds for maintainer in world.store._disks.maintainers]
         for _ in range(30):
             world.heal(2)
             if all(
-                k.scrub_rounds > before + 1 for k, before in zip(world.store._disks.maintainers, rounds, strict=True)
+                k.scrubber.rounds > before + 1 for k, before in zip(world.store._disks.maintainers, rounds, strict=True)
             ):
                 break
         world.heal(20)

@@ -23,9 +23,9 @@ def test_a_disk_that_has_much_to_delete_is_seen_to_obey_all_the_same() -> None:
     maintainer = world.store._disks.maintainers[0]
     world.clock.advance(INTERVAL_S)
     for number in range(40):
-        maintainer.put_drop(f"/d0/logs/9/{number:08d}.seg")
-    while maintainer._jobs:
-        left = len(maintainer._jobs)
+        maintainer.jobs.put_drop(f"/d0/logs/9/{number:08d}.seg")
+    while maintainer.jobs:
+        left = len(maintainer.jobs)
         world.run("syncpoint-keep-0")
         assert world.clock.monotonic() - maintainer.answered_at < INTERVAL_S, f"{left} files are left to delete"
         world.clock.advance(INTERVAL_S / 4)
@@ -70,8 +70,8 @@ def test_names_under_which_coming_back_failed_are_forgotten_but_for_those_the_fo
     for _ in range(20):
         world.clock.advance(1.1)
         world.settle()
-        names |= maintainer._tried
-        assert len(maintainer._tried) <= 2
+        names |= maintainer.coming_back.tried
+        assert len(maintainer.coming_back.tried) <= 2
     assert len(names) > 10, "it was tried again and again"
     world.files.faults.remove(no_marks)
     world.heal()

@@ -426,11 +426,11 @@ def test_rot_is_found_healed_and_reported() -> None:
 def scrubbed(world: World, slot: int = 0) -> DiskStatus:
     """How a disk is once all of it was read through."""
     maintainer = world.store._disks.maintainers[slot]
-    rounds = maintainer.scrub_rounds + 2  # one may be half done
+    rounds = maintainer.scrubber.rounds + 2  # one may be half done
     for _ in range(600):
         world.clock.advance(0.2)
         world.settle()
-        if maintainer.scrub_rounds >= rounds:
+        if maintainer.scrubber.rounds >= rounds:
             return world.store.status().disks[slot]
     raise AssertionError("the disk is not read through")
 

@@ -46,7 +46,7 @@ def open_disks(
             raise error
         elif disk.identity is not None:
             copies = [] if disk.scan is None else disk.scan.copies
-            maintainer.disks = {disk.identity.incarnation, *(copy.header.disk for copy in copies)}
+            maintainer.coming_back.disks = {disk.identity.incarnation, *(copy.header.disk for copy in copies)}
             maintainer.writer = make_writer(slot, disk.identity.incarnation, maintainer.pool)
     return [maintainer.writer for maintainer in maintainers]
 

@@ -63,13 +63,13 @@ class DiskCopies:
                 segment.unreadable.pop(slot, None)
         for place, copy in kept.items():
             if self._catalog.at(*place) is None:
-                self._maintainers[slot].put_drop(copy.path)
+                self._maintainers[slot].jobs.put_drop(copy.path)
 
     def completed(self, slot: int, segment: Segment, copy: SegmentCopy, lost: Sequence[IndexRecord]) -> None:
         """A maintainer copied a segment; `lost`: what no disk has of it."""
         maintainer = self._maintainers[slot]
         if segment.removed or self._catalog.get(segment.id) is not segment:
-            maintainer.put_drop(copy.path)
+            maintainer.jobs.put_drop(copy.path)
             return
         segment.copies[slot] = copy
         segment.unreadable.pop(slot, None)

@@ -298,7 +298,7 @@ class DiskSet:
         """
         if not self.accepting:
             return
-        self.maintainers[slot].put_marks(self.listed.content())  # what is dropped waits for them
+        self.maintainers[slot].jobs.put_marks(self.listed.content())  # what is dropped waits for them
         self.copies.rejoined(slot, kept)
         if self._queues[slot].hangs(self._settings.read_patience_s):  # a call that will perhaps never return
             self._queues[slot].stop()

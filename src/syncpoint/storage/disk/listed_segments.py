@@ -41,7 +41,7 @@ class ListedSegments:
         self._marks.version += 1
         content = self._content = encode_marks(self._marks)
         for maintainer in self._maintainers:
-            maintainer.put_marks(content)
+            maintainer.jobs.put_marks(content)
 
     def _is_promised(self, segment: Segment, closed: bool) -> bool:
         """Whether the segment must be found at every later opening.
@@ -66,5 +66,5 @@ class ListedSegments:
         self.write(closed=closed)
         for segment in segments:
             for slot, copy in segment.copies.items():
-                self._maintainers[slot].put_drop(copy.path)
+                self._maintainers[slot].jobs.put_drop(copy.path)
         return gone
