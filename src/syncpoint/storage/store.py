@@ -21,22 +21,22 @@ from syncpoint.runtime.files import Buffer, Files
 from syncpoint.runtime.random import Random
 from syncpoint.runtime.step_workers import Notify, ThreadWorkers, Workers
 from syncpoint.storage.cache import TailCache
-from syncpoint.storage.copy_reader import Gone
+from syncpoint.storage.deletion import Deletion
 from syncpoint.storage.disk.disk_set import DiskSet
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog
 from syncpoint.storage.disk.store_status import DiskStatus, StoreStatus, disk_status
-from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
-from syncpoint.storage.index import DamagedIndex, IndexRecord
+from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.reader import PART_BYTES, ReadRequest, Reply, StoreReader, Take
-from syncpoint.storage.record import MESSAGE_KINDS, Entry, EntryKind, Header, Queued, StoredBatch
+from syncpoint.storage.record import MESSAGE_KINDS, Entry, EntryKind, StoredBatch
 from syncpoint.storage.recovery.checkpoints import CheckpointWriter
 from syncpoint.storage.recovery.opening_disks import Recovered
 from syncpoint.storage.recovery.recover import Recovery, recover
 from syncpoint.storage.recovery.replay import Replay
-from syncpoint.storage.recovery.trim import CollectReport, Live, More, Trim
+from syncpoint.storage.recovery.trim import CollectReport, Live, More
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.source_index import SourceIndex
+from syncpoint.storage.source_offsets import SourceOffsets
 
 __all__ = [
     "CheckpointWriter",
@@ -78,7 +78,6 @@ class Store:
         self._closed = False
         self._sources = SourceIndex()
         self._cache = TailCache(settings.cache_bytes)
-        self._checkpoints: list[CheckpointWriter] = []
         for segment in self.catalog:
             for source, first, end in recovery.loaded.summaries.get(segment.id, ()):
                 self._sources.add(source, segment.id, first, end)
@@ -88,26 +87,17 @@ class Store:
         self._log = self._disks.log
         access = self._disks.access
         self._replay = Replay(self.catalog, access, self.log_counter)
-        self._control_floor = self._replay.checkpoint_place
         self._reader = StoreReader(
             self.catalog, access, settings.read_ahead_bytes, notify, self._read_again, self._unlisted
         )
         self.catalog.load_soon = partial(self._disks.reindexing.page_soon, self._in_reader)
-        self._trim = Trim(
-            settings,
-            self.catalog,
-            access,
-            self._copy_forward,
-            lambda: self._log.appended,
-            lambda: self._disks.progress.synced,
-            self._in_reader,
-            self._removable,
-            self._copied,
-            lambda segment, source: self._sources.first(source, segment.id) is not None,
+        self._offsets = SourceOffsets(self._sources, self.catalog, self._log, lambda: self._disks.closed)
+        self._deletion = Deletion(
+            settings, self._disks, self._sources, self.append, self._in_reader, self._replay.checkpoint_place
         )
         self._reader_worker = workers.start("syncpoint-read", self._reader.step)
         self._disks.start()
-        self._drop([one for one in self.catalog if one.sealed_by and not one.entries], CollectReport())
+        self._deletion.drop([one for one in self.catalog if one.sealed_by and not one.entries], CollectReport())
 
     @staticmethod
     def open(
@@ -181,13 +171,7 @@ class Store:
             self._disks.close(timeout_s)
 
     def _persisted(self, position: int) -> None:
-        for begun in self._checkpoints[:]:
-            if begun.broken:
-                self._checkpoints.remove(begun)
-            elif begun.end is not None and begun.end <= position:
-                begun.complete = True
-                self._checkpoints.remove(begun)
-                self._control_floor = max(self._control_floor, (self.log_counter, begun.begin))
+        self._deletion.on_persisted(position)
         if self.failure is None:
             self.on_persisted(position)
 
@@ -324,57 +308,14 @@ class Store:
 
     def bounds(self, source: int) -> tuple[int, int] | None:
         """First stored offset and the end of what is persisted; None when nothing of the source is stored."""
-        known = self._sources.bounds(source)
-        if known is None:
-            return None
-        first, end = known
-        waiting: Iterable[Queued] = self._log.unpersisted
-        for entry in list(waiting) if self._disks.closed else waiting:  # another thread may be closing the log
-            if entry.source == source and entry.kind == EntryKind.MESSAGES:
-                end = min(end, entry.first_offset)
-                break
-        return (first, end) if first < end else None
+        return self._offsets.bounds(source)
 
     def offset_at(self, source: int, time_ns: int) -> int:
         """First offset whose batch is not older than `time_ns`; the end if there is none, 0 for an unknown source.
 
         A lower one where an index is damaged.
         """
-        known = self.bounds(source)
-        if known is None:
-            return 0
-        best = known[1]
-        segments = self.catalog.of_ids(self._sources.segments(source))
-        if not self._sources.tangled(source):
-            segments = self._narrow(segments, source, time_ns)
-        for segment in segments:
-            record = self._at_time(segment, source, time_ns)
-            if record is not None:
-                best = min(best, record)
-                if not self._sources.tangled(source):
-                    break
-        return best
-
-    def _at_time(self, segment: Segment, source: int, time_ns: int) -> int | None:
-        try:
-            record = self.catalog.index(segment).at_time(source, time_ns)
-        except Gone:
-            return None
-        except DamagedIndex:
-            # Who seeks there acknowledges what is earlier: of what is unknown nothing counts as earlier.
-            return self._sources.first(source, segment.id)
-        return None if record is None else record.first_offset
-
-    def _narrow(self, segments: list[Segment], source: int, time_ns: int) -> list[Segment]:
-        """Times rise with offsets: find the first segment that holds one late enough."""
-        low, high = 0, len(segments)
-        while low < high:
-            middle = (low + high) // 2
-            if self._at_time(segments[middle], source, time_ns) is None:
-                low = middle + 1
-            else:
-                high = middle
-        return segments[low : low + 1]
+        return self._offsets.offset_at(source, time_ns)
 
     # ------------------------------------------------------------------------------------- checkpoints and deletion
 
@@ -400,83 +341,25 @@ class Store:
             return self.append(kind, payload, source=source, first_offset=first_offset, count=count)
 
         begun = CheckpointWriter(append, parts)
-        self._checkpoints.append(begun)
+        self._deletion.begun(begun)
         return begun
-
-    def _removable(self, segment: Segment) -> bool:
-        """Whether everything but the messages is obsolete."""
-        log, begin = self._control_floor
-        return segment.controls == 0 or segment.log < log or (segment.log == log and segment.last_position < begin)
-
-    def _copied(self, segment: Segment, record: IndexRecord) -> Iterator[Segment]:
-        """Where a life before this one has copied an entry of a segment to, on as many disks.
-
-        What it sealed, or the recovery that sealed it, is synced. A copy in which damage was found does not count.
-        """
-        if segment.log + 1 >= self.log_counter:
-            return
-        if not self._sources.tangled(record.source):
-            return
-        for other in self.catalog.of_ids(self._sources.around(record.source, record.first_offset)):
-            if not segment.log < other.log < self.log_counter or len(other.copies) < len(segment.copies):
-                continue
-            if other.unreadable:
-                continue
-            try:
-                found = self.catalog.index_soon(other).records(record.source, record.first_offset, 1)
-            except (DamagedIndex, CopiesUnreachable, Gone, OSError):
-                continue  # nobody knows
-            if found and found[0][:3] == record[:3] and found[0].count == record.count:
-                yield other
 
     @property
     def earlier_logs(self) -> int:
         """How many logs of earlier lives are still there."""
-        return len({segment.log for segment in self.catalog if segment.log < self.log_counter})
+        return self._deletion.earlier_logs
 
     @property
     def uncovered_logs(self) -> int:
         """How many of them the newest complete checkpoint does not replace: their facts have to be replayed."""
-        floor, _ = self._control_floor
-        return len({segment.log for segment in self.catalog if floor <= segment.log < self.log_counter})
+        return self._deletion.uncovered_logs
 
     def collect(self, live: Live, basis: int = 0, more: More = lambda basis: None) -> CollectReport:
         """One bounded step of deletion. `live(source, first_offset, count, time_ns)`: is the batch still needed?
         `basis`: another number than at the last step where something may be needed now that was not; `more(earlier)`:
         of which sources, if not of any.
         """
-        report = CollectReport()
-        if self._disks.accepting:
-            self._drop(self._trim.step(live, report, basis, more), report)
-            if report.copied_entries:
-                self.flush()
-            self._disks.reap()
-        return report
-
-    def _copy_forward(self, header: Header, payload: bytes) -> int:
-        return self.append(
-            EntryKind.COPY,
-            payload,
-            source=header.source,
-            first_offset=header.first_offset,
-            count=header.count,
-            time_ns=header.time_ns,
-        )
-
-    def _drop(self, segments: Sequence[Segment], report: CollectReport) -> None:
-        holding: list[tuple[Segment, list[int]]] = []
-        for segment in segments:
-            try:
-                holding.append((segment, [summary.source for summary in self.catalog.index_soon(segment).summaries()]))
-            except (DamagedIndex, CopiesUnreachable, Gone):
-                continue  # after its repair, once its disks are back, or once its index is built anew
-        for segment, sources in holding:
-            for source in sources:
-                self._sources.remove(source, segment.id)
-        dead = [segment for segment, _ in holding]
-        if dead:
-            report.removed += [(segment.log, segment.seq) for segment in dead]
-            report.removed_logs += self._disks.delete(dead)
+        return self._deletion.collect(live, basis, more)
 
     # ------------------------------------------------------------------------------------------------------- status
 

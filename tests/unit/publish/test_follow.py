@@ -449,7 +449,7 @@ async def test_what_is_about_to_be_deleted_stays_for_a_seek_to_what_is_kept_now(
     second.paused = True  # what is judged now is deleted once these acknowledgements are persisted
     acknowledging = asyncio.get_running_loop().create_task(acknowledge(chain, source, (0, 100)))
     await asyncio.sleep(1)
-    assert chain.store._trim._dying
+    assert chain.store._deletion.trim._dying
     topic = world.master.topic(TOPIC)
     assert topic is not None
     world.commit(CatalogChange.put(replace(topic, retention_s=DAY)))

@@ -192,7 +192,7 @@ def test_what_is_left_out_by_a_copy_forward_stays_where_more_was_needed_meanwhil
     world = filled()
     needed = {key for number, key in enumerate(sorted(world.acked)) if number % 10 == 0}
     for _ in range(60):
-        if world.store._trim._move is not None:
+        if world.store._deletion.trim._move is not None:
             break
         world.store.collect(lambda source, first, count, time_ns: (source, first) in needed)
     else:
@@ -205,7 +205,7 @@ def test_what_is_left_out_by_a_copy_forward_stays_where_more_was_needed_meanwhil
 
 def test_what_is_needed_again_and_again_is_copied_forward_once() -> None:
     world = filled(copy_bytes_step=1)
-    trim, copies, keys = world.store._trim, list[tuple[int, int]](), sorted(world.acked)
+    trim, copies, keys = world.store._deletion.trim, list[tuple[int, int]](), sorted(world.acked)
     needed, copy = set(keys[::5]), trim._copy
 
     def copied(header: Header, payload: bytes) -> int:

@@ -110,8 +110,8 @@ def test_a_copy_in_which_damage_was_found_keeps_nothing() -> None:
     store = world.store
     first = store.catalog.at(1, 1)
     assert first is not None
-    copied = [one for one in store.catalog.index(first).messages() if list(store._copied(first, one))]
+    copied = [one for one in store.catalog.index(first).messages() if list(store._deletion.copied(first, one))]
     assert copied
     for segment in store.catalog:
         segment.unreadable[0] = {SegmentPlace(SegmentPart.FRAME, 64)}
-    assert not [one for one in copied if list(store._copied(first, one))]
+    assert not [one for one in copied if list(store._deletion.copied(first, one))]

@@ -29,8 +29,9 @@ class Deletions:
 
     def __init__(self, world: SimulatedChains, chain: Chain) -> None:
         self._world, self._chain, self._store = world, chain, chain.store
-        self._drop = self._store._drop
-        self._store._drop = self._looked_at  # type: ignore[method-assign]
+        deletion = self._store._deletion
+        self._drop = deletion.drop
+        deletion.drop = self._looked_at  # type: ignore[method-assign]
 
     def _looked_at(self, segments: Sequence[Segment], report: CollectReport) -> None:
         with _unnoticed():

@@ -65,7 +65,7 @@ def stored_for_nobody(store: Store, forwarder: PublishForwarder) -> list[str]:
             or not segment.sealed_by
             or not segment.messages
             or segment.removed
-            or not store._removable(segment)
+            or not store._deletion.removable(segment)
         ):
             continue
         try:
