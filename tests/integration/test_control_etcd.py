@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from syncpoint.control.chain_creation import ChainCreator, ChainPlan
+from syncpoint.control.hand_over import hand_over_methods
 from syncpoint.control.membership import Membership, new_incarnation
-from syncpoint.control.ownership_driver import OwnershipDriver, hand_over_methods
+from syncpoint.control.ownership_driver import OwnershipDriver
 from syncpoint.control.peer_channels import PeerChannels, process_methods
 from syncpoint.metadata.etcd import EtcdStore, open_etcd
 from syncpoint.metadata.layout import OWNERS

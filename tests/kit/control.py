@@ -7,8 +7,9 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any
 
+from syncpoint.control.hand_over import hand_over_methods
 from syncpoint.control.membership import Membership, new_incarnation
-from syncpoint.control.ownership_driver import OwnershipDriver, hand_over_methods
+from syncpoint.control.ownership_driver import OwnershipDriver
 from syncpoint.control.peer_channels import PeerChannels, process_methods
 from syncpoint.metadata.contract import Put
 from syncpoint.metadata.layout import CHAINS, MEMBERS

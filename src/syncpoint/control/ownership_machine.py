@@ -139,6 +139,11 @@ class OwnershipMachine:
 
     # -- what happened -----------------------------------------------------------------------------------------------
 
+    @property
+    def open_chains(self) -> list[int]:
+        """Chains that are served here now."""
+        return sorted(chain for chain, held in self.held.items() if held.phase is Phase.OPEN)
+
     def leased(self, has: bool, now: float) -> None:
         """This process has a lease, or has lost it."""
         if has and not self._leased and self._had_lease:

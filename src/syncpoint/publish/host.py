@@ -1,6 +1,6 @@
 """The host: all chains that are open in this process, and the subscribe forwarders that are served from them.
 
-Place: between the keeper of chains (`control.ownership_driver`: which chain, in which epoch), `service` (what others
+Place: between `control.ownership_driver` (which chain, in which epoch), `service` (what others
 ask) and the chains. It carries every change of the catalog and of assignments to every chain, in order.
 Promise: what `confirm` returns for is persisted in the chain's log. A chain whose disks fail it, or know a later
 epoch, is served no more at once, and `on_ended` hears of it.

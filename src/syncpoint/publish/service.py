@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class ChainsService:
-    """Publish, Serve, Confirm, Describe and Void. HandOver is the keeper's, see `control.ownership_driver`."""
+    """Publish, Serve, Confirm, Describe and Void. For HandOver see `control.hand_over`."""
 
     def __init__(self, host: ChainHost) -> None:
         self.host = host

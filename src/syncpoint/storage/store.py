@@ -36,7 +36,7 @@ from syncpoint.storage.recovery.replay import Replay
 from syncpoint.storage.recovery.trim import CollectReport, Live, More
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.source_index import SourceIndex
-from syncpoint.storage.source_offsets import SourceOffsets
+from syncpoint.storage.stored_offsets import StoredOffsets
 
 __all__ = [
     "CheckpointWriter",
@@ -91,7 +91,7 @@ class Store:
             self.catalog, access, settings.read_ahead_bytes, notify, self._read_again, self._unlisted
         )
         self.catalog.load_soon = partial(self._disks.reindexing.page_soon, self._in_reader)
-        self._offsets = SourceOffsets(self._sources, self.catalog, self._log, lambda: self._disks.closed)
+        self._offsets = StoredOffsets(self._sources, self.catalog, self._log, lambda: self._disks.closed)
         self._deletion = Deletion(
             settings, self._disks, self._sources, self.append, self._in_reader, self._replay.checkpoint_place
         )

@@ -9,7 +9,8 @@ from syncpoint.api.options_admin import follow_limits
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.chain_creation import ChainCreator
 from syncpoint.control.chain_placement import PlacementPolicy, planner
-from syncpoint.control.ownership_driver import OwnershipDriver, hand_over_methods
+from syncpoint.control.hand_over import hand_over_methods
+from syncpoint.control.ownership_driver import OwnershipDriver
 from syncpoint.control.registration import Registration
 from syncpoint.metadata.layout import ASSIGNED_TOPICS, LOG_COUNTER
 from syncpoint.metadata.view import View

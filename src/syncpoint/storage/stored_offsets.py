@@ -17,7 +17,7 @@ from syncpoint.storage.record import EntryKind, Queued
 from syncpoint.storage.source_index import SourceIndex
 
 
-class SourceOffsets:
+class StoredOffsets:
     """Offsets of the sources of one store. `closing`: whether another thread may be changing the log."""
 
     def __init__(self, sources: SourceIndex, catalog: SegmentCatalog, log: Log, closing: Callable[[], bool]) -> None:
