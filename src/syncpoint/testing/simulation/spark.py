@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark_pubsub import offsets as plans
 from pyspark_pubsub.errors import DataLossError
-from pyspark_pubsub.offsets import Listing, Offsets, SourceRange, StoredOffsets
+from pyspark_pubsub.offsets import Listing, Offsets, SourceOffsets, SourceRange
 from syncpoint.model.errors import Code, ResetBySeek, SyncpointError
 from syncpoint.testing.simulation.pipeline_calls import AWAY, GapFound, PipelineCalls, frames_of
 from syncpoint.testing.simulation.pipeline_history import (
@@ -231,7 +231,7 @@ class Driver:
                 self._refused(error)
             raise
         sources = [
-            StoredOffsets(s.source, s.epoch, s.chain, s.begin, s.end, s.sealed, s.start, s.mean_bytes)
+            SourceOffsets(s.source, s.epoch, s.chain, s.begin, s.end, s.sealed, s.start, s.mean_bytes)
             for s in answer.sources
         ]
         listing = Listing(answer.topic, answer.topic_incarnation, answer.universe, tuple(sources), answer.generation)
