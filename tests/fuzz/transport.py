@@ -19,9 +19,10 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from syncpoint.model.errors import SyncpointError
-from syncpoint.transport import frames
+from syncpoint.transport import frame_loop, frames
 from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.transport.client_connection import ClientConnection, ClientStreamState
 from syncpoint.transport.limits import TransportLimits
@@ -225,7 +226,9 @@ def check_server(chance: random.Random, data: bytes) -> None:
     if chance.random() < 0.3:
         conn.drain()
         peer.loop.run()
-    between_frames = conn._preface is None and not conn._chunks and conn._block is None and not conn.draining
+    between_frames = (
+        conn._preface is None and not conn._chunks and not conn._rest and conn._block is None and not conn.draining
+    )
     if not conn.closed and between_frames:
         assert answers_ping(conn, peer.socket, peer.loop), "stuck"
     out = bytes(peer.socket.written)
@@ -264,7 +267,7 @@ def check_client(chance: random.Random, data: bytes) -> None:
         call(chance.choice((None, b"", b"x" * 20, bytes(20_000))))
     loop.run()
     feed(chance, conn, socket, loop, data, lambda: call(b"") if chance.random() < 0.1 else None)
-    if not conn.closed and not conn._chunks and conn._block is None and conn.usable:
+    if not conn.closed and not conn._chunks and not conn._rest and conn._block is None and conn.usable:
         assert answers_ping(conn, socket, loop), "stuck"
     conn.connection_lost(None)
     loop.run()
@@ -298,7 +301,8 @@ def run(inputs: int, seed: int) -> int:
             data = mutate(chance, answers if client else requests)
             total += len(data)
             try:
-                (check_client if client else check_server)(chance, data)
+                with patch.object(frame_loop, "PIECES_FROM", chance.choice((1, 100, frame_loop.PIECES_FROM))):
+                    (check_client if client else check_server)(chance, data)
                 assert not complaints.texts, complaints.texts[0]
             except Exception as error:
                 raise AssertionError(f"input {number} of seed {seed} ({len(data)} bytes): {error}") from error

@@ -25,6 +25,7 @@ from syncpoint.runtime.tasks import Tasks, stop
 from syncpoint.transport.calls import CallContext, Streaming, StreamingCall
 from syncpoint.transport.client import MetadataItems
 from syncpoint.transport.network import AnyStream
+from syncpoint.transport.stream_state import Message
 
 DEADLINE_S = 30.0  # of callers who name none
 LOOK_S = 0.4  # members and rules may have changed, and no owner
@@ -135,7 +136,7 @@ class ClientStream:
         self.stream.keep(-len(message))
         return message
 
-    async def send(self, message: bytes) -> None:
+    async def send(self, message: Message) -> None:
         """Send a message, once the client takes more."""
         while not self.stream.writable:
             await self._move()

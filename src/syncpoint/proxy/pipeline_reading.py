@@ -231,8 +231,12 @@ class ClusterReader:
         async def relay() -> None:
             await behind.send(asked.SerializeToString())
             await behind.end()
-            while (frame := await behind.receive()) is not None:
-                await client.send(await self._opened(frame, asked.columns) if sealer is not None else frame)
+            if sealer is None:
+                while (parts := await behind.receive_parts()) is not None:
+                    await client.send(parts)
+            else:
+                while (frame := await behind.receive()) is not None:
+                    await client.send(await self._opened(frame, asked.columns))
 
         try:
             await self.chains.while_owner(asked.chain, owner, relay())

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 Damaged = Callable[[Segment, int, Damage], None]
 SLOWEST_BYTES_S = 1 << 20  # a disk that hands out this much does not hang, however large a message is
 RUN_GAP = 64 * 1024  # frames that lie closer are fetched in one read
+PART_BYTES = 256 * 1024  # read, verified and used before the next: so much stays in a processor's cache
+FAR_PART_BYTES = 4 << 20  # the same where each read costs two changes of threads, and mostly a trip to another process
 LARGE = 64 * 1024  # payloads from this size on are pieces of their own: a call costs less than copying them out
 
 
@@ -76,10 +78,17 @@ class CopyReader:
         return found
 
     def _read(self, segment: Segment, slot: int, copy: SegmentCopy, sizes: Sequence[int], offset: int) -> list[bytes]:
-        if not self._queues or len(segment.copies) < 2:
+        if not self._queued(segment):
             return self._read_now(copy, sizes, offset)
         patience_s = self._patience_s + sum(sizes) / SLOWEST_BYTES_S
         return self._queues[slot].run(lambda: self._read_now(copy, sizes, offset), patience_s)
+
+    def part_bytes(self, segment: Segment) -> int:
+        """How much of a segment to ask for at once, where it is used part by part."""
+        return FAR_PART_BYTES if self._queued(segment) else PART_BYTES
+
+    def _queued(self, segment: Segment) -> bool:
+        return bool(self._queues) and len(segment.copies) > 1
 
     def _read_now(self, copy: SegmentCopy, sizes: Sequence[int], offset: int) -> list[bytes]:
         handle = self._files.open(copy.path, write=False)

@@ -24,7 +24,6 @@ Reply = Callable[[list[StoredBatch] | Exception], None]
 Take = Callable[[StoredBatch], bool]
 """Is given a batch, on the reader's thread, and says whether it takes another."""
 _LOOK = 64  # records taken from an index at once
-PART_BYTES = 256 * 1024  # read, verified and given to a `Take` before the next: so much stays in a processor's cache
 
 
 class ReadRequest(NamedTuple):
@@ -178,28 +177,28 @@ class StoreReader:
 
     def _hand_over(self, take: Take, found: list[_Found]) -> list[StoredBatch]:
         """What comes out of the disk's cache is used while it is in the processor's, and then let go of."""
-        for part in self._in_parts(found, PART_BYTES):
+        for part in self._in_parts(found, self._access.part_bytes):
             while part:
                 if not take(part.pop(0)):
                     return []
         return []
 
     def _fetch(self, request: ReadRequest, found: list[_Found]) -> list[StoredBatch]:
-        batches = [batch for part in self._in_parts(found, sys.maxsize) for batch in part]
+        batches = [batch for part in self._in_parts(found, lambda segment: sys.maxsize) for batch in part]
         asked = limit(batches, request.max_bytes)
         if not request.tangled:
             self._ahead.put(request.source, batches[len(asked) :])
         return asked
 
-    def _in_parts(self, found: list[_Found], part_bytes: int) -> Iterator[list[StoredBatch]]:
-        """The batches, so many bytes of one segment at a time. It ends where trouble begins, and raises if that is at
+    def _in_parts(self, found: list[_Found], part_bytes: Callable[[Segment], int]) -> Iterator[list[StoredBatch]]:
+        """The batches, so many bytes of a segment at a time. It ends where trouble begins, and raises if that is at
         the first batch: what was found before is good, and the next read meets the trouble first.
         """
         at = 0
         with ExitStack() as opened:
             here: Opened | None = None
             while at < len(found):
-                segment, run = found[at].segment, _run(found, at, part_bytes)
+                segment, run = found[at].segment, _run(found, at, part_bytes(found[at].segment))
                 if here is None or found[at - 1].segment is not segment:
                     opened.close()
                     here = opened.enter_context(closing(self._access.opened(segment)))

@@ -21,13 +21,14 @@ from syncpoint.runtime.files import Buffer, Files
 from syncpoint.runtime.random import Random
 from syncpoint.runtime.step_workers import Notify, ThreadWorkers, Workers
 from syncpoint.storage.cache import TailCache
+from syncpoint.storage.copy_reader import PART_BYTES
 from syncpoint.storage.deletion import Deletion
 from syncpoint.storage.disk.disk_set import DiskSet
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog
 from syncpoint.storage.disk.store_status import DiskStatus, StoreStatus, disk_status
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.reader import PART_BYTES, ReadRequest, Reply, StoreReader, Take
+from syncpoint.storage.reader import ReadRequest, Reply, StoreReader, Take
 from syncpoint.storage.record import MESSAGE_KINDS, Entry, EntryKind, StoredBatch
 from syncpoint.storage.recovery.checkpoints import CheckpointWriter
 from syncpoint.storage.recovery.opening_disks import Recovered

@@ -179,6 +179,10 @@ class Channel:
             self._timer = loop.call_later(self.limits.sweep_s, self._sweep)
 
 
+def _size(message: bytes | list[bytes]) -> int:
+    return sum(map(len, message)) if isinstance(message, list) else len(message)
+
+
 def _expired() -> SyncpointError:
     return SyncpointError(Code.DEADLINE_EXCEEDED, "Deadline exceeded.")
 
@@ -220,7 +224,7 @@ class ClientStream:
         self._channel = channel
         self._block = block
         self._state: ClientStreamState | None = None
-        self._inbox: deque[bytes] = deque()
+        self._inbox: deque[bytes | list[bytes]] = deque()
         self._over = False
         self._error: SyncpointError | None = None
         self._changed = loop.create_future()
@@ -239,6 +243,11 @@ class ClientStream:
 
     async def receive(self) -> bytes | None:
         """The next message; None after the last one of a stream that ended with OK. Raises SyncpointError otherwise."""
+        message = await self.receive_parts()
+        return b"".join(message) if isinstance(message, list) else message
+
+    async def receive_parts(self) -> bytes | list[bytes] | None:
+        """As `receive`, but a large message may be the pieces in which it came: for those who only pass it on."""
         while not self._inbox:
             if self._over:
                 if self._error is not None:
@@ -248,7 +257,7 @@ class ClientStream:
         payload = self._inbox.popleft()
         stream_state = self._state
         if stream_state is not None and not stream_state.done:
-            stream_state.unread -= len(payload) + PREFIX_BYTES
+            stream_state.unread -= _size(payload) + PREFIX_BYTES
             stream_state.refill()
         return payload
 
@@ -272,6 +281,7 @@ class ClientStream:
             return
         stream_state = ClientStreamState(connection, self._block, None, self._message, self._finished)
         stream_state.on_writable = stream_state.on_opened = self._wake
+        stream_state.in_parts = True
         self._state = stream_state
         connection.start(stream_state)
         self._wake()
@@ -290,10 +300,10 @@ class ClientStream:
             self._changed.set_result(None)
         self._changed = self._changed.get_loop().create_future()
 
-    def _message(self, payload: bytes) -> None:
+    def _message(self, payload: bytes | list[bytes]) -> None:
         stream_state = self._state
         if stream_state is not None:
-            stream_state.unread += len(payload) + PREFIX_BYTES
+            stream_state.unread += _size(payload) + PREFIX_BYTES
         self._inbox.append(payload)
         self._wake()
 

@@ -11,7 +11,7 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from syncpoint.model.errors import Code, SyncpointError, Unprocessed
 from syncpoint.transport import frames
@@ -46,7 +46,7 @@ class ClientStreamState(StreamState):
         conn: ClientConnection,
         block: bytes,
         request: Message | None,
-        on_message: Callable[[bytes], None],
+        on_message: Callable[[Any], None],
         on_finished: Callable[[SyncpointError | None], None],
     ) -> None:
         super().__init__(conn, 0)
@@ -135,7 +135,7 @@ class ClientStreamState(StreamState):
             self.conn.reset(self, ErrorCode.CANCEL)
         self.on_finished(error)
 
-    def message(self, payload: bytes) -> None:
+    def message(self, payload: Any) -> None:
         """See StreamState."""
         self.on_message(payload)
 

@@ -56,6 +56,8 @@ class Connection(Outbox):
         self.incoming = ReceiveBudget(limits, counters)
         self._chunks: list[bytes] = []
         """Bytes of a frame that is not whole."""
+        self._rest = 0
+        """Bytes still to come of a DATA frame that is fed to its stream in pieces."""
         self._block: HeaderBlock | None = None
         """Header block that is not whole."""
         self._closer: asyncio.TimerHandle | None = None
@@ -173,7 +175,7 @@ class Connection(Outbox):
         if self.closed or self.transport is None:
             return
         self.check_progress(now)
-        partial = bool(self._chunks) or self._block is not None
+        partial = bool(self._chunks) or self._rest > 0 or self._block is not None
         full_since = self.paused_since if self.paused else None
         late = self.liveness.overdue(now, partial=partial, progressed=self.progressed, full_since=full_since)
         self.progressed = False

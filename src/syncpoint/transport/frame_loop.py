@@ -28,6 +28,8 @@ log = logging.getLogger("syncpoint.transport")
 _unpack_head = frames.unpack_head
 _handler_of = HANDLERS.get
 _SID = frames.WINDOW_MAX
+PIECES_FROM = 64 * 1024
+"""DATA frames from this size on are fed to their streams as they come; smaller ones wait until they are whole."""
 
 
 class FrameLoop(Connection):
@@ -40,6 +42,10 @@ class FrameLoop(Connection):
         """Bytes that `_chunks` must have before the frame in them is whole."""
         self._credit = 0
         """Bytes of DATA for which the peer was given no connection window yet."""
+        self._growing: StreamState | None = None
+        """Whose DATA frame is coming in pieces; None: nobody wants the rest of it."""
+        self._growing_bytes = 0
+        self._growing_last = 0
 
     def data_received(self, data: bytes) -> None:
         """Work off received bytes."""
@@ -69,10 +75,10 @@ class FrameLoop(Connection):
     def _work(self, data: bytes) -> None:
         streams = self.streams
         n = len(data)
-        a = 0
+        a = self._piece(data, 0) if self._rest else 0
         frame_bytes = self.limits.frame_bytes
         wanted = frames.HEAD_BYTES
-        while n - a >= 9:
+        while n - a >= 9 and not self.closed:
             high, low, kind, flags, sid = _unpack_head(data, a)
             size = high << 16 | low
             if size > frame_bytes:
@@ -80,7 +86,10 @@ class FrameLoop(Connection):
             b = a + 9
             end = b + size
             if end > n:
-                wanted = size + 9
+                if size < PIECES_FROM or kind or not self._begin_pieces(sid, size, flags):
+                    wanted = size + 9
+                    break
+                a = self._piece(data, b)
                 break
             if self._block is not None and (kind != 9 or sid & _SID != self._block.sid):
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "header block interrupted")
@@ -112,20 +121,52 @@ class FrameLoop(Connection):
             except StreamFault as fault:
                 self._reset_for(fault)
             a = end
-            if self.closed:
-                return
+        if self.closed:
+            return
         if self._credit > self.limits.connection_window_bytes >> 2:
             if self._credit > self.limits.connection_window_bytes:
                 raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "connection window overrun")
             self.out.append(frames.window_update(0, self._credit))
             self._credit = 0
-        if a:
+        if a and not self._rest:
             self.progressed = True
         if a < n:
             rest = data[a:] if a else data
             self._chunks.append(rest)
             self._chunk_bytes = n - a
             self._wanted = wanted
+
+    def _begin_pieces(self, sid: int, size: int, flags: int) -> bool:
+        """Whether the DATA frame that begins here is fed to its stream in pieces."""
+        stream = self.streams.get(sid)
+        if stream is None or stream.remote_done or flags & PADDED or self._block is not None:
+            return False
+        if stream.received + size > stream.granted or stream.length_left is not None:
+            return False
+        self._growing, self._rest = stream, size
+        self._growing_bytes, self._growing_last = size, flags & 1
+        return True
+
+    def _piece(self, data: bytes, a: int) -> int:
+        """Feed a stream what data[a:] has of its frame; where that ends."""
+        stream, end = self._growing, min(a + self._rest, len(data))
+        self._rest -= end - a
+        if stream is not None and not stream.done:
+            stream.received += end - a
+            if not self._rest:
+                self._data(stream, data, a, end, self._growing_last)
+            elif a < end:
+                try:
+                    stream.feed(data, a, end)
+                except SyncpointError as error:
+                    self._growing = None
+                    stream.fault(error)
+        if not self._rest:
+            self._credit += self._growing_bytes
+            if stream is not None and stream.done and self._growing_last:
+                self.ignored.pop(stream.sid, None)
+            self._growing = None
+        return end
 
     def _data(self, stream: StreamState, data: bytes, b: int, end: int, last: int) -> None:
         """DATA without padding for a stream that expects it."""

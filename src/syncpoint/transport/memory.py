@@ -240,6 +240,10 @@ class MemoryStream:
             await asyncio.wait((self._changed,))
         return self._inbox.popleft()
 
+    async def receive_parts(self) -> bytes | list[bytes] | None:
+        """See ClientStream."""
+        return await self.receive()
+
     async def end(self) -> None:
         """See ClientStream."""
         self._there.carry(self._ended)

@@ -18,6 +18,7 @@ from syncpoint.transport.stream_state import Message
 from syncpoint.transport.unsent import Unsent
 
 WINDOW_BYTES = 4 * MIB  # between processes of a cluster: what is asked for at once arrives without asking for window
+FRAME_BYTES = 4 * MIB  # there, too: a large message is one frame, so its reader is woken once for much of it
 
 
 class AnyStream(Protocol):
@@ -25,6 +26,7 @@ class AnyStream(Protocol):
 
     async def send(self, message: Message) -> None: ...
     async def receive(self) -> bytes | None: ...
+    async def receive_parts(self) -> bytes | list[bytes] | None: ...
     async def end(self) -> None: ...
     def cancel(self) -> None: ...
 
@@ -82,7 +84,11 @@ class TcpNetwork:
         host, port = split_address(address)
         always = ((SECRET, self._secret),) if self._secret else ()
         return Channel(
-            host, port, self._client_tls, limits=TransportLimits(stream_window_bytes=WINDOW_BYTES), always=always
+            host,
+            port,
+            self._client_tls,
+            limits=TransportLimits(stream_window_bytes=WINDOW_BYTES, frame_bytes=FRAME_BYTES),
+            always=always,
         )
 
     async def serve(self, methods: Methods, host: str, port: int, on_fallback: Fallback | None = None) -> Listening:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport.encoding import inflate
@@ -57,8 +57,8 @@ class StreamState:
     """State of one stream. `sid`: its number; `done`: nothing more can be sent or received."""
 
     __slots__ = (
-        "awaiting", "compression", "conn", "done", "extra", "granted", "have", "length_left", "need", "parts", "prefix",
-        "queue", "received", "remote_done", "send_window", "sid", "trailers", "unread",
+        "awaiting", "compression", "conn", "done", "extra", "granted", "have", "in_parts", "length_left", "need",
+        "parts", "prefix", "queue", "received", "remote_done", "send_window", "sid", "trailers", "unread",
     )  # fmt: skip
 
     def __init__(self, conn: Connection, sid: int) -> None:
@@ -79,6 +79,8 @@ class StreamState:
         self.need = 0
         self.prefix = b""
         self.parts: list[bytes] = []
+        self.in_parts = False
+        """Whether `message` takes a large message as the pieces in which it came."""
         self.compression = b""
         self.length_left: int | None = None
         """What `content-length` promised and has not come yet."""
@@ -151,6 +153,8 @@ class StreamState:
                 k = min(item.left, self.send_window, conn.send_window, conn.peer_frame_bytes)
                 if k <= 0:
                     return
+                if k > BURST and conn.ready:
+                    k = BURST  # others wait for their turn
                 self.send_window -= k
                 conn.send_window -= k
                 conn.unsent_bytes -= k
@@ -285,10 +289,12 @@ class StreamState:
             if extra > self.extra:
                 self.conn.incoming.ask(self, extra)
             return
-        payload = b"".join(parts)
         flag = self.prefix[0]
         self._drop_partial()
-        self.message(inflate(flag, self.compression, payload, self.conn.limits.message_bytes) if flag else payload)
+        if flag:
+            self.message(inflate(flag, self.compression, b"".join(parts), self.conn.limits.message_bytes))
+        else:
+            self.message(parts if self.in_parts else b"".join(parts))
         if a + k < b and not self.done:
             self.feed(data, a + k, b)
 
@@ -344,8 +350,8 @@ class StreamState:
 
     # -- for subclasses --------------------------------------------------------------------------------------------
 
-    def message(self, payload: bytes) -> None:
-        """A whole message came."""
+    def message(self, payload: Any) -> None:
+        """A whole message came: bytes, or a list of them where `in_parts`."""
         raise NotImplementedError
 
     def end(self) -> None:

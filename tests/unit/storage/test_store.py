@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from syncpoint.model.errors import ResourceExhausted, Unavailable
-from syncpoint.storage import copy_reader, reader
+from syncpoint.storage import copy_reader
 from syncpoint.storage.errors import CopiesUnreachable, DisksFailed, DisksMissing, ForeignDisk, StorageDamaged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import HEADER_BYTES, EntryKind, StoredBatch
@@ -106,7 +106,7 @@ def given(
 
 @pytest.mark.parametrize("disks", [1, 3])
 def test_who_takes_batches_one_by_one_gets_them_from_disk_in_order(disks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "PART_BYTES", 1_200)
+    monkeypatch.setattr(copy_reader, "PART_BYTES", 1_200)
     world = World.opened(1, disks, cache_bytes=1, segment_entries_max=14)
     source = world.store.log_counter << 24
     for _ in range(20):
@@ -148,7 +148,7 @@ def test_who_takes_batches_is_answered_from_the_cache_as_everybody_is() -> None:
 def test_batches_are_taken_up_to_a_damaged_one_and_the_next_read_meets_it(
     part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "PART_BYTES", part)
+    monkeypatch.setattr(copy_reader, "PART_BYTES", part)
     world = World.opened(1, 1, cache_bytes=1)
     source = world.store.log_counter << 24
     keys = [world.publish(0, 2, size=500) for _ in range(4)]

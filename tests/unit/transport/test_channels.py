@@ -273,3 +273,18 @@ def test_memory_cut_off() -> None:
         assert await channel.unary("/t.T/Echo", b"z") == b"zz"
 
     asyncio.run(main())
+
+
+def test_a_large_message_may_be_taken_as_the_pieces_in_which_it_came(world_of: Callable[[Test], None]) -> None:
+    async def test(channel: Any, service: Service) -> None:
+        stream = channel.stream("/t.T/Chat")
+        sent = [b"%07d" % i * 100_000 for i in range(4)]
+        for message in sent:
+            await stream.send(message)
+        await stream.end()
+        came = [await stream.receive_parts() for _ in range(3)]
+        assert [b"".join(one) if isinstance(one, list) else one for one in came] == sent[:3]
+        assert await stream.receive() == sent[3]
+        assert await stream.receive_parts() is None
+
+    world_of(test)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import zlib
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncpoint.model.errors import Code, InvalidArgument, SyncpointError
-from syncpoint.transport import frames
+from syncpoint.transport import frame_loop, frames
 from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.transport.frames import ErrorCode
 from syncpoint.transport.limits import TransportLimits
@@ -117,13 +118,14 @@ def outcome(world: Any, data: bytes, cuts: list[int]) -> tuple[list, dict, dict,
 
 
 @settings(max_examples=150, deadline=None)
-@given(plan=operations, draw=st.data())
-def test_cutting_the_bytes_changes_nothing(world: Any, plan: list, draw: st.DataObject) -> None:
+@given(plan=operations, draw=st.data(), pieces_from=st.sampled_from([1, 500, frame_loop.PIECES_FROM]))
+def test_cutting_the_bytes_changes_nothing(world: Any, plan: list, draw: st.DataObject, pieces_from: int) -> None:
     data = recorded(world, plan)
     cuts = draw.draw(st.lists(st.integers(0, len(data)), max_size=20))
     whole = outcome(world, data, [])
-    assert outcome(world, data, cuts) == whole
-    assert outcome(world, data, list(range(len(data)))) == whole
+    with patch.object(frame_loop, "PIECES_FROM", pieces_from):
+        assert outcome(world, data, cuts) == whole
+        assert outcome(world, data, list(range(len(data)))) == whole
     assert whole[3] is None
 
 

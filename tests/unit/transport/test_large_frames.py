@@ -7,6 +7,7 @@ from typing import Any
 from syncpoint.transport import frames
 from syncpoint.transport.calls import Streaming, StreamingCall
 from syncpoint.transport.frames import SettingId
+from syncpoint.transport.outbox import BURST
 
 MIB = 1 << 20
 WINDOW_MAX = (1 << 31) - 1
@@ -52,3 +53,45 @@ def test_a_peer_with_small_frames_gets_all_of_it(world: Any) -> None:
     got = [frame.payload for frame in peer.read() if frame.kind == frames.DATA]
     assert max(map(len, got)) == 16_384
     assert b"".join(got) == world.grpc(b"x" + body)
+
+
+def test_large_frames_are_cut_where_others_wait_for_their_turn(world: Any) -> None:
+    peer, one, first = opened(world, window=64 * MIB, frame_bytes=4 * MIB)
+    streams: list[StreamingCall] = []
+    peer.server.methods[b"/t.T/Read"] = Streaming(streams.append)
+    other = peer.open("/t.T/Read")
+    peer.read()
+    peer.socket.full = 1
+    first.send(bytes(MIB))  # the socket is full from here on
+    peer.loop.run()
+    first.send(bytes(8 * MIB))
+    streams[0].send(b"x" * 100_000)
+    peer.socket.empty()
+    peer.socket.full = None
+    got = [(frame.sid, len(frame.payload)) for frame in peer.read() if frame.kind == frames.DATA]
+    assert [sid for sid, _ in got].index(other) <= 2
+    assert max(size for sid, size in got[1 : got.index((other, 100_005))]) <= BURST
+    assert max(size for _, size in got) == 4 * MIB  # nobody else waits any more
+    assert sum(size for sid, size in got if sid == one) == 9 * MIB + 10
+
+
+def test_a_large_frame_is_fed_as_it_comes_and_its_rest_is_passed_over_once_nobody_wants_it(world: Any) -> None:
+    calls: list[StreamingCall] = []
+    got: list[bytes] = []
+
+    def collect(stream: StreamingCall) -> None:
+        calls.append(stream)
+        stream.on_message = got.append
+
+    peer = world.Peer({b"/t.T/Write": Streaming(collect)})
+    sid = peer.open("/t.T/Write")
+    frame = frames.frame(frames.DATA, 0, sid, world.grpc(b"a" * 70_000) + world.grpc(b"b" * 100_000)[:60_000])
+    peer.send(frame[:75_000])
+    assert got == [b"a" * 70_000]
+    assert not peer.conn._chunks  # nothing is kept beside the stream
+    calls[0].finish()
+    peer.send(frame[75_000:] + frames.frame(frames.PING, 0, 0, b"12345678"))
+    answered = [one for one in peer.read() if one.kind == frames.PING]
+    assert [one.payload for one in answered] == [b"12345678"]
+    assert peer.error() is None
+    assert peer.server.counters.held == 0
