@@ -191,6 +191,26 @@ def test_a_limit_of_bytes() -> None:
     assert 5 <= begin <= 6
 
 
+@pytest.mark.parametrize("turns", ["ab" * 8, "aaab" * 4, "a" * 12 + "bbb", "bbb" + "a" * 12])
+def test_a_limit_of_bytes_over_chains_keeps_the_newest_of_the_topic_and_no_more_than_the_limit_in_each(
+    turns: str,
+) -> None:
+    chains = {name: ReadingWorld() for name in "ab"}
+    published: list[tuple[str, int]] = []
+    for name in turns:
+        published.append((name, turns[: len(published)].count(name)))
+        chains[name].send("x" * 1000)
+    held: set[tuple[str, int]] = set()
+    for name, chain in chains.items():
+        chain.acknowledge_all()
+        chain.positions(cursor={"name": "x", "retention_bytes": 5 * 1100}, first=True)
+        chain.collect()
+        ((begin, end),) = stored(chain)
+        assert end - begin <= 5
+        held |= {(name, offset) for offset in range(begin, end)}
+    assert set(published[-4:]) <= held
+
+
 def test_a_limit_of_bytes_holds_after_a_restart_without_the_reader() -> None:
     world = ReadingWorld()
     for _ in range(10):
