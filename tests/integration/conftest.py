@@ -200,7 +200,7 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     if why_not():
         yield None
         return
-    kit = Kit(tmp_path_factory.mktemp("cluster"))
+    kit = Kit(tmp_path_factory.mktemp("cluster"), changes={"push": {"networks": ["loopback"]}})
     try:
         yield kit.up()
     finally:

@@ -5,11 +5,14 @@ Every test breaks one thing under load; the histories of the clients are judged 
 
 from __future__ import annotations
 
+import base64
 import time
 
 from syncpoint.testing import checkers
 from syncpoint.testing.official import bodies, eventually
+from syncpoint.wire.messages import admin
 from tests.kit.clusters import Load, note
+from tests.kit.endpoint import Endpoint
 
 ALL = (checkers.order_per_key, checkers.exactly_once)
 
@@ -43,6 +46,36 @@ def test_a_paused_owner_that_wakes_up_acknowledges_nothing_more(cluster):
     note(f"publish forwarder paused: gaps keyless, keyed {load.gaps} s, errors {len(load.errors)}")
     load.judge(*ALL, checkers.unique_ids)
     assert max(load.gaps) < 20
+
+
+def test_a_killed_proxy_leaves_what_it_pushed_to_another(cluster, enter):
+    """Everything arrives, each key in order, and all of it is acknowledged; what was under way may come twice."""
+    space = enter(cluster.proxies[0])
+    with Endpoint() as endpoint:
+        endpoint.delay_s = 0.02
+        topic, subscription = space.pair(push_config={"push_endpoint": endpoint.url}, enable_message_ordering=True)
+        keys, count = ["a", "b", "c"], 60
+        for number in range(count):
+            space.publish(topic, b"%d" % number, key=keys[number % 3])
+
+        def state():
+            return cluster.admin("GetSubscriptionState", admin.GetSubscriptionStateRequest(subscription=subscription))
+
+        arrived = [endpoint.next_body() for _ in range(10)]
+        victim = state().push.pushed_by
+        space.api.close()
+        cluster.local.kill(victim)
+        cluster.local.start(victim)
+        seen = {one["message"]["message_id"] for one in arrived}
+        while len(seen) < count:
+            arrived.append(endpoint.next_body())
+            seen.add(arrived[-1]["message"]["message_id"])
+        eventually(lambda: state().backlog_messages == 0, 30, "everything is acknowledged")
+        for key in keys:
+            first = dict.fromkeys(
+                base64.b64decode(one["message"]["data"]) for one in arrived if one["message"]["orderingKey"] == key
+            )
+            assert list(first) == sorted(first, key=int)
 
 
 def test_a_killed_subscribe_forwarder_gives_its_messages_to_others(cluster, enter):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import queue
+import ssl
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,8 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransp
 from syncpoint.access.keysets import canonical, key_id
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.server_process import ServerProcess
+from syncpoint.wire.messages import accounts
+from tests.kit.endpoint import Endpoint
 
 ISSUER, AUDIENCE = "https://login.example.com", "https://pubsub.example.com"
 OWNER = "root@demo.example"
@@ -75,8 +80,8 @@ class Door:
 
     def channel(self, endpoint: str, credentials: Any) -> Any:
         plugin = google.auth.transport.grpc.AuthMetadataPlugin(credentials, None)
-        ssl = grpc.ssl_channel_credentials(self.ca.read_bytes())
-        both = grpc.composite_channel_credentials(ssl, grpc.metadata_call_credentials(plugin))
+        tls = grpc.ssl_channel_credentials(self.ca.read_bytes())
+        both = grpc.composite_channel_credentials(tls, grpc.metadata_call_credentials(plugin))
         return grpc.secure_channel(f"localhost:{endpoint.rpartition(':')[2]}", both)
 
 
@@ -84,7 +89,8 @@ class Door:
 def door(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Door, str]]:
     made = Door(tmp_path_factory.mktemp("door"))
     files = ("--tls-cert", str(made.cert), "--tls-key", str(made.key), "--auth", str(made.auth))
-    with ServerProcess(made.folder / "data", args=[*files, *request.param]) as server:
+    pushes = ("--push-network", "loopback", "--push-issuer", "https://pubsub.example")
+    with ServerProcess(made.folder / "data", args=[*files, *pushes, *request.param]) as server:
         yield made, server.endpoint
 
 
@@ -169,6 +175,70 @@ def test_an_owner_grants_and_others_may_what_is_granted(door: tuple[Door, str], 
     subscriber.delete_subscription(subscription=SUBSCRIPTION)
 
 
+def test_pushes_need_grants_of_their_own_and_their_tokens_are_for_one_endpoint(
+    door: tuple[Door, str], clients: Clients
+) -> None:
+    made, endpoint = door
+    publisher, subscriber = clients(signing(made.owner))
+    bob, bob_subscriber = clients(bearer(made.token("bob@example.com")))
+    pusher, topic, name = "pusher@a.example", "projects/a/topics/pushed", "projects/a/subscriptions/pushed"
+
+    def grant(resource: str, role: str, member: str) -> None:
+        publisher.set_iam_policy(
+            request=iam_policy_pb2.SetIamPolicyRequest(resource=resource, policy=granted(role, member))
+        )
+
+    with made.channel(endpoint, signing(made.owner)) as channel:
+        create = channel.unary_unary("/syncpoint.iam.v1.ServiceAccounts/CreateServiceAccount")
+        create(accounts.CreateServiceAccountRequest(project="projects/a", email=pusher).SerializeToString())
+    publisher.create_topic(name=topic)
+    grant("projects/a", "roles/pubsub.editor", "user:bob@example.com")
+    with Endpoint() as taker, Endpoint() as other:
+        config = {"push_endpoint": taker.url, "oidc_token": {"service_account_email": pusher}}
+        eventually(lambda: bob.get_topic(topic=topic), PermissionDenied)
+        with pytest.raises(PermissionDenied):
+            bob_subscriber.create_subscription(name=name, topic=topic, push_config=config)
+        subscriber.create_subscription(name=name, topic=topic, push_config=config)
+        with pytest.raises(PermissionDenied):  # the token would go with it
+            bob_subscriber.update_subscription(
+                subscription={"name": name, "push_config": {"push_endpoint": other.url}},
+                update_mask={"paths": ["push_config.push_endpoint"]},
+            )
+        wanted = iam_policy_pb2.SetIamPolicyRequest(resource=name, policy=granted("roles/owner", "allUsers"))
+        with pytest.raises(PermissionDenied):
+            bob.set_iam_policy(request=wanted)
+        publisher.publish(topic, b"hello").result(10)
+        with pytest.raises(queue.Empty):
+            taker.requests.get(timeout=1.5)  # nobody has let the server itself read
+        grant(name, "roles/pubsub.subscriber", "serviceAccount:pubsub@syncpoint.internal")
+        headers, body = taker.next()
+        assert json.loads(body)["subscription"] == name
+        token = headers["authorization"].removeprefix("Bearer ")
+        port = endpoint.rpartition(":")[2]
+        context = ssl.create_default_context(cafile=str(made.ca))
+        found = urllib.request.urlopen(f"https://localhost:{port}/.well-known/openid-configuration", context=context)
+        assert json.load(found)["jwks_uri"] == "https://pubsub.example/oauth2/v3/certs"
+        keys = urllib.request.urlopen(f"https://localhost:{port}/oauth2/v3/certs", context=context)
+        key = jwt.PyJWKSet.from_dict(json.load(keys))[jwt.get_unverified_header(token)["kid"]]
+        claims = jwt.decode(token, key, ["RS256"], audience=taker.url, issuer="https://pubsub.example")
+        assert (claims["email"], claims["email_verified"]) == (pusher, True)
+        with pytest.raises(jwt.InvalidAudienceError):  # whom the first one passes it on to
+            jwt.decode(token, key, ["RS256"], audience=other.url)
+        assert other.requests.empty()
+
+
+def eventually(ask: Callable[[], Any], error: type[Exception], within: float = 10) -> None:
+    """Ask until it is not refused any more."""
+    deadline = time.monotonic() + within
+    while True:
+        try:
+            ask()
+            return
+        except error:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
 def test_who_shows_nothing_or_something_false_does_not_come_in(door: tuple[Door, str], clients: Clients) -> None:
     made, endpoint = door
     stranger = made.key_file("stranger@demo.example")
@@ -176,8 +246,8 @@ def test_who_shows_nothing_or_something_false_does_not_come_in(door: tuple[Door,
         publisher, _ = clients(credentials)
         with pytest.raises(Unauthenticated):
             publisher.get_topic(topic=TOPIC)
-    target, ssl = f"localhost:{endpoint.rpartition(':')[2]}", grpc.ssl_channel_credentials(made.ca.read_bytes())
-    with grpc.secure_channel(target, ssl) as channel:
+    target, tls = f"localhost:{endpoint.rpartition(':')[2]}", grpc.ssl_channel_credentials(made.ca.read_bytes())
+    with grpc.secure_channel(target, tls) as channel:
         publisher = pubsub_v1.PublisherClient(transport=PublisherGrpcTransport(channel=channel))
         with pytest.raises(Unauthenticated):
             publisher.get_topic(topic=TOPIC)

@@ -6,6 +6,7 @@ import base64
 import json
 import queue
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
@@ -14,10 +15,10 @@ WAIT_S = 30.0
 
 
 class Endpoint:
-    """What arrives, answered with `status`."""
+    """What arrives, answered with `status` after a while."""
 
     def __init__(self) -> None:
-        self.status = 204
+        self.status, self.delay_s = 204, 0.0
         self.requests: queue.Queue[tuple[dict[str, str], bytes]] = queue.Queue()
         endpoint = self
 
@@ -27,6 +28,7 @@ class Endpoint:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 status = endpoint.status
+                time.sleep(endpoint.delay_s)
                 endpoint.requests.put(({name.lower(): value for name, value in self.headers.items()}, body))
                 self.send_response(status)
                 self.send_header("content-length", "0")

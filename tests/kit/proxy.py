@@ -164,6 +164,7 @@ class SubscribeProcess(Process):
         self.subscribers = self.outstanding = 0
         self.revisions: list[int] = []  # of the catalog, as those who asked about deliveries know it
         self.offset = 0
+        self.to_lend: list[bytes] = []
 
     def methods(self) -> Methods:
         prefix = SUBSCRIBER.encode()
@@ -173,6 +174,8 @@ class SubscribeProcess(Process):
             prefix + b"Acknowledge": Unary(self._acknowledge),
             prefix + b"ModifyAckDeadline": Unary(self._modify),
             methods.DELIVERIES.Describe.encode(): Unary(self._describe),
+            methods.DELIVERIES.Lend.encode(): Unary(self._lend),
+            methods.DELIVERIES.TakeBack.encode(): Unary(self._take_back),
         }
 
     def _describe(self, call: Call, request: bytes) -> None:
@@ -235,6 +238,19 @@ class SubscribeProcess(Process):
         self.calls.append(pubsub.PullRequest.FromString(request))
         response = pubsub.PullResponse(received_messages=[self.message(self.name.encode())])
         call.reply(response.SerializeToString())
+
+    def _lend(self, call: Call, request: bytes) -> None:
+        """What `to_lend` has; a call that comes when there is nothing waits."""
+        if self.refuse is not None:
+            raise self.refuse
+        asked = internal.LendRequest.FromString(request)
+        self.calls.append(asked)
+        if self.to_lend:
+            given, self.to_lend = self.to_lend[: asked.messages], self.to_lend[asked.messages :]
+            call.reply(pubsub.PullResponse(received_messages=map(self.message, given)).SerializeToString())
+
+    def _take_back(self, call: Call, request: bytes) -> None:
+        self._noted(call, internal.TakeBackRequest.FromString(request))
 
     def _acknowledge(self, call: Call, request: bytes) -> None:
         self._noted(call, pubsub.AcknowledgeRequest.FromString(request))

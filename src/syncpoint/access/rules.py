@@ -25,6 +25,7 @@ from syncpoint.model.names import (
     project_of,
 )
 from syncpoint.wire import methods
+from syncpoint.wire.messages import pubsub
 from syncpoint.wire.methods import Method, Service
 
 SERVER: Final = "server"
@@ -144,14 +145,19 @@ def _hot(permission: str, collection: str) -> Rule:
 
 
 def _acting(prefix: str) -> Needs:
-    """To let pushes carry the identity of a service account one must be allowed to act as it."""
+    """To let pushes carry the identity of a service account one must be allowed to act as it; also to change a part of
+    how they are made, and leave them that identity: where they go, for instance.
+    """
 
     def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
-        for part in (*filter(None, prefix.split(".")), "push_config", "oidc_token"):
-            if not request.HasField(part):
-                return
-            request = getattr(request, part)
-        if email := request.service_account_email:
+        asked = getattr(request, prefix) if prefix else request
+        emails = {asked.push_config.oidc_token.service_account_email}
+        if prefix and any(path.startswith("push_config.") for path in request.update_mask.paths):
+            record = catalog.subscription(asked.name)
+            if record is not None and record.config:
+                known = pubsub.Subscription.FromString(record.config)
+                emails.add(known.push_config.oidc_token.service_account_email)
+        for email in sorted(filter(None, emails)):
             account = find_account(catalog, email)
             yield Need("iam.serviceAccounts.actAs", SERVER if account is None else account.project)
 

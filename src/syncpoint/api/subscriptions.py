@@ -113,6 +113,8 @@ def _filled(record: Subscription, message: pubsub.Subscription, vetting: Vetting
     if vetting is None and message.push_config.push_endpoint:
         raise Unimplemented("Subscription.push_config.push_endpoint")
     check_push_config(message.push_config, vetting or Vetting())
+    if message.push_config.push_endpoint and message.enable_exactly_once_delivery:
+        raise refused("enable_exactly_once_delivery", "Exactly-once delivery is not supported for push subscriptions.")
     if not message.push_config.push_endpoint:
         message.ClearField("push_config")
     check_labels(dict(message.labels))

@@ -29,6 +29,20 @@ COLUMNS = [
     ("EXACTLY_ONCE", "enableExactlyOnceDelivery"),
 ]
 
+PUSH_OPTIONS = (
+    click.option("--push-endpoint", metavar="URL", help="Push messages to this address (https)."),
+    click.option("--push-auth-service-account", metavar="EMAIL", help="Sign pushes as this service account."),
+    click.option("--push-auth-token-audience", metavar="TEXT", help="For whom tokens are; by default the endpoint."),
+    click.option(
+        "--push-no-wrapper/--push-wrapper", "no_wrapper", default=None, help="Push the data alone, not JSON around it."
+    ),
+    click.option(
+        "--push-no-wrapper-write-metadata/--no-push-no-wrapper-write-metadata",
+        "write_metadata",
+        default=None,
+        help="Without a wrapper: attributes and metadata in headers.",
+    ),
+)
 OPTIONS = (
     click.option(
         "--ack-deadline", type=int, metavar="SECONDS", help="Time to acknowledge a message (10 to 600; default 10)."
@@ -69,8 +83,9 @@ OPTIONS = (
         default=None,
         help="Deliver while the write is under way: faster, but a message may be seen whose publish fails in the end.",
     ),
-    click.option("--push-endpoint", metavar="URL", help="Push messages to this address (https)."),
+    *PUSH_OPTIONS,
 )
+_PUSH = {"push_endpoint", "push_auth_service_account", "push_auth_token_audience", "no_wrapper", "write_metadata"}
 FIELDS = {
     "ack_deadline": "ack_deadline_seconds",
     "exactly_once": "enable_exactly_once_delivery",
@@ -81,6 +96,13 @@ FIELDS = {
 def configuration_options(command: Any) -> Any:
     """The options that both `create` and `update` have."""
     for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def push_options(command: Any) -> Any:
+    """The options of pushes alone."""
+    for option in reversed(PUSH_OPTIONS):
         command = option(command)
     return command
 
@@ -262,6 +284,29 @@ def update(
         print_message(answer, "json")
 
 
+@subscriptions.command("modify-push-config")
+@click.argument("subscription", shell_complete=names("subscriptions"))
+@push_options
+@with_settings
+def modify_push_config(settings: Settings, subscription: str, push_endpoint: str, **chosen: Any) -> None:
+    """Push a subscription's messages to an endpoint, or have them pulled again; replaces how it was pushed.
+
+    \b
+    Examples:
+      syncpoint subscriptions modify-push-config billing --push-endpoint https://billing.example/orders
+      syncpoint subscriptions modify-push-config billing --push-endpoint ""
+    """
+    from syncpoint.wire.messages import pubsub
+
+    name = settings.name("subscriptions", subscription)
+    request = pubsub.ModifyPushConfigRequest(subscription=name)
+    given = {key: value for key, value in chosen.items() if value is not None}
+    _push(request.push_config, {"push_endpoint": push_endpoint or "", **given})
+    with settings.client() as client:
+        client.call("Subscriber.ModifyPushConfig", request)
+    said(f"Updated subscription [{name}].")
+
+
 def _deliver_early(client: Any, name: str, early: bool) -> None:
     from syncpoint.wire.messages import admin
 
@@ -294,10 +339,28 @@ def configure(target: Any, settings: Settings, chosen: dict[str, Any]) -> list[s
         if option in given:
             put_duration(getattr(target.retry_policy, field), given[option])
             changed.append("retry_policy")
+    return changed + _push(target.push_config, given)
+
+
+def _push(config: Any, given: dict[str, Any]) -> list[str]:
+    """Write the options of pushes that were given; "" as the endpoint means pull."""
+    before = config.SerializeToString()
+    if given.get("push_endpoint") == "":
+        config.Clear()
+        return ["push_config"]
     if "push_endpoint" in given:
-        target.push_config.push_endpoint = given["push_endpoint"]
-        changed.append("push_config")
-    return changed
+        config.push_endpoint = given["push_endpoint"]
+    if "push_auth_service_account" in given:
+        config.oidc_token.service_account_email = given["push_auth_service_account"]
+    if "push_auth_token_audience" in given:
+        config.oidc_token.audience = given["push_auth_token_audience"]
+    if given.get("no_wrapper") is False:
+        config.ClearField("no_wrapper")
+    elif given.get("no_wrapper") or "write_metadata" in given:
+        config.no_wrapper.write_metadata = given.get("write_metadata", config.no_wrapper.write_metadata)
+    if config.SerializeToString() != before and not config.push_endpoint:
+        raise click.UsageError("Options of pushes need --push-endpoint.")
+    return ["push_config"] if given.keys() & _PUSH else []
 
 
 def _dead_letter(target: Any, settings: Settings, given: dict[str, Any]) -> list[str]:

@@ -276,7 +276,7 @@ class PushedSubscription:
             self.last_error = error.message
             self._later(now)
             return
-        self._again_s = AGAIN_FIRST_S
+        self._again_s, self.last_error = AGAIN_FIRST_S, ""
         self._perform(self.pusher.tick(now))
 
     def _gone(self) -> None:
@@ -302,7 +302,8 @@ class PushedSubscription:
     # -- the machine's events and effects ----------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        self._perform(self.pusher.tick(now))
+        if self.feed is not None:  # what the machine wants would be said to nobody
+            self._perform(self.pusher.tick(now))
 
     def _received(self, lent: Sequence[Lent]) -> None:
         self._perform(self.pusher.received(lent, self.driver.clock.monotonic()))

@@ -81,6 +81,21 @@ def test_a_subscription_needs_rights_in_its_project_and_on_the_topic_and_where_i
     )
 
 
+def test_where_pushes_go_is_changed_by_who_may_act_as_their_account() -> None:
+    config = pubsub.Subscription()
+    config.push_config.push_endpoint = "https://example.com"
+    config.push_config.oidc_token.service_account_email = "pusher@example.com"
+    catalog = Catalog()
+    record = Subscription(2, SUBSCRIPTION, 1, TOPIC, config=config.SerializeToString())
+    for change in catalog.assign([CatalogChange.put(Topic(1, TOPIC)), CatalogChange.put(record)]):
+        catalog.apply(change)
+    request = pubsub.UpdateSubscriptionRequest(subscription={"name": SUBSCRIPTION})
+    acting = Need("iam.serviceAccounts.actAs", SERVER)
+    for path, needed in (("push_config.push_endpoint", True), ("push_config", False), ("labels", False)):
+        request.update_mask.paths[:] = [path]
+        assert (acting in needs(methods.SUBSCRIBER.UpdateSubscription, request, catalog)) is needed, path
+
+
 def test_a_subscription_is_detached_by_who_has_the_topic_whoever_owns_the_subscription() -> None:
     catalog, request = Catalog(), pubsub.DetachSubscriptionRequest(subscription=SUBSCRIPTION)
     permission = "pubsub.topics.detachSubscription"

@@ -211,6 +211,19 @@ def test_endpoints_that_are_none_are_refused_and_change_nothing(service: Any, ur
     assert get(service).push_config == pubsub.PushConfig()
 
 
+def test_exactly_once_delivery_and_pushes_exclude_each_other(service: Any) -> None:
+    pushed = pubsub.PushConfig(push_endpoint="https://e.example/")
+    with pytest.raises(InvalidArgument, match="not supported for push subscriptions"):
+        create(service, push_config=pushed, enable_exactly_once_delivery=True)
+    create(service, push_config=pushed)
+    with pytest.raises(InvalidArgument, match="not supported for push subscriptions"):
+        update(service, ["enable_exactly_once_delivery"], enable_exactly_once_delivery=True)
+    service.modify_push_config(pubsub.ModifyPushConfigRequest(subscription=S))
+    update(service, ["enable_exactly_once_delivery"], enable_exactly_once_delivery=True)
+    with pytest.raises(InvalidArgument, match="not supported for push subscriptions"):
+        service.modify_push_config(pubsub.ModifyPushConfigRequest(subscription=S, push_config=pushed))
+
+
 def test_output_only_fields_are_ignored_in_requests(service: Any, plane: Any) -> None:
     made = create(
         service,

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
+from google.protobuf import empty_pb2
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.wire.messages import admin, pubsub
@@ -314,6 +315,46 @@ def test_delete_goes_on_after_one_that_does_not_exist(server, run, group, method
     assert asked == [f"projects/p/{group}/{name}" for name in ("one", "missing", "two")]
     assert f"1 of 3 did not exist: projects/p/{group}/missing" in result.stderr
     assert run(group, "delete", "missing").exit_code == 3
+
+
+def test_options_of_pushes(server, run):
+    server.answers["Subscriber.CreateSubscription"] = lambda request: request
+    words = """--push-endpoint https://e.example/ --push-auth-service-account a@b.example --push-auth-token-audience me
+        --push-no-wrapper-write-metadata"""
+    assert run("subscriptions", "create", "billing", "--topic", "orders", *words.split()).exit_code == 0
+    made = server.request("Subscriber.CreateSubscription").push_config
+    assert (made.push_endpoint, made.no_wrapper.write_metadata) == ("https://e.example/", True)
+    assert (made.oidc_token.service_account_email, made.oidc_token.audience) == ("a@b.example", "me")
+    refused = run("subscriptions", "create", "billing", "--topic", "orders", "--push-auth-token-audience", "me")
+    assert refused.exit_code == 2
+    assert "need --push-endpoint" in refused.stderr
+
+
+def test_update_changes_a_part_of_how_it_is_pushed(server, run, existing):
+    existing.push_config.push_endpoint = "https://e.example/"
+    existing.push_config.oidc_token.service_account_email = "a@b.example"
+    assert run("subscriptions", "update", "billing", "--push-no-wrapper").exit_code == 0
+    asked = server.request("Subscriber.UpdateSubscription")
+    assert list(asked.update_mask.paths) == ["push_config"]
+    assert asked.subscription.push_config.oidc_token.service_account_email == "a@b.example"
+    assert asked.subscription.push_config.WhichOneof("wrapper") == "no_wrapper"
+
+
+@pytest.mark.parametrize("endpoint", ["https://e.example/", ""])
+def test_modify_push_config(server, run, endpoint):
+    server.answers["Subscriber.ModifyPushConfig"] = lambda request: empty_pb2.Empty()
+    assert run("subscriptions", "modify-push-config", "billing", "--push-endpoint", endpoint).exit_code == 0
+    assert server.request("Subscriber.ModifyPushConfig") == pubsub.ModifyPushConfigRequest(
+        subscription=NAME, push_config=pubsub.PushConfig(push_endpoint=endpoint)
+    )
+
+
+def test_state_shows_how_pushes_go(server, run):
+    found = admin.SubscriptionState(subscription=NAME)
+    found.push.endpoint, found.push.pushed_by, found.push.last_status = "https://e.example/", "proxy-1", 503
+    server.answers["Admin.GetSubscriptionState"] = found
+    shown = run("subscriptions", "state", "billing").stdout
+    assert all(word in shown for word in ("push.endpoint", "proxy-1", "503"))
 
 
 def test_describe_says_that_it_never_expires(server, run, run_json):

@@ -376,5 +376,24 @@ def test_what_may_not_be_pushed_says_so_and_takes_nothing() -> None:
         world.run(story())
 
 
+def test_what_may_be_pushed_only_later_is_pushed_then() -> None:
+    world = World()
+    granted = False
+    world.driver.may_push = lambda record: granted
+
+    async def story() -> None:
+        nonlocal granted
+        world.forwarders.send("1")
+        await asyncio.sleep(5)
+        assert world.driver.states()[0].last_error == "The service's own identity may not read this subscription."
+        granted = True
+        await asyncio.sleep(5)
+        assert world.data == ["1"]
+        assert world.unacknowledged() == 0
+        assert world.driver.states()[0].last_error == ""
+
+    world.run(story())
+
+
 def _with(record: Subscription, data: bytes) -> Subscription:
     return replace(record, config=data)
