@@ -2,7 +2,7 @@
 
 Place: beside the other administrative methods, over the catalog, in which schemas and their revisions are settings.
 Promise: between the check and the change nothing is awaited; who loses against another process is checked anew. A
-definition of Protocol Buffers is compiled beside the event loop, a few at a time.
+definition of Protocol Buffers is compiled beside the event loop, a few at a time; what is large is checked `apart`.
 Leaves to `syncpoint.schemas`: what is a legal definition, what follows another, and what fits it.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final
 
 from google.protobuf.message import Message
@@ -20,13 +21,14 @@ from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from syncpoint.model.names import parse_project, parse_schema, project_of, resource_name
+from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.schemas import stored
 from syncpoint.schemas.compiler import compile_proto
 from syncpoint.schemas.errors import BadDefinition, Mismatch
-from syncpoint.schemas.limits import REVISIONS_MAX, SCHEMAS_PER_PROJECT_MAX
-from syncpoint.schemas.stored import Revision, Schema, Validators, find_schema
+from syncpoint.schemas.limits import JSON_BYTES_AT_ONCE, REVISIONS_MAX, SCHEMAS_PER_PROJECT_MAX
+from syncpoint.schemas.publishing import check_definition, check_fits, check_follows
+from syncpoint.schemas.stored import Revision, Schema, find_schema
 from syncpoint.schemas.validators import (
-    Validator,
     check_shape,
     encoding_of,
     invalid_definition,
@@ -52,12 +54,12 @@ class SchemaService:
         control: ControlPlane,
         compiler: Callable[[str], bytes] = compile_proto,
         blocking: Blocking = asyncio.to_thread,
+        apart: Apart = at_once,
     ) -> None:
         self._control, self._catalog = control, control.catalog
-        self._compiler, self._blocking = compiler, blocking
+        self._compiler, self._blocking, self._apart = compiler, blocking, apart
         self._compiling = asyncio.Semaphore(_COMPILING_MAX)
         self._compiled: dict[str, bytes] = {}  # newest last: a request that another process was faster than comes again
-        self._validators = Validators(control.catalog)
 
     # -- schemas -----------------------------------------------------------------------------------------------------
 
@@ -69,7 +71,7 @@ class SchemaService:
             name = resource_name(project, "schemas", request.schema_id)
         if project_of(parse_schema(name)) != project:
             raise InvalidArgument("schema.name", f"is not in {project}")
-        _, compiled = await self._checked(request.schema)
+        compiled = await self._checked(request.schema)
         if find_schema(self._catalog, name) is not None:
             raise AlreadyExists(name)
         if len(stored.schemas_in(self._catalog, project)) >= SCHEMAS_PER_PROJECT_MAX:
@@ -112,9 +114,13 @@ class SchemaService:
         name = parse_schema(request.name)
         if request.schema.name and request.schema.name != name:
             raise InvalidArgument("schema.name", f"is not {name}")
-        validator, compiled = await self._checked(request.schema)
-        schema = self._with_room(name)
-        validator.check_follows(self._validators.of(name, schema.newest.id))
+        compiled = await self._checked(request.schema)
+        made = stored.definition_setting(name, "", request.schema, compiled).value
+        compared = None
+        while (schema := self._with_room(name)).newest.id != compared:  # it may have got another one meanwhile
+            compared = schema.newest.id
+            older = stored.definition_value(self._catalog, name, compared)
+            await self._run(len(made) + len(older), partial(check_follows, made, older))
         return await self._add(schema, request.schema, compiled)
 
     async def rollback_schema(self, request: pubsub.RollbackSchemaRequest) -> pubsub.Schema:
@@ -164,13 +170,14 @@ class SchemaService:
         match request.WhichOneof("schema_spec"):
             case "name":
                 schema, revision = self._named(request.name)
-                validator = self._validators.of(schema.name, (revision or schema.newest).id)
+                made = stored.definition_value(self._catalog, schema.name, (revision or schema.newest).id)
             case "schema":
-                validator, _ = await self._checked(request.schema)
+                compiled = await self._checked(request.schema)
+                made = stored.definition_setting("", "", request.schema, compiled).value
             case _:
                 raise InvalidArgument("", "Either a schema or the name of one must be specified.")
         try:
-            validator.check(request.message, encoding)
+            await self._run(len(made) + len(request.message), partial(check_fits, made, request.message, encoding))
         except Mismatch as error:
             raise InvalidArgument("", f"Invalid schema message: Message failed schema validation: {error}.") from None
         return pubsub.ValidateMessageResponse()
@@ -218,11 +225,20 @@ class SchemaService:
             raise ResourceExhausted(f"{name} has {REVISIONS_MAX} revisions already; delete one first.")
         return schema
 
-    async def _checked(self, schema: pubsub.Schema) -> tuple[Validator, bytes]:
-        """A definition in a request, and what it was compiled to. Raises `InvalidArgument`."""
+    async def _checked(self, schema: pubsub.Schema) -> bytes:
+        """What a definition in a request was compiled to; b"" where that is not needed. Raises `InvalidArgument`."""
         check_shape(schema)
         compiled = await self._compile(schema.definition) if needs_compiler(schema) else b""
-        return Validator(schema, compiled), compiled
+        made = stored.definition_setting("", "", schema, compiled).value
+        await self._run(len(made), partial(check_definition, made))
+        return compiled
+
+    async def _run(self, size: int, work: Callable[[], None]) -> None:
+        """Here where it takes a moment, by another process where it may take longer."""
+        if size > JSON_BYTES_AT_ONCE:
+            await self._apart(work)
+        else:
+            work()
 
     async def _compile(self, text: str) -> bytes:
         compiled = self._compiled.pop(text, None)

@@ -9,7 +9,7 @@ import asyncio
 import gc
 import ssl
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from syncpoint.kernel.memory import keep_freed_memory
 from syncpoint.metadata.contract import MetadataStore
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.metadata import open_metadata
+from syncpoint.runtime.child_processes import ChildProcesses
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Files, OsFiles
 from syncpoint.runtime.random import Random
@@ -70,6 +71,7 @@ class Doors:
     make_workers: Callable[[], Workers] = ThreadWorkers
     notifier: Callable[[asyncio.AbstractEventLoop], Notify] = notifier
     blocking: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]] = asyncio.to_thread
+    apart: ChildProcesses = field(default_factory=ChildProcesses)
     serve: Serve = serve
     keep_memory: Callable[[], object] = keep_freed_memory
     settle_memory: Callable[[], None] = settle_memory

@@ -134,6 +134,7 @@ class Node:
         self.owner = SoloOwnership(self.host, ChainRecord(SOLO_CHAIN, "", "", "", "", durability=settings.durability))
         chain = await self.owner.open()
         self.publish, self.store = chain.forwarder, chain.store
+        self.publish.schemas.apart = doors.apart
         identities.adopt_universe(self.store.universe)
         identities.raise_log_counter_floor(self.store.log_counter)
         memory = self.publish.memory
@@ -205,7 +206,7 @@ class Node:
             **self.streams.methods(),
             **seek_methods(self.control),
             **CatalogService(self.control, self.vetting).methods(),
-            **SchemaService(self.control).methods(),
+            **SchemaService(self.control, apart=self.doors.apart).methods(),
             **IamService(self.control, Policies(self.control.catalog), gate).methods(),
             **AccountsService(self.control).methods(),
             **self.admin.methods(),
@@ -240,6 +241,8 @@ class Node:
         self.pulls.drain()
         await self.server.drain(self.settings.drain_s)
         await self.pushes.stop()
+        await self.publish.checked.stop()
+        self.doors.apart.close()
         if self.access is not None:
             await self.access.stop()
         if self.tls is not None:

@@ -1,4 +1,4 @@
-"""Order of keyed publishes: nothing overtakes a batch that has to be sent again.
+"""Order of keyed publishes: nothing overtakes a batch that has to be sent again, or is not ready to be sent.
 
 Place: between the caller and the attempts of `publisher`. Batches of one key leave as they come, many may be underway
 together; when one fails, it is sent again only after all before it are complete, and those behind it that have not left
@@ -15,11 +15,12 @@ from collections import deque
 class BatchPlace:
     """The place of one batch in the line of its key."""
 
-    __slots__ = ("failed", "line", "turn")
+    __slots__ = ("failed", "line", "preparing", "turn")
 
     def __init__(self, line: deque[BatchPlace]) -> None:
         self.line = line
         self.failed = False
+        self.preparing = False  # it is being checked or sealed
         self.turn: asyncio.Future[None] | None = None
 
     @property
@@ -30,7 +31,7 @@ class BatchPlace:
         for other in self.line:
             if other is self:
                 return True
-            if other.failed:
+            if other.failed or other.preparing:
                 return False
         return True
 
@@ -43,6 +44,12 @@ class BatchPlace:
                 await self.turn
             finally:
                 self.turn = None
+
+    def prepared(self) -> None:
+        """It may be sent, and those behind it."""
+        self.preparing = False
+        for other in self.line:
+            other.wake()
 
     def wake(self) -> None:
         """Something before it has changed."""

@@ -41,6 +41,7 @@ from syncpoint.proxy.unary_relay import UnaryRelay
 from syncpoint.router.cluster_inputs import decode_rule
 from syncpoint.router.distance import Distances
 from syncpoint.router.routing_rules import RoutingRule
+from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.transport.calls import Methods
 
@@ -67,6 +68,7 @@ class Proxy:
         universe: int = 0,
         commit: Commit | None = None,
         clock: Clock | None = None,
+        apart: Apart = at_once,
     ) -> None:
         self.sealer = sealer
         self._rules: View[RoutingRule] = View(store, CONSTRAINTS, decode_rule)
@@ -84,6 +86,7 @@ class Proxy:
             limits=limits,
             refresh=refresh,
             sealer=sealer,
+            apart=apart,
         )
         serving = SubscriptionRouting(catalog, self.routes, self.route_client, refresh)
         spread = int.from_bytes(hashlib.blake2b(me.name.encode(), digest_size=4).digest(), "big")

@@ -46,6 +46,7 @@ from syncpoint.proxy.route_client import RouteClient
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.router.location import may_pass
+from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.schemas.publishing import SchemaGate, stamp
 from syncpoint.transport.calls import Call, Methods, Unary
@@ -108,10 +109,11 @@ class ClusterPublisher:
         limits: FlowLimits,
         refresh: Refresh,
         sealer: Sealer | None = None,
+        apart: Apart = at_once,
     ) -> None:
         self.catalog, self.routes, self.route_client, self.calls = catalog, routes, route_client, calls
         self.sealer, self.refresh = sealer, refresh
-        self.schemas = SchemaGate(catalog)
+        self.schemas = SchemaGate(catalog, apart)
         self.rate_limiter = RateLimiter(limits)
         self.order = PublishOrder()
         self.duplicate_reports = DuplicateReports(routes.view, calls.peers, sender)
@@ -181,7 +183,12 @@ class ClusterPublisher:
     async def _run(self, batch: PublishAttempt) -> None:
         call, topic = batch.call, batch.topic
         try:
-            await self._seal(batch)
+            if batch.place is None:
+                await self._seal(batch)
+            elif topic.schema is not None or self.sealer is not None:
+                batch.place.preparing = True
+                await self._seal(batch)
+                batch.place.prepared()
             answer = await (self._keyed(batch) if batch.key else self._keyless(batch))
         except SyncpointError as error:
             call.fail(error)
@@ -218,14 +225,14 @@ class ClusterPublisher:
         """The messages marked with what they fit. What they do not fit here they may fit by what another proxy has
         committed: nothing is refused before our copy has caught up."""
         try:
-            return bytes(self.schemas.marked(batch.topic, batch.plain))
+            return await self.schemas.marked_apart(batch.topic, batch.plain)
         except (InvalidArgument, NotFound):
             await self.refresh()
             found = self.catalog.topic_by_incarnation(batch.topic.incarnation)
             if found is None:
                 raise NotFound(parse_topic(batch.topic.name)) from None
             batch.topic = found
-            return bytes(self.schemas.marked(found, batch.plain))
+            return await self.schemas.marked_apart(found, batch.plain)
 
     async def _renew_topic(self, batch: PublishAttempt) -> bool:
         """The forwarder knows another topic by this name, or other schema settings of it. If those are the newer ones,

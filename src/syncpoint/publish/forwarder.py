@@ -20,6 +20,7 @@ from syncpoint.publish import records
 from syncpoint.publish.admission import Admission
 from syncpoint.publish.append import PublishCaller
 from syncpoint.publish.attempts import DeliveryAttempts
+from syncpoint.publish.checked import CheckedPublishes
 from syncpoint.publish.commit import GroupCommit, Later, Soon
 from syncpoint.publish.ledger import Ledger, SnapshotState
 from syncpoint.publish.needs import Needs
@@ -67,6 +68,7 @@ class PublishForwarder:
         self.clock = clock if isinstance(clock, TrustedClock) else TrustedClock(clock)
         self.admission = admission or Admission(limits)
         self.schemas = SchemaGate(self.catalog)
+        self.checked = CheckedPublishes(self.schemas, self.topic_of, self._publish_checked)
         self.sources, self.ledgers, self.snapshots = memory.sources, memory.ledgers, memory.ledgers.snapshots
         self.commit = GroupCommit(store, self.clock, self.admission, soon, later)
         self.attempts = DeliveryAttempts(
@@ -87,9 +89,10 @@ class PublishForwarder:
         """As `publish_request`, with the messages checked against the schema of their topic, if it has one."""
         self.commit.check_writable()
         topic = self.topic_of(request)
-        if topic.schema is not None:
-            request = self.schemas.marked(topic, request)
-        self.publish(caller, topic, None, request)
+        if topic.schema is None and not self.checked.lines:
+            self.publish(caller, topic, None, request)
+        else:
+            self.checked.take(caller, topic, request)
 
     def publish_request(self, caller: PublishCaller, request: bytes | memoryview) -> None:
         """Take a serialised PublishRequest, see `publish`, into the source of its topic, which is opened when there is
@@ -97,6 +100,10 @@ class PublishForwarder:
         """
         self.commit.check_writable()
         self.publish(caller, self.topic_of(request), None, request)
+
+    def _publish_checked(self, caller: PublishCaller, topic: Topic, request: bytes | memoryview) -> None:
+        self.commit.check_writable()
+        self.publish(caller, topic, None, request)
 
     def letter(self, caller: PublishCaller, request: bytes | memoryview) -> None:
         """As `publish_request`, for a message that was accepted before and goes to another topic now."""

@@ -12,9 +12,9 @@ Leaves to the kernel: every rule about messages that marking does not touch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -23,8 +23,15 @@ from syncpoint.metadata.records import Topic, TopicSchema
 from syncpoint.model import varint
 from syncpoint.model.errors import InvalidArgument, NotFound
 from syncpoint.model.limits import MESSAGE_ATTRIBUTES_MAX, PUBLISH_MESSAGES_MAX, PUBLISH_REQUEST_BYTES_MAX
+from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.schemas.errors import Mismatch
-from syncpoint.schemas.stored import Schema, Validators, find_schema
+from syncpoint.schemas.limits import (
+    BINARY_BYTES_AT_ONCE,
+    CHECKED_BYTES_MAX,
+    DEFINITION_BYTES_AT_ONCE,
+    JSON_BYTES_AT_ONCE,
+)
+from syncpoint.schemas.stored import definition_value, find_schema, validator_of
 from syncpoint.schemas.validators import Encoding, Validator
 from syncpoint.wire.messages import pubsub
 
@@ -48,72 +55,135 @@ def stamp(bounds: TopicSchema | None) -> int:
     return int.from_bytes(blake2b(repr(tuple(bounds)).encode(), digest_size=8).digest()) or 1
 
 
-class SchemaGate:
-    """Checks requests against the schemas of a catalog."""
+class Choice(NamedTuple):
+    """A revision that messages may fit: its definition as it is stored, and the attributes of messages that do."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog, self._validators = catalog, Validators(catalog)
+    definition: bytes
+    marks: bytes
+
+
+class SchemaGate:
+    """Checks requests against the schemas of a catalog; large ones `apart`."""
+
+    def __init__(self, catalog: Catalog, apart: Apart = at_once) -> None:
+        self._catalog, self.apart = catalog, apart
+
+    def is_large(self, topic: Topic, request: bytes | memoryview) -> bool:
+        """Whether checking a request would hold the event loop for long."""
+        return topic.schema is not None and _is_large(len(request), self._choices(topic.schema), topic.schema.encoding)
 
     def marked(self, topic: Topic, request: bytes | memoryview) -> bytes | memoryview:
         """The request with every message checked and marked; as it came where the topic has no schema. Raises
         `InvalidArgument`, and `NotFound` when the schema is deleted.
-
-        Marked, a request may be larger than others, and its messages may have more attributes and are never empty: what
-        the kernel could not tell any more is refused here, in its words.
         """
+        if topic.schema is None:
+            return request
+        _check_size(request)
+        return mark(bytes(request), self._choices(topic.schema), topic.schema.encoding)
+
+    async def marked_apart(self, topic: Topic, request: bytes) -> bytes:
+        """The same; a large request is checked by another process meanwhile. Raises `Unavailable`, too."""
         bounds = topic.schema
         if bounds is None:
             return request
-        if len(request) > PUBLISH_REQUEST_BYTES_MAX:
-            raise InvalidArgument("request", "request_size is too large")
+        _check_size(request)
+        choices = self._choices(bounds)
+        if _is_large(len(request), choices, bounds.encoding):
+            return await self.apart(partial(mark, request, choices, bounds.encoding))
+        return mark(request, choices, bounds.encoding)
+
+    def _choices(self, bounds: TopicSchema) -> list[Choice]:
+        """The newest first."""
         schema = find_schema(self._catalog, bounds.name)
         if schema is None or schema.uid != bounds.uid:
             raise NotFound(bounds.name, "Schema associated with topic deleted.")
-        try:
-            parsed = pubsub.PublishRequest.FromString(bytes(request))
-        except DecodeError as bad:
-            raise InvalidArgument("", f"the request is not a PublishRequest: {bad}") from None
-        if not parsed.messages:
-            raise InvalidArgument("messages", "No messages to publish")
-        if len(parsed.messages) > PUBLISH_MESSAGES_MAX:
-            raise InvalidArgument("messages", "Too many messages to publish")
-        return self._marked(bounds, schema, parsed)
-
-    def _marked(self, bounds: TopicSchema, schema: Schema, request: pubsub.PublishRequest) -> bytes:
-        encoding = Encoding(bounds.encoding)
         choices = [
-            (self._validators.of(schema.name, revision.id), _marks(schema.name, revision.id, encoding))
+            Choice(
+                definition_value(self._catalog, schema.name, revision.id),
+                _marks(schema.name, revision.id, Encoding(bounds.encoding)),
+            )
             for revision in schema.within(bounds)
         ]
         if not choices:
             raise NotFound(schema.name, "No revision of the schema is in the range of the topic.")
-        pieces: list[bytes] = []
-        for index, message in enumerate(request.messages):
-            if not message.data and not message.attributes:
-                raise InvalidArgument(f"messages[{index}]", "Some messages are empty")
-            if len(message.attributes) > MESSAGE_ATTRIBUTES_MAX:
-                raise InvalidArgument(f"messages[{index}].attributes", f"more than {MESSAGE_ATTRIBUTES_MAX} attributes")
-            marks = _fitting(choices, message.data, encoding)
-            if marks is None:
-                # With one text, as the real service has it: what is wrong differs from revision to revision.
-                error = InvalidArgument("", "Invalid data in message: Message failed schema validation.")
-                error.field = f"messages[{index}].data"
-                raise error
-            body = message.SerializeToString() + marks
-            pieces += (b"\x12", varint.encode(len(body)), body)
-        del request.messages[:]
-        return b"".join((request.SerializeToString(), *pieces))
+        return choices
 
 
-def _fitting(choices: Sequence[tuple[Validator, bytes]], data: bytes, encoding: Encoding) -> bytes | None:
-    """The marks of the first choice that data fits."""
-    for validator, marks in choices:
-        try:
-            validator.check(data, encoding)
-        except Mismatch:
-            continue
-        return marks
-    return None
+def _check_size(request: bytes | memoryview) -> None:
+    if len(request) > PUBLISH_REQUEST_BYTES_MAX:
+        raise InvalidArgument("request", "request_size is too large")
+
+
+def _is_large(size: int, choices: Sequence[Choice], encoding: int) -> bool:
+    bound = JSON_BYTES_AT_ONCE if encoding == Encoding.JSON else BINARY_BYTES_AT_ONCE
+    return size * len(choices) > bound or any(len(one.definition) > DEFINITION_BYTES_AT_ONCE for one in choices)
+
+
+def mark(request: bytes, choices: Sequence[Choice], encoding: int) -> bytes:
+    """The request with every message checked and marked. Raises `InvalidArgument`.
+
+    Marked, a request may be larger than others, and its messages may have more attributes and are never empty: what the
+    kernel could not tell any more is refused here, in its words.
+    """
+    try:
+        parsed = pubsub.PublishRequest.FromString(request)
+    except DecodeError as bad:
+        raise InvalidArgument("", f"the request is not a PublishRequest: {bad}") from None
+    if not parsed.messages:
+        raise InvalidArgument("messages", "No messages to publish")
+    if len(parsed.messages) > PUBLISH_MESSAGES_MAX:
+        raise InvalidArgument("messages", "Too many messages to publish")
+    tried = [(validator_of(one.definition), one.marks) for one in choices]
+    left = CHECKED_BYTES_MAX
+    pieces: list[bytes] = []
+    for index, message in enumerate(parsed.messages):
+        if not message.data and not message.attributes:
+            raise InvalidArgument(f"messages[{index}]", "Some messages are empty")
+        if len(message.attributes) > MESSAGE_ATTRIBUTES_MAX:
+            raise InvalidArgument(f"messages[{index}].attributes", f"more than {MESSAGE_ATTRIBUTES_MAX} attributes")
+        marks = None
+        for validator, marks_of in tried:
+            left -= len(message.data)
+            if left < 0:
+                raise InvalidArgument("messages", "They have too many bytes for the number of revisions to try")
+            if _fits(validator, message.data, encoding):
+                marks = marks_of
+                break
+        if marks is None:
+            # With one text, as the real service has it: what is wrong differs from revision to revision.
+            error = InvalidArgument("", "Invalid data in message: Message failed schema validation.")
+            error.field = f"messages[{index}].data"
+            raise error
+        body = message.SerializeToString() + marks
+        pieces += (b"\x12", varint.encode(len(body)), body)
+    del parsed.messages[:]
+    return b"".join((parsed.SerializeToString(), *pieces))
+
+
+def check_definition(value: bytes) -> None:
+    """Raise `InvalidArgument` for a definition, as it would be stored, that is not legal."""
+    validator_of(value)
+
+
+def check_follows(value: bytes, older: bytes) -> None:
+    """Raise `InvalidArgument` for a definition that may not be the revision after another one."""
+    validator_of(value).check_follows(validator_of(older))
+
+
+def check_fits(value: bytes, data: bytes, encoding: int) -> None:
+    """Raise `Mismatch` for a message that does not fit a definition."""
+    try:
+        validator_of(value).check(data, Encoding(encoding))
+    except MemoryError:
+        raise Mismatch("it is too large when it is read") from None
+
+
+def _fits(validator: Validator, data: bytes, encoding: int) -> bool:
+    try:
+        validator.check(data, Encoding(encoding))
+    except (Mismatch, MemoryError):
+        return False
+    return True
 
 
 def _marks(name: str, revision: str, encoding: Encoding) -> bytes:

@@ -10,6 +10,7 @@ it was when one of its ends is deleted. A schema that is created under the name 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from syncpoint.metadata.catalog import Catalog
@@ -102,8 +103,7 @@ def definition_setting(name: str, revision: str, schema: pubsub.Schema, compiled
 
 def definition(catalog: Catalog, name: str, revision: str) -> tuple[pubsub.Schema, bytes]:
     """The Schema of a revision that is there, without name, revision id and time, and what it was compiled to."""
-    value = catalog.setting(_definition_name(name, revision))
-    found = _stored.SchemaDefinition.FromString(value or b"")
+    found = _stored.SchemaDefinition.FromString(definition_value(catalog, name, revision))
     return pubsub.Schema.FromString(found.schema), found.compiled
 
 
@@ -121,25 +121,16 @@ def revision_deletion(schema: Schema, identifier: str) -> list[CatalogChange]:
     ]
 
 
-class Validators:
-    """Validators of revisions, made when they are asked for first and kept while the catalog has that very value."""
+@lru_cache(_VALIDATORS_MAX)
+def validator_of(value: bytes) -> Validator:
+    """Of a stored definition. The same object for the same bytes, as long as few others are asked for."""
+    found = _stored.SchemaDefinition.FromString(value)
+    return Validator(pubsub.Schema.FromString(found.schema), found.compiled)
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-        self._known: dict[str, tuple[bytes, Validator]] = {}
 
-    def of(self, name: str, revision: str) -> Validator:
-        """Of a revision that is there."""
-        key = _definition_name(name, revision)
-        value = self._catalog.setting(key)
-        known = self._known.get(key)
-        if known is not None and known[0] is value:
-            return known[1]
-        made = Validator(*definition(self._catalog, name, revision))
-        if len(self._known) >= _VALIDATORS_MAX:
-            self._known.clear()
-        self._known[key] = (value or b"", made)
-        return made
+def definition_value(catalog: Catalog, name: str, revision: str) -> bytes:
+    """A revision's definition as it is stored."""
+    return catalog.setting(_definition_name(name, revision)) or b""
 
 
 def _definition_name(name: str, revision: str) -> str:

@@ -16,6 +16,7 @@ from syncpoint.model.errors import Code, InvalidArgument, MetadataSilent, Resour
 from syncpoint.router.assignment import TopicAssignment
 from syncpoint.router.rendezvous import pick_chain
 from syncpoint.schemas import stored
+from syncpoint.schemas.limits import JSON_BYTES_AT_ONCE
 from syncpoint.wire.messages import internal, pubsub
 from tests.kit.proxy import (
     PUBLISHER,
@@ -632,6 +633,31 @@ async def test_a_proxy_that_lags_checks_by_what_the_chains_know(world: ProxyWorl
         for message in pubsub.PublishRequest.FromString(request).messages
     ]
     assert marks == ["0000000a", "0000000b"]
+
+
+@in_world()
+async def test_large_requests_are_checked_apart_and_keys_keep_their_order(world: ProxyWorld) -> None:
+    proxy, *_ = await cluster(world)
+    world.assign([1])
+    schema = stored.Schema("projects/p/schemas/s", 7, pubsub.Schema.AVRO, (), 0).with_revision("0000000a", 1)
+    string = pubsub.Schema(type=pubsub.Schema.AVRO, definition='"string"')
+    world.put_setting(schema.setting())
+    world.put_setting(stored.definition_setting(schema.name, "0000000a", string, b""))
+    world.put(replace(world.topic, schema=TopicSchema(schema.name, 7, 1)))
+    checked: list[int] = []
+
+    async def apart(work: Any) -> Any:
+        await asyncio.sleep(0.5)
+        checked.append(1)
+        return work()
+
+    proxy.publisher.schemas.apart = apart
+    world.network.delay_s_max = 0.0  # calls arrive in the order in which they are made
+    large = b'"%b"' % (b"x" * JSON_BYTES_AT_ONCE)
+    tasks = [asyncio.ensure_future(world.publish(one, key="k")) for one in (large, b'"small"')]
+    await asyncio.gather(*tasks)
+    assert world.found(1) == [large, b'"small"']
+    assert checked == [1]
 
 
 @in_world()

@@ -21,6 +21,7 @@ from syncpoint.node.cluster.settings import ClusterSettings
 from syncpoint.node.cluster.tls import Tls
 from syncpoint.node.doors import settle_memory
 from syncpoint.push.push_driver import Sender
+from syncpoint.runtime.child_processes import ChildProcesses
 from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.machine import network_of_machine
@@ -45,6 +46,7 @@ class Doors:
     network: Network = field(default_factory=TcpNetwork)
     make_workers: Callable[[], Workers] = ThreadWorkers
     blocking: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]] = asyncio.to_thread
+    apart: ChildProcesses = field(default_factory=ChildProcesses)
     notify: Callable[[Callable[[], None]], None] | None = None
     drain_s: float = 5.0  # how long open calls may take to finish
     tls: Tls | None = None  # between processes

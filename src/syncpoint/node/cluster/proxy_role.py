@@ -81,6 +81,7 @@ class ProxyRole:
             universe=context.universe,
             commit=self.control.commit,
             clock=context.clock,
+            apart=context.doors.apart,
         )
         settings = context.settings
         self.admin = ClusterAdmin(
@@ -115,7 +116,7 @@ class ProxyRole:
         )
         self._methods = self.proxy.methods(
             CatalogService(self.control, vetting).methods(),
-            SchemaService(self.control).methods(),
+            SchemaService(self.control, apart=context.doors.apart).methods(),
             IamService(self.control, Policies(context.catalog), gate).methods(),
             AccountsService(self.control).methods(),
             seek_methods(self.control),
@@ -181,6 +182,7 @@ class ProxyRole:
         await self.expiry.stop()
         await self.prober.stop()
         await self.proxy.stop()
+        self._context.doors.apart.close()
 
     def status(self) -> dict[str, Any]:
         return {**self.proxy.status(), **self.pushes.status(), "public": self.public_address}

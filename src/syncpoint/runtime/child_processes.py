@@ -1,0 +1,77 @@
+"""Plain computations in other processes: what would hold the event loop for longer than others can wait.
+
+Place: handed to whoever has such work, in a simulation in the form of `at_once`. What is run is a picklable callable
+without arguments: a `functools.partial` of a function of a module.
+Promise: the processes are started when the first work comes, stay within MEMORY_BYTES each, and end with this one,
+however it ends. One that ends early fails what it was doing as `Unavailable`, and others take its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import resource
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Final, Protocol, TypeVar
+
+from syncpoint.model.errors import Unavailable
+
+PROCESSES: Final = 2
+MEMORY_BYTES: Final = 2 << 30
+_Result = TypeVar("_Result")
+
+
+class Apart(Protocol):
+    """Do some work without holding the loop."""
+
+    async def __call__(self, work: Callable[[], _Result], /) -> _Result: ...
+
+
+async def at_once(work: Callable[[], _Result], /) -> _Result:
+    """An `Apart` for whoever has the loop to himself."""
+    return work()
+
+
+class ChildProcesses:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+
+    async def __call__(self, work: Callable[[], _Result], /) -> _Result:
+        """What the work returns or raises."""
+        pool = self._pool
+        if pool is None:
+            # Spawned, not forked: threads of this process may hold locks.
+            pool = self._pool = ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn"), _begin)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(pool, work)
+        except BrokenProcessPool:
+            if self._pool is pool:
+                self._pool = None
+            raise Unavailable("The process that did this has ended. Try again.") from None
+
+    def close(self) -> None:
+        """Begin nothing more, and let the processes end."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the parent decides
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    os._exit(1)

@@ -1,0 +1,130 @@
+"""Large requests to topics with a schema: checked apart, stored in the order in which they came."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from syncpoint.model.errors import Code, InvalidArgument, ResourceExhausted, SyncpointError
+from syncpoint.publish import checked
+from syncpoint.schemas.limits import BINARY_BYTES_AT_ONCE, DEFINITION_BYTES_AT_ONCE, JSON_BYTES_AT_ONCE
+from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+
+NAME, T, S = "projects/p/schemas/texts", "projects/p/topics/typed", "projects/p/subscriptions/typed"
+LARGE = json.dumps("x" * JSON_BYTES_AT_ONCE)
+
+
+class Elsewhere:
+    """Whoever checks large requests, when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.free = asyncio.Event()
+
+    async def __call__(self, work: Callable[[], Any]) -> Any:
+        self.asked += 1
+        await self.free.wait()
+        return work()
+
+
+async def prepared(world: ServicerHarness, encoding: str = "JSON", definition: str = '"string"') -> Elsewhere:
+    schema = {"type": "AVRO", "definition": definition}
+    await world.call("CreateSchema", parent="projects/p", schema_id="texts", schema=schema)
+    await world.call("CreateTopic", name=T, schema_settings={"schema": NAME, "encoding": encoding})
+    await world.call("CreateSubscription", name=S, topic=T, enable_message_ordering=True)
+    elsewhere = Elsewhere()
+    world.publish.schemas.apart = elsewhere
+    return elsewhere
+
+
+async def begun(*works: Any) -> list[asyncio.Task[Any]]:
+    tasks = [asyncio.ensure_future(work) for work in works]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    return tasks
+
+
+@simulated()
+async def test_what_comes_behind_a_large_request_is_stored_behind_it(world: ServicerHarness) -> None:
+    elsewhere = await prepared(world)
+    tasks = await begun(
+        world.put(LARGE, key="k", topic=T), world.put('"small"', key="k", topic=T), world.put("5", key="k", topic=T)
+    )
+    assert elsewhere.asked == 1
+    await world.put("to another topic")
+    assert not any(task.done() for task in tasks), "the loop goes on, what came behind it waits"
+    elsewhere.free.set()
+    await tasks[0]
+    await tasks[1]
+    with pytest.raises(InvalidArgument, match="failed schema validation"):
+        await tasks[2]
+    received: list[str] = []
+    while len(received) < 2:
+        for one in await world.pull(subscription=S):
+            received.append(one.message.data.decode())
+            await world.call("Acknowledge", subscription=S, ack_ids=[one.ack_id])
+    assert received == [LARGE, '"small"']
+    assert not world.publish.checked.lines
+
+
+@simulated()
+async def test_a_large_request_is_stored_by_the_settings_that_hold_when_it_is(world: ServicerHarness) -> None:
+    elsewhere = await prepared(world)
+    (task,) = await begun(world.put(LARGE, topic=T))
+    schema = {"type": "AVRO", "definition": '"int"'}
+    await world.call("CreateSchema", parent="projects/p", schema_id="numbers", schema=schema)
+    settings = {"schema": "projects/p/schemas/numbers", "encoding": "JSON"}
+    topic = {"name": T, "schema_settings": settings}
+    await world.call("UpdateTopic", topic=topic, update_mask={"paths": ["schema_settings"]})
+    elsewhere.free.set()
+    with pytest.raises(InvalidArgument, match="failed schema validation"):
+        await task
+    assert world.publish.commit.published == 0
+
+
+def test_what_waits_is_bounded_and_turned_away_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    @simulated()
+    async def run(world: ServicerHarness) -> None:
+        await prepared(world)
+        monkeypatch.setattr(checked, "WAITING_BYTES_MAX", 2 * len(LARGE) + 200)
+        tasks = await begun(world.put(LARGE, topic=T), world.put(LARGE, topic=T))
+        with pytest.raises(ResourceExhausted, match="retry later"):
+            await world.put(LARGE, topic=T)
+        await world.publish.checked.stop()
+        for task in tasks:
+            with pytest.raises(SyncpointError, match="not stored") as refused:
+                await task
+            assert refused.value.code is Code.UNAVAILABLE
+
+    run()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "bound"), [("JSON", JSON_BYTES_AT_ONCE), ("BINARY", BINARY_BYTES_AT_ONCE)]
+)  # fmt: skip
+def test_the_loop_checks_so_many_bytes_at_once_and_no_more(encoding: str, bound: int) -> None:
+    @simulated()
+    async def run(world: ServicerHarness) -> None:
+        await prepared(world, encoding)
+        gate, topic = world.publish.schemas, world.publish.catalog.topic(T)
+        assert topic is not None
+        assert (gate.is_large(topic, bytes(bound)), gate.is_large(topic, bytes(bound + 1))) == (False, True)
+        await world.call("CommitSchema", name=NAME, schema={"type": "AVRO", "definition": '"string"'})
+        half = bound // 2
+        assert (gate.is_large(topic, bytes(half)), gate.is_large(topic, bytes(half + 1))) == (False, True)
+
+    run()
+
+
+@simulated()
+async def test_a_large_definition_is_not_read_on_the_loop(world: ServicerHarness) -> None:
+    doc = {"type": "record", "name": "R", "doc": "x" * DEFINITION_BYTES_AT_ONCE, "fields": []}
+    elsewhere = await prepared(world, definition=json.dumps(doc))
+    (task,) = await begun(world.put("{}", topic=T))
+    assert elsewhere.asked == 1
+    elsewhere.free.set()
+    assert await task
