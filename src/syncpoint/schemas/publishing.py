@@ -55,7 +55,7 @@ def stamp(bounds: TopicSchema | None) -> int:
     return int.from_bytes(blake2b(repr(tuple(bounds)).encode(), digest_size=8).digest()) or 1
 
 
-class Choice(NamedTuple):
+class TriedRevision(NamedTuple):
     """A revision that messages may fit: its definition as it is stored, and the attributes of messages that do."""
 
     definition: bytes
@@ -92,13 +92,13 @@ class SchemaGate:
             return await self.apart(partial(mark, request, choices, bounds.encoding))
         return mark(request, choices, bounds.encoding)
 
-    def _choices(self, bounds: TopicSchema) -> list[Choice]:
+    def _choices(self, bounds: TopicSchema) -> list[TriedRevision]:
         """The newest first."""
         schema = find_schema(self._catalog, bounds.name)
         if schema is None or schema.uid != bounds.uid:
             raise NotFound(bounds.name, "Schema associated with topic deleted.")
         choices = [
-            Choice(
+            TriedRevision(
                 definition_value(self._catalog, schema.name, revision.id),
                 _marks(schema.name, revision.id, Encoding(bounds.encoding)),
             )
@@ -114,12 +114,12 @@ def _check_size(request: bytes | memoryview) -> None:
         raise InvalidArgument("request", "request_size is too large")
 
 
-def _is_large(size: int, choices: Sequence[Choice], encoding: int) -> bool:
+def _is_large(size: int, choices: Sequence[TriedRevision], encoding: int) -> bool:
     bound = JSON_BYTES_AT_ONCE if encoding == Encoding.JSON else BINARY_BYTES_AT_ONCE
     return size * len(choices) > bound or any(len(one.definition) > DEFINITION_BYTES_AT_ONCE for one in choices)
 
 
-def mark(request: bytes, choices: Sequence[Choice], encoding: int) -> bytes:
+def mark(request: bytes, choices: Sequence[TriedRevision], encoding: int) -> bytes:
     """The request with every message checked and marked. Raises `InvalidArgument`.
 
     Marked, a request may be larger than others, and its messages may have more attributes and are never empty: what the
