@@ -12,10 +12,10 @@ NAME = "projects/p/topics/t"
 
 
 def encoded(offsets: list[int]) -> bytes:
-    return offset_runs.encode((offset, 1) for offset in offsets) if len(offsets) < 3 else _joined(offsets)
+    return offset_runs.encode((offset, 1) for offset in offsets) if len(offsets) < 3 else as_runs(offsets)
 
 
-def _joined(offsets: list[int]) -> bytes:
+def as_runs(offsets: list[int]) -> bytes:
     pairs: list[list[int]] = []
     for offset in offsets:
         if pairs and sum(pairs[-1]) == offset:

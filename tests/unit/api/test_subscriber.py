@@ -8,19 +8,14 @@ from dataclasses import replace
 import pytest
 
 from syncpoint.metadata.records import CatalogChange
-from syncpoint.model.errors import Code, SyncpointError, Unavailable
+from syncpoint.model.errors import Code, Unavailable
 from syncpoint.testing.forwarder_harness import SUB, TOPIC
 from syncpoint.testing.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.messages import pubsub
 from syncpoint.wire.status import PERMANENT_INVALID_ACK_ID, TRANSIENT_INVALID_ACK_ID, unpacked
+from tests.kit.errors import failing
 
 GONE = "projects/p/subscriptions/gone"
-
-
-async def refusal(waiting) -> SyncpointError:
-    with pytest.raises(SyncpointError) as caught:
-        await waiting
-    return caught.value
 
 
 def ids(received) -> list[str]:
@@ -80,11 +75,11 @@ async def test_pulls_are_refused_in_words(world: ServicerHarness) -> None:
         ({"subscription": SUB}, Code.INVALID_ARGUMENT, "No max_messages specified"),
         ({"subscription": SUB, "max_messages": -1}, Code.INVALID_ARGUMENT, "No max_messages specified"),
     ):
-        error = await refusal(world.call("Pull", **fields))
+        error = await failing(world.call("Pull", **fields))
         assert error.code is code
         assert words in error.message
     for method in ("Pull", "Acknowledge", "ModifyAckDeadline"):
-        error = await refusal(world.channel.unary(f"/google.pubsub.v1.Subscriber/{method}", b"\xff"))
+        error = await failing(world.channel.unary(f"/google.pubsub.v1.Subscriber/{method}", b"\xff"))
         assert (error.code, error.message) == (
             Code.INVALID_ARGUMENT,
             f"The request is not a valid {method}Request.",
@@ -96,13 +91,13 @@ async def test_a_pull_ends_when_the_subscription_is_deleted_or_detached(world: S
     pulling = asyncio.create_task(world.pull(timeout=None))
     await asyncio.sleep(1)
     await world.call("DetachSubscription", subscription=SUB)
-    assert (await refusal(pulling)).code is Code.FAILED_PRECONDITION
+    assert (await failing(pulling)).code is Code.FAILED_PRECONDITION
     for method, fields in (
         ("Pull", {"max_messages": 1}),
         ("Acknowledge", {"ack_ids": ["x"]}),
         ("ModifyAckDeadline", {"ack_ids": ["x"]}),
     ):
-        error = await refusal(world.call(method, subscription=SUB, **fields))
+        error = await failing(world.call(method, subscription=SUB, **fields))
         assert (error.code, error.message) == (
             Code.FAILED_PRECONDITION,
             f"The subscription is detached from its topic: (resource={SUB}).",
@@ -111,7 +106,7 @@ async def test_a_pull_ends_when_the_subscription_is_deleted_or_detached(world: S
     pulling = asyncio.create_task(world.pull(subscription=GONE, timeout=None))
     await asyncio.sleep(1)
     await world.call("DeleteSubscription", subscription=GONE)
-    assert (await refusal(pulling)).code is Code.NOT_FOUND
+    assert (await failing(pulling)).code is Code.NOT_FOUND
 
 
 @simulated()
@@ -177,17 +172,17 @@ def test_ids_that_are_none_are_refused_and_change_nothing(method: str, fields: d
     async def run(world: ServicerHarness) -> None:
         await world.put("a", "b")
         got = await world.pull()
-        error = await refusal(world.call(method, subscription=SUB, ack_ids=[got[0].ack_id, "nonsense"], **fields))
+        error = await failing(world.call(method, subscription=SUB, ack_ids=[got[0].ack_id, "nonsense"], **fields))
         assert (error.code, error.message) == (Code.INVALID_ARGUMENT, "Invalid ack id (ack_id=nonsense)")
         assert world.subscribe.deliveries[2].table.total()[0] == 2
-        error = await refusal(world.call(method, subscription=SUB, **fields))
+        error = await failing(world.call(method, subscription=SUB, **fields))
         assert error.message == "No ack ids specified."
-        error = await refusal(world.call(method, subscription=GONE, ack_ids=["x"], **fields))
+        error = await failing(world.call(method, subscription=GONE, ack_ids=["x"], **fields))
         assert error.code is Code.NOT_FOUND
-        error = await refusal(world.call(method, subscription=SUB, ack_ids=ids(got) * 6000, **fields))
+        error = await failing(world.call(method, subscription=SUB, ack_ids=ids(got) * 6000, **fields))
         assert error.message == "ack_ids: the request is larger than 524288 bytes"
         await world.call("CreateSubscription", name=GONE, topic=TOPIC)
-        error = await refusal(world.call(method, subscription=GONE, ack_ids=ids(got), **fields))
+        error = await failing(world.call(method, subscription=GONE, ack_ids=ids(got), **fields))
         assert "Invalid ack id" in error.message  # another subscription's
 
     run()
@@ -201,7 +196,7 @@ async def test_deadlines_are_bounded(world: ServicerHarness) -> None:
         (-1, "Ack deadline cannot be negative"),
         (601, "ack_deadline_seconds: 601 is more than 600 seconds"),
     ):
-        error = await refusal(
+        error = await failing(
             world.call("ModifyAckDeadline", subscription=SUB, ack_ids=ids(got), ack_deadline_seconds=seconds)
         )
         assert (error.code, error.message) == (Code.INVALID_ARGUMENT, words)
@@ -240,7 +235,7 @@ async def test_exactly_once_names_the_ids_that_failed(world: ServicerHarness) ->
     got = await world.pull()
     await world.call("Acknowledge", subscription=SUB, ack_ids=ids(got[:1]))
     for method, fields in (("Acknowledge", {}), ("ModifyAckDeadline", {"ack_deadline_seconds": 20})):
-        error = await refusal(world.call(method, subscription=SUB, ack_ids=ids(got), **fields))
+        error = await failing(world.call(method, subscription=SUB, ack_ids=ids(got), **fields))
         assert error.code is Code.INVALID_ARGUMENT
         (detail,) = unpacked(error.details)
         assert dict(detail.metadata) == {got[0].ack_id: PERMANENT_INVALID_ACK_ID}
@@ -256,7 +251,7 @@ async def test_a_change_of_the_subscription_holds_for_the_next_call(world: Servi
     (got,) = await world.pull()
     await world.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id])
     world.commit(CatalogChange.put(replace(world.record, exactly_once=True)))
-    assert (await refusal(world.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id]))).details
+    assert (await failing(world.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id]))).details
 
 
 def out_of_reach(world: ServicerHarness) -> None:
@@ -275,17 +270,17 @@ async def test_exactly_once_acks_of_unknown_outcome_can_be_tried_again(world: Se
     await world.put("a", "b")
     a, b = ids(await world.pull())
     out_of_reach(world)
-    error = await refusal(world.call("Acknowledge", subscription=SUB, ack_ids=[a, b]))
+    error = await failing(world.call("Acknowledge", subscription=SUB, ack_ids=[a, b]))
     (info,) = unpacked(error.details)
     assert dict(info.metadata) == dict.fromkeys((a, b), TRANSIENT_INVALID_ACK_ID)
-    error = await refusal(world.call("Acknowledge", subscription=SUB, ack_ids=[b]))
+    error = await failing(world.call("Acknowledge", subscription=SUB, ack_ids=[b]))
     (info,) = unpacked(error.details)
     assert dict(info.metadata) == {b: TRANSIENT_INVALID_ACK_ID}
     back(world)
     await asyncio.sleep(1)
     await world.call("Acknowledge", subscription=SUB, ack_ids=[a, b])
     await asyncio.sleep(700)  # nobody tries it again after so long
-    error = await refusal(world.call("Acknowledge", subscription=SUB, ack_ids=[a]))
+    error = await failing(world.call("Acknowledge", subscription=SUB, ack_ids=[a]))
     (info,) = unpacked(error.details)
     assert dict(info.metadata) == {a: PERMANENT_INVALID_ACK_ID}
 
@@ -295,7 +290,7 @@ async def test_acks_of_unknown_outcome_are_unavailable(world: ServicerHarness) -
     await world.put("a")
     (a,) = ids(await world.pull())
     out_of_reach(world)
-    error = await refusal(world.call("Acknowledge", subscription=SUB, ack_ids=[a]))
+    error = await failing(world.call("Acknowledge", subscription=SUB, ack_ids=[a]))
     assert error.code is Code.UNAVAILABLE
     back(world)
     await world.call("Acknowledge", subscription=SUB, ack_ids=[a])
@@ -309,7 +304,7 @@ def test_acks_under_way_when_the_disks_fail_are_answered_at_once(exactly_once: b
         a, b = ids(await world.pull())
         world.disks_rest = True
         calls = [
-            asyncio.create_task(refusal(world.call("Acknowledge", subscription=SUB, ack_ids=[one]))) for one in (a, b)
+            asyncio.create_task(failing(world.call("Acknowledge", subscription=SUB, ack_ids=[one]))) for one in (a, b)
         ]
         await asyncio.sleep(0.01)
         began = world.clock.monotonic()
@@ -322,7 +317,7 @@ def test_acks_under_way_when_the_disks_fail_are_answered_at_once(exactly_once: b
             else:
                 assert error.code is Code.UNAVAILABLE
                 assert "no disk left" in error.message
-        error = await refusal(world.call("Acknowledge", subscription=SUB, ack_ids=[a]))
+        error = await failing(world.call("Acknowledge", subscription=SUB, ack_ids=[a]))
         assert error.code is Code.UNAVAILABLE
         assert "no disk left" in error.message
         assert world.clock.monotonic() == began, "nobody waited, on a clock that only waiting moves"

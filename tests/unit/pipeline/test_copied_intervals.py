@@ -7,18 +7,9 @@ from hypothesis import strategies as st
 
 from syncpoint.pipeline import facts, offset_runs
 from syncpoint.pipeline.copied_intervals import Copies, Mapped, OffsetBlock
+from tests.kit.epoch_book import as_runs
 
 offset_sets = st.sets(st.integers(0, 400), min_size=1, max_size=60).map(sorted)
-
-
-def as_runs(offsets: list[int]) -> bytes:
-    pairs: list[list[int]] = []
-    for offset in offsets:
-        if pairs and sum(pairs[-1]) == offset:
-            pairs[-1][1] += 1
-        else:
-            pairs.append([offset, 1])
-    return offset_runs.encode((begin, length) for begin, length in pairs)
 
 
 @given(offset_sets, st.integers(0, 420), st.integers(0, 70))

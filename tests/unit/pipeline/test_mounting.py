@@ -23,6 +23,7 @@ from syncpoint.transport.memory import MemoryChannel
 from syncpoint.wire.messages import internal, pipeline
 from tests.kit.chain import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainWorld, Process, Subscriber, simulated
 from tests.kit.epochs import frame
+from tests.kit.errors import failing
 
 WRITER, READER = "/syncpoint.pipeline.v1.EpochWriter/", "/syncpoint.pipeline.v1.LogReader/"
 
@@ -94,12 +95,6 @@ class Served:
 
 def homes_of(world: ChainWorld) -> Homes:
     return Homes(LocalShared(MemoryStore(clock=world.clock, random=SeededRandom(3)), world.clock))
-
-
-async def refused(work: Any) -> SyncpointError:
-    with pytest.raises(SyncpointError) as caught:
-        await work
-    return caught.value
 
 
 async def at_home(homes: Homes, query: str = "q", chain: int = 1) -> None:
@@ -174,12 +169,12 @@ async def test_a_query_at_home_elsewhere_is_refused_and_stores_nothing(world: Ch
     served = Served(world, "f1", homes)
     await served.open()
     await at_home(homes, chain=2)
-    assert (await refused(served.stage(0, "a"))).code is Code.FAILED_PRECONDITION
-    assert (await refused(served.commit(0))).code is Code.FAILED_PRECONDITION
-    assert (await refused(served.stage(0, "a", query="unheard"))).code is Code.FAILED_PRECONDITION
+    assert (await failing(served.stage(0, "a"))).code is Code.FAILED_PRECONDITION
+    assert (await failing(served.commit(0))).code is Code.FAILED_PRECONDITION
+    assert (await failing(served.stage(0, "a", query="unheard"))).code is Code.FAILED_PRECONDITION
     assert not served.mounted.writer.state.queries
     await at_home(homes, "linked")
-    assert (await refused(served.stage(0, "a", query="linked", link="l"))).code is Code.FAILED_PRECONDITION
+    assert (await failing(served.stage(0, "a", query="linked", link="l"))).code is Code.FAILED_PRECONDITION
 
 
 @simulated
@@ -206,8 +201,8 @@ async def test_a_chain_that_is_closed_ends_its_streams(world: ChainWorld) -> Non
     await stream.send(pipeline.StageRequest(header=header).SerializeToString())
     await asyncio.sleep(0.1)
     await served.process.host.close(1)
-    assert (await refused(stream.receive())).code is Code.UNAVAILABLE
-    assert (await refused(served.read())).code is Code.UNAVAILABLE
+    assert (await failing(stream.receive())).code is Code.UNAVAILABLE
+    assert (await failing(served.read())).code is Code.UNAVAILABLE
 
 
 @simulated
@@ -222,9 +217,9 @@ async def test_a_chain_whose_log_fails_ends_its_streams(world: ChainWorld) -> No
     rows = frame(TOPIC, data=[b"a"])
     await stream.send(pipeline.StageRequest(frame=rows).SerializeToString())
     await stream.end()
-    assert (await refused(stream.receive())).code is Code.UNAVAILABLE
-    assert (await refused(asyncio.wait_for(idle.receive(), 5.0))).code is Code.UNAVAILABLE
-    assert (await refused(first.read())).code is Code.UNAVAILABLE
+    assert (await failing(stream.receive())).code is Code.UNAVAILABLE
+    assert (await failing(asyncio.wait_for(idle.receive(), 5.0))).code is Code.UNAVAILABLE
+    assert (await failing(first.read())).code is Code.UNAVAILABLE
 
 
 @simulated
@@ -237,7 +232,7 @@ async def test_positions_are_told_only_by_who_still_owns_the_chain(world: ChainW
     await second.open()
     assert 1 in first.process.host.chains  # it has not heard of the other one
     await asyncio.sleep(0.2)
-    assert (await refused(first.read())).code is Code.UNAVAILABLE
+    assert (await failing(first.read())).code is Code.UNAVAILABLE
     assert await second.read() == ["a"]
 
 
@@ -252,7 +247,7 @@ async def test_an_owner_sees_that_what_is_in_its_log_has_a_home(world: ChainWorl
     await first.process.crash()
     await second.open()
     assert await first.homes.chain_at(query_key("q")) == 1
-    assert (await refused(second.commit(0, query="moved"))).code is Code.FAILED_PRECONDITION
+    assert (await failing(second.commit(0, query="moved"))).code is Code.FAILED_PRECONDITION
     await second.commit(0)
 
 
@@ -266,12 +261,12 @@ async def test_a_forgotten_query_has_no_home_any_more(world: ChainWorld) -> None
     mounted._tidy_at = 0.0
     await asyncio.sleep(0.3)
     assert await served.homes.chain_at(query_key("q")) is None
-    assert (await refused(served.commit(0))).code is Code.UNAVAILABLE
+    assert (await failing(served.commit(0))).code is Code.UNAVAILABLE
     mounted._tidy_at = 0.0
     await asyncio.sleep(0.3)
     assert not mounted.writer.state.queries
     assert not mounted.writer.leaving
-    assert (await refused(served.commit(0))).code is Code.FAILED_PRECONDITION
+    assert (await failing(served.commit(0))).code is Code.FAILED_PRECONDITION
     assert await served.homes.chain_at(link_key("l")) == 1
 
 

@@ -11,9 +11,10 @@ from syncpoint.metadata.contract import Put
 from syncpoint.metadata.layout import OPEN
 from syncpoint.metadata.reader_holds import ReaderHold, check_free, put_hold, written_hold
 from syncpoint.metadata.records import Subscription
-from syncpoint.model.errors import Aborted, Code, FailedPrecondition, SyncpointError, Unavailable
+from syncpoint.model.errors import Aborted, Code, FailedPrecondition, Unavailable
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
+from tests.kit.errors import failing
 from tests.kit.proxy import ProxyProcess, ProxyWorld, SubscribeProcess, in_world
 from tests.unit.proxy.test_pipelines import PipelineProcess, source
 
@@ -37,12 +38,6 @@ async def take(world: ProxyWorld, reader: str = "stream-1", **asked: Any) -> Any
         **{"subscription": NAME, "exclusive_reader": reader, "exclusive_seconds": 30, **asked}
     )
     return pipeline.Positions.FromString(await world.call(READER.GetPositions, request))
-
-
-async def refused(call: Any) -> SyncpointError:
-    with pytest.raises(SyncpointError) as caught:
-        await call
-    return caught.value
 
 
 def record(world: ProxyWorld) -> Subscription:
@@ -69,7 +64,7 @@ async def test_a_reader_takes_a_subscription_keeps_it_and_gives_it_back(world: P
     assert consuming.revisions == [world.catalog.revision - 1]  # the hold, and its confirmation
     with pytest.raises(FailedPrecondition, match="stream-1"):
         check_free(world.catalog, record(world), world.clock.time_ns())
-    assert (await refused(take(world, "stream-2"))).code is Code.FAILED_PRECONDITION
+    assert (await failing(take(world, "stream-2"))).code is Code.FAILED_PRECONDITION
     before = world.catalog.revision
     await take(world)
     assert world.catalog.revision == before  # not with every call
@@ -87,14 +82,14 @@ async def test_a_reader_takes_a_subscription_keeps_it_and_gives_it_back(world: P
 async def test_nobody_is_kept_away_by_a_reader_that_is_refused(world: ProxyWorld) -> None:
     chains, consuming = await cluster(world)
     consuming.subscribers = 1
-    assert "1 are attached" in str(await refused(take(world)))
+    assert "1 are attached" in str(await failing(take(world)))
     consuming.subscribers, consuming.outstanding = 0, 2
-    assert "2 messages are outstanding" in str(await refused(take(world)))
+    assert "2 messages are outstanding" in str(await failing(take(world)))
     assert (hold(world), chains.asked) == (None, [])
     consuming.outstanding, consuming.refuse = 0, Unavailable("it hangs")
-    assert (await refused(take(world))).code is Code.UNAVAILABLE
+    assert (await failing(take(world))).code is Code.UNAVAILABLE
     consuming.refuse, chains.refuse = None, FailedPrecondition("a subscribe forwarder nobody knows of delivers it")
-    assert (await refused(take(world))).code is Code.FAILED_PRECONDITION
+    assert (await failing(take(world))).code is Code.FAILED_PRECONDITION
     assert hold(world) is None
 
 
@@ -105,7 +100,7 @@ async def test_what_a_proxy_left_half_done_is_in_nobodys_way_for_long(world: Pro
     write(world, begun)
     with pytest.raises(Unavailable, match="about to read"):
         check_free(world.catalog, record(world), world.clock.time_ns())
-    assert (await refused(take(world, "stream-2"))).code is Code.UNAVAILABLE
+    assert (await failing(take(world, "stream-2"))).code is Code.UNAVAILABLE
     await take(world)  # the same one again
     found = hold(world)
     assert found is not None
@@ -119,7 +114,7 @@ async def test_what_a_proxy_left_half_done_is_in_nobodys_way_for_long(world: Pro
 async def test_a_hold_that_another_call_has_written_anew_is_neither_confirmed_nor_taken_out(world: ProxyWorld) -> None:
     chains, _ = await cluster(world)
     chains.answer_s = 1.0
-    asked = asyncio.ensure_future(refused(take(world)))
+    asked = asyncio.ensure_future(failing(take(world)))
     await asyncio.sleep(0.5)
     other = ReaderHold("stream-2", world.clock.time_ns() + 10**11, confirmed=True)
     write(world, other)
@@ -131,7 +126,7 @@ async def test_a_hold_that_another_call_has_written_anew_is_neither_confirmed_no
 async def test_a_chain_that_knows_of_no_hold_makes_the_proxy_look_again(world: ProxyWorld) -> None:
     chains, _ = await cluster(world)
     chains.refuse = Aborted("the catalog does not say so")
-    assert (await refused(take(world))).code is Code.ABORTED
+    assert (await failing(take(world))).code is Code.ABORTED
     asked = asyncio.ensure_future(take(world))
     await asyncio.sleep(0.01)
     chains.refuse = None

@@ -18,6 +18,7 @@ from syncpoint.router.rendezvous import pick_chain
 from syncpoint.schemas import stored
 from syncpoint.schemas.limits import JSON_BYTES_AT_ONCE
 from syncpoint.wire.messages import internal, pubsub
+from tests.kit.errors import failing
 from tests.kit.proxy import (
     PUBLISHER,
     TOPIC,
@@ -44,12 +45,6 @@ def of_records(*records: Record) -> Catalog:
     made = Catalog()
     made.become(records, 1, 1)
     return made
-
-
-async def failing(work: Any) -> SyncpointError:
-    with pytest.raises(SyncpointError) as caught:
-        await work
-    return caught.value
 
 
 @in_world()

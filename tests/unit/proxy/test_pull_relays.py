@@ -13,6 +13,7 @@ from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Code, FailedPrecondition, NotFound, SyncpointError, Unavailable
 from syncpoint.proxy.pull_relay import TRY_AGAIN
 from syncpoint.wire.messages import pubsub
+from tests.kit.errors import failing
 from tests.kit.proxy import (
     SUBSCRIBER,
     SUBSCRIPTION,
@@ -38,12 +39,6 @@ def forwarder(world: ProxyWorld, name: str) -> SubscribeProcess:
     found = world.processes[name]
     assert isinstance(found, SubscribeProcess)
     return found
-
-
-async def failing(work: Any) -> SyncpointError:
-    with pytest.raises(SyncpointError) as caught:
-        await work
-    return caught.value
 
 
 @in_world()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
-
-from syncpoint.model.errors import Code, InvalidArgument, NotFound, SyncpointError, Unavailable
+from syncpoint.model.errors import Code, InvalidArgument, NotFound, Unavailable
 from syncpoint.proxy.unary_relay import merged
 from syncpoint.wire.messages import pubsub
 from syncpoint.wire.status import TRANSIENT_INVALID_ACK_ID, ack_failure, unpacked
+from tests.kit.errors import failing
 from tests.kit.proxy import SUBSCRIBER, SUBSCRIPTION, ProxyProcess, ProxyWorld, SubscribeProcess, in_world
 
 
@@ -32,12 +31,6 @@ async def pull(world: ProxyWorld, timeout: float | None = None, name: str = SUBS
 async def acknowledge(world: ProxyWorld, *ack_ids: str, timeout: float | None = None) -> None:
     request = pubsub.AcknowledgeRequest(subscription=SUBSCRIPTION, ack_ids=ack_ids)
     assert await world.call(SUBSCRIBER + "Acknowledge", request, timeout=timeout) == b""
-
-
-async def failing(work: Any) -> SyncpointError:
-    with pytest.raises(SyncpointError) as caught:
-        await work
-    return caught.value
 
 
 @in_world()

@@ -26,12 +26,7 @@ from tests.kit.chain import (
     Subscriber,
     simulated,
 )
-
-
-async def failing(work: object) -> SyncpointError:
-    with pytest.raises(SyncpointError) as caught:
-        await work  # type: ignore[misc]
-    return caught.value
+from tests.kit.errors import failing
 
 
 @simulated

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
-
-import pytest
 
 from syncpoint.metadata.records import CatalogChange, Topic
-from syncpoint.model.errors import MetadataSilent, SyncpointError
+from syncpoint.model.errors import MetadataSilent
 from tests.kit.chain import TOPIC_NUMBER, ChainWorld, simulated
+from tests.kit.errors import failing
 
 WHILE_S = 70.0  # tidying comes round twice
 
@@ -29,12 +27,6 @@ async def test_what_is_registered_for_another_chain_stays(world: ChainWorld) -> 
     await world.process("f1").open()
     await asyncio.sleep(WHILE_S)
     assert world.registered == {(77, 2)}
-
-
-async def failing(work: Any) -> SyncpointError:
-    with pytest.raises(SyncpointError) as caught:
-        await work
-    return caught.value
 
 
 @simulated

@@ -16,6 +16,7 @@ from syncpoint.transport.client import Channel
 from syncpoint.transport.memory import Faults, MemoryChannel
 from syncpoint.transport.server import serve
 from syncpoint.transport.tasks import unary_async
+from tests.kit.errors import failing
 
 
 class Service:
@@ -113,12 +114,6 @@ def world_of(request: pytest.FixtureRequest) -> Callable[[Test], None]:
     return request.param
 
 
-async def failure(call: Awaitable[Any]) -> SyncpointError:
-    with pytest.raises(SyncpointError) as caught:
-        await call
-    return caught.value
-
-
 async def until(condition: Callable[[], bool]) -> None:
     while not condition():
         await asyncio.sleep(0.001)
@@ -140,13 +135,13 @@ def test_unary(world_of: Callable[[Test], None]) -> None:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_failures(world_of: Callable[[Test], None], caplog: pytest.LogCaptureFixture) -> None:
     async def test(channel: Any, service: Service) -> None:
-        error = await failure(channel.unary("/t.T/Missing", b""))
+        error = await failing(channel.unary("/t.T/Missing", b""))
         assert (error.code, error.message) == (Code.NOT_FOUND, "Resource not found (resource=projects/p/topics/ä).")
         assert error.details == (b"one", b"two")
-        assert type(await failure(channel.unary("/t.T/Refuse", b"epoch"))) is StaleEpoch
-        assert type(await failure(channel.unary("/t.T/Refuse", b""))) is Unavailable, "this call was begun"
-        assert (await failure(channel.unary("/t.T/Bug", b""))).code == Code.INTERNAL
-        assert (await failure(channel.unary("/t.T/None", b""))).code == Code.UNIMPLEMENTED
+        assert type(await failing(channel.unary("/t.T/Refuse", b"epoch"))) is StaleEpoch
+        assert type(await failing(channel.unary("/t.T/Refuse", b""))) is Unavailable, "this call was begun"
+        assert (await failing(channel.unary("/t.T/Bug", b""))).code == Code.INTERNAL
+        assert (await failing(channel.unary("/t.T/None", b""))).code == Code.UNIMPLEMENTED
 
     world_of(test)
     assert "ZeroDivisionError" in caplog.text
@@ -154,7 +149,7 @@ def test_failures(world_of: Callable[[Test], None], caplog: pytest.LogCaptureFix
 
 def test_deadlines_and_cancellation(world_of: Callable[[Test], None]) -> None:
     async def test(channel: Any, service: Service) -> None:
-        assert (await failure(channel.unary("/t.T/Slow", b"", timeout=0.05))).code == Code.DEADLINE_EXCEEDED
+        assert (await failing(channel.unary("/t.T/Slow", b"", timeout=0.05))).code == Code.DEADLINE_EXCEEDED
         await until(lambda: service.cancelled == 1)
         task = asyncio.create_task(channel.unary("/t.T/Slow", b""))
         await channel.unary("/t.T/Echo", b"")
@@ -176,7 +171,7 @@ def test_streams(world_of: Callable[[Test], None]) -> None:
         await stream.end()
         assert await stream.receive() is None
         assert await stream.receive() is None
-        assert (await failure(stream.send(b"late"))).code == Code.UNAVAILABLE
+        assert (await failing(stream.send(b"late"))).code == Code.UNAVAILABLE
 
         stream = channel.stream("/t.T/Count")
         for i in range(400):
@@ -192,19 +187,19 @@ def test_streams_that_fail(world_of: Callable[[Test], None]) -> None:
         await stream.send(b"ok")
         await stream.send(b"fail")
         assert await stream.receive() == b"ok"
-        assert (await failure(stream.receive())).code == Code.NOT_FOUND
+        assert (await failing(stream.receive())).code == Code.NOT_FOUND
         told = service.cancelled
 
         stream = channel.stream("/t.T/Chat")
         await stream.send(b"x")
         await stream.receive()
         stream.cancel()
-        assert (await failure(stream.receive())).code == Code.CANCELLED
+        assert (await failing(stream.receive())).code == Code.CANCELLED
         await until(lambda: service.cancelled == told + 1)
 
         stream = channel.stream("/t.T/Chat", timeout=0.05)
-        assert (await failure(stream.receive())).code == Code.DEADLINE_EXCEEDED
-        assert (await failure(channel.stream("/t.T/None").receive())).code == Code.UNIMPLEMENTED
+        assert (await failing(stream.receive())).code == Code.DEADLINE_EXCEEDED
+        assert (await failing(channel.stream("/t.T/None").receive())).code == Code.UNIMPLEMENTED
 
     world_of(test)
 
@@ -265,9 +260,9 @@ def test_memory_cut_off() -> None:
         await stream.send(b"x")
         assert await stream.receive() == b"x"
         faults.cut = True
-        assert (await failure(channel.unary("/t.T/Echo", b""))).code == Code.UNAVAILABLE
+        assert (await failing(channel.unary("/t.T/Echo", b""))).code == Code.UNAVAILABLE
         await stream.send(b"y")
-        assert (await failure(stream.receive())).code == Code.UNAVAILABLE
+        assert (await failing(stream.receive())).code == Code.UNAVAILABLE
         assert service.cancelled == 1
         faults.cut = False
         assert await channel.unary("/t.T/Echo", b"z") == b"zz"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
-from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.model.errors import Code
 from syncpoint.transport import fields, frames
 from syncpoint.transport.client import Channel
 from syncpoint.transport.frames import ErrorCode, SettingId
 from syncpoint.transport.headers import HEAD_BLOCK, OK_BLOCK
 from syncpoint.transport.limits import TransportLimits
+from tests.kit.errors import failing
 
 Script = Callable[["Scripted", frames.Frame], None]
 
@@ -74,12 +74,6 @@ def is_end(frame: frames.Frame) -> bool:
     return frame.kind == frames.DATA and bool(frame.flags & frames.END_STREAM)
 
 
-async def failure(call: Awaitable[Any]) -> SyncpointError:
-    with pytest.raises(SyncpointError) as caught:
-        await call
-    return caught.value
-
-
 def test_a_refused_stream_is_made_again() -> None:
     tries: list[int] = []
 
@@ -104,7 +98,7 @@ def test_a_server_that_always_refuses_is_unavailable() -> None:
             server.say(frames.rst_stream(frame.sid, ErrorCode.REFUSED_STREAM))
 
     async def test(channel: Channel) -> None:
-        assert (await failure(channel.unary("/t.T/M", b"x"))).code == Code.UNAVAILABLE
+        assert (await failing(channel.unary("/t.T/M", b"x"))).code == Code.UNAVAILABLE
 
     with_server(script, test)
 
@@ -142,7 +136,7 @@ def test_a_lost_connection_is_unavailable_and_the_next_call_connects_anew() -> N
                 server.answer(frame.sid, b"ok")
 
     async def test(channel: Channel) -> None:
-        assert (await failure(channel.unary("/t.T/M", b"x"))).code == Code.UNAVAILABLE
+        assert (await failing(channel.unary("/t.T/M", b"x"))).code == Code.UNAVAILABLE
         assert await channel.unary("/t.T/M", b"x") == b"ok"
 
     with_server(script, test)
@@ -164,7 +158,7 @@ def test_resets(code: int, expected: Code) -> None:
             server.say(frames.frame(frames.RST_STREAM, 0, frame.sid, frames.u32(code)))
 
     async def test(channel: Channel) -> None:
-        assert (await failure(channel.unary("/t.T/M", b"x"))).code == expected
+        assert (await failing(channel.unary("/t.T/M", b"x"))).code == expected
 
     with_server(script, test)
 
@@ -218,7 +212,7 @@ def test_odd_answers(name: str) -> None:
             answer(server, frame)
 
     async def test(channel: Channel) -> None:
-        assert (await failure(channel.unary("/t.T/M", b"x"))).code == expected
+        assert (await failing(channel.unary("/t.T/M", b"x"))).code == expected
 
     with_server(script, test)
 
@@ -233,7 +227,7 @@ def test_a_timeout_resets_the_stream() -> None:
             server.answer(frame.sid, b"ok")
 
     async def test(channel: Channel) -> None:
-        assert (await failure(channel.unary("/t.T/M", b"x", timeout=0.05))).code == Code.DEADLINE_EXCEEDED
+        assert (await failing(channel.unary("/t.T/M", b"x", timeout=0.05))).code == Code.DEADLINE_EXCEEDED
         task = asyncio.create_task(channel.unary("/t.T/M", b"x"))
         await asyncio.sleep(0.01)
         task.cancel()
@@ -275,12 +269,12 @@ def test_nobody_listens() -> None:
         server.close()
         await server.wait_closed()
         channel = Channel("127.0.0.1", port)
-        error = await failure(channel.unary("/t.T/M", b"x"))
+        error = await failing(channel.unary("/t.T/M", b"x"))
         assert error.code == Code.UNAVAILABLE
         assert str(port) in error.message
         stream = channel.stream("/t.T/M")
-        assert (await failure(stream.receive())).code == Code.UNAVAILABLE
+        assert (await failing(stream.receive())).code == Code.UNAVAILABLE
         await channel.close()
-        assert (await failure(channel.unary("/t.T/M", b"x"))).code == Code.UNAVAILABLE
+        assert (await failing(channel.unary("/t.T/M", b"x"))).code == Code.UNAVAILABLE
 
     asyncio.run(main())
