@@ -22,15 +22,11 @@ RETIRED = {
 }
 # Class names that stand for more than one thing. Each is one too many: the list only becomes shorter.
 TWICE = {
-    "Uses",
-    "Session",
-    "_Reader",
-    "ClientStream",
     "Doors",
 }
 # How many of them are met by one reader, in rooms of which one imports the other, and how many file names are there
 # twice: these numbers only fall.
-MET_TOGETHER_MAX = 4
+MET_TOGETHER_MAX = 1
 BASENAMES_MAX = 36
 
 

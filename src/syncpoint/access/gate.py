@@ -56,7 +56,7 @@ class Audit(Protocol):
     ) -> None: ...
 
 
-class Session:
+class CallerSession:
     """What is known of one token or certificate. `until`: monotonic; `allowed`: until when, by permission and name."""
 
     __slots__ = ("allowed", "generation", "identity", "revision", "until")
@@ -92,8 +92,8 @@ class Gate:
         self.quotas: Quotas | None = None
         self.take_quotas()
         self._told_at, self._untold = float("-inf"), 0
-        self._sessions: dict[bytes, Session] = {}
-        self._certificates: dict[object, Session] = {}
+        self._sessions: dict[bytes, CallerSession] = {}
+        self._certificates: dict[object, CallerSession] = {}
         self._streams: set[_Watched] = set()
 
     def take_quotas(self) -> None:
@@ -246,7 +246,7 @@ class Gate:
         assert rule.needs is not None
         return list(rule.needs(parsed(_method(path).request, request), self.catalog))
 
-    def _allows(self, session: Session, permission: str, resource: str) -> bool:
+    def _allows(self, session: CallerSession, permission: str, resource: str) -> bool:
         identity = session.identity
         if permission == INTERNAL:
             return False  # processes of a cluster call each other at doors of their own
@@ -260,7 +260,7 @@ class Gate:
             self._remember(session, permission, resource, PASSING_S if passing else STANDS_S)
         return allowed
 
-    def _remember(self, session: Session, permission: str, name: bytes | str, stands_s: float = STANDS_S) -> None:
+    def _remember(self, session: CallerSession, permission: str, name: bytes | str, stands_s: float = STANDS_S) -> None:
         now = self.clock.monotonic()
         if isinstance(name, bytes):
             # As long as the decision under the name's text stands, and an owner's as long as the session.
@@ -278,10 +278,10 @@ class Gate:
 
     # -- callers -----------------------------------------------------------------------------------------------------
 
-    def _session(self, call: CallContext) -> Session:
+    def _session(self, call: CallContext) -> CallerSession:
         """Who calls. Raises `Unauthenticated`, and `Unavailable` while keys are being fetched."""
         header = call.metadata.get(_HEADER)
-        sessions: dict[Any, Session] = self._certificates if header is None else self._sessions
+        sessions: dict[Any, CallerSession] = self._certificates if header is None else self._sessions
         certificate = call.certificate if header is None else None
         key: object = header if header is not None else _key_of(certificate)
         now, session = self.clock.monotonic(), sessions.get(key)
@@ -301,7 +301,7 @@ class Gate:
             self._note(ANONYMOUS, call, call.path.decode("ascii", "replace"), Need("", ""), False, str(refused))
             raise Unauthenticated(INVALID) from None
         left_s = identity.expire_s - self.clock.time_ns() / 1e9
-        session = Session(identity, now + min(STANDS_S, left_s), generation, self.catalog.revision)
+        session = CallerSession(identity, now + min(STANDS_S, left_s), generation, self.catalog.revision)
         if len(sessions) >= SESSIONS_MAX:
             sessions.clear()
         sessions[key] = session

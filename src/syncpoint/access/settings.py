@@ -89,18 +89,20 @@ def load(path: Path) -> AuthSettings:
 
 def parse(content: Any, base: Path = Path()) -> AuthSettings:
     """The file's content; relative paths start at `base`. Raises `InvalidArgument`."""
-    top = _Reader({} if content is None else content, "")
+    top = _AccessSection({} if content is None else content, "")
     audiences = tuple(top.texts("audiences"))
-    issuers = [_issuer(_Reader(one, f"issuers[{number}]"), audiences, base) for number, one in top.each("issuers")]
+    issuers = [
+        _issuer(_AccessSection(one, f"issuers[{number}]"), audiences, base) for number, one in top.each("issuers")
+    ]
     accounts = {}
     for number, one in top.each("service_accounts"):
-        reader = _Reader(one, f"service_accounts[{number}]")
+        reader = _AccessSection(one, f"service_accounts[{number}]")
         email = parse_email(reader.text("email"))
         accounts[email] = tuple(base / name for name in reader.texts("key_files"))
         reader.done()
     certificates = {}
     for number, one in top.each("certificates"):
-        reader = _Reader(one, f"certificates[{number}]")
+        reader = _AccessSection(one, f"certificates[{number}]")
         match = reader.text("match")
         if match.partition(":")[0] not in ("CN", "URI", "DNS", "EMAIL") or not match.partition(":")[2]:
             raise reader.refused("match", "write CN:, URI:, DNS: or EMAIL: and what must stand in the certificate")
@@ -110,10 +112,10 @@ def parse(content: Any, base: Path = Path()) -> AuthSettings:
     for owner in owners:
         if not is_member(owner) or owner.partition(":")[0] not in ("user", "serviceAccount", "group"):
             raise top.refused("owners", f"{owner!r} is not user:, serviceAccount: or group: and an address")
-    quotas = {name: _quota(_Reader(one, f"quotas.{name}")) for name, one in top.mapping("quotas").items()}
+    quotas = {name: _quota(_AccessSection(one, f"quotas.{name}")) for name, one in top.mapping("quotas").items()}
     for name in quotas.keys() - {DEFAULT_QUOTA}:
         parse_project(name)
-    audit = _Reader(top.value("audit") or {}, "audit")
+    audit = _AccessSection(top.value("audit") or {}, "audit")
     audit_file, audit_data = audit.text("file"), audit.flag("data")
     audit.done()
     top.text("service_identity")
@@ -134,7 +136,7 @@ def parse(content: Any, base: Path = Path()) -> AuthSettings:
     )
 
 
-def _issuer(reader: _Reader, audiences: tuple[str, ...], base: Path) -> Issuer:
+def _issuer(reader: _AccessSection, audiences: tuple[str, ...], base: Path) -> Issuer:
     own = tuple(reader.texts("audiences")) or audiences
     if not own:
         raise reader.refused("audiences", "say for whom tokens must be made, here or for the whole file")
@@ -174,7 +176,7 @@ def _issuer(reader: _Reader, audiences: tuple[str, ...], base: Path) -> Issuer:
     return made
 
 
-def _quota(reader: _Reader) -> Quota:
+def _quota(reader: _AccessSection) -> Quota:
     made = Quota(
         reader.number("requests_per_s"),
         reader.number("bytes_per_s"),
@@ -186,7 +188,7 @@ def _quota(reader: _Reader) -> Quota:
     return made
 
 
-class _Reader:
+class _AccessSection:
     """One mapping of the file; remembers which keys were asked for, so that unknown ones can be refused."""
 
     def __init__(self, content: Any, place: str) -> None:

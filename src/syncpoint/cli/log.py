@@ -141,7 +141,7 @@ def recover(settings: Settings, data: Path | None, disks: tuple[Path, ...], acce
     """
     from syncpoint.model.errors import SyncpointError
     from syncpoint.runtime.clock import SystemClock
-    from syncpoint.runtime.files import OsFiles
+    from syncpoint.runtime.os_files import OsFiles
     from syncpoint.runtime.random import SystemRandom
     from syncpoint.storage.disk.losses import accept, arrange, assess
 

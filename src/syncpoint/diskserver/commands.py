@@ -23,7 +23,8 @@ from syncpoint.diskserver.protocol import (
     Reply,
     Request,
 )
-from syncpoint.runtime.files import Buffer, Files, FileStat, read_exactly, write_all
+from syncpoint.runtime.file_content import read_exactly, write_all
+from syncpoint.runtime.files import Buffer, Files, FileStat
 
 Handles = dict[int, tuple[int, bool]]
 """The caller's number -> our handle, and whether it may be written."""

@@ -30,7 +30,8 @@ from syncpoint.diskserver.protocol import (
     encode_welcome,
 )
 from syncpoint.diskserver.sockets import FrameReader, hang_up, send_frame, tune
-from syncpoint.runtime.files import DiskFenced, Files, OsFiles
+from syncpoint.runtime.files import DiskFenced, Files
+from syncpoint.runtime.os_files import OsFiles
 from syncpoint.runtime.random import Random, SystemRandom
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")

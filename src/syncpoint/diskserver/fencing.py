@@ -17,7 +17,8 @@ import errno
 from collections.abc import Collection
 from typing import NamedTuple
 
-from syncpoint.runtime.files import Files, FolderExchanged, overwrite_file, read_file, replace_file
+from syncpoint.runtime.file_content import overwrite_file, read_file, replace_file
+from syncpoint.runtime.files import Files, FolderExchanged
 from syncpoint.storage.checksum import checked_content, checked_json
 from syncpoint.storage.layout import DISK_FILE
 from syncpoint.storage.settings import Durability

@@ -1,4 +1,4 @@
-"""The door to files (`runtime.files.Files`) for disks that other processes serve.
+"""Files (`runtime.files.Files`) of disks that other processes serve.
 
 Place: handed to `storage.Store` instead of `OsFiles` where the disks of a chain are remote; one object per opened
 chain and epoch.
@@ -34,7 +34,8 @@ from syncpoint.diskserver.protocol import (
 from syncpoint.diskserver.remote_disk import DiskAddress, Make, RemoteDisk, Where
 from syncpoint.diskserver.remote_file import KEEP_MAX, RemoteFile
 from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.files import Buffer, DiskUnreachable, FileStat, cut, waits_for_disk
+from syncpoint.runtime.file_content import cut
+from syncpoint.runtime.files import Buffer, DiskUnreachable, FileStat, waits_for_disk
 from syncpoint.storage.settings import Durability
 
 __all__ = ["DiskAddress", "Patience", "RemoteFiles"]

@@ -45,11 +45,6 @@ def log_of(source: int) -> int:
     return source >> SOURCE_INDEX_BITS
 
 
-def index_of(source: int) -> int:
-    """The index of a source inside its log."""
-    return source & (SOURCE_INDEX_END - 1)
-
-
 def id_prefix(universe: int, source: int) -> bytes:
     """All of a message id except for its last twelve digits, the offset. Raises `ValueError` outside of the ranges."""
     if not UNIVERSE_MIN <= universe < UNIVERSE_END or not 0 <= source < _SOURCE_END:

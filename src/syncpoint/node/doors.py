@@ -19,7 +19,8 @@ from syncpoint.node.locks import FolderLocks
 from syncpoint.node.metadata import open_metadata
 from syncpoint.runtime.child_processes import ChildProcesses
 from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.files import Files, OsFiles
+from syncpoint.runtime.files import Files
+from syncpoint.runtime.os_files import OsFiles
 from syncpoint.runtime.random import Random
 from syncpoint.runtime.step_workers import Notify, ThreadWorkers, Workers, notifier
 from syncpoint.transport.calls import Methods

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from syncpoint.model.errors import FailedPrecondition
-from syncpoint.runtime.files import OsFiles, replace_file
+from syncpoint.runtime.file_content import replace_file
+from syncpoint.runtime.os_files import OsFiles
 
 WORKERS_NOTE, CLUSTER_NOTE = "workers.json", "cluster.json"
 

@@ -115,7 +115,7 @@ class ChainCalls:
             changed.set_result(None)
 
 
-class ClientStream:
+class RelayedStream:
     """A client's stream, for a coroutine: what came is received, what is sent waits until the client takes it."""
 
     def __init__(self, stream: StreamingCall) -> None:
@@ -162,11 +162,11 @@ class Relays:
     def __init__(self) -> None:
         self._tasks = Tasks()
 
-    def method(self, work: Callable[[ClientStream], Awaitable[None]]) -> Streaming:
+    def method(self, work: Callable[[RelayedStream], Awaitable[None]]) -> Streaming:
         """A method with streams, written as a coroutine. Its end is that of the stream."""
 
         def handler(stream: StreamingCall) -> None:
-            client = ClientStream(stream)
+            client = RelayedStream(stream)
 
             async def run() -> None:
                 await work(client)

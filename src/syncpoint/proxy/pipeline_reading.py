@@ -20,7 +20,7 @@ from syncpoint.model.errors import Aborted, FailedPrecondition, InvalidArgument,
 from syncpoint.pipeline import columns, reading_positions
 from syncpoint.pipeline.reading import FRAME_BYTES, FRAME_BYTES_MAX
 from syncpoint.proxy.exclusive_readers import ClusterReaders
-from syncpoint.proxy.pipeline_chains import ChainCalls, ClientStream, Relays, deadline_of
+from syncpoint.proxy.pipeline_chains import ChainCalls, RelayedStream, Relays, deadline_of
 from syncpoint.proxy.pipeline_cursors import ClusterCursors
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.router.location import may_pass
@@ -210,7 +210,7 @@ class ClusterReader:
 
     # -- ranges ------------------------------------------------------------------------------------------------------
 
-    async def _read_range(self, client: ClientStream) -> None:
+    async def _read_range(self, client: RelayedStream) -> None:
         request = await client.receive()
         if request is None:
             raise InvalidArgument("", "the call ended without a request")

@@ -18,7 +18,7 @@ from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound
 from syncpoint.model.names import parse_topic
 from syncpoint.pipeline.epochs import check_name
 from syncpoint.pipeline.homes import Homes, link_key, query_key
-from syncpoint.proxy.pipeline_chains import ChainCalls, ClientStream, Relays, deadline_of
+from syncpoint.proxy.pipeline_chains import ChainCalls, RelayedStream, Relays, deadline_of
 from syncpoint.proxy.route_cache import RouteCache
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.router import rendezvous
@@ -67,7 +67,7 @@ class ClusterWriter:
 
     # -- staging -----------------------------------------------------------------------------------------------------
 
-    async def _stage(self, client: ClientStream) -> None:
+    async def _stage(self, client: RelayedStream) -> None:
         first = await client.receive()
         asked = parsed(pipeline.StageRequest, first or b"")
         if first is None or not asked.HasField("header"):
@@ -90,7 +90,7 @@ class ClusterWriter:
             self.chains.close(owner, behind)
         await client.send(answer)
 
-    async def _relay(self, client: ClientStream, behind: AnyStream, chain: int, begun: list[bytes]) -> bytes:
+    async def _relay(self, client: RelayedStream, behind: AnyStream, chain: int, begun: list[bytes]) -> bytes:
         """Pass everything on; returns the answer. The owner may refuse at any time."""
 
         async def send() -> None:

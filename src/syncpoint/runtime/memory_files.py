@@ -12,7 +12,8 @@ import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from syncpoint.runtime.files import Buffer, FileStat, FolderExchanged, cut
+from syncpoint.runtime.file_content import cut
+from syncpoint.runtime.files import Buffer, FileStat, FolderExchanged
 from syncpoint.runtime.random import Random
 
 SECTOR = 512

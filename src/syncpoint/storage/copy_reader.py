@@ -13,7 +13,8 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from syncpoint.runtime.call_queues import CallQueue
-from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, FolderExchanged, read_pieces
+from syncpoint.runtime.file_content import read_pieces
+from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, FolderExchanged
 from syncpoint.storage.damage import Damage, SegmentPart, SegmentPlace
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCopy
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged

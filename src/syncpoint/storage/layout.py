@@ -8,7 +8,7 @@
     logs/<counter>/<seq>.seg       the segments of a log, by number
     pool/<number>.free             spare segments, pre-written or recycled
     pool/*.keep                    small files that stay until the file system has not one free byte
-    *.spare                        the other one of two files that take turns, see `runtime.files.overwrite_file`
+    *.spare                        the other one of two files that take turns, see `runtime.file_content`
     quarantine/<stamp>/...         what was set aside and is not deleted by itself
     audit/loss-<time>.json         what an operator gave up with `log recover --accept-loss`
 

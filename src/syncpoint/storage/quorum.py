@@ -121,12 +121,11 @@ class AckRule:
         return self.persisted([1 if slot in slots else 0 for slot in range(len(self.clusters))]) > 0
 
     def is_read_set(self, present: Collection[int]) -> bool:
-        """Whether what none of `present` holds was never acknowledged: the absent ones alone cannot."""
-        return not self.can_acknowledge([slot for slot in range(len(self.clusters)) if slot not in present])
+        """Whether what none of `present` holds was never acknowledged: the absent ones alone cannot.
 
-    def is_fence_set(self, fenced: Collection[int]) -> bool:
-        """Whether nothing can be acknowledged any more once `fenced` refuse: the others alone cannot."""
-        return self.is_read_set(fenced)
+        Such a set fences as well: once all of it refuses, nothing can be acknowledged any more.
+        """
+        return not self.can_acknowledge([slot for slot in range(len(self.clusters)) if slot not in present])
 
     def always_spans(self, racks: Sequence[int], racks_min: int) -> bool:
         """Whether every acknowledging set stands in `racks_min` of the racks, although the rule does not ask for it."""

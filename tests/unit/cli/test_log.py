@@ -120,7 +120,7 @@ def test_a_disk_that_is_not_there(run, tmp_path):
 def filled(tmp_path):
     """Three disks of a real store that was stopped."""
     from syncpoint.runtime.clock import SystemClock
-    from syncpoint.runtime.files import OsFiles
+    from syncpoint.runtime.os_files import OsFiles
     from syncpoint.runtime.random import SystemRandom
     from syncpoint.storage.settings import StorageSettings
     from syncpoint.storage.store import EntryKind, Store

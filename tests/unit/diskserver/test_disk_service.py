@@ -23,8 +23,9 @@ from syncpoint.diskserver.protocol import (
     Request,
     Status,
 )
-from syncpoint.runtime.files import DiskFenced, FolderExchanged, OsFiles
+from syncpoint.runtime.files import DiskFenced, FolderExchanged
 from syncpoint.runtime.memory_files import MemoryFiles
+from syncpoint.runtime.os_files import OsFiles
 
 HELLO = Hello("d", 7, 1, 100, "sync", 1, 1)
 FOLDER = "/disk/chains/0000000007"

@@ -14,7 +14,8 @@ import pytest
 from syncpoint.diskserver.disk_server import DiskServer, DiskServerSettings
 from syncpoint.diskserver.remote_files import DiskAddress, Patience, RemoteFiles
 from syncpoint.runtime.clock import SystemClock
-from syncpoint.runtime.files import Files, OsFiles
+from syncpoint.runtime.files import Files
+from syncpoint.runtime.os_files import OsFiles
 
 PATIENCE = Patience(connect_s=5.0, silence_s=5.0, give_up_s=30.0, retry_s=0.001, quiet_s=0.01)
 

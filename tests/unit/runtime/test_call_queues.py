@@ -10,7 +10,8 @@ import pytest
 
 from syncpoint.runtime.call_queues import ThreadedCalls
 from syncpoint.runtime.clock import ManualClock, SystemClock
-from syncpoint.runtime.files import DiskUnreachable, OsFiles
+from syncpoint.runtime.files import DiskUnreachable
+from syncpoint.runtime.os_files import OsFiles
 from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.record import EntryKind
 from tests.unit.storage.test_real_files import Loop

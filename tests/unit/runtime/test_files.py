@@ -8,20 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.runtime import files as files_module
-from syncpoint.runtime.files import (
-    Files,
-    FileStat,
-    FolderExchanged,
-    OsFiles,
-    overwrite_file,
-    read_exactly,
-    read_file,
-    read_pieces,
-    replace_file,
-    write_all,
-)
+from syncpoint.runtime import os_files
+from syncpoint.runtime.file_content import overwrite_file, read_exactly, read_file, read_pieces, replace_file, write_all
+from syncpoint.runtime.files import Files, FileStat, FolderExchanged
 from syncpoint.runtime.memory_files import FailOn, MemoryFiles
+from syncpoint.runtime.os_files import OsFiles
 from syncpoint.runtime.random import SeededRandom
 
 
@@ -329,7 +320,7 @@ def test_folders_that_are_held_at_the_same_time_are_all_held(tmp_path: Path, mon
     for folder in (first, second, third):
         files.mkdir(folder)
     files.hold(third)
-    inner = files_module.HeldFolder
+    inner = os_files.HeldFolder
 
     def meanwhile(root: str) -> object:
         if root == first:  # another disk's thread comes in between
@@ -337,7 +328,7 @@ def test_folders_that_are_held_at_the_same_time_are_all_held(tmp_path: Path, mon
             files.let_go(third)
         return inner(root)
 
-    monkeypatch.setattr(files_module, "HeldFolder", meanwhile)
+    monkeypatch.setattr(os_files, "HeldFolder", meanwhile)
     files.hold(first)
     for folder in (first, second, third):
         os.rename(folder, folder + ".away")

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from syncpoint.model.errors import Unavailable
-from syncpoint.runtime.files import OsFiles, overwrite_file, read_file
+from syncpoint.runtime.file_content import overwrite_file, read_file
 from syncpoint.runtime.memory_files import FailOn, MemoryFiles
+from syncpoint.runtime.os_files import OsFiles
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.record import EntryKind
 from tests.kit.disks import World

@@ -10,7 +10,8 @@ from unittest.mock import patch
 
 import pytest
 
-from syncpoint.runtime.files import DiskUnreachable, write_all
+from syncpoint.runtime.file_content import write_all
+from syncpoint.runtime.files import DiskUnreachable
 from syncpoint.runtime.step_workers import ThreadWorkers, _Manual
 from syncpoint.storage.errors import CopiesChanged, DisksMissing, StorageDamaged
 from syncpoint.storage.quorum import AckRule

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from syncpoint.runtime.clock import SystemClock
-from syncpoint.runtime.files import OsFiles
+from syncpoint.runtime.os_files import OsFiles
 from syncpoint.runtime.random import SystemRandom
 from syncpoint.storage.disk.inspect_disks import verify
 from syncpoint.storage.quorum import AckRule

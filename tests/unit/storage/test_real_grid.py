@@ -7,7 +7,8 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from syncpoint.runtime.files import Buffer, DiskUnreachable, OsFiles, waits_for_disk
+from syncpoint.runtime.files import Buffer, DiskUnreachable, waits_for_disk
+from syncpoint.runtime.os_files import OsFiles
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import EntryKind
 from tests.unit.storage.test_real_files import Loop, payload

@@ -47,7 +47,8 @@ from syncpoint.pipeline.cursors import Cursors
 from syncpoint.publish.recovery import replay
 from syncpoint.publish.source import STAGING_TOPIC
 from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.files import Files, OsFiles
+from syncpoint.runtime.files import Files
+from syncpoint.runtime.os_files import OsFiles
 from syncpoint.runtime.random import Random
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.storage.layout import DISK_FILE, is_of_disk

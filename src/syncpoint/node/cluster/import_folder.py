@@ -24,7 +24,8 @@ from syncpoint.node.cluster.settings import DEFAULT_CLASS, ClusterSettings, Proc
 from syncpoint.node.cluster.tls import operator_tls
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.note import CLUSTER_NOTE, ClusterNote, cluster_note, write_note
-from syncpoint.runtime.files import Files, OsFiles
+from syncpoint.runtime.files import Files
+from syncpoint.runtime.os_files import OsFiles
 from syncpoint.storage.layout import DISK_FILE
 from syncpoint.storage.placement import Candidate, place
 

@@ -182,7 +182,7 @@ def line_of(text: str, reason: str) -> int | None:
 
 def parse(content: Any, base: Path = Path()) -> ClusterSettings:
     """The file's content as settings; relative paths start at `base`. Raises `InvalidArgument`."""
-    top = _Reader(content, "cluster.yaml", base)
+    top = _ClusterSection(content, "cluster.yaml", base)
     metadata = top.section("metadata")
     etcd = tuple(metadata.texts("etcd"))
     served = metadata.text("service")
@@ -237,7 +237,7 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
     return settings
 
 
-def _durability_class(name: str, reader: _Reader, base: DurabilityClass) -> DurabilityClass:
+def _durability_class(name: str, reader: _ClusterSection, base: DurabilityClass) -> DurabilityClass:
     made = DurabilityClass(
         name=name,
         clusters=reader.whole("clusters", base.clusters),
@@ -256,7 +256,7 @@ def _durability_class(name: str, reader: _Reader, base: DurabilityClass) -> Dura
     return made
 
 
-def _push(reader: _Reader) -> PushSettings:
+def _push(reader: _ClusterSection) -> PushSettings:
     made = PushSettings(tuple(reader.texts("networks")), reader.text("issuer"))
     try:
         networks(made.networks)
@@ -268,7 +268,7 @@ def _push(reader: _Reader) -> PushSettings:
     return made
 
 
-def _tls(reader: _Reader) -> TlsFiles:
+def _tls(reader: _ClusterSection) -> TlsFiles:
     certificate, key, ca = (reader.path(one) for one in ("certificate", "key", "ca"))
     if certificate is None or key is None or ca is None:
         raise InvalidArgument(reader.place, "`certificate`, `key` and `ca` are needed: paths of files in PEM form")
@@ -277,7 +277,7 @@ def _tls(reader: _Reader) -> TlsFiles:
     return made
 
 
-def _process(name: str, reader: _Reader) -> ProcessSettings:
+def _process(name: str, reader: _ClusterSection) -> ProcessSettings:
     disks = reader.section("disks")
     made = ProcessSettings(
         name=name,
@@ -319,7 +319,7 @@ def _address(place: str, address: str) -> None:
         raise InvalidArgument(place, str(error)) from None
 
 
-class _Reader:
+class _ClusterSection:
     """One mapping of the file; remembers which keys were asked for, so that unknown ones can be refused."""
 
     def __init__(self, content: Any, place: str, base: Path) -> None:
@@ -342,8 +342,8 @@ class _Reader:
         self._asked.add(key)
         return key in self._content
 
-    def section(self, key: str) -> _Reader:
-        return _Reader(self._get(key), f"{self.place}: {key}", self._base)
+    def section(self, key: str) -> _ClusterSection:
+        return _ClusterSection(self._get(key), f"{self.place}: {key}", self._base)
 
     def text(self, key: str) -> str:
         value = self._get(key)

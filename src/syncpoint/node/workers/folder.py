@@ -29,7 +29,7 @@ from syncpoint.node.note import WORKERS_NOTE, workers_note, write_note
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.workers.plan import PLACE, Plan, worker_name
 from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.files import OsFiles
+from syncpoint.runtime.os_files import OsFiles
 from syncpoint.runtime.random import Random
 from syncpoint.storage.layout import DISK_FILE
 

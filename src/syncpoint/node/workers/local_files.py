@@ -14,7 +14,8 @@ from pathlib import Path
 
 from syncpoint.diskserver.fencing import ChainFolders, FencingRecord, FencingToken
 from syncpoint.model.cluster import ChainRecord
-from syncpoint.runtime.files import DiskFenced, Files, OsFiles
+from syncpoint.runtime.files import DiskFenced, Files
+from syncpoint.runtime.os_files import OsFiles
 from syncpoint.storage.settings import Durability
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import NamedTuple
 
-from syncpoint.runtime.files import Files, FolderExchanged, replace_file, write_all
+from syncpoint.runtime.file_content import replace_file, write_all
+from syncpoint.runtime.files import Files, FolderExchanged
 from syncpoint.runtime.random import Random
 from syncpoint.storage.disk.disk_identity import DiskIdentity, Marks, decode_marks, write_identity
 from syncpoint.storage.disk.disk_listener import DiskListener

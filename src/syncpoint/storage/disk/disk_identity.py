@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from syncpoint.runtime.files import Files, overwrite_file, read_file, replace_file
+from syncpoint.runtime.file_content import overwrite_file, read_file, replace_file
+from syncpoint.runtime.files import Files
 from syncpoint.storage.checksum import checked_content, checked_json
 from syncpoint.storage.layout import DISK_FILE, FORMAT, MARKS_FILE
 

@@ -15,7 +15,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.files import Buffer, Files, FileStat, write_all
+from syncpoint.runtime.file_content import write_all
+from syncpoint.runtime.files import Buffer, Files, FileStat
 from syncpoint.runtime.random import Random
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCopy
 from syncpoint.storage.disk.segment_pool import SegmentPool

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from syncpoint.runtime.files import Files, OsFiles
+from syncpoint.runtime.files import Files
+from syncpoint.runtime.os_files import OsFiles
 from syncpoint.storage.disk.disk_identity import Marks, merge_marks
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCopy
 from syncpoint.storage.record import MESSAGE_KINDS, EntryKind, decode_frame

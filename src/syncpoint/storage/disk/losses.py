@@ -18,7 +18,8 @@ from typing import Any
 
 from syncpoint.model.identity import format_message_id
 from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.files import Files, replace_file
+from syncpoint.runtime.file_content import replace_file
+from syncpoint.runtime.files import Files
 from syncpoint.runtime.random import Random
 from syncpoint.runtime.step_workers import Workers
 from syncpoint.storage.errors import StorageError

@@ -11,7 +11,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Collection
 
-from syncpoint.runtime.files import DiskUnreachable, Files, FolderExchanged, read_exactly
+from syncpoint.runtime.file_content import read_exactly
+from syncpoint.runtime.files import DiskUnreachable, Files, FolderExchanged
 from syncpoint.runtime.random import Random
 from syncpoint.storage.disk.disk_identity import Marks, read_identity
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog, SegmentCopy

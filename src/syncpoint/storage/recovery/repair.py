@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from syncpoint.runtime.files import Files, read_exactly, write_all
+from syncpoint.runtime.file_content import read_exactly, write_all
+from syncpoint.runtime.files import Files
 from syncpoint.runtime.random import Random
 from syncpoint.storage.copy_reader import CopyReader
 from syncpoint.storage.disk.disk_writer import write_seal

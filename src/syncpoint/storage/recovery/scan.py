@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from syncpoint.runtime.files import Files, read_exactly
+from syncpoint.runtime.file_content import read_exactly
+from syncpoint.runtime.files import Files
 from syncpoint.storage.disk.disk_identity import DiskIdentity, Marks, read_identity, read_marks
 from syncpoint.storage.layout import READMITTED_FILE, UNCLEAN_FILE, logs_dir, parse_log, parse_segment
 from syncpoint.storage.record import HEADER_BYTES, MAGIC_BYTES, Header, decode_frame, decode_header

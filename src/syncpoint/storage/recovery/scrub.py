@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
-from syncpoint.runtime.files import Files, FolderExchanged, read_exactly
+from syncpoint.runtime.file_content import read_exactly
+from syncpoint.runtime.files import Files, FolderExchanged
 from syncpoint.storage.checksum import crc32c
 from syncpoint.storage.damage import Damage, SegmentPart, SegmentPlace
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCopy, index_seed

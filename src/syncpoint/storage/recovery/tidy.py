@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from syncpoint.runtime.files import Files, write_all
+from syncpoint.runtime.file_content import write_all
+from syncpoint.runtime.files import Files
 from syncpoint.storage.disk.disk_identity import Marks
 from syncpoint.storage.layout import log_dir, quarantine_dir, segment_path
 from syncpoint.storage.recovery.scan import DiskScan, FoundCopy

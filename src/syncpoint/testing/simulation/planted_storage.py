@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from syncpoint.diskserver.fencing import FENCING_FILE, ChainFolders, FencingRecord, decode_record
-from syncpoint.runtime.files import read_file
+from syncpoint.runtime.file_content import read_file
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery import repair, seal_tails
 from syncpoint.storage.recovery.opening_disks import OpeningDisks

@@ -35,7 +35,7 @@ from syncpoint.pipeline.cursors_facts import encode
 from syncpoint.publish import records
 from syncpoint.publish.source import Source
 from syncpoint.runtime.clock import ManualClock, SystemClock
-from syncpoint.runtime.files import OsFiles
+from syncpoint.runtime.os_files import OsFiles
 from syncpoint.runtime.random import SystemRandom
 from syncpoint.storage.layout import DISK_FILE
 from syncpoint.storage.record import EntryKind
