@@ -206,7 +206,6 @@ def test_a_storage_policy_is_read_back(space):
     [
         ("kms_key_name", "projects/p/locations/l/keyRings/r/cryptoKeys/k"),
         ("message_transforms", [{"javascript_udf": {"function_name": "f", "code": "function f(m) { return m }"}}]),
-        ("ingestion_data_source_settings", {"cloud_storage": {"bucket": "some-bucket"}}),
     ],
 )
 def test_settings_that_do_nothing_yet_are_refused_by_name(space, field, value):

@@ -25,7 +25,6 @@ from syncpoint.model.names import (
     project_of,
 )
 from syncpoint.wire import methods
-from syncpoint.wire.messages import pubsub
 from syncpoint.wire.methods import Method, Service
 
 SERVER: Final = "server"
@@ -144,19 +143,38 @@ def _hot(permission: str, collection: str) -> Rule:
     return Rule(hot=(permission, collection))
 
 
+_ACTING: Final = {
+    "push_config": ("oidc_token.service_account_email",),
+    "bigquery_config": ("service_account_email",),
+    "cloud_storage_config": ("service_account_email",),
+    "bigtable_config": ("service_account_email",),
+    "ingestion_data_source_settings": tuple(
+        f"{source}.gcp_service_account" for source in ("aws_kinesis", "azure_event_hubs", "aws_msk", "confluent_cloud")
+    ),
+}
+"""Settings under which the server acts as a service account, and where its address stands in them."""
+
+
+def _accounts_in(message: Any, settings: Iterable[str]) -> set[str]:
+    known = message.DESCRIPTOR.fields_by_name
+    return {
+        _value(getattr(message, name), path) for name in settings if name in known for path in _ACTING.get(name, ())
+    }
+
+
 def _acting(prefix: str) -> Needs:
-    """To let pushes carry the identity of a service account one must be allowed to act as it; also to change a part of
-    how they are made, and leave them that identity: where they go, for instance.
+    """To let pushes, exports and sources carry the identity of a service account one must be allowed to act as it; also
+    to change a part of how they are made, and leave them that identity: where they go, for instance.
     """
 
     def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
         asked = getattr(request, prefix) if prefix else request
-        emails = {asked.push_config.oidc_token.service_account_email}
-        if prefix and any(path.startswith("push_config.") for path in request.update_mask.paths):
-            record = catalog.subscription(asked.name)
+        emails = _accounts_in(asked, _ACTING)
+        changed = {path.partition(".")[0] for path in request.update_mask.paths if "." in path} if prefix else set()
+        if changed:
+            record = catalog.topic(asked.name) if prefix == "topic" else catalog.subscription(asked.name)
             if record is not None and record.config:
-                known = pubsub.Subscription.FromString(record.config)
-                emails.add(known.push_config.oidc_token.service_account_email)
+                emails |= _accounts_in(type(asked).FromString(record.config), changed)
         for email in sorted(filter(None, emails)):
             account = find_account(catalog, email)
             yield Need("iam.serviceAccounts.actAs", SERVER if account is None else account.project)
@@ -260,10 +278,12 @@ RULES: Final[dict[str, Rule]] = {
             "CreateTopic": _all(
                 _in("pubsub.topics.create", "name", _TOPIC),
                 _on("pubsub.schemas.attach", "schema_settings.schema", _SCHEMA, optional=True),
+                _acting(""),
             ),
             "UpdateTopic": _all(
                 _on("pubsub.topics.update", "topic.name", _TOPIC),
                 _schema_attached,
+                _acting("topic"),
             ),
             "Publish": _hot("pubsub.topics.publish", _TOPIC),
             "GetTopic": _all(_on("pubsub.topics.get", "topic", _TOPIC)),

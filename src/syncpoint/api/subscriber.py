@@ -7,6 +7,7 @@ ids go to the kernel as they came. An acknowledgement is answered when it is per
 import asyncio
 from collections.abc import Callable, Sequence
 
+from syncpoint.api.exports import is_exported
 from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, SyncpointError, Unavailable
@@ -39,9 +40,11 @@ def usable(forwarder: SubscribeForwarder, name: str) -> Subscription:
 
 
 def check_pulled(record: Subscription, text: str) -> None:
-    """Raise `FailedPrecondition` for a push subscription."""
+    """Raise `FailedPrecondition` for a subscription that is pushed or exported."""
     if is_pushed(record):
         raise FailedPrecondition(text)
+    if is_exported(record):
+        raise FailedPrecondition("This method is not supported for this subscription type.")
 
 
 def bad_ack_id(error: BadAckId) -> InvalidArgument:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from syncpoint.api import masks
+from syncpoint.api.exports import EXPORTS, check_exports, show_export
 from syncpoint.api.validate import (
     check_labels,
     check_served,
@@ -29,13 +30,13 @@ from syncpoint.push.push_config import VERSION, check_push_config
 from syncpoint.rules import pubsub_filter
 from syncpoint.wire.messages import pubsub
 
-_NOT_SERVED = ("bigquery_config", "cloud_storage_config", "bigtable_config", "message_transforms")
+_NOT_SERVED = ("message_transforms",)
 _NOT_KEPT = (
     "name", "topic", "detached", "topic_message_retention_duration", "state", "analytics_hub_subscription_info", "tags",
 )  # fmt: skip
 _MUTABLE = frozenset({
     "push_config", "ack_deadline_seconds", "retain_acked_messages", "message_retention_duration", "labels",
-    "expiration_policy", "dead_letter_policy", "retry_policy", "enable_exactly_once_delivery", *_NOT_SERVED,
+    "expiration_policy", "dead_letter_policy", "retry_policy", "enable_exactly_once_delivery", *EXPORTS, *_NOT_SERVED,
 })  # fmt: skip
 
 
@@ -96,6 +97,7 @@ def subscription_message(
     message.topic = DELETED_TOPIC if topic is None else record.topic_name
     if record.state != CREATING:
         message.state = pubsub.Subscription.ACTIVE
+        show_export(message)
     message.detached = record.detached
     message.push_config.SetInParent()
     if topic is not None and topic.retention_s:
@@ -117,6 +119,7 @@ def _filled(record: Subscription, message: pubsub.Subscription, vetting: Vetting
         raise refused("enable_exactly_once_delivery", "Exactly-once delivery is not supported for push subscriptions.")
     if not message.push_config.push_endpoint:
         message.ClearField("push_config")
+    check_exports(message)
     check_labels(dict(message.labels))
     message.ack_deadline_seconds = message.ack_deadline_seconds or limits.ACK_DEADLINE_SECONDS_DEFAULT
     deadline = message.ack_deadline_seconds

@@ -10,16 +10,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from syncpoint.api import masks
+from syncpoint.api.exports import INGESTION, check_ingestion, show_ingestion
 from syncpoint.api.validate import check_labels, check_served, config_of, in_bounds, seconds_of, whole_seconds
 from syncpoint.metadata.records import Topic
 from syncpoint.model.limits import TOPIC_RETENTION_SECONDS_MAX, TOPIC_RETENTION_SECONDS_MIN
 from syncpoint.model.names import parse_topic
 from syncpoint.wire.messages import pubsub
 
-_NOT_SERVED = ("kms_key_name", "ingestion_data_source_settings", "message_transforms")
+_NOT_SERVED = ("kms_key_name", "message_transforms")
 _NOT_KEPT = ("name", "satisfies_pzs", "state", "tags")  # known from elsewhere, or for the input only
 _MUTABLE = frozenset(
-    {"labels", "message_storage_policy", "message_retention_duration", "schema_settings", *_NOT_SERVED}
+    {"labels", "message_storage_policy", "message_retention_duration", "schema_settings", INGESTION, *_NOT_SERVED}
 )
 
 
@@ -42,11 +43,13 @@ def topic_message(record: Topic) -> pubsub.Topic:
     message = pubsub.Topic.FromString(record.config)
     message.name = record.name
     message.state = pubsub.Topic.ACTIVE
+    show_ingestion(message)
     return message
 
 
 def _filled(record: Topic, message: pubsub.Topic) -> Topic:
     check_served(message, _NOT_SERVED, "Topic")
+    check_ingestion(message)
     check_labels(dict(message.labels))
     retention = seconds_of(message, "message_retention_duration")
     if retention is not None:

@@ -96,6 +96,29 @@ def test_where_pushes_go_is_changed_by_who_may_act_as_their_account() -> None:
         assert (acting in needs(methods.SUBSCRIBER.UpdateSubscription, request, catalog)) is needed, path
 
 
+def test_exports_and_sources_act_as_accounts_only_for_who_may() -> None:
+    catalog, acting = Catalog(), Need("iam.serviceAccounts.actAs", SERVER)
+    export = {"table": "p.d.t", "service_account_email": "writer@example.com"}
+    source = {"aws_kinesis": {"gcp_service_account": "reader@example.com"}}
+    subscription = pubsub.Subscription(name=SUBSCRIPTION, topic=TOPIC, bigquery_config=export)
+    topic = pubsub.Topic(name=TOPIC, ingestion_data_source_settings=source)
+    assert acting in needs(methods.SUBSCRIBER.CreateSubscription, subscription)
+    assert acting in needs(methods.PUBLISHER.CreateTopic, topic)
+    records = (
+        Topic(1, TOPIC, config=topic.SerializeToString()),
+        Subscription(2, SUBSCRIPTION, 1, TOPIC, config=subscription.SerializeToString()),
+    )
+    for change in catalog.assign(map(CatalogChange.put, records)):
+        catalog.apply(change)
+    for path, needed in (("bigquery_config.table", True), ("bigquery_config", False), ("labels", False)):
+        changed = pubsub.UpdateSubscriptionRequest(subscription={"name": SUBSCRIPTION}, update_mask={"paths": [path]})
+        assert (acting in needs(methods.SUBSCRIBER.UpdateSubscription, changed, catalog)) is needed, path
+    part = "ingestion_data_source_settings.aws_kinesis.stream_arn"
+    for path, needed in ((part, True), ("labels", False)):
+        changed = pubsub.UpdateTopicRequest(topic={"name": TOPIC}, update_mask={"paths": [path]})
+        assert (acting in needs(methods.PUBLISHER.UpdateTopic, changed, catalog)) is needed, path
+
+
 def test_a_subscription_is_detached_by_who_has_the_topic_whoever_owns_the_subscription() -> None:
     catalog, request = Catalog(), pubsub.DetachSubscriptionRequest(subscription=SUBSCRIPTION)
     permission = "pubsub.topics.detachSubscription"

@@ -164,9 +164,6 @@ def test_the_server_gives_names(service: Any) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "named"),
     [
-        ("bigquery_config", {"table": "x"}, "bigquery_config"),
-        ("cloud_storage_config", {"bucket": "x"}, "cloud_storage_config"),
-        ("bigtable_config", {"table": "x"}, "bigtable_config"),
         ("message_transforms", [{"javascript_udf": {"code": "x"}}], "message_transforms"),
     ],
 )

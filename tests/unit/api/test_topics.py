@@ -90,7 +90,6 @@ def test_legal_edges(service: Any) -> None:
     ("field", "value"),
     [
         ("kms_key_name", "projects/p/key"),
-        ("ingestion_data_source_settings", {"aws_kinesis": {"stream_arn": "x"}}),
         ("message_transforms", [{"javascript_udf": {"code": "x"}}]),
     ],
 )
