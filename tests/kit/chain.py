@@ -20,12 +20,13 @@ from syncpoint.metadata.memory import MemoryStore as MemoryMetadata
 from syncpoint.metadata.records import CREATING, CatalogChange, ChangeOp, Subscription, Topic
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import FailedPrecondition, MetadataSilent
-from syncpoint.publish.chain import Surroundings
+from syncpoint.publish.chain import ChainContext
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.known_disks import KnownDisks
 from syncpoint.publish.service import ChainsService
 from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.runtime.memory_files import MemoryFiles
 from syncpoint.runtime.random import SeededRandom
@@ -264,7 +265,7 @@ class Process:
         self.workers: list[LoopWorkers] = []
         self.ended: list[tuple[int, Exception]] = []
         self.host = ChainHost(
-            Surroundings(
+            ChainContext(
                 shared=self.shared,
                 registrar=self,
                 assignments=lambda topic: self.assignments.get(topic),
@@ -272,13 +273,15 @@ class Process:
                 open_files=self._open_files,
                 next_log=self._next_log,
                 universe=UNIVERSE,
-                clock=world.clock,
-                random=world.random,
+                environment=Environment(
+                    world.clock,
+                    world.random,
+                    make_workers=self._workers,
+                    notify=asyncio.get_running_loop().call_soon,
+                    blocking=_at_once,
+                ),
                 settings=SETTINGS,
                 known_disks=world.known_disks,
-                workers=self._workers,
-                blocking=_at_once,
-                notify=asyncio.get_running_loop().call_soon,
                 registrations=lambda chain: [topic for topic, one in world.registered if one == chain],
             )
         )

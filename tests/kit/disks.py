@@ -10,13 +10,14 @@ import errno
 from collections.abc import Callable
 
 from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.files import DiskUnreachable
 from syncpoint.runtime.memory_files import FailOn, MemoryFiles
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.runtime.step_workers import ManualWorkers
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import EntryKind
-from syncpoint.storage.settings import StorageSettings
+from syncpoint.storage.settings import KnownStore, StorageSettings
 from syncpoint.storage.store import Store
 
 
@@ -65,7 +66,7 @@ class World:
 
     # ------------------------------------------------------------------------------------------------- the store
 
-    def open(self, **more: object) -> Store:
+    def open(self, counter: int | None = None) -> Store:
         self.inbox.clear()
         self.waiting.clear()
         self.workers = ManualWorkers()
@@ -73,16 +74,13 @@ class World:
         store = Store.open(
             self.roots,
             self.settings,
-            files=self.files,
-            clock=self.clock,
-            random=self.random,
-            counter_floor=0,
-            universe=self.universe,
-            notify=self.inbox.append,
-            known_disks=self.known,
-            workers=self.workers,
-            rule=None if self.local and self.rule.plain else self.rule,
-            **more,
+            Environment(self.clock, self.random, self.files, lambda: self.workers, self.inbox.append),
+            KnownStore(
+                universe=self.universe,
+                disks=self.known,
+                counter=counter,
+                rule=None if self.local and self.rule.plain else self.rule,
+            ),
         )
         self.store = store
         self.universe = store.universe

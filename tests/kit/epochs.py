@@ -20,11 +20,12 @@ from syncpoint.publish.recovery import replay
 from syncpoint.publish.source import Source
 from syncpoint.publish.upkeep import LogUpkeep
 from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.memory_files import MemoryFiles
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.runtime.step_workers import ManualWorkers
 from syncpoint.storage.record import EntryKind
-from syncpoint.storage.settings import StorageSettings
+from syncpoint.storage.settings import KnownStore, StorageSettings
 from syncpoint.storage.store import Store
 from syncpoint.transport.memory import MemoryChannel
 from syncpoint.wire import methods
@@ -102,9 +103,11 @@ class World:
         self.workers = ManualWorkers()
         self.timers: list[Callable[[], None]] = []
         self.store = Store.open(
-            ["/d0"], self.settings, files=self.files, clock=self.clock, random=self.random, universe=self.universe,
-            notify=self.inbox.append, workers=self.workers,
-        )  # fmt: skip
+            ["/d0"],
+            self.settings,
+            Environment(self.clock, self.random, self.files, lambda: self.workers, self.inbox.append),
+            KnownStore(self.universe),
+        )
         self.universe = self.store.universe
         self.publish = PublishForwarder(
             self.store, replay(self.store), self.clock, FlowLimits(), self.loop.call_soon,

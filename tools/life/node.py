@@ -20,7 +20,7 @@ from typing import Any
 import hpack
 from tracing import Rows, Trace, Way, enter, traced
 
-from syncpoint.node.doors import Doors
+from syncpoint.node.node_environment import NodeEnvironment
 from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
 from syncpoint.publish.upkeep import LogUpkeep
@@ -176,9 +176,11 @@ async def follow(folder: Path, clock: ManualClock) -> dict[str, Trace]:
         servers.append(Server(methods, limits, None, asyncio.get_running_loop()))
         return servers[0]
 
-    doors = Doors(
+    environment = NodeEnvironment(
+        clock,
+        SeededRandom(1),
         make_workers=InlineWorkers,
-        notifier=lambda loop: loop.call_soon,
+        notify=asyncio.get_running_loop().call_soon,
         blocking=at_once,
         serve=serve,
         keep_memory=lambda: None,
@@ -187,7 +189,7 @@ async def follow(folder: Path, clock: ManualClock) -> dict[str, Trace]:
     storage = StorageSettings(
         segment_bytes=64 * 1024, segment_entries_max=SEGMENT_ENTRIES, pool_segments=1, reserve_bytes=0
     )
-    node = Node(ServeSettings(data=folder, storage=storage), clock=clock, random=SeededRandom(1), doors=doors)
+    node = Node(ServeSettings(data=folder, storage=storage), environment)
     await node.start()
     loop = asyncio.get_running_loop()
     near, far = socket.socketpair()

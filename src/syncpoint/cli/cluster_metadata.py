@@ -45,10 +45,10 @@ def _with_metadata(folder: Path) -> Iterator[LocalCluster]:
 def _in_store(made: LocalCluster, act: Callable[[SharedStore], Awaitable[_T]]) -> _T:
     """Do something in the cluster's metadata."""
     from syncpoint.metadata.contract import StoreError
-    from syncpoint.node.cluster.doors import Doors
+    from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 
     async def run() -> _T:
-        store = await Doors().metadata(made.settings())
+        store = await ClusterEnvironment().metadata(made.settings())
         try:
             return await act(store)
         finally:

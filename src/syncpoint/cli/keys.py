@@ -42,7 +42,7 @@ def keys() -> None:
 def _with_keys(path: Path, act: Callable[[SharedStore, TopicKeys], Awaitable[_T]]) -> _T:
     """Do something with the cluster's keys."""
     from syncpoint.metadata.contract import StoreError
-    from syncpoint.node.cluster.doors import Doors
+    from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
     from syncpoint.node.cluster.settings import load
     from syncpoint.node.cluster.tls import operator_tls
     from syncpoint.proxy.data_keys import KeyRing, TopicKeys
@@ -59,10 +59,10 @@ def _with_keys(path: Path, act: Callable[[SharedStore, TopicKeys], Awaitable[_T]
         ) from None
 
     async def run() -> _T:
-        doors = Doors.of(operator_tls(settings) if settings.metadata else None)
-        store = await doors.metadata(settings)
+        environment = ClusterEnvironment.of(operator_tls(settings) if settings.metadata else None)
+        store = await environment.metadata(settings)
         try:
-            return await act(store, TopicKeys(store, ring, doors.clock, doors.random))
+            return await act(store, TopicKeys(store, ring, environment.clock, environment.random))
         finally:
             await store.close()
 

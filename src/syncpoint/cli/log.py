@@ -22,6 +22,7 @@ from syncpoint.cli.errors import Problem
 from syncpoint.cli.output import count, print_json, print_table, said
 from syncpoint.cli.serve import default_data
 from syncpoint.cli.settings import Settings, with_settings
+from syncpoint.runtime.environment import Environment
 
 if TYPE_CHECKING:
     from syncpoint.storage.disk.losses import Losses
@@ -140,7 +141,6 @@ def recover(settings: Settings, data: Path | None, disks: tuple[Path, ...], acce
       syncpoint log recover --disk /mnt/a/sp --disk /mnt/new/sp --disk /mnt/c/sp --accept-loss
     """
     from syncpoint.model.errors import SyncpointError
-    from syncpoint.runtime.clock import SystemClock
     from syncpoint.runtime.os_files import OsFiles
     from syncpoint.runtime.random import SystemRandom
     from syncpoint.storage.disk.losses import accept, arrange, assess
@@ -169,7 +169,7 @@ def recover(settings: Settings, data: Path | None, disks: tuple[Path, ...], acce
         click.confirm("\nGive all of this up?", abort=True)
     who = {"user": getpass.getuser(), "host": platform.node(), "command": "syncpoint log recover --accept-loss"}
     try:
-        written = accept(losses, files=files, clock=SystemClock(), random=random, who=who)
+        written = accept(losses, Environment(random=random, files=files), who=who)
     except SyncpointError as error:
         raise Problem(str(error), "What was given up until then is in audit/ on the disks.") from error
     if settings.format == "json":

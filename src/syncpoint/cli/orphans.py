@@ -35,16 +35,16 @@ def _with_orphans(folder: Path, act: Callable[[Orphans], Awaitable[_T]]) -> _T:
     from syncpoint.control.peer_channels import PeerChannels
     from syncpoint.metadata.contract import StoreError
     from syncpoint.model.errors import SyncpointError
-    from syncpoint.node.cluster.doors import Doors
+    from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
     from syncpoint.node.cluster.local import LocalCluster
     from syncpoint.node.cluster.orphans import Orphans
     from syncpoint.node.cluster.tls import operator_tls
 
     async def run() -> _T:
         settings = LocalCluster(folder).settings()
-        doors = Doors.of(operator_tls(settings))
-        store, peers = await doors.metadata(settings), PeerChannels(doors.network)
-        found = Orphans(store, peers, doors.clock)
+        environment = ClusterEnvironment.of(operator_tls(settings))
+        store, peers = await environment.metadata(settings), PeerChannels(environment.network)
+        found = Orphans(store, peers, environment.clock)
         try:
             await found.start()
             return await act(found)

@@ -7,6 +7,7 @@ elsewhere, open calls finish, a last checkpoint is written, the log is sealed.
 
 import asyncio
 import logging
+from dataclasses import replace
 from functools import partial
 
 from syncpoint.access.door import Access
@@ -33,8 +34,8 @@ from syncpoint.metadata.records import CatalogChange, Setting
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.flow import FlowLimits
 from syncpoint.node.client_http import client_http
-from syncpoint.node.doors import Doors
 from syncpoint.node.metadata import align
+from syncpoint.node.node_environment import NodeEnvironment
 from syncpoint.node.public_tls import PublicTls
 from syncpoint.node.pushes import Pushes
 from syncpoint.node.settings import ServeSettings
@@ -43,13 +44,11 @@ from syncpoint.node.uses import anchor_ns
 from syncpoint.pipeline.exclusive_readers import NodeReaders
 from syncpoint.pipeline.home import SoloHomes
 from syncpoint.pipeline.mounting import ChainPipelines
-from syncpoint.publish.chain import Surroundings
+from syncpoint.publish.chain import ChainContext
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.recovery import RecoveredState
 from syncpoint.push.addresses import Vetting, networks
 from syncpoint.push.feed import open_feed
-from syncpoint.runtime.clock import Clock, SystemClock
-from syncpoint.runtime.random import Random, SystemRandom
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Methods
@@ -76,24 +75,21 @@ class Node:
     def __init__(
         self,
         settings: ServeSettings,
-        *,
-        clock: Clock | None = None,
-        random: Random | None = None,
-        doors: Doors | None = None,
+        environment: NodeEnvironment | None = None,
     ) -> None:
         self.settings = settings
-        self.clock, self.random = clock or SystemClock(), random or SystemRandom()
-        self.doors = doors or Doors()
-        self.locks = self.doors.make_locks()
+        self.environment = environment or NodeEnvironment()
+        self.clock, self.random = self.environment.clock, self.environment.random
+        self.locks = self.environment.make_locks()
         self.access: Access | None = None
         self.tls: PublicTls | None = None
 
     async def start(self) -> None:
         """Recover and open the door. Raises `SyncpointError` with what to do when the folders cannot be used."""
-        settings, doors, loop = self.settings, self.doors, asyncio.get_running_loop()
-        doors.keep_memory()
+        settings, environment, loop = self.settings, self.environment, asyncio.get_running_loop()
+        environment.keep_memory()
         self.locks.take(settings.data)
-        self.metadata = doors.open_metadata(settings.data / "metadata.sqlite", self.clock, self.random)
+        self.metadata = environment.open_metadata(settings.data / "metadata.sqlite", self.clock, self.random)
         identities = Identities(self.metadata, self.random)
         self.mirror = mirror = CatalogMirror(self.metadata)
         clock, self.limits, copy = TrustedClock(self.clock), FlowLimits(), LogCatalog()
@@ -110,22 +106,18 @@ class Node:
 
         folders = [str(folder) for folder in settings.disk_folders]
         self.host = ChainHost(
-            Surroundings(
+            ChainContext(
                 copy,
                 NobodyAsks(copy),
                 lambda topic: None,
                 _sealed,
-                lambda record, epoch: (doors.open_files(), folders),
+                lambda record, epoch: (environment.files, folders),
                 _next_log,
                 identities.universe,
-                clock,
-                self.random,
+                replace(environment, clock=clock),
                 self.limits,
                 settings.storage,
                 known_disks=OwnDisks(identities, settings.disk_folders),
-                workers=doors.make_workers,
-                blocking=doors.blocking,
-                notify=doors.notifier(loop),
                 own_catalog=own_catalog,
                 counter_floor=identities.log_counter_floor,
                 mount=lambda chain: ChainPipelines(chain, SoloHomes(SOLO_CHAIN)),
@@ -134,7 +126,7 @@ class Node:
         self.owner = SoloOwnership(self.host, ChainRecord(SOLO_CHAIN, "", "", "", "", durability=settings.durability))
         chain = await self.owner.open()
         self.publish, self.store = chain.forwarder, chain.store
-        self.publish.schemas.apart = doors.apart
+        self.publish.schemas.apart = environment.apart
         identities.adopt_universe(self.store.universe)
         identities.raise_log_counter_floor(self.store.log_counter)
         memory = self.publish.memory
@@ -177,7 +169,7 @@ class Node:
         self.host.on_ended = lambda number, error: self._log_failed()
         if self.publish.commit.failed is not None:
             self._log_failed()
-        doors.settle_memory()
+        environment.settle_memory()
 
     @property
     def endpoint(self) -> str:
@@ -206,7 +198,7 @@ class Node:
             **self.streams.methods(),
             **seek_methods(self.control),
             **CatalogService(self.control, self.vetting).methods(),
-            **SchemaService(self.control, apart=self.doors.apart).methods(),
+            **SchemaService(self.control, apart=self.environment.apart).methods(),
             **IamService(self.control, Policies(self.control.catalog), gate).methods(),
             **AccountsService(self.control).methods(),
             **self.admin.methods(),
@@ -225,7 +217,7 @@ class Node:
             self.tls.files.start()
             tls = self.tls.context
         http = client_http(methods, settings.door, self.access, self.pushes.pages())
-        return await self.doors.serve(
+        return await self.environment.serve(
             methods, settings.host, settings.port, tls=tls, limits=settings.door, on_fallback=http
         )
 
@@ -242,7 +234,7 @@ class Node:
         await self.server.drain(self.settings.drain_s)
         await self.pushes.stop()
         await self.publish.checked.stop()
-        self.doors.apart.close()
+        self.environment.apart.close()
         if self.access is not None:
             await self.access.stop()
         if self.tls is not None:

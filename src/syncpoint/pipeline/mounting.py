@@ -1,6 +1,6 @@
 """Pipelines on chains: the reading and the writing side of every chain that is open in a process, and their methods.
 
-Place: `Pipelines.mount` is given to the host of chains (`publish.chain.Surroundings`); its methods stand in the table
+Place: `Pipelines.mount` is given to the host of chains (`publish.chain.ChainContext`); its methods stand in the table
 of every publish forwarder process, for proxies. Which chain is meant, and the revision of the catalog by which it is to
 be judged at least, a call says in its metadata, so requests and frames pass through a proxy as they are.
 Promise: a chain that is not open here is refused as UNAVAILABLE, with nothing done; when a chain ends, so do the
@@ -103,7 +103,7 @@ class ChainPipelines:
     def __init__(self, chain: Chain, homes: HomeRecords) -> None:
         loop = asyncio.get_running_loop()
         self._chain, self._homes = chain, homes
-        self._clock = chain.around.clock
+        self._clock = chain.context.environment.clock
         self.home = ChainHome(chain, homes)
         alone = ChainReaders(chain.forwarder, chain.holders.grants.attached)
         self.reader = LogReader(chain.forwarder, alone, loop.call_soon)
@@ -179,7 +179,7 @@ class Pipelines:
         self._tasks = Tasks()
 
     def mount(self, chain: Chain) -> ChainPipelines:
-        """See `Surroundings.mount`."""
+        """See `ChainContext.mount`."""
         return ChainPipelines(chain, self._homes)
 
     def methods(self, host: ChainHost) -> Methods:

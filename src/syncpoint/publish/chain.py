@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -34,15 +34,13 @@ from syncpoint.publish.recovery import RecoveredState, replay
 from syncpoint.publish.retention import forget_empty_sources, orphans
 from syncpoint.publish.source import STAGING_TOPIC
 from syncpoint.publish.upkeep import LogUpkeep
-from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.files import Files
-from syncpoint.runtime.random import Random
-from syncpoint.runtime.step_workers import ThreadWorkers, Workers, notifier
 from syncpoint.runtime.tasks import Tasks, complete
 from syncpoint.storage.errors import CopiesChanged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import EntryKind
-from syncpoint.storage.settings import OPENINGS_MAX, StorageSettings
+from syncpoint.storage.settings import OPENINGS_MAX, KnownStore, StorageSettings
 from syncpoint.storage.store import Store
 
 CLOSE_S = 5.0  # for what is on its way to the disks; then its outcome is unknown
@@ -73,12 +71,11 @@ class Mounted(Protocol):
 
 
 @dataclass(slots=True)
-class Surroundings:
+class ChainContext:
     """What chains need of their process. `open_files(record, epoch)`: the files and, in slot order, the folders of a
-    chain's disks. `next_log` draws a log counter that was never drawn before. `blocking` runs what waits for disks.
-    `workers` makes the threads of one store, `notify` brings their results to the loop. `registered(topic, chain)`: is
-    the chain known to hold something of the topic? `registrations(chain)`: all topics of which that is known.
-    `mount` makes what hangs on a chain besides.
+    chain's disks, in the place of the environment's. `next_log` draws a log counter that was never drawn before.
+    `registered(topic, chain)`: is the chain known to hold something of the topic? `registrations(chain)`: all topics of
+    which that is known. `mount` makes what hangs on a chain besides.
     """
 
     shared: CatalogCopy
@@ -88,14 +85,10 @@ class Surroundings:
     open_files: OpenFiles
     next_log: Callable[[], Awaitable[int | None]]
     universe: int | None
-    clock: Clock
-    random: Random
+    environment: Environment
     limits: FlowLimits = field(default_factory=FlowLimits)
     settings: StorageSettings = field(default_factory=StorageSettings)
     known_disks: DiskRegistry | None = None  # None: disks that were all wiped pass for new ones
-    workers: Callable[[], Workers] = ThreadWorkers
-    blocking: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]] = asyncio.to_thread
-    notify: Callable[[Callable[[], None]], None] | None = None
     registered: Callable[[int, int], bool] = lambda topic, chain: True  # whether a chain is known to hold a topic
     registrations: Callable[[int], Collection[int]] = lambda chain: ()  # topics that a chain is known to hold
     mount: Callable[[Chain], Mounted] | None = None
@@ -111,24 +104,24 @@ class Chain:
     """See the module."""
 
     def __init__(
-        self, record: ChainRecord, epoch: int, store: Store, memory: RecoveredState, around: Surroundings
+        self, record: ChainRecord, epoch: int, store: Store, memory: RecoveredState, context: ChainContext
     ) -> None:
         loop = asyncio.get_running_loop()
-        self.record, self.number, self.epoch, self.around = record, record.number, epoch, around
+        self.record, self.number, self.epoch, self.context = record, record.number, epoch, context
         self.store = store
         self.mounted: Mounted | None = None
         # Before anything is written: the log may fail while what recovery found is followed.
         self.on_ended: Callable[[Chain, Exception], None] = lambda chain, error: None
-        whole = around.own_catalog is not None
-        memory.catalog = around.own_catalog(memory) if around.own_catalog is not None else around.shared.catalog
+        whole = context.own_catalog is not None
+        memory.catalog = context.own_catalog(memory) if context.own_catalog is not None else context.shared.catalog
         memory.changes.clear()
         self.forwarder = PublishForwarder(
-            store, memory, around.clock, around.limits, loop.call_soon, loop.call_later, around.admission
+            store, memory, context.environment.clock, context.limits, loop.call_soon, loop.call_later, context.admission
         )
         self.forwarder.commit.on_failed = self._failed
         self.follower = Follower(self.forwarder, whole=whole)
         self.follower.settle()
-        now = around.clock.monotonic()
+        now = context.environment.clock.monotonic()
         known = {key: (grant.grant, grant.holder) for key, grant in memory.grants.items()}
         grants = Grants(epoch, now, known, memory.last_grants)
         self.dispatcher = SourceDispatcher(
@@ -145,9 +138,9 @@ class Chain:
             self.follower,
             self.recent_batches,
             self.duplicates,
-            around.registrar,
-            around.assignments,
-            around.sealed,
+            context.registrar,
+            context.assignments,
+            context.sealed,
         )
         self.upkeep = LogUpkeep(
             store,
@@ -159,8 +152,8 @@ class Chain:
         )
         self._topics = set(self.forwarder.sources.topics()) - {STAGING_TOPIC}
         self._idle: dict[int, int] = {}  # open source of which nothing is stored -> its end, at the last look
-        if around.mount is not None:
-            self.mounted = around.mount(self)
+        if context.mount is not None:
+            self.mounted = context.mount(self)
             self.follower.on_open = self.mounted.opening
 
     def changed(self, change: CatalogChange) -> None:
@@ -223,7 +216,7 @@ class Chain:
                 self.holders.unregister(record.incarnation)
             self.follower.forget_topic(topic)
             self.ingress.forget(topic, self.epoch)
-        for topic in self.around.registrations(self.number):
+        for topic in self.context.registrations(self.number):
             # Of an owner that was gone before it could say so, or could not.
             if topic not in topics and topic not in self._topics and not self.ingress.is_waiting(topic):
                 self.ingress.forget(topic, self.epoch)
@@ -253,7 +246,7 @@ class Chain:
         self.store.on_persisted = lambda position: None
         self.store.on_failed = lambda error: None
         self.store.begin_close()
-        await self.around.blocking(self.store.close)
+        await self.context.environment.blocking(self.store.close)
 
     def status(self) -> dict[str, Any]:
         """For the process's status."""
@@ -279,13 +272,13 @@ class Chain:
         }
 
     def _rank(self, topic: int) -> int:
-        assignment = self.around.assignments(topic)
+        assignment = self.context.assignments(topic)
         chains = sorted(assignment.chains) if assignment is not None else []
         return chains.index(self.number) if self.number in chains else self.number
 
     def _epoch_of(self, topic: int) -> int:
         """No source of a lower epoch is open, or will be opened: what is known of assignments only goes forward."""
-        assignment, source = self.around.assignments(topic), self.forwarder.sources.open_of(topic)
+        assignment, source = self.context.assignments(topic), self.forwarder.sources.open_of(topic)
         epoch = assignment.epoch if assignment is not None else 0
         return epoch if source is None else min(epoch, source.epoch)
 
@@ -299,29 +292,26 @@ class Chain:
             self.mounted.close(Unavailable(f"Chain {self.number} is not open here."))
 
 
-async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, entered: Callable[[Chain], None]) -> Chain:
+async def open_chain(record: ChainRecord, epoch: int, context: ChainContext, entered: Callable[[Chain], None]) -> Chain:
     """Open a chain. `entered` is called as soon as it has to hear of changes, in the turn in which the catalog was read
     for it. Raises what storage says, and `DiskFenced` when a later epoch is known to the disks.
     """
-    known = await around.known_disks.known(record.number) if around.known_disks is not None else Known()
-    loop = asyncio.get_running_loop()
-    notify = around.notify or notifier(loop)
+    known = await context.known_disks.known(record.number) if context.known_disks is not None else Known()
+    environment = replace(context.environment, notify=context.environment.notifier())
 
     def recover(counter: int | None) -> tuple[Store, RecoveredState]:
-        files, roots = around.open_files(record, epoch)
+        files, roots = context.open_files(record, epoch)
         store = Store.open(
             roots,
-            replace(around.settings, durability=record.durability),
-            files=files,
-            clock=around.clock,
-            random=around.random,
-            universe=record.universe or around.universe,
-            notify=notify,
-            known_disks=tuple(one for one in known.disks if one),
-            workers=around.workers(),
-            rule=AckRule.from_values(record.rule) if record.rule else None,
-            counter=counter,
-            counter_floor=around.counter_floor,
+            replace(context.settings, durability=record.durability),
+            replace(environment, files=files),
+            KnownStore(
+                record.universe or context.universe,
+                tuple(one for one in known.disks if one),
+                counter,
+                context.counter_floor,
+                AckRule.from_values(record.rule) if record.rule else None,
+            ),
         )
         try:
             return store, replay(store)
@@ -330,33 +320,33 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
             raise
 
     for left in reversed(range(OPENINGS_MAX)):
-        counter = await around.next_log()
-        opening = asyncio.ensure_future(around.blocking(partial(recover, counter)))
+        counter = await context.next_log()
+        opening = asyncio.ensure_future(context.environment.blocking(partial(recover, counter)))
         try:
             store, memory = await asyncio.shield(opening)
             break
         except asyncio.CancelledError:
-            opening.add_done_callback(lambda done: _abandon(done, around))
+            opening.add_done_callback(lambda done: _abandon(done, context))
             raise
         except CopiesChanged as error:
             log.warning("chain %d: %s", record.number, error)
             if not left:
                 raise
     try:
-        if around.known_disks is not None:
-            await around.known_disks.note(record.number, known, store.recovered.disks)
-        await around.shared.at(memory.revision)
-        chain = Chain(record, epoch, store, memory, around)
+        if context.known_disks is not None:
+            await context.known_disks.note(record.number, known, store.recovered.disks)
+        await context.shared.at(memory.revision)
+        chain = Chain(record, epoch, store, memory, context)
     except BaseException:
         store.begin_close()
-        await around.blocking(store.close)
+        await context.environment.blocking(store.close)
         raise
     entered(chain)
     try:
         # What an older backup of the metadata does not know is on the disks all the same.
         topics = (topic for topic in chain.forwarder.sources.topics() if topic != STAGING_TOPIC)
-        unknown = [topic for topic in topics if not around.registered(topic, record.number)]
-        await asyncio.gather(*(around.registrar.register(topic, record.number) for topic in unknown))
+        unknown = [topic for topic in topics if not context.registered(topic, record.number)]
+        await asyncio.gather(*(context.registrar.register(topic, record.number) for topic in unknown))
         if chain.mounted is not None:
             await chain.mounted.recover()
         await chain.confirm()
@@ -369,12 +359,12 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
     return chain
 
 
-def _abandon(done: asyncio.Future[tuple[Store, RecoveredState]], around: Surroundings) -> None:
+def _abandon(done: asyncio.Future[tuple[Store, RecoveredState]], context: ChainContext) -> None:
     """Nobody waits for this chain any more: give the disks back once they are had."""
     if not done.cancelled() and done.exception() is None:
         store = done.result()[0]
         store.begin_close()
-        _closing.start(around.blocking(store.close))
+        _closing.start(context.environment.blocking(store.close))
 
 
 _closing = Tasks()

@@ -19,7 +19,7 @@ from syncpoint.metadata.records import CatalogChange, Subscription
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import FailedPrecondition, SyncpointError, Unavailable
 from syncpoint.publish import states
-from syncpoint.publish.chain import Chain, Surroundings, open_chain
+from syncpoint.publish.chain import Chain, ChainContext, open_chain
 from syncpoint.publish.duplicates import Duplicates
 from syncpoint.publish.sessions import Attached, KnownForwarder, Session, Sessions
 from syncpoint.publish.upkeep import TICK_S, Rounds
@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 class ChainHost:
     """See the module. `start` before the first `open`."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self.around = around
+    def __init__(self, context: ChainContext) -> None:
+        self.context = context
         self.chains: dict[int, Chain] = {}  # served
         self.on_ended: Callable[[int, Exception], None] = lambda number, error: None
         self._entered: dict[int, Chain] = {}  # served, and about to be
@@ -48,7 +48,7 @@ class ChainHost:
         self._sessions = Sessions()
         self._assigned = asyncio.Event()
         self.rounds = Rounds(
-            around.clock,
+            context.environment.clock,
             lambda: [chain.upkeep for chain in self._entered.values()],
             lambda: [chain.upkeep for chain in self.chains.values()],
         )
@@ -57,13 +57,13 @@ class ChainHost:
 
     def start(self) -> None:
         """Follow the catalog, and do what is done by the clock."""
-        self.around.shared.on_change.append(self._changed)
+        self.context.shared.on_change.append(self._changed)
         self.rounds.start()
 
     async def stop(self) -> None:
         """Close what is still open. Idempotent."""
         if self.rounds.tasks:
-            self.around.shared.on_change.remove(self._changed)
+            self.context.shared.on_change.remove(self._changed)
         await self.rounds.stop()
         await asyncio.gather(*(self.close(number) for number in list(self._entered)))
 
@@ -76,7 +76,7 @@ class ChainHost:
             raise FailedPrecondition(f"Chain {number} is open here already.")
         opening = self._opening[number] = asyncio.get_running_loop().create_future()
         try:
-            chain = await open_chain(record, epoch, self.around, self._enter)
+            chain = await open_chain(record, epoch, self.context, self._enter)
             for sender, batches in self._void.get(number, ()) if chain.forwarder.commit.failed is None else ():
                 chain.duplicates.mark(sender, batches)  # before anybody is handed anything of it
         except Fenced as error:
@@ -151,14 +151,14 @@ class ChainHost:
 
     def _attach_refused(self) -> None:
         """Whoever asked while a reader had the subscription alone is served now that it has not."""
-        catalog, now_ns = self.around.shared.catalog, self.around.clock.time_ns()
+        catalog, now_ns = self.context.shared.catalog, self.context.environment.clock.time_ns()
         for subscription in list(self._refused):
             if hold_of(catalog, subscription, now_ns) is None:
                 self._refused.discard(subscription)
                 self._attach_late(subscription)
 
     def assigned(self, topic: int) -> None:
-        """The assignment of a topic has changed; `Surroundings.assignments` says what it is now."""
+        """The assignment of a topic has changed; `ChainContext.assignments` says what it is now."""
         for chain in list(self._entered.values()):
             chain.assigned(topic)
         self._assigned.set()
@@ -178,9 +178,9 @@ class ChainHost:
         topic with the epoch `assignment`. Raises `Unavailable`.
         """
         self.chain(number)
-        await self.around.shared.at(revision)
+        await self.context.shared.at(revision)
         while assignment:
-            known = self.around.assignments(topic)
+            known = self.context.assignments(topic)
             if known is not None and known.epoch >= assignment:
                 break
             await self._assigned.wait()
@@ -201,7 +201,7 @@ class ChainHost:
 
     async def describe(self, topic: int, subscription: int, ranges_max: int) -> list[internal.DescribedChain]:
         """A DescribedChain of every chain of this process; `subscription` 0: of the topic alone."""
-        record = self.around.shared.catalog.subscription_by_incarnation(subscription) if subscription else None
+        record = self.context.shared.catalog.subscription_by_incarnation(subscription) if subscription else None
         forwarders = {number: chain.forwarder for number, chain in self.chains.items()}
         return await states.describe(forwarders, topic, record, ranges_max)
 
@@ -237,7 +237,7 @@ class ChainHost:
 
     def session_began(self, session: Session, member: str) -> None:
         """A subscribe forwarder has connected. Of its name there is one, and one stream of it: see `sessions`."""
-        began = self._sessions.began(session, member, self.around.clock.monotonic())
+        began = self._sessions.began(session, member, self.context.environment.clock.monotonic())
         if not began.taken:
             session.send(DISPLACED)
             return
@@ -260,13 +260,13 @@ class ChainHost:
         """A heartbeat came."""
         known = self._sessions.of(session)
         if known is not None:
-            known.heard = self.around.clock.monotonic()
+            known.heard = self.context.environment.clock.monotonic()
             for chain in self.chains.values():
                 chain.holders.on_heartbeat(session)
 
     def session_lost(self, session: Session) -> None:
         """Its stream broke, or ended."""
-        if self._sessions.lost(session, self.around.clock.monotonic()):
+        if self._sessions.lost(session, self.context.environment.clock.monotonic()):
             for chain in self.chains.values():
                 chain.holders.on_disconnected(session)
 
@@ -338,7 +338,7 @@ class ChainHost:
             self.rounds.guard(chain.holders.sweep)
             if chain.mounted is not None:
                 self.rounds.guard(chain.mounted.tick)
-        for incarnation in self._sessions.forget_lost(self.around.clock.monotonic()):
+        for incarnation in self._sessions.forget_lost(self.context.environment.clock.monotonic()):
             for chain in self.chains.values():
                 self.rounds.guard(partial(chain.holders.on_ended, incarnation))
 

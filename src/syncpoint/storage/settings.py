@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
+
+from syncpoint.storage.quorum import AckRule
 
 MIB = 1 << 20
 OPENINGS_MAX = 5  # of disks that change while they are opened: each time it is decided anew
+
+
+class KnownStore(NamedTuple):
+    """What is known of a store before its disks are read.
+
+    `disks`: incarnations (hex) that are remembered, so that wiped disks do not pass for a new store. `counter`: the new
+    log's, where somebody else hands counters out; otherwise it is above any seen and `counter_floor`. `rule`: which
+    sets of the disks acknowledge; None: a majority of disks that all are this machine's, where entries of durability
+    memory count at once, and not only once the disks' processes have them.
+    """
+
+    universe: int | None = None
+    disks: Collection[str] = ()
+    counter: int | None = None
+    counter_floor: int = 0
+    rule: AckRule | None = None
+
+
+NOTHING_KNOWN = KnownStore()
 
 
 class Durability(StrEnum):

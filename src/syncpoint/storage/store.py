@@ -11,15 +11,14 @@ Threads: every method is for the owner's thread; every callback arrives there, t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from syncpoint.model.errors import ResourceExhausted, Unavailable
-from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.files import Buffer, Files
-from syncpoint.runtime.random import Random
-from syncpoint.runtime.step_workers import Notify, ThreadWorkers, Workers
+from syncpoint.runtime.environment import Environment
+from syncpoint.runtime.files import Buffer
+from syncpoint.runtime.step_workers import Workers
 from syncpoint.storage.cache import TailCache
 from syncpoint.storage.copy_reader import PART_BYTES
 from syncpoint.storage.deletion import Deletion
@@ -35,7 +34,7 @@ from syncpoint.storage.recovery.opening_disks import Recovered
 from syncpoint.storage.recovery.recover import Recovery, recover
 from syncpoint.storage.recovery.replay import Replay
 from syncpoint.storage.recovery.trim import CollectReport, Live, More
-from syncpoint.storage.settings import StorageSettings
+from syncpoint.storage.settings import NOTHING_KNOWN, KnownStore, StorageSettings
 from syncpoint.storage.source_index import SourceIndex
 from syncpoint.storage.stored_offsets import StoredOffsets
 
@@ -62,10 +61,7 @@ class Store:
         self,
         recovery: Recovery,
         settings: StorageSettings,
-        files: Files,
-        clock: Clock,
-        random: Random,
-        notify: Notify,
+        environment: Environment,
         workers: Workers,
         local: bool,
     ) -> None:
@@ -82,14 +78,12 @@ class Store:
         for segment in self.catalog:
             for source, first, end in recovery.loaded.summaries.get(segment.id, ()):
                 self._sources.add(source, segment.id, first, end)
-        self._disks = DiskSet(
-            recovery, settings, files, clock, random, notify, workers, self._persisted, self._failed, local
-        )
+        self._disks = DiskSet(recovery, settings, environment, workers, self, local)
         self._log = self._disks.log
         access = self._disks.access
         self._replay = Replay(self.catalog, access, self.log_counter)
         self._reader = StoreReader(
-            self.catalog, access, settings.read_ahead_bytes, notify, self._read_again, self._unlisted
+            self.catalog, access, settings.read_ahead_bytes, environment.notifier(), self._read_again, self._unlisted
         )
         self.catalog.load_soon = partial(self._disks.reindexing.page_soon, self._in_reader)
         self._offsets = StoredOffsets(self._sources, self.catalog, self._log, lambda: self._disks.closed)
@@ -104,47 +98,24 @@ class Store:
     def open(
         disks: Sequence[Path | str],
         settings: StorageSettings,
-        *,
-        files: Files,
-        clock: Clock,
-        random: Random,
-        counter_floor: int = 0,
-        universe: int | None = None,
-        notify: Notify,
-        known_disks: Collection[str] = (),
-        workers: Workers | None = None,
-        rule: AckRule | None = None,
-        counter: int | None = None,
+        environment: Environment,
+        known: KnownStore = NOTHING_KNOWN,
     ) -> Store:
-        """Recover what the disks hold, seal it, and begin a log with a counter above any seen and `counter_floor`.
+        """Recover what the disks hold, seal it, and begin a log.
 
-        `notify(fn)` runs `fn` on the owner's thread soon. `known_disks`: incarnations (hex) the caller remembers, so
-        that wiped disks do not pass for a new store. `rule`: which sets of the disks acknowledge; a majority unless
-        said otherwise; with a rule, entries of durability memory count once the disks' processes have them, without one
-        at once. `counter`: the new log's counter, where somebody else hands them out. Raises `DisksMissing`,
-        `StorageDamaged`, `ForeignDisk`, `Fenced`, `CounterTaken`, and `ValueError` for an even number of disks, or
-        another one than the rule has. Disks that change while they are read are `CopiesChanged` at once where a
-        counter was handed in, which is used up then; otherwise only if they do so again and again.
+        Raises `DisksMissing`, `StorageDamaged`, `ForeignDisk`, `Fenced`, `CounterTaken`, and `ValueError` for an even
+        number of disks, or another one than the rule has. Disks that change while they are read are `CopiesChanged` at
+        once where a counter was handed in, which is used up then; otherwise only if they do so again and again.
         """
-        local = rule is None
-        rule = rule or AckRule.single(len(disks))
+        local = known.rule is None
+        rule = known.rule or AckRule.single(len(disks))
         if len(rule) != len(disks):
             raise ValueError(f"the ack rule is about {len(rule)} disks, {len(disks)} are given")
-        workers = workers or ThreadWorkers()
-        recovery = recover(
-            [str(disk) for disk in disks],
-            rule,
-            settings,
-            files,
-            random,
-            workers.together,
-            counter_floor=counter_floor,
-            universe=universe,
-            known_disks=known_disks,
-            counter=counter,
-        )
+        workers = environment.make_workers()
+        known = known._replace(rule=rule)
+        recovery = recover([str(disk) for disk in disks], settings, environment, workers.together, known)
         try:
-            return Store(recovery, settings, files, clock, random, notify, workers, local)
+            return Store(recovery, settings, environment, workers, local)
         except BaseException:
             recovery.disks.release()
             raise
@@ -171,12 +142,14 @@ class Store:
             self._reader_worker.stop(timeout_s)
             self._disks.close(timeout_s)
 
-    def _persisted(self, position: int) -> None:
+    def note_persisted(self, position: int) -> None:
+        """For `DiskSet`: all up to this position is."""
         self._deletion.on_persisted(position)
         if self.failure is None:
             self.on_persisted(position)
 
-    def _failed(self, error: Exception) -> None:
+    def note_failed(self, error: Exception) -> None:
+        """For `DiskSet`: nothing is written any more."""
         self.on_failed(error)
 
     # ---------------------------------------------------------------------------------------------------- appending

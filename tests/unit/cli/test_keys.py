@@ -15,7 +15,7 @@ from syncpoint.metadata.layout import DATA_KEYS, OPEN, RECORDS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import Topic, encode_record
-from syncpoint.node.cluster.doors import Doors
+from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.proxy.data_keys import KeyRing
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
@@ -65,10 +65,10 @@ class World:
 def world(tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> World:
     made = World(tmp_path, run)
 
-    async def metadata(doors: Doors, settings: Any) -> LocalShared:
-        return LocalShared(made.store, doors.clock)
+    async def metadata(environment: ClusterEnvironment, settings: Any) -> LocalShared:
+        return LocalShared(made.store, environment.clock)
 
-    monkeypatch.setattr(Doors, "metadata", metadata)
+    monkeypatch.setattr(ClusterEnvironment, "metadata", metadata)
     made.topic(5, "orders")
     made.topic(6, "bills")
     return made

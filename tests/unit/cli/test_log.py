@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from syncpoint.runtime.environment import Environment
 from syncpoint.storage.disk import inspect_disks
 
 ENTRY = {
@@ -119,9 +120,6 @@ def test_a_disk_that_is_not_there(run, tmp_path):
 @pytest.fixture
 def filled(tmp_path):
     """Three disks of a real store that was stopped."""
-    from syncpoint.runtime.clock import SystemClock
-    from syncpoint.runtime.os_files import OsFiles
-    from syncpoint.runtime.random import SystemRandom
     from syncpoint.storage.settings import StorageSettings
     from syncpoint.storage.store import EntryKind, Store
 
@@ -130,10 +128,7 @@ def filled(tmp_path):
     store = Store.open(
         disks,
         StorageSettings(segment_bytes=1 << 20, pool_segments=0),
-        files=OsFiles(),
-        clock=SystemClock(),
-        random=SystemRandom(),
-        notify=told.append,
+        Environment(notify=told.append),
     )
     store.append(EntryKind.MESSAGES, b"one", source=store.log_counter << 24, first_offset=0, count=3)
     store.close()

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.runtime.clock import SystemClock
-from syncpoint.runtime.random import SystemRandom
+from syncpoint.runtime.environment import Environment
 from syncpoint.storage.errors import DisksMissing
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import EntryKind
-from syncpoint.storage.settings import StorageSettings
+from syncpoint.storage.settings import KnownStore, StorageSettings
 from syncpoint.storage.store import Store
 from tests.kit.disk_process import DiskProcess, hang_up, remote
 
@@ -53,11 +52,8 @@ class Chain:
         self.store = Store.open(
             self.roots,
             self.settings,
-            files=self.files,
-            clock=SystemClock(),
-            random=SystemRandom(),
-            notify=self.queue.put,
-            rule=self.rule,
+            Environment(files=self.files, notify=self.queue.put),
+            KnownStore(rule=self.rule),
         )
         self.store.on_persisted = self._note
         self.store.on_failed = self._fail

@@ -14,7 +14,7 @@ import pytest
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.model.identity import parse_message_id
-from syncpoint.node.doors import Doors
+from syncpoint.node.node_environment import NodeEnvironment
 from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
 from syncpoint.runtime.clock import ManualClock
@@ -94,17 +94,19 @@ class NodeWorld:
         return opened
 
     async def start(self) -> None:
-        doors = Doors(
+        environment = NodeEnvironment(
+            self.clock,
+            SeededRandom(3),
+            self.files,
+            self._workers,
+            asyncio.get_running_loop().call_soon,
+            at_once,
             make_locks=NoLocks,
-            open_files=lambda: self.files,
-            make_workers=self._workers,
-            notifier=lambda loop: loop.call_soon,
-            blocking=at_once,
             serve=self._serve,
             keep_memory=lambda: None,
             settle_memory=lambda: None,
         )
-        self.node = Node(self.settings, clock=self.clock, random=SeededRandom(3), doors=doors)
+        self.node = Node(self.settings, environment)
         await self.node.start()
 
     async def crash(self) -> None:

@@ -35,7 +35,7 @@ class Served:
         self.process: Process = world.process(name)
         self.world, self.homes, self.chain = world, homes, chain
         pipelines = Pipelines(homes, self.process.shared)
-        self.process.host.around.mount = pipelines.mount
+        self.process.host.context.mount = pipelines.mount
         self.channel = MemoryChannel(pipelines.methods(self.process.host))
 
     async def open(self, number: int = 1) -> Any:

@@ -60,7 +60,7 @@ async def test_what_was_lost_is_kept_and_listed_until_somebody_deletes_it(world:
     assert stored(chain) == MANY
     listed = chain.status()["orphans"]
     assert [(one["topic"], one["messages"]) for one in listed] == [(TOPIC_NUMBER, MANY)]
-    await chain.around.shared.at(world.master.revision)
+    await chain.context.shared.at(world.master.revision)
     decision = LostTopicDecision(TOPIC_NUMBER, "deleted", "", MANY, "me", "here", 1)
     world.commit(CatalogChange.put(lost_of(world.master).decided(decision).setting()))
     assert chain.status()["orphans"] == []

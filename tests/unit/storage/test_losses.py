@@ -7,6 +7,7 @@ import json
 import pytest
 
 from syncpoint.model.identity import parse_message_id
+from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.step_workers import ManualWorkers
 from syncpoint.storage.disk.disk_identity import encode_marks, read_marks, write_marks
 from syncpoint.storage.disk.losses import Losses, accept, arrange, assess
@@ -31,11 +32,8 @@ def look(world: World) -> Losses:
 def give_up(world: World, losses: Losses) -> list[str]:
     return accept(
         losses,
-        files=world.files,
-        clock=world.clock,
-        random=world.random,
+        Environment(world.clock, world.random, world.files, ManualWorkers),
         who=WHO,
-        workers=ManualWorkers(),
         settings=world.settings,
     )
 

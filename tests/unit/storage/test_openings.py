@@ -10,12 +10,14 @@ from unittest.mock import patch
 
 import pytest
 
+from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.file_content import write_all
 from syncpoint.runtime.files import DiskUnreachable
-from syncpoint.runtime.step_workers import ThreadWorkers, _Manual
+from syncpoint.runtime.step_workers import _Manual
 from syncpoint.storage.errors import CopiesChanged, DisksMissing, StorageDamaged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.segment import NOBODY, PAGE, SegmentHeader, encode_front
+from syncpoint.storage.settings import KnownStore
 from syncpoint.storage.store import Store
 from tests.kit.disks import World
 
@@ -366,12 +368,8 @@ def test_a_log_begins_on_all_disks_at_once() -> None:
         store = Store.open(
             world.roots,
             world.settings,
-            files=world.files,
-            clock=world.clock,
-            random=world.random,
-            notify=world.inbox.append,
-            rule=THREE,
-            workers=ThreadWorkers(),
+            Environment(world.clock, world.random, world.files, notify=world.inbox.append),
+            KnownStore(rule=THREE),
         )
     assert all(store.recovered.disks)
     store.close()

@@ -14,13 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.runtime.clock import SystemClock
+from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.os_files import OsFiles
-from syncpoint.runtime.random import SystemRandom
 from syncpoint.storage.disk.inspect_disks import verify
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import EntryKind
-from syncpoint.storage.settings import StorageSettings
+from syncpoint.storage.settings import KnownStore, StorageSettings
 from syncpoint.storage.store import Store
 
 
@@ -35,11 +34,8 @@ class Loop:
         self.store = Store.open(
             disks,
             StorageSettings(**{"segment_bytes": 1 << 20, "probe_interval_s": 0.05, **settings}),  # type: ignore[arg-type]
-            files=files or OsFiles(),
-            clock=SystemClock(),
-            random=SystemRandom(),
-            notify=self.queue.put,
-            rule=rule,
+            Environment(files=files or OsFiles(), notify=self.queue.put),
+            KnownStore(rule=rule),
         )
         self.store.on_persisted = self.note
 

@@ -47,12 +47,12 @@ from syncpoint.pipeline.cursors import Cursors
 from syncpoint.publish.recovery import replay
 from syncpoint.publish.source import STAGING_TOPIC
 from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.files import Files
-from syncpoint.runtime.os_files import OsFiles
 from syncpoint.runtime.random import Random
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.storage.layout import DISK_FILE, is_of_disk
-from syncpoint.storage.settings import StorageSettings
+from syncpoint.storage.settings import KnownStore, StorageSettings
 from syncpoint.storage.store import Store
 
 IN_USE = "the cluster has been in use: only a new one, never started, can take over a folder"
@@ -89,13 +89,12 @@ def read_folder(data: Path, disks: Sequence[Path], clock: Clock, random: Random)
         store = Store.open(
             disks,
             SETTINGS,
-            files=OsFiles(),
-            clock=clock,
-            random=random,
-            counter_floor=identities.log_counter_floor,
-            universe=identities.universe,
-            notify=lambda act: None,
-            known_disks=tuple(identities.disks.values()),
+            Environment(clock, random, notify=lambda act: None),
+            KnownStore(
+                identities.universe,
+                tuple(identities.disks.values()),
+                counter_floor=identities.log_counter_floor,
+            ),
         )
         try:
             identities.raise_log_counter_floor(store.log_counter)

@@ -21,8 +21,8 @@ from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.cluster import formats
+from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.directory import Directory
-from syncpoint.node.cluster.doors import Doors
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 from syncpoint.node.cluster.tls import welcome
 from syncpoint.runtime.trusted import TrustedClock
@@ -31,10 +31,10 @@ from syncpoint.runtime.trusted import TrustedClock
 class ClusterContext:
     """The common parts. `await join()`, then `register(address)` once the process can be called."""
 
-    def __init__(self, settings: ClusterSettings, process: ProcessSettings, doors: Doors) -> None:
-        self.settings, self.process, self.doors = settings, process, doors
-        self.clock, self.random = TrustedClock(doors.clock), doors.random
-        self.incarnation = new_incarnation(doors.random)
+    def __init__(self, settings: ClusterSettings, process: ProcessSettings, environment: ClusterEnvironment) -> None:
+        self.settings, self.process, self.environment = settings, process, environment
+        self.clock, self.random = TrustedClock(environment.clock), environment.random
+        self.incarnation = new_incarnation(environment.random)
         self.member = Member(
             process.name,
             process.roles,
@@ -49,30 +49,32 @@ class ClusterContext:
             oldest_format=formats.THIS.oldest,
             newest_format=formats.THIS.newest,
             weight=process.weight,
-            tls=doors.tls is not None,
-            host=doors.host,
-            network=doors.machine,
+            tls=environment.tls is not None,
+            host=environment.host,
+            network=environment.machine,
         )
 
     async def join(self) -> None:
         """Read what there is. Raises `FailedPrecondition` for settings or a certificate that do not fit, and the
         store's errors."""
-        self.store: SharedStore = await self.doors.metadata(self.settings)
+        self.store: SharedStore = await self.environment.metadata(self.settings)
         self.formats = formats.Formats(self.store, formats.THIS)
         await self.formats.start(founding=await self.store.get(SETTINGS) is None)
         await self._agree()
         self.universe = int(await self._drawn(UNIVERSE, str(self.random.randrange(10**12, 10**13)).encode()))
         self.ack_key = bytes.fromhex((await self._drawn(ACK_KEY, self.random.token(32).hex().encode())).decode())
-        self.peers = PeerChannels(self.doors.network)
+        self.peers = PeerChannels(self.environment.network)
         self.view = ClusterView(self.store)
         self.directory = Directory(self.store, self.view)
         self.shared = SharedCatalog(self.store)
         await self.view.start()
-        await welcome(self.doors.tls, self.process.name, [seen.value for seen in self.view.members.items.values()])
+        await welcome(
+            self.environment.tls, self.process.name, [seen.value for seen in self.view.members.items.values()]
+        )
         await self.directory.start()
         await self.shared.start()
         self.catalog = self.shared.catalog
-        self.clocks = ClockExchange(self.store, self.doors.clock, self.clock, self.process.name)
+        self.clocks = ClockExchange(self.store, self.environment.clock, self.clock, self.process.name)
         await self.clocks.start()
 
     async def register(self, address: str, disk_address: str = "") -> None:

@@ -17,7 +17,7 @@ from syncpoint.metadata.layout import CHAIN_COUNTER
 from syncpoint.model.cluster import PUBLISH, STORAGE, ChainRecord, DiskPlace
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.cluster.adopt import NodeFolder, begin_anew, can_move, move_disk, read_folder, register
-from syncpoint.node.cluster.doors import Doors
+from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.local import LocalCluster
 from syncpoint.node.cluster.publish_role import kind_of
 from syncpoint.node.cluster.settings import DEFAULT_CLASS, ClusterSettings, ProcessSettings
@@ -70,10 +70,10 @@ async def _register(
     cluster: LocalCluster, data: Path, disks: Sequence[Path], files: Files
 ) -> tuple[Adopted, ClusterNote]:
     settings = cluster.settings()
-    doors = Doors.of(operator_tls(settings))
-    shared = await doors.metadata(settings)
+    environment = ClusterEnvironment.of(operator_tls(settings))
+    shared = await environment.metadata(settings)
     try:
-        folder = await asyncio.to_thread(read_folder, data, disks, doors.clock, doors.random)
+        folder = await asyncio.to_thread(read_folder, data, disks, environment.clock, environment.random)
         await begin_anew(shared, folder.universe)
         record, moves = planned(settings, disks, await shared.counter(CHAIN_COUNTER), folder, files)
         cluster.importing.write_text(f"{data}\n")

@@ -20,7 +20,7 @@ from syncpoint.metadata.contract import StoreError
 from syncpoint.metadata.layout import SETTINGS
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.errors import NotFound, SyncpointError
-from syncpoint.node.cluster.doors import Doors
+from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.inspect import Answers, Found, assemble
 from syncpoint.node.cluster.local import SETTINGS_FILE, LocalCluster, ProcessState
 from syncpoint.node.cluster.settings import ClusterSettings, load
@@ -63,11 +63,11 @@ class Cluster:
 
     async def look(self) -> Found:
         """See `describe`."""
-        doors = Doors.of(operator_tls(self.settings) if self.settings.processes else None)
-        peers = PeerChannels(doors.network)
+        environment = ClusterEnvironment.of(operator_tls(self.settings) if self.settings.processes else None)
+        peers = PeerChannels(environment.network)
         try:
             etcd = asyncio.gather(*(_listens(address) for address in self.settings.etcd))
-            listed, why = await _from_metadata(self.settings, doors)
+            listed, why = await _from_metadata(self.settings, environment)
             if listed is None:
                 proxies = [one.listen for one in self.settings.processes.values() if "proxy" in one.roles]
                 listed = await _from_proxies(peers, [one for one in proxies if not one.endswith(":0")])
@@ -131,11 +131,13 @@ async def _listens(address: str) -> bool:
     return True
 
 
-async def _from_metadata(settings: ClusterSettings, doors: Doors) -> tuple[tuple[list[Any], list[Any]] | None, str]:
+async def _from_metadata(
+    settings: ClusterSettings, environment: ClusterEnvironment
+) -> tuple[tuple[list[Any], list[Any]] | None, str]:
     """Members and chains as they stand in the metadata; None, and why, when these do not answer."""
 
     async def read() -> tuple[tuple[list[Any], list[Any]] | None, str]:
-        store = await doors.metadata(settings)
+        store = await environment.metadata(settings)
         try:
             if await store.get(SETTINGS) is None:
                 return ([], []), "the metadata know of no cluster: none of its processes has ever started"

@@ -17,8 +17,8 @@ from syncpoint.control.peer_channels import process_methods
 from syncpoint.kernel.memory import keep_freed_memory
 from syncpoint.metadata.contract import Put, StoreError
 from syncpoint.metadata.layout import LOADS
+from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.context import ClusterContext
-from syncpoint.node.cluster.doors import Doors
 from syncpoint.node.cluster.proxy_role import ProxyRole
 from syncpoint.node.cluster.publish_role import PublishRole
 from syncpoint.node.cluster.router_role import RouterRole
@@ -81,10 +81,12 @@ ROLES: dict[str, Callable[[ClusterContext], Role]] = {
 class ClusterProcess:
     """A started process. `address` is where others call it, `public_address` where clients call a proxy."""
 
-    def __init__(self, settings: ClusterSettings, process: ProcessSettings, doors: Doors | None = None) -> None:
+    def __init__(
+        self, settings: ClusterSettings, process: ProcessSettings, environment: ClusterEnvironment | None = None
+    ) -> None:
         self.settings, self.process = settings, process
-        self.doors = doors or Doors.of(tls_of(settings, process.name))
-        self.common = ClusterContext(settings, process, self.doors)
+        self.environment = environment or ClusterEnvironment.of(tls_of(settings, process.name))
+        self.common = ClusterContext(settings, process, self.environment)
         self.roles = {name: ROLES[name](self.common) for name in process.roles}
         self._door: Listening | None = None
         self._reporting: asyncio.Task[None] | None = None
@@ -92,11 +94,11 @@ class ClusterProcess:
     async def start(self) -> None:
         """Return when others, and clients, can call. Raises `SyncpointError`, the metadata's errors, and `OSError`."""
         keep_freed_memory()
-        if self.doors.tls is not None:
-            self.doors.tls.prove(
+        if self.environment.tls is not None:
+            self.environment.tls.prove(
                 *(split_address(one)[0] for one in (self.process.listen, self.process.disks_listen) if one)
             )
-            self.doors.tls.shown.start()
+            self.environment.tls.shown.start()
         await self.common.join()
         for role in self.roles.values():
             await role.start()
@@ -104,12 +106,12 @@ class ClusterProcess:
         for role in self.roles.values():
             methods = {**methods, **role.methods()}
         host, port = split_address(self.process.listen)
-        self._door = await self.doors.network.serve(methods, host, port)
+        self._door = await self.environment.network.serve(methods, host, port)
         await self.common.register(self.address, self.disk_address)
         for role in self.roles.values():
             await role.on_joined()
         self._reporting = asyncio.get_running_loop().create_task(self._report())
-        self.doors.settle_memory()
+        self.environment.settle_memory()
 
     async def stop(self) -> None:
         """Hand over, drain, close."""
@@ -119,12 +121,12 @@ class ClusterProcess:
             await role.drain()
         await self.common.leave()
         if self._door is not None:
-            await self._door.drain(self.doors.drain_s)
+            await self._door.drain(self.environment.drain_s)
         for role in reversed(list(self.roles.values())):
             await role.stop()
         await self.common.close()
-        if self.doors.tls is not None:
-            await self.doors.tls.shown.stop()
+        if self.environment.tls is not None:
+            await self.environment.tls.shown.stop()
 
     @property
     def disk_address(self) -> str:

@@ -81,7 +81,7 @@ class ProxyRole:
             universe=context.universe,
             commit=self.control.commit,
             clock=context.clock,
-            apart=context.doors.apart,
+            apart=context.environment.apart,
         )
         settings = context.settings
         self.admin = ClusterAdmin(
@@ -97,7 +97,7 @@ class ProxyRole:
         self.cleaner = KeyCleaner(context.store, self._topic_exists, self._cleans, context.random)
         self.cursor_cleaner = CursorCleaner(self.proxy.cursors, self._cleans, context.random)
         if settings.auth is not None:
-            self.access = Access(settings.auth, context.catalog, context.doors.clock, context.process.name)
+            self.access = Access(settings.auth, context.catalog, context.environment.clock, context.process.name)
         gate = self.access.gate if self.access is not None else None
         vetting = Vetting(networks(settings.push.networks))
         self.feeds = PushFeeds(self.proxy.relay)
@@ -111,12 +111,12 @@ class ProxyRole:
             settings.push.issuer,
             self.access.service if self.access is not None else None,
             Distribution(context.process.name, context.view, context.catalog).mine,
-            context.doors.push_sender,
+            context.environment.push_sender,
             context.process.name,
         )
         self._methods = self.proxy.methods(
             CatalogService(self.control, vetting).methods(),
-            SchemaService(self.control, apart=context.doors.apart).methods(),
+            SchemaService(self.control, apart=context.environment.apart).methods(),
             IamService(self.control, Policies(context.catalog), gate).methods(),
             AccountsService(self.control).methods(),
             seek_methods(self.control),
@@ -147,7 +147,7 @@ class ProxyRole:
         self.tls = public_tls(context.process, optional=self.access is not None)
         if self.tls is not None:
             self.tls.files.start()
-        network = context.doors.public_network(None if self.tls is None else self.tls.context)
+        network = context.environment.public_network(None if self.tls is None else self.tls.context)
         http = client_http(methods, TransportLimits(), self.access, self.pushes.pages())
         self._door = await network.serve(methods, host, port, http)
         self.pushes.start()
@@ -166,7 +166,7 @@ class ProxyRole:
         self.proxy.drain()
         if self._door is None:
             return
-        closing = asyncio.ensure_future(self._door.drain(2 * self._context.doors.drain_s))
+        closing = asyncio.ensure_future(self._door.drain(2 * self._context.environment.drain_s))
         while not closing.done():
             await asyncio.wait((closing,), timeout=LATE_S)
             self.proxy.relay.drain()  # pulls that were on their way when their client was told to go

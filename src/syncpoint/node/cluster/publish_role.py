@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 from syncpoint.api.options_admin import follow_limits
@@ -19,7 +20,7 @@ from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.settings import DurabilityClass
 from syncpoint.pipeline.homes import Homes
 from syncpoint.pipeline.mounting import Pipelines
-from syncpoint.publish.chain import Surroundings
+from syncpoint.publish.chain import ChainContext
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.known_disks import KnownDisks
 from syncpoint.publish.service import ChainsService
@@ -46,22 +47,18 @@ class PublishRole:
         self.limits = follow_limits(context.shared)
         self._pipelines = Pipelines(Homes(context.store), context.shared)
         self.host = ChainHost(
-            Surroundings(
+            ChainContext(
                 context.shared,
                 _LateRegistrar(context),
                 lambda topic: self._assigned.get(str(topic)),
                 Barrier(context.view, context.peers).sealed,
-                lambda record, epoch: context.doors.files(record, epoch, context.disk_address_of),
+                lambda record, epoch: context.environment.disks_of(record, epoch, context.disk_address_of),
                 self._next_log,
                 context.universe,
-                context.clock,
-                context.random,
+                replace(context.environment, clock=context.clock),
                 self.limits,
                 context.settings.storage,
                 known_disks=KnownDisks(context.store),
-                workers=context.doors.make_workers,
-                blocking=context.doors.blocking,
-                notify=context.doors.notify,
                 registered=lambda topic, chain: chain in context.directory.chains_of(topic),
                 registrations=context.directory.topics_of,
                 mount=self._pipelines.mount,

@@ -44,7 +44,7 @@ class StorageRole:
         process = self._context.process
         announce_new(process)
         host, port = split_address(process.disks_listen)
-        tls = self._context.doors.tls.server() if self._context.doors.tls is not None else None
+        tls = self._context.environment.tls.server() if self._context.environment.tls is not None else None
         settings = DiskServerSettings(process.disks, host, port, tls=tls, require_disks=process.require_disks)
         self._server: DiskServer = await serve_disks(settings)
         self.disk_address = self._server.address

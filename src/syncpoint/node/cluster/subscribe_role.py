@@ -53,7 +53,7 @@ class SubscribeRole:
             context.catalog,
             context.directory,
             context.clock,
-            connect=partial(ServeLink, context.doors.network),
+            connect=partial(ServeLink, context.environment.network),
             publish=self._publish,
             registered=None,
         )
@@ -71,7 +71,7 @@ class SubscribeRole:
             guard=self.gatherer.guard,  # one count of both
         )
         if context.settings.auth is not None:
-            service = Access.service_of(context.settings.auth, context.catalog, context.doors.clock)
+            service = Access.service_of(context.settings.auth, context.catalog, context.environment.clock)
             self.forwarder.may_give_up = service.may_give_up
         self.streams = StreamingPullService(self.forwarder, self.limits)
         self.pulls = SubscriberService(self.forwarder)

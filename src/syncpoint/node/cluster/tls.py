@@ -1,6 +1,6 @@
 """TLS between the processes of a cluster, and at the door of a proxy: files of `cluster.yaml` as contexts.
 
-Place: made by `doors`, asked by `context` when a process joins.
+Place: made by `cluster_environment`, asked by `context` when a process joins.
 Promise: with `tls` in the file nothing between processes goes in the clear, and (unless `client_certificates: false`)
 nobody without a certificate of the cluster's CA is listened to. A process whose own certificate cannot do that says so
 before it does anything else: see `prove`. One whose certificate the others refuse does not join: see `welcome`.

@@ -1,6 +1,6 @@
 """The files of a chain on disks of this machine, opened under an epoch.
 
-Place: what workers have instead of the disk server and its clients; handed to `publish.chain` through the doors.
+Place: what workers have instead of the disk server and its clients; handed to `publish.chain` through the environment.
 Promise: of several workers one at a time writes a chain. Opening stores the fencing token of its epoch, durably, and a
 lower one is refused from then on; and storage locks the folder for as long as the process lives, so a worker that hangs
 keeps all others out until it is dead: the parent kills workers that have lost their lease.

@@ -18,7 +18,7 @@ from pathlib import Path
 import uvloop
 
 from syncpoint.model.errors import SyncpointError
-from syncpoint.node.cluster.doors import Doors
+from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.process import ClusterProcess
 from syncpoint.node.workers.local_files import open_local
 from syncpoint.node.workers.plan import Plan
@@ -36,9 +36,9 @@ class SharedPort(TcpNetwork):
         )
 
 
-@dataclass(slots=True)
-class WorkerDoors(Doors):
-    """The doors of a worker."""
+@dataclass(frozen=True)
+class WorkerEnvironment(ClusterEnvironment):
+    """The environment of a worker: all of them listen on one port."""
 
     def public_network(self, tls: ssl.SSLContext | None) -> Network:
         return SharedPort(server_tls=tls, unsent=self.unsent)
@@ -65,12 +65,12 @@ async def _serve(number: int, plan: Plan, secret: bytes) -> None:
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, stopping.set)
     await loop.connect_read_pipe(lambda: _Parent(stopping), sys.stdin)
-    doors = WorkerDoors(
+    environment = WorkerEnvironment(
         network=TcpNetwork(secret=secret),
         drain_s=plan.drain_s,
         open_files=lambda record, epoch, _: open_local(record, epoch, plan.disks, required=plan.require_disks),
     )
-    process = ClusterProcess(plan.settings(), plan.process(number), doors)
+    process = ClusterProcess(plan.settings(), plan.process(number), environment)
     await process.start()
     print("ready", flush=True)
     await stopping.wait()

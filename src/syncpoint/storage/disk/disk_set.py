@@ -12,16 +12,17 @@ Threads: owner's thread, but for what says otherwise.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.files import DiskFenced, Files
-from syncpoint.runtime.random import Random
-from syncpoint.runtime.step_workers import Notify, Worker, Workers
+from syncpoint.runtime.environment import Environment
+from syncpoint.runtime.files import DiskFenced
+from syncpoint.runtime.step_workers import Worker, Workers
 from syncpoint.storage.copy_reader import CopyReader
 from syncpoint.storage.damage import Damage
 from syncpoint.storage.disk.begin_log import begin_log, open_disks
 from syncpoint.storage.disk.disk_copies import DiskCopies
+from syncpoint.storage.disk.disk_identity import DiskIdentity
 from syncpoint.storage.disk.disk_room import DiskRoom
 from syncpoint.storage.disk.disk_writer import DiskWriter, LogProgress
 from syncpoint.storage.disk.listed_segments import ListedSegments
@@ -37,6 +38,13 @@ from syncpoint.storage.recovery.reindex import Reindexing
 from syncpoint.storage.settings import Durability, StorageSettings
 
 
+class LogListener(Protocol):
+    """Who appends; both come on its thread."""
+
+    def note_persisted(self, position: int) -> None: ...
+    def note_failed(self, error: Exception) -> None: ...
+
+
 class DiskSet:
     """All disks of one store, from opening to closing."""
 
@@ -44,15 +52,12 @@ class DiskSet:
         self,
         recovery: Recovery,
         settings: StorageSettings,
-        files: Files,
-        clock: Clock,
-        random: Random,
-        notify: Notify,
+        environment: Environment,
         workers: Workers,
-        persisted: Callable[[int], None],
-        failed: Callable[[Exception], None],
+        owner: LogListener,
         local: bool,
     ) -> None:
+        files, clock = environment.files, environment.clock
         self.universe = recovery.disks.universe
         self.catalog = recovery.loaded.catalog
         self.failure: Exception | None = None
@@ -60,13 +65,12 @@ class DiskSet:
         self._settings = settings
         self._files = files
         self._clock = clock
-        self._random = random
+        self._environment = environment
         self._workers = workers
-        self._persisted = persisted
-        self._failed = failed
+        self._owner = owner
         self._local = local
         self._at_once = local and settings.durability == Durability.MEMORY
-        self._turn = OwnerTurn(notify)
+        self._turn = OwnerTurn(environment.notifier())
         self.notify = self._turn.notify
         self._reported = False
         self._writer_workers: dict[DiskWriter, Worker] = {}
@@ -103,11 +107,7 @@ class DiskSet:
         self.room = DiskRoom(self.log, self.maintainers, settings)
 
     def _maintainer(self, disk: DiskState) -> DiskMaintainer:
-        settings = self._settings
-        pool = SegmentPool(self._files, disk.root, settings.segment_bytes, settings.bytes_max)
-        return DiskMaintainer(
-            disk.slot, disk.root, self, settings, self._files, self._clock, self._random, None, pool, disk.lock
-        )
+        return DiskMaintainer(disk.slot, disk.root, disk.lock, self, self._settings, self._environment)
 
     def start(self) -> None:
         """Let the threads run."""
@@ -218,7 +218,7 @@ class DiskSet:
         """A disk knows a later writer: this store ends, whatever the other disks say."""
         if self.failure is None:
             self.failure = Fenced(f"another writer has taken over: {error}")
-            self._failed(self.failure)
+            self._owner.note_failed(self.failure)
             for writer in self.log.live[:]:
                 writer.fail(error)
 
@@ -228,18 +228,14 @@ class DiskSet:
         """
         if self.failure is None:
             self.failure = DisksFailed(f"an entry could not be appended: {error!r}")
-            self._failed(self.failure)
+            self._owner.note_failed(self.failure)
 
     def make_writer(self, slot: int, incarnation: bytes, pool: SegmentPool) -> DiskWriter:
         return DiskWriter(
             slot,
-            pool.root,
-            incarnation,
-            self.universe,
+            DiskIdentity(self.universe, incarnation),
             self._settings,
-            self._files,
-            self._clock,
-            self._random,
+            self._environment,
             pool,
             self.progress,
             self._report,
@@ -254,7 +250,7 @@ class DiskSet:
     def _advance(self) -> None:
         self._reported = False
         if self.log.advance():
-            self._persisted(self.log.persisted)
+            self._owner.note_persisted(self.log.persisted)
         if not self._turn.closed:
             self._drop_lagging()
         if self.log.held:
@@ -277,7 +273,7 @@ class DiskSet:
                 f"too few disks are left to acknowledge: {error}{advice}",
                 disks=[maintainer.root for maintainer in self.maintainers if not maintainer.ok],
             )
-            self._failed(self.failure)
+            self._owner.note_failed(self.failure)
         self._advance()
         self.reap()
 

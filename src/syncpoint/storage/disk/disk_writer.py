@@ -14,10 +14,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.file_content import write_all
 from syncpoint.runtime.files import Buffer, Files, FileStat
-from syncpoint.runtime.random import Random
+from syncpoint.storage.disk.disk_identity import DiskIdentity
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCopy
 from syncpoint.storage.disk.segment_pool import SegmentPool
 from syncpoint.storage.index import index_bytes
@@ -61,21 +61,17 @@ class DiskWriter:
     def __init__(
         self,
         slot: int,
-        root: str,
-        incarnation: bytes,
-        universe: int,
+        identity: DiskIdentity,
         settings: StorageSettings,
-        files: Files,
-        clock: Clock,
-        random: Random,
+        environment: Environment,
         pool: SegmentPool,
         progress: LogProgress,
         report: Callable[[DiskWriter], None],
         failed: Callable[[DiskWriter, Exception], None],
     ) -> None:
         self.slot = slot
-        self.root = root
-        self.incarnation = incarnation
+        self.root = pool.root
+        self.incarnation = identity.incarnation
         self.pool = pool
         self.written = 0  # highest position handed to the file
         self.synced = 0  # highest position fdatasync confirmed
@@ -90,11 +86,11 @@ class DiskWriter:
         self.resting = False  # waits for company and wakes by itself
         self.given_up = False  # nothing hangs on its files any more: the disk may be opened anew
         self.active: tuple[str, FileStat] | None = None  # path and identity of the file being written
-        self._universe = universe
+        self._universe = identity.universe
         self._settings = settings
-        self._files = files
-        self._clock = clock
-        self._random = random
+        self._files = environment.files
+        self._clock = environment.clock
+        self._random = environment.random
         self._progress = progress
         self._report = report
         self._failed = failed

@@ -18,10 +18,10 @@ from typing import Any
 
 from syncpoint.model.identity import format_message_id
 from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.file_content import replace_file
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.random import Random
-from syncpoint.runtime.step_workers import Workers
 from syncpoint.storage.errors import StorageError
 from syncpoint.storage.index import DamagedIndex, IndexRecord
 from syncpoint.storage.layout import audit_dir
@@ -29,7 +29,7 @@ from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import MESSAGE_KINDS
 from syncpoint.storage.recovery.recover import Recovery
 from syncpoint.storage.recovery.scan import newest_header, scan_disk
-from syncpoint.storage.settings import StorageSettings
+from syncpoint.storage.settings import KnownStore, StorageSettings
 from syncpoint.storage.store import EntryKind, Store
 
 Span = tuple[int, int | None]  # first offset, and the one behind the last; None: nobody knows how many
@@ -103,28 +103,18 @@ def assess(roots: Sequence[str], rule: AckRule, *, files: Files, random: Random)
 
 
 def accept(
-    losses: Losses,
-    *,
-    files: Files,
-    clock: Clock,
-    random: Random,
-    who: Mapping[str, str],
-    workers: Workers | None = None,
-    settings: StorageSettings | None = None,
+    losses: Losses, environment: Environment, *, who: Mapping[str, str], settings: StorageSettings | None = None
 ) -> list[str]:
     """Open the disks without what is lost, and close them again; returns the audit files. Raises `StorageError`."""
     rule = AckRule.from_values(losses.rule)
+    files, clock = environment.files, environment.clock
     written = _audit(losses, files, clock, {"state": "accepted", **who})
     inbox: list[Callable[[], None]] = []
     store = Store.open(
         losses.disks,
         replace(settings or StorageSettings(), accept_loss=True),
-        files=files,
-        clock=clock,
-        random=random,
-        notify=inbox.append,
-        workers=workers,
-        rule=rule,
+        replace(environment, notify=inbox.append),
+        KnownStore(rule=rule),
     )
     store.close()
     while inbox:

@@ -12,9 +12,8 @@ import errno
 from collections.abc import Mapping
 from contextlib import suppress
 
-from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, FileStat
-from syncpoint.runtime.random import Random
+from syncpoint.runtime.environment import Environment
+from syncpoint.runtime.files import DiskFenced, DiskUnreachable, FileStat
 from syncpoint.storage.disk.coming_back import ComingBack
 from syncpoint.storage.disk.disk_identity import write_marks
 from syncpoint.storage.disk.disk_jobs import DiskJobs, place_of
@@ -36,19 +35,16 @@ class DiskMaintainer:
         self,
         slot: int,
         root: str,
+        lock: int | None,
         owner: DiskListener,
         settings: StorageSettings,
-        files: Files,
-        clock: Clock,
-        random: Random,
-        writer: DiskWriter | None,
-        pool: SegmentPool,
-        lock: int | None,
+        environment: Environment,
     ) -> None:
+        files, clock, random = environment.files, environment.clock, environment.random
         self.slot = slot
         self.root = root
-        self.writer = writer
-        self.pool = pool
+        self.writer: DiskWriter | None = None
+        self.pool = SegmentPool(files, root, settings.segment_bytes, settings.bytes_max)
         self.free = 0  # room on the file system or in the quota, without the pool
         self.damaged: list[str] = []
         self._owner = owner

@@ -12,8 +12,9 @@ completed in the background.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
+from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.random import Random
 from syncpoint.runtime.step_workers import one_by_one
@@ -26,7 +27,7 @@ from syncpoint.storage.recovery.opening_disks import OpeningDisks, Together
 from syncpoint.storage.recovery.reserve import reserve
 from syncpoint.storage.recovery.seal_tails import seal_tails
 from syncpoint.storage.recovery.tidy import tidy
-from syncpoint.storage.settings import OPENINGS_MAX, StorageSettings
+from syncpoint.storage.settings import OPENINGS_MAX, KnownStore, StorageSettings
 
 
 class Recovery:
@@ -50,15 +51,13 @@ class Recovery:
         self._settings = settings
         self._random = random
 
-    def run(
-        self, counter_floor: int, universe: int | None, known_disks: Collection[str], counter: int | None = None
-    ) -> None:
+    def run(self, known: KnownStore) -> None:
         """All steps. Raises `DisksMissing`, `StorageDamaged`, `ForeignDisk`, `Fenced`, `CounterTaken`."""
         disks = self.disks
         try:
-            self._read(universe)
-            self.decision.make(known_disks)
-            self.counter = reserve(disks, self.members, self.decision, self._random, counter_floor, counter)
+            self._read(known.universe)
+            self.decision.make(known.disks)
+            self.counter = reserve(disks, self.members, self.decision, self._random, known)
             self._tidy()
             self._load()
             seal_tails(disks, self.loaded, self._random, self.counter)
@@ -94,30 +93,21 @@ class Recovery:
 
 
 def recover(
-    roots: Sequence[str],
-    rule: AckRule,
-    settings: StorageSettings,
-    files: Files,
-    random: Random,
-    together: Together,
-    *,
-    counter_floor: int,
-    universe: int | None,
-    known_disks: Collection[str],
-    counter: int | None,
+    roots: Sequence[str], settings: StorageSettings, environment: Environment, together: Together, known: KnownStore
 ) -> Recovery:
     """Run a recovery; from its beginning again where a disk changed meanwhile, a few times. Raises as `Recovery.run`.
 
     Not with a counter that was handed in: the attempt that failed has used it up, and of two that seal with the same
     one nobody could tell the later.
     """
-    left = 1 if counter is not None else OPENINGS_MAX
+    rule = known.rule or AckRule.single(len(roots))
+    left = 1 if known.counter is not None else OPENINGS_MAX
     changed: list[str] = []
     while True:
         left -= 1
-        recovery = Recovery(roots, rule, settings, files, random, together)
+        recovery = Recovery(roots, rule, settings, environment.files, environment.random, together)
         try:
-            recovery.run(counter_floor, universe, known_disks, counter)
+            recovery.run(known)
         except CopiesChanged as error:
             if not left:
                 raise

@@ -20,21 +20,16 @@ from syncpoint.storage.layout import DISK_FILE, logs_dir
 from syncpoint.storage.recovery.decide_tails import TailDecision
 from syncpoint.storage.recovery.members import Members
 from syncpoint.storage.recovery.opening_disks import DiskState, OpeningDisks
+from syncpoint.storage.settings import KnownStore
 
 _COUNTERS_UNKNOWN = 10_000  # left out where absent disks may know later logs: their message ids must not come again
 
 
-def reserve(
-    disks: OpeningDisks,
-    members: Members,
-    decision: TailDecision,
-    random: Random,
-    counter_floor: int,
-    counter: int | None,
-) -> int:
-    """The counter of the new log; `counter`, if it was handed in. Raises `CounterTaken`, `DisksMissing`."""
+def reserve(disks: OpeningDisks, members: Members, decision: TailDecision, random: Random, known: KnownStore) -> int:
+    """The counter of the new log; the known one, if it was handed in. Raises `CounterTaken`, `DisksMissing`."""
+    counter = known.counter
     seen = max((copy.header.log for copy in disks.copies()), default=0)
-    highest = max(seen, disks.marks.reserved, counter_floor)
+    highest = max(seen, disks.marks.reserved, known.counter_floor)
     if members.absent and counter is None:
         highest += _COUNTERS_UNKNOWN
     if counter is not None and counter <= highest:

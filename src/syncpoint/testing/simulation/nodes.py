@@ -16,9 +16,10 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.cluster import ChainRecord, Member
 from syncpoint.model.errors import SyncpointError, Unavailable
-from syncpoint.publish.chain import Surroundings
+from syncpoint.publish.chain import ChainContext
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.service import ChainsService
+from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.testing.simulation.accidents import Accident, Accidents
@@ -117,7 +118,7 @@ class SimPublisher(SimNode):
         world = self.world
         me = Member(self.name, (), self.address, self.incarnation)
         self.host = ChainHost(
-            Surroundings(
+            ChainContext(
                 shared=self.shared,
                 registrar=Registration(self.store, self.shared, me),
                 assignments=lambda topic: self.shared.assignment,
@@ -125,12 +126,14 @@ class SimPublisher(SimNode):
                 open_files=self._open_files,
                 next_log=self._next_log,
                 universe=UNIVERSE,
-                clock=self.clock,
-                random=world.random,
+                environment=Environment(
+                    self.clock,
+                    world.random,
+                    make_workers=self._workers,
+                    notify=self._notify,
+                    blocking=lambda work: run_blocking(world.sim_threads, work),
+                ),
                 settings=world.settings,
-                workers=self._workers,
-                blocking=lambda work: run_blocking(world.sim_threads, work),
-                notify=self._notify,
                 registered=lambda topic, chain: (topic, chain) in world.registered,
                 registrations=lambda chain: [topic for topic, one in sorted(world.registered) if one == chain],
             )

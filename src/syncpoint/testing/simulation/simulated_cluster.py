@@ -1,4 +1,4 @@
-"""A whole cluster in one process: every role as it ships, on simulated doors.
+"""A whole cluster in one process: every role as it ships, on simulated environment.
 
 Place: `node.cluster.process.ClusterProcess` for each process; only storage processes have a stand-in for their role,
 because the shipped one serves sockets: behind it is the shipped disk service (see `simulated_disks`). Clients talk to
@@ -20,7 +20,7 @@ from syncpoint.metadata.layout import OPEN
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import SyncpointError
-from syncpoint.node.cluster.doors import AddressOf, Doors, root_of
+from syncpoint.node.cluster.cluster_environment import AddressOf, ClusterEnvironment, root_of
 from syncpoint.node.cluster.process import ClusterProcess
 from syncpoint.node.cluster.proxy_role import ProxyRole
 from syncpoint.node.cluster.publish_role import PublishRole
@@ -92,7 +92,7 @@ class SimMember:
         world = self.world
         while True:
             settings = world.settings.process(self.name)
-            self.cluster = ClusterProcess(world.settings, settings, self._doors())
+            self.cluster = ClusterProcess(world.settings, settings, self._environment())
             if "storage" in self.cluster.roles:
                 self.cluster.roles["storage"] = DisksRole(self.name)
             try:
@@ -106,9 +106,9 @@ class SimMember:
         self.up = True
         world.note(f"{self.name} is up")
 
-    def _doors(self) -> Doors:
+    def _environment(self) -> ClusterEnvironment:
         world = self.world
-        return Doors(
+        return ClusterEnvironment(
             clock=world.clock_of(self.name),
             random=world.random,
             network=world.network,

@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 
 from syncpoint.diskserver.remote_disk import DiskAddress
 from syncpoint.metadata.sqlite import SqliteStore
-from syncpoint.node.doors import Doors
 from syncpoint.node.metadata import open_metadata
+from syncpoint.node.node_environment import NodeEnvironment
 from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
 from syncpoint.runtime.clock import Clock, ManualClock
@@ -63,18 +63,20 @@ class NodeLife:
     async def run(self) -> None:
         """In the process. A node that cannot start is started again by whoever watches over it."""
         world = self.world
-        doors = Doors(
+        environment = NodeEnvironment(
+            world.clock_of(NODE),
+            world.random,
+            self._open_files(),
+            self._workers,
+            self._notify(),
+            lambda work: run_blocking(world.sim_threads, work),
             make_locks=NoLocks,
             open_metadata=self._open_metadata,
-            open_files=self._open_files,
-            make_workers=self._workers,
-            notifier=lambda loop: self._notify(),
-            blocking=lambda work: run_blocking(world.sim_threads, work),
             serve=self._serve,
             keep_memory=lambda: None,
             settle_memory=lambda: None,
         )
-        node = Node(world.settings, clock=world.clock_of(NODE), random=world.random, doors=doors)
+        node = Node(world.settings, environment)
         try:
             await node.start()
         except Exception as error:

@@ -35,11 +35,12 @@ from syncpoint.pipeline.cursors_facts import encode
 from syncpoint.publish import records
 from syncpoint.publish.source import Source
 from syncpoint.runtime.clock import ManualClock, SystemClock
+from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.os_files import OsFiles
 from syncpoint.runtime.random import SystemRandom
 from syncpoint.storage.layout import DISK_FILE
 from syncpoint.storage.record import EntryKind
-from syncpoint.storage.settings import StorageSettings
+from syncpoint.storage.settings import KnownStore, StorageSettings
 from syncpoint.storage.store import Store
 
 SMALL = StorageSettings(segment_bytes=1 << 20, pool_segments=0)
@@ -175,7 +176,7 @@ def test_a_disk_is_the_chains_once_all_of_it_has_moved(tmp_path: Path) -> None:
 def write_log(disk: Path) -> None:
     """A node's log: a topic, a message, a cursor."""
     acts: list[Any] = []
-    store = Store.open([disk], SMALL, files=OsFiles(), clock=SystemClock(), random=SystemRandom(), notify=acts.append)
+    store = Store.open([disk], SMALL, Environment(notify=acts.append))
     source = store.log_counter << 24
     store.append(EntryKind.CATALOG, encode_changes(Catalog().assign([CatalogChange.put(ONE)])))
     store.append(EntryKind.MESSAGES, b"\x01" * 16, source=source, first_offset=0, count=1, time_ns=1)
@@ -214,10 +215,7 @@ def test_workers_go_on_with_the_folder_of_one_server_wherever_taking_it_over_was
         assert (adopted.home, new.home, noted_workers(data)) == ("worker-1", "worker-2", 2)
         moved = data / "disk-1" / "chains" / f"{adopted.number:010d}"
         assert sorted(path.name for path in moved.glob("logs/*/*.seg"))
-        store = Store.open(
-            [moved], SMALL, files=OsFiles(), clock=SystemClock(), random=SystemRandom(), notify=lambda act: None,
-            universe=adopted.universe,
-        )  # fmt: skip
+        store = Store.open([moved], SMALL, Environment(notify=lambda act: None), KnownStore(adopted.universe))
         assert [store.bounds(source) for source in store.sources()] == [(0, 1)]
         store.close()
 

@@ -54,7 +54,7 @@ def test_new_disks_are_refused_where_none_may_be_new(tmp_path: Path) -> None:
 def test_a_required_disk_is_one_while_it_is_served(tmp_path: Path, required: bool) -> None:
     process = at(tmp_path, storage(disks_listen="127.0.0.1:0", require_disks=required))
     DiskServer(DiskServerSettings(process.disks)).stop_now()
-    role = StorageRole(SimpleNamespace(process=process, doors=SimpleNamespace(tls=None)))  # type: ignore[arg-type]
+    role = StorageRole(SimpleNamespace(process=process, environment=SimpleNamespace(tls=None)))  # type: ignore[arg-type]
 
     async def exchange() -> None:
         await role.start()

@@ -12,7 +12,7 @@ import pytest
 from syncpoint.control.peer_channels import process_methods
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument
-from syncpoint.node.cluster.doors import Doors
+from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.settings import ProcessSettings, TlsFiles, parse
 from syncpoint.node.cluster.tls import Tls, operator_tls, public_tls, tls_of, welcome
 from syncpoint.testing.certificates import Authority
@@ -113,7 +113,7 @@ def test_the_name_stands_in_the_path(authority: Authority) -> None:
 
 
 async def serving(made: Tls | None) -> tuple[Member, object]:
-    door = await Doors.of(made).network.serve(process_methods(dict), "127.0.0.1", 0)
+    door = await ClusterEnvironment.of(made).network.serve(process_methods(dict), "127.0.0.1", 0)
     return Member("there", ("router",), join_address(door.host, door.port), 1, tls=made is not None), door
 
 

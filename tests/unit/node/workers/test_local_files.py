@@ -8,11 +8,10 @@ import pytest
 
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.node.workers.local_files import open_local
-from syncpoint.runtime.clock import SystemClock
+from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.files import DiskFenced, FolderExchanged
-from syncpoint.runtime.random import SystemRandom
 from syncpoint.storage.errors import ForeignDisk
-from syncpoint.storage.settings import StorageSettings
+from syncpoint.storage.settings import KnownStore, StorageSettings
 from syncpoint.storage.store import Store
 
 
@@ -47,12 +46,8 @@ def test_whoever_is_there_keeps_others_out(tmp_path: Path) -> None:
         return Store.open(
             roots,
             StorageSettings(segment_bytes=1 << 20, pool_segments=0),
-            files=files,
-            clock=SystemClock(),
-            random=SystemRandom(),
-            universe=10**12,
-            counter=counter,
-            notify=lambda act: None,
+            Environment(files=files, notify=lambda act: None),
+            KnownStore(10**12, counter=counter),
         )
 
     first = opened(1, 1)

@@ -32,14 +32,14 @@ def test_a_takeover_that_failed_is_followed_by_one_that_shuts_the_former_owner_o
         other.cut(-1)
         await asyncio.sleep(SOON_S)
         seen.append((world.served(1), world.is_owned(1)))
-        registrar = first.host.around.registrar
+        registrar = first.host.context.registrar
         await registrar.register(UNKNOWN, 1)
         seen.append(await registrar.unregister(UNKNOWN, 1, world.owners_of[1][1]))
         world.settling = True
         await asyncio.sleep(SOON_S)
         seen.append((world.served(1), world.is_owned(1)))
         owner, epoch = world.owners_of[1]
-        seen.append(await owner.host.around.registrar.unregister(UNKNOWN, 1, epoch))
+        seen.append(await owner.host.context.registrar.unregister(UNKNOWN, 1, epoch))
         supervising.cancel()
         await world.close()
 

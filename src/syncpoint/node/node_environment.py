@@ -1,17 +1,16 @@
-"""The doors of a node: everything through which it reaches the machine it runs on.
+"""The environment of a node: everything through which it reaches the machine it runs on.
 
 Place: handed to `process.Node`; a simulation puts its own in the place of files, threads, locks and sockets.
 """
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from syncpoint.kernel.memory import keep_freed_memory
 from syncpoint.metadata.contract import MetadataStore
@@ -19,10 +18,8 @@ from syncpoint.node.locks import FolderLocks
 from syncpoint.node.metadata import open_metadata
 from syncpoint.runtime.child_processes import ChildProcesses
 from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.files import Files
-from syncpoint.runtime.os_files import OsFiles
+from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.random import Random
-from syncpoint.runtime.step_workers import Notify, ThreadWorkers, Workers, notifier
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.network import Listening
@@ -61,17 +58,11 @@ def settle_memory() -> None:
 
 
 @dataclass(frozen=True)
-class Doors:
-    """See the module. `notifier(loop)` brings what threads of storage report to the loop. `keep_memory` is called
-    before the start and `settle_memory` after it.
-    """
+class NodeEnvironment(Environment):
+    """See the module. `keep_memory` is called before the start and `settle_memory` after it."""
 
     make_locks: Callable[[], Locks] = FolderLocks
     open_metadata: Callable[[Path, Clock, Random], MetadataStore] = open_metadata
-    open_files: Callable[[], Files] = OsFiles
-    make_workers: Callable[[], Workers] = ThreadWorkers
-    notifier: Callable[[asyncio.AbstractEventLoop], Notify] = notifier
-    blocking: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]] = asyncio.to_thread
     apart: ChildProcesses = field(default_factory=ChildProcesses)
     serve: Serve = serve
     keep_memory: Callable[[], object] = keep_freed_memory

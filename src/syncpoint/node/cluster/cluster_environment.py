@@ -1,15 +1,13 @@
-"""The doors to the world that a cluster's process is handed: the real ones here, a simulation's in its place."""
+"""What a process of a cluster is handed of its machine and network; a simulation hands in its own."""
 
 from __future__ import annotations
 
-import asyncio
 import platform
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from syncpoint.diskserver.remote_files import DiskAddress, RemoteFiles
 from syncpoint.metadata.etcd import open_etcd
@@ -19,14 +17,12 @@ from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import Unavailable
 from syncpoint.node.cluster.settings import ClusterSettings
 from syncpoint.node.cluster.tls import Tls
-from syncpoint.node.doors import settle_memory
+from syncpoint.node.node_environment import settle_memory
 from syncpoint.push.push_driver import Sender
 from syncpoint.runtime.child_processes import ChildProcesses
-from syncpoint.runtime.clock import Clock, SystemClock
+from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.machine import network_of_machine
-from syncpoint.runtime.random import Random, SystemRandom
-from syncpoint.runtime.step_workers import ThreadWorkers, Workers
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.network import Network, TcpNetwork, split_address
 from syncpoint.transport.unsent import Unsent
@@ -35,38 +31,31 @@ AddressOf = Callable[[str], str | None]
 """Where a storage process of that name serves its disks; None while it is not there."""
 
 
-@dataclass(slots=True)
-class Doors:
-    """Clock, chance, network, metadata, disks, threads; `host` names the machine, `machine` tells it from
-    others (see `runtime.machine`).
-    """
+@dataclass(frozen=True)
+class ClusterEnvironment(Environment):
+    """`host` names the machine, `machine` tells it from others (see `runtime.machine`)."""
 
-    clock: Clock = field(default_factory=SystemClock)
-    random: Random = field(default_factory=SystemRandom)
     network: Network = field(default_factory=TcpNetwork)
-    make_workers: Callable[[], Workers] = ThreadWorkers
-    blocking: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]] = asyncio.to_thread
     apart: ChildProcesses = field(default_factory=ChildProcesses)
-    notify: Callable[[Callable[[], None]], None] | None = None
     drain_s: float = 5.0  # how long open calls may take to finish
     tls: Tls | None = None  # between processes
     host: str = field(default_factory=platform.node)
     machine: str = field(default_factory=network_of_machine)
     unsent: Unsent = field(
         default_factory=lambda: Unsent(TransportLimits().unsent_total_bytes)
-    )  # of all doors of the process
+    )  # of all servers of the process
     settle_memory: Callable[[], None] = settle_memory  # after the start
     push_sender: Sender | None = None  # what posts to push endpoints, instead of HTTP
     open_metadata: Callable[[ClusterSettings], Awaitable[SharedStore]] | None = None
     open_files: Callable[[ChainRecord, int, AddressOf], tuple[Files, list[str]]] | None = None
 
     @staticmethod
-    def of(tls: Tls | None) -> Doors:
+    def of(tls: Tls | None) -> ClusterEnvironment:
         """The real ones. Raises `InvalidArgument` for certificates that cannot be used."""
         unsent = Unsent(TransportLimits().unsent_total_bytes)
         if tls is None:
-            return Doors(network=TcpNetwork(unsent=unsent), unsent=unsent)
-        return Doors(network=TcpNetwork(tls.client(), tls.server(), unsent), tls=tls, unsent=unsent)
+            return ClusterEnvironment(network=TcpNetwork(unsent=unsent), unsent=unsent)
+        return ClusterEnvironment(network=TcpNetwork(tls.client(), tls.server(), unsent), tls=tls, unsent=unsent)
 
     def public_network(self, tls: ssl.SSLContext | None) -> Network:
         """Where clients come in."""
@@ -89,7 +78,7 @@ class Doors:
             network = TcpNetwork(client_tls=ssl.create_default_context(cafile=str(settings.etcd_ca)))
         return await open_etcd(settings.etcd, network, clock=self.clock, random=self.random, user=user)
 
-    def files(self, record: ChainRecord, epoch: int, address_of: AddressOf) -> tuple[Files, list[str]]:
+    def disks_of(self, record: ChainRecord, epoch: int, address_of: AddressOf) -> tuple[Files, list[str]]:
         """The files of a chain's disks under an epoch, and the roots in slot order."""
         if self.open_files is not None:
             return self.open_files(record, epoch, address_of)
