@@ -182,7 +182,7 @@ class ProxyRole:
         await self.expiry.stop()
         await self.prober.stop()
         await self.proxy.stop()
-        self._context.doors.apart.close()
+        self._context.environment.apart.close()
 
     def status(self) -> dict[str, Any]:
         return {**self.proxy.status(), **self.pushes.status(), "public": self.public_address}
