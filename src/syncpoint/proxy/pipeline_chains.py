@@ -20,7 +20,7 @@ from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import ChainOwner
 from syncpoint.model.errors import Code, SyncpointError, Unavailable, Unprocessed
 from syncpoint.pipeline.mounting import CHAIN, REVISION
-from syncpoint.proxy.publisher import PAUSES_S, stepped
+from syncpoint.proxy.retrying import PAUSES_S, stepped
 from syncpoint.runtime.tasks import Tasks, stop
 from syncpoint.transport.calls import CallContext, Streaming, StreamingCall
 from syncpoint.transport.client import MetadataItems

@@ -2,19 +2,17 @@
 
 Place: the first station of a message's life in a cluster, in front of `publish.service` of the chain's owner. The
 request is passed on as it came, behind a head of some bytes; nothing of it is decoded but topic and ordering key.
-Promise: ids are returned only when a chain has persisted the messages. A failure that leaves the outcome unknown is not
-shown to the client while there is time: without an ordering key the next chain takes the request, with one it is sent
-again to whoever owns its chain now, under the same number, so that the owner can tell a repetition. Where two chains
-may have stored a batch, the one that has not confirmed it is told so afterwards, see `duplicate_reports`.
-Leaves to `route_cache`: where to. Leaves to the publish forwarder: all rules about messages.
+Promise: ids are returned only when a chain has persisted the messages. A request is sent again under the same number,
+so that the owner of its chain can recognise a repetition. Where two chains may have stored a batch, the one that has
+not confirmed it is notified afterwards, see `duplicate_reports`.
+Leaves to `publish_attempt`: what follows a failure. To `route_cache`: where to. To the publish forwarder: all rules
+about messages.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
-from collections.abc import Awaitable, Callable
 
 from syncpoint.kernel import split
 from syncpoint.kernel.errors import Malformed
@@ -25,22 +23,21 @@ from syncpoint.model.errors import (
     Code,
     FailedPrecondition,
     InvalidArgument,
-    MetadataSilent,
     NotFound,
-    OtherSchema,
-    OtherTopic,
-    StaleEpoch,
     SyncpointError,
     Unavailable,
-    Unprocessed,
 )
 from syncpoint.model.flow import FlowLimits
 from syncpoint.model.limits import PUBLISH_REQUEST_BYTES_MAX, PUBLISH_SEALED_ROOM_BYTES
 from syncpoint.model.names import parse_topic
-from syncpoint.proxy.cancellable_calls import MOVABLE, CancellableCall, CancellableCalls
+from syncpoint.proxy.cancellable_calls import CancellableCalls
 from syncpoint.proxy.duplicate_reports import DuplicateReports
-from syncpoint.proxy.key_order import BatchPlace, PublishOrder
+from syncpoint.proxy.key_order import PublishOrder
+from syncpoint.proxy.publish_attempt import NextStep, PublishAttempt, outcome_unknown
+from syncpoint.proxy.publish_preparing import PublishPreparation, Refresh
 from syncpoint.proxy.rate_limits import RateLimiter
+from syncpoint.proxy.region_reach import RegionReach
+from syncpoint.proxy.retrying import stepped
 from syncpoint.proxy.route_cache import RouteCache, RouteTarget
 from syncpoint.proxy.route_client import RouteClient
 from syncpoint.proxy.sealing import Sealer
@@ -48,51 +45,13 @@ from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.router.location import may_pass
 from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.runtime.tasks import Tasks
-from syncpoint.schemas.publishing import SchemaGate, stamp
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.transport.stream_state import Message
 from syncpoint.wire import methods
 
-DEADLINE_S = 60.0  # of callers who name none
-LAG_S = 3.0  # how long a forwarder may not know yet what we know
-REGION_S = 5.0  # so long a region may be away before messages that must lie in it are refused
-METADATA_S = 3.0  # how long other chains are tried for what one cannot take while the metadata do not answer
-FULL_S = 3.0  # how long full forwarders are asked again before the caller is told
-PAUSES_S = (0.01, 0.02, 0.03, *(0.05,) * 30, 0.1, 0.2, 0.4)  # the next owner of a chain is often ready in a second
-TRIES_PER_S = 2_000  # of all batches that wait, together
 JOIN_BYTES = 4096
-Refresh = Callable[[], Awaitable[None]]
 
 log = logging.getLogger(__name__)
-
-
-class PublishAttempt(CancellableCall):
-    """One request on its way."""
-
-    __slots__ = (
-        "call", "chain", "deadline", "doubtful", "key", "number", "place", "plain", "request", "schema", "sealed",
-        "silent", "size", "started", "topic", "tried",
-    )  # fmt: skip
-
-    def __init__(self, call: Call, request: bytes, topic: Topic, key: bytes, number: int, now: float) -> None:
-        super().__init__()
-        self.call, self.request, self.topic, self.key, self.number = call, request, topic, key, number
-        self.plain = request  # as it came
-        self.size = len(request)
-        self.started = now
-        self.deadline = now + DEADLINE_S if call.deadline is None else call.deadline
-        self.place: BatchPlace | None = None
-        self.chain = 0
-        self.sealed = False  # it came sealed
-        self.schema = 0  # what it was checked against
-        self.doubtful: set[int] = set()  # chains at which an attempt may have succeeded
-        self.tried: set[int] = set()
-        self.silent = False  # a chain could not take it because the metadata did not answer
-
-    @property
-    def unknown(self) -> bool:
-        """Whether some attempt may have succeeded."""
-        return bool(self.doubtful)
 
 
 class ClusterPublisher:
@@ -112,8 +71,9 @@ class ClusterPublisher:
         apart: Apart = at_once,
     ) -> None:
         self.catalog, self.routes, self.route_client, self.calls = catalog, routes, route_client, calls
-        self.sealer, self.refresh = sealer, refresh
-        self.schemas = SchemaGate(catalog, apart)
+        self.refresh = refresh
+        self._preparation = PublishPreparation(catalog, refresh, sealer, apart)
+        self._regions = RegionReach(routes, calls.detector)
         self.rate_limiter = RateLimiter(limits)
         self.order = PublishOrder()
         self.duplicate_reports = DuplicateReports(routes.view, calls.peers, sender)
@@ -123,7 +83,6 @@ class ClusterPublisher:
         self._tasks = Tasks()
         self._changed: asyncio.Future[None] | None = None
         self._pausing = 0
-        self._gone: dict[tuple[str, ...], float] = {}  # regions of which nobody is there, since when that is known
         routes.view.on_change.append(self.cluster_changed)
 
     def methods(self) -> Methods:
@@ -169,7 +128,6 @@ class ClusterPublisher:
             raise FailedPrecondition(f"Messages of {topic.name} may not pass through region {self.routes.region}.")
         self._number += 1
         batch = PublishAttempt(call, request, topic, key, self._number, asyncio.get_running_loop().time())
-
         batch.sealed = sealed
 
         def go() -> None:
@@ -184,16 +142,16 @@ class ClusterPublisher:
         call, topic = batch.call, batch.topic
         try:
             if batch.place is None:
-                await self._seal(batch)
-            elif topic.schema is not None or self.sealer is not None:
+                await self._preparation.prepare(batch)
+            elif self._preparation.takes_time(batch):
                 batch.place.preparing = True
-                await self._seal(batch)
+                await self._preparation.prepare(batch)
                 batch.place.prepared()
             answer = await (self._keyed(batch) if batch.key else self._keyless(batch))
         except SyncpointError as error:
             call.fail(error)
         except asyncio.CancelledError:
-            call.fail(_outcome_unknown("the proxy is stopping"))
+            call.fail(outcome_unknown("the proxy is stopping"))
             raise
         except Exception:
             log.exception("a publish failed")
@@ -208,80 +166,34 @@ class ClusterPublisher:
             if batch.place is not None:
                 self.order.leave(topic.incarnation, batch.key, batch.place)
 
-    async def _seal(self, batch: PublishAttempt) -> None:
-        """Make the request one for the topic as it is known now: checked against its schema, if it has one, sealed."""
-        request = batch.plain
-        if batch.topic.schema is not None and not batch.sealed:
-            request = await self._checked(batch)
-        batch.schema = 0 if batch.sealed else stamp(batch.topic.schema)
-        if self.sealer is not None and not batch.sealed:
-            batch.request = await self.sealer.seal(batch.topic.incarnation, request)
-        elif self.sealer is not None:
-            await self.sealer.lend(batch.topic.incarnation, batch.request)
-        else:
-            batch.request = request
-
-    async def _checked(self, batch: PublishAttempt) -> bytes:
-        """The messages marked with what they fit. What they do not fit here they may fit by what another proxy has
-        committed: nothing is refused before our copy has caught up."""
-        try:
-            return await self.schemas.marked_apart(batch.topic, batch.plain)
-        except (InvalidArgument, NotFound):
-            await self.refresh()
-            found = self.catalog.topic_by_incarnation(batch.topic.incarnation)
-            if found is None:
-                raise NotFound(parse_topic(batch.topic.name)) from None
-            batch.topic = found
-            return await self.schemas.marked_apart(found, batch.plain)
-
-    async def _renew_topic(self, batch: PublishAttempt) -> bool:
-        """The forwarder knows another topic by this name, or other schema settings of it. If those are the newer ones,
-        the batch is meant for them now; otherwise False."""
-        await self.refresh()
-        found = self.catalog.topic(batch.topic.name)
-        if found is None:
-            raise NotFound(parse_topic(batch.topic.name))
-        known, batch.topic = batch.topic, found
-        if found.incarnation == known.incarnation and found.schema == known.schema:
-            return False
-        batch.tried.clear()
-        try:
-            await self._seal(batch)
-        except (InvalidArgument, NotFound) as error:
-            if batch.unknown:
-                raise _outcome_unknown(f"they were sent before, and now: {error.message}") from None
-            raise
-        return True
-
     # -- with an ordering key ----------------------------------------------------------------------------------------
 
     async def _keyed(self, batch: PublishAttempt) -> bytes:
         place = batch.place
         assert place is not None
-        turns = 0
         while True:
             await place.wait()
             topic = batch.topic
-            self._refuse_cut_off(batch)
+            if self._regions.is_cut_off(topic):
+                raise batch.cut_off()
             target = self._keyed_target(batch)
-            if target is None:
-                if not self.routes.assigned(topic):
-                    await self.route_client.assign(topic)
-                    target = self._keyed_target(batch)
-                if target is None:  # nobody has the chain just now
-                    await self._pause(batch, turns)
-                    turns += 1
-                    continue
+            if target is None and not self.routes.assigned(topic):
+                await self.route_client.assign(topic)
+                target = self._keyed_target(batch)
+            if target is None:  # nobody has the chain just now
+                await self._pause(batch)
+                continue
             chain, epoch, address = target
+            left_s = batch.begin(chain, asyncio.get_running_loop().time())
             try:
-                answer = await self._attempt(batch, chain, epoch, address)
-                if turns:
-                    self._wake()  # others may have waited for the same
-                return answer
+                answer = await self._send(batch, epoch, address, left_s)
             except SyncpointError as error:
                 place.failed = True
-                await self._classify_failure(batch, error, epoch, turns)
-            turns += 1
+                await self._after(batch, error, epoch)
+                continue
+            if batch.turns:
+                self._wake()  # others may have waited for the same
+            return answer
 
     def _keyed_target(self, batch: PublishAttempt) -> tuple[int, int, str] | None:
         found = self.routes.keyed(batch.topic, batch.key)
@@ -295,64 +207,33 @@ class ClusterPublisher:
     # -- without -----------------------------------------------------------------------------------------------------
 
     async def _keyless(self, batch: PublishAttempt) -> bytes:
-        turns = 0
         while True:
-            self._refuse_cut_off(batch)
+            if self._regions.is_cut_off(batch.topic):
+                raise batch.cut_off()
             if self.route_client.unknown_topic(batch.topic.incarnation):
                 await self.route_client.topic(batch.topic.incarnation)
             target = self._keyless_target(batch)
             if target is None:
-                if batch.silent and not batch.unknown:
-                    raise _no_metadata(batch.topic)
-                batch.tried.clear()
-                await self._pause(batch, turns)
-                turns += 1
+                batch.begin_round()
+                await self._pause(batch)
                 continue
-            batch.tried.add(target.chain)
+            left_s = batch.begin(target.chain, asyncio.get_running_loop().time())
             try:
-                return await self._attempt(batch, target.chain, 0, target.address)
+                return await self._send(batch, 0, target.address, left_s)
             except SyncpointError as error:
-                if not self._elsewhere(batch, error):
-                    await self._classify_failure(batch, error, 0, turns)
-                    turns += 1
-                    batch.tried.discard(target.chain)
+                await self._after(batch, error, 0)
 
     def _keyless_target(self, batch: PublishAttempt) -> RouteTarget | None:
-        """The next chain to try: one of those that share the topic by turns, then the others."""
-        choice = self.routes.keyless(batch.topic)
-        first = choice.first
-        for at in range(len(first)):
-            target = first[(batch.number + at) % len(first)]
-            if target.chain not in batch.tried:
-                return target
-        return next((one for one in choice.others if one.chain not in batch.tried), None)
-
-    def _elsewhere(self, batch: PublishAttempt, error: SyncpointError) -> bool:
-        """Whether another chain is to be tried at once."""
-        if isinstance(error, MetadataSilent):
-            batch.silent = True  # another one may have the topic open
-            late = asyncio.get_running_loop().time() > batch.started + METADATA_S
-            if late and not batch.unknown:
-                raise _no_metadata(batch.topic)
-        if error.code in MOVABLE:
-            self._note_unknown(batch, error)
-            return self._time_left(batch) > 0
-        if error.code is Code.RESOURCE_EXHAUSTED:
-            return any(one.chain not in batch.tried for one in self.routes.keyless(batch.topic).first)
-        return False
+        return batch.next_target(self.routes.keyless(batch.topic))
 
     # -- one attempt -------------------------------------------------------------------------------------------------
 
-    async def _attempt(self, batch: PublishAttempt, chain: int, epoch: int, address: str) -> bytes:
-        left_s = self._time_left(batch)
-        if left_s <= 0:
-            raise self._too_late(batch)
+    async def _send(self, batch: PublishAttempt, epoch: int, address: str, left_s: float) -> bytes:
         if batch.unknown:
             self.resent += 1
-        batch.chain = chain
         parts = write_publish(
             PublishBatch(
-                chain,
+                batch.chain,
                 epoch,
                 bool(batch.key),
                 self.sender,
@@ -367,85 +248,34 @@ class ClusterPublisher:
         message: Message = b"".join(parts) if batch.size <= JOIN_BYTES else parts
         return await self.calls.call(batch, address, methods.CHAINS.Publish, message, stepped(left_s))
 
-    async def _classify_failure(self, batch: PublishAttempt, error: SyncpointError, epoch: int, turns: int) -> None:
-        """Return when the batch may be tried again; raise what the caller is told otherwise."""
+    async def _after(self, batch: PublishAttempt, error: SyncpointError, epoch: int) -> None:
+        """Return when the batch may be tried again; raise what the caller is shown otherwise."""
         now = asyncio.get_running_loop().time()
-        code = error.code
-        if isinstance(error, MetadataSilent) and not batch.unknown:
-            raise _no_metadata(batch.topic)
-        if code in MOVABLE:
-            self._note_unknown(batch, error)
-        elif isinstance(error, StaleEpoch) and batch.key:
-            await self.route_client.newer(batch.topic.incarnation, epoch)
-        elif isinstance(error, OtherTopic):
-            await self._renew_topic(batch)
-        elif isinstance(error, OtherSchema):
-            # The forwarder's copy of the catalog may be a moment behind ours.
-            if not await self._renew_topic(batch) and now > batch.started + LAG_S:
-                raise Unavailable(f"Not all of the cluster knows the schema settings of {batch.topic.name}. Try again.")
-        elif code is Code.NOT_FOUND:
-            # The forwarder's copy of the catalog may be a moment behind ours.
-            if now > batch.started + LAG_S or self.catalog.topic_by_incarnation(batch.topic.incarnation) is None:
-                raise error
-        elif code is not Code.RESOURCE_EXHAUSTED or now > batch.started + FULL_S:
-            raise error
-        await self._pause(batch, turns)
+        topic = batch.topic.incarnation
+        others = not batch.key and any(one.chain not in batch.tried for one in self.routes.keyless(batch.topic).first)
+        exists = self.catalog.topic_by_incarnation(topic) is not None
+        step = batch.failed(error, now, others=others, exists=exists)
+        if step is NextStep.ELSEWHERE:
+            return
+        if step is NextStep.NEWER_ROUTE:
+            await self.route_client.newer(topic, epoch)
+        elif step is NextStep.NEWER_TOPIC:
+            await self._preparation.renew(batch)
+        elif step is NextStep.NEWER_SCHEMA and not await self._preparation.renew(batch):
+            batch.refuse_old_schema(now)
+        await self._pause(batch)
 
-    def _note_unknown(self, batch: PublishAttempt, error: SyncpointError) -> None:
-        if not isinstance(error, (Unprocessed, MetadataSilent)):
-            batch.doubtful.add(batch.chain)
-
-    def _time_left(self, batch: PublishAttempt) -> float:
-        return batch.deadline - asyncio.get_running_loop().time()
-
-    def _too_late(self, batch: PublishAttempt) -> SyncpointError:
-        if batch.call.deadline is not None:
-            return SyncpointError(Code.DEADLINE_EXCEEDED, "Deadline exceeded.")
-        if batch.unknown:
-            return _outcome_unknown("the forwarders did not answer in time")
-        return Unavailable(f"No publish forwarder can take messages of {batch.topic.name} now. Try again.")
-
-    def _is_gone(self, topic: Topic) -> bool:
-        """Whether no publish forwarder of the regions that may store a topic has been there for a while."""
-        if not topic.regions:
-            return False
-        if self.routes.has_region(topic):
-            self._gone.pop(topic.regions, None)
-            return False
-        now = asyncio.get_running_loop().time()
-        return now - self._gone.setdefault(topic.regions, now) > REGION_S
-
-    def _is_cut_off(self, topic: Topic) -> bool:
-        """Whether nobody in the regions that may store a topic can be reached, though they count as living."""
-        silent = self.calls.detector.silent
-        if not topic.regions or not silent:
-            return False
-        takers = self.routes.takers(topic)
-        return bool(takers) and all(one.address in silent for one in takers)
-
-    def _refuse_cut_off(self, batch: PublishAttempt) -> None:
-        """Nobody else may take it, and nobody knows for how long: the caller is told at once."""
-        if self._is_cut_off(batch.topic):
-            where = f"no publish forwarder of {', '.join(batch.topic.regions)} can be reached from here"
-            if batch.unknown:
-                raise _outcome_unknown(where)
-            raise Unavailable(
-                f"Messages of {batch.topic.name} may be stored nowhere else, and {where}. Try again later."
-            )
-
-    async def _pause(self, batch: PublishAttempt, turns: int) -> None:
-        """Wait a little, or until something changes. Raises what the caller is told when its time is over."""
-        left_s = self._time_left(batch)
-        if left_s <= 0 or batch.call.cancelled:
-            raise self._too_late(batch)
-        if not batch.unknown and self._is_gone(batch.topic):
+    async def _pause(self, batch: PublishAttempt) -> None:
+        """Wait a little, or until something changes. Raises what the caller is shown when its time is over."""
+        loop = asyncio.get_running_loop()
+        pause_s = batch.pause_s(loop.time(), self._pausing)
+        if not batch.unknown and self._regions.is_gone(batch.topic, loop.time()):
             raise Unavailable(f"None of the regions that may store {batch.topic.name} is there now. Try again later.")
         if self._changed is None:
-            self._changed = asyncio.get_running_loop().create_future()
-        pause_s = max(PAUSES_S[min(turns, len(PAUSES_S) - 1)], self._pausing / TRIES_PER_S)
+            self._changed = loop.create_future()
         self._pausing += 1
         try:
-            await asyncio.wait((self._changed,), timeout=min(left_s, pause_s, PAUSES_S[-1]))
+            await asyncio.wait((self._changed,), timeout=pause_s)
         finally:
             self._pausing -= 1
 
@@ -478,28 +308,10 @@ class ClusterPublisher:
                 if one.region == region and PUBLISH_ROLE in one.roles:
                     detector.look(one.address)
         for batch in list(self.calls.underway):
-            if isinstance(batch, PublishAttempt) and self._is_cut_off(batch.topic):
+            if isinstance(batch, PublishAttempt) and self._regions.is_cut_off(batch.topic):
                 batch.move()
 
     async def close(self) -> None:
         """Fail what is still underway."""
         await self._tasks.stop()
         await self.duplicate_reports.close()
-
-
-def stepped(seconds: float) -> float:
-    """A timeout rounded up to one of few values: the transport remembers the header block of each."""
-    if seconds > 1.0:
-        return float(math.ceil(seconds))
-    return max(0.05, math.ceil(seconds * 10) / 10)
-
-
-def _no_metadata(topic: Topic) -> MetadataSilent:
-    return MetadataSilent(
-        f"{topic.name} has to be opened before messages are taken, which needs the metadata, and the metadata does not "
-        "answer. Nothing was stored. Try again."
-    )
-
-
-def _outcome_unknown(why: str) -> Unavailable:
-    return Unavailable(f"The messages may or may not be stored: {why}. Publish them again.")

@@ -21,7 +21,7 @@ from syncpoint.metadata.records import Subscription
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Code, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.proxy.cancellable_calls import MOVABLE
-from syncpoint.proxy.publisher import LAG_S, PAUSES_S
+from syncpoint.proxy.retrying import LAG_S, PAUSES_S
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.transport.calls import StreamingCall
 from syncpoint.transport.network import AnyStream

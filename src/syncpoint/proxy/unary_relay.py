@@ -22,7 +22,7 @@ from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Code, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.model.times import ACK_S, PULL_S
 from syncpoint.proxy.cancellable_calls import MOVABLE, CancellableCall, CancellableCalls
-from syncpoint.proxy.publisher import LAG_S, PAUSES_S, stepped
+from syncpoint.proxy.retrying import LAG_S, PAUSES_S, stepped
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.proxy.subscription_routing import SubscriptionRouting
 from syncpoint.runtime.tasks import Tasks

@@ -646,7 +646,7 @@ async def test_large_requests_are_checked_apart_and_keys_keep_their_order(world:
         checked.append(1)
         return work()
 
-    proxy.publisher.schemas.apart = apart
+    proxy.publisher._preparation.schemas.apart = apart
     world.network.delay_s_max = 0.0  # calls arrive in the order in which they are made
     large = b'"%b"' % (b"x" * JSON_BYTES_AT_ONCE)
     tasks = [asyncio.ensure_future(world.publish(one, key="k")) for one in (large, b'"small"')]

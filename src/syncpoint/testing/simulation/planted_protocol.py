@@ -1,0 +1,221 @@
+"""Bugs planted into fencing, quorums, recovery and the handing over of keys. Listed in `planted_bugs`.
+
+Each patch takes out what a rule of the protocol asks for, in the shipped modules as they are now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from syncpoint.diskserver.disk_service import DiskService, ServedChannel
+from syncpoint.diskserver.protocol import DiskOp, Hello, Reply, Request
+from syncpoint.model.delivery import Batch
+from syncpoint.publish import chain as chain_module
+from syncpoint.publish import dispatch as dispatch_module
+from syncpoint.publish import follow
+from syncpoint.publish import holders as holders_module
+from syncpoint.publish import recovery as publish_recovery
+from syncpoint.publish.holders import SourceHolders
+from syncpoint.publish.ingress import PublishIngress
+from syncpoint.publish.ledger import Ledger
+from syncpoint.storage import record as record_module
+from syncpoint.storage import segment as segment_module
+from syncpoint.storage.disk.disk_set import DiskSet
+from syncpoint.storage.quorum import AckRule
+from syncpoint.storage.recovery import find_tail
+from syncpoint.storage.recovery import members as members_module
+from syncpoint.subscribe.fetch import FetchCursor
+from syncpoint.subscribe.gather import Gatherer
+from syncpoint.subscribe.source_reader import SourceReader
+from syncpoint.subscribe.subscription_view import SubscriptionView
+from syncpoint.testing.simulation import planted_again as again
+from syncpoint.testing.simulation.scaled import patched
+
+
+def no_epoch_check() -> AbstractContextManager[None]:
+    """A disk executes whatever anybody sends."""
+    hello, run = DiskService.hello, DiskService.run
+
+    def any_hello(self: DiskService, asked: Hello) -> ServedChannel:
+        known = self._chain(asked).token
+        if (asked.epoch, asked.session) < known:
+            asked = asked._replace(epoch=known.epoch, session=known.session)
+        return hello(self, asked)
+
+    def any_run(self: DiskService, channel: ServedChannel, attempt: int, request: Request) -> Reply:
+        channel.token = channel.chain.token
+        return run(self, channel, attempt, request._replace(epoch=channel.token.epoch))
+
+    return patched(DiskService, hello=any_hello, run=any_run)
+
+
+def recovery_does_not_fence() -> AbstractContextManager[None]:
+    """A new owner shuts the old one out only when it writes to a file for the first time, not before it reads."""
+    run = DiskService.run
+
+    def late_run(self: DiskService, channel: ServedChannel, attempt: int, request: Request) -> Reply:
+        chain = channel.chain
+        held = chain.token
+        if (
+            request.op in (DiskOp.CHANGE, DiskOp.FDATASYNC)
+            and request.changes
+            and channel.token >= getattr(chain, "wrote", channel.token)
+        ):
+            chain.wrote = channel.token  # type: ignore[attr-defined]
+        if channel.token >= getattr(chain, "wrote", channel.token):
+            chain.token = channel.token
+        try:
+            return run(self, channel, attempt, request)
+        finally:
+            chain.token = held
+
+    return patched(DiskService, run=late_run)
+
+
+def ack_before_quorum() -> AbstractContextManager[None]:
+    """What one disk holds counts as persisted."""
+    persisted = AckRule.persisted
+
+    def enough(self: AckRule, slots: Any) -> bool:
+        return persisted(self, [1 if slot in slots else 0 for slot in range(len(self.clusters))]) > 0
+
+    return patched(AckRule, persisted=lambda self, positions: max(positions), can_acknowledge=enough)
+
+
+def truncate_at_any_bad_checksum() -> AbstractContextManager[None]:
+    """A log ends where the frames of its first copy end, whatever was synced and whatever others hold."""
+    right = find_tail._scanned
+
+    def first_only(log: int, seq: int, found: Any, tables: Any, must_end: Any, synced: int) -> Any:
+        slot = min(tables)
+        return right(log, seq, found, {slot: tables[slot]}, must_end, 0)
+
+    return patched(find_tail, _scanned=first_only)
+
+
+def rule_2() -> AbstractContextManager[None]:
+    """Any majority of the disks counts as enough to read from, and to go on with."""
+
+    def majority(self: AckRule, slots: Any) -> bool:
+        return len(slots) > len(self) // 2
+
+    return patched(AckRule, is_read_set=majority, can_acknowledge=majority)
+
+
+def rule_3() -> AbstractContextManager[None]:
+    """Disks that were not there count as those that were: their "no such entry" is believed."""
+
+    def anybody(members: Any, holders: Any) -> list[int]:
+        return list(range(len(members)))
+
+    return patched(members_module, slots_of=anybody)
+
+
+def rule_4() -> AbstractContextManager[None]:
+    """Frames are not bound to their place."""
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with patched(record_module, place_seed=_nowhere), patched(segment_module, place_seed=_nowhere):
+            yield
+
+    return both()
+
+
+def _nowhere(universe: int, log: int, incarnation: int) -> int:
+    return 0
+
+
+def rule_8() -> AbstractContextManager[None]:
+    """A disk far behind stays in the live stream."""
+    return patched(DiskSet, _drop_if_enough=lambda self, writer: None)
+
+
+def rule_12() -> AbstractContextManager[None]:
+    """Recovery merges acknowledgements over seeks."""
+
+    merge, right = Ledger.merge, publish_recovery.replay
+
+    def merged(self: Ledger, state: Ledger) -> None:
+        held = self.acks if state.generation > self.generation else {}
+        merge(self, state)
+        for source, found in held.items():
+            self.of(source).union(found)
+
+    def replay(store: Any) -> Any:
+        with patched(Ledger, merge=merged):
+            return right(store)
+
+    return patched(chain_module, replay=replay)
+
+
+def rule_16() -> AbstractContextManager[None]:
+    """Where a subscription starts is confirmed from memory."""
+    begin = follow.Follower._begin
+
+    def unwritten(self: Any, record: Any) -> None:
+        forwarder = self.forwarder
+        append = forwarder.commit.append_fact
+        forwarder.commit.append_fact = lambda *arguments: None
+        try:
+            begin(self, record)
+        finally:
+            del forwarder.commit.append_fact
+            assert forwarder.commit.append_fact == append
+
+    return patched(follow.Follower, _begin=unwritten, confirm=lambda self, done: done(None))
+
+
+def rule_18() -> AbstractContextManager[None]:
+    """A chain takes keys although others have not sealed what they have of them."""
+    seal_others = PublishIngress._seal_others
+
+    async def at_once(self: PublishIngress, topic: int) -> None:
+        async def sealed(topic: int, epoch: int, chain: int) -> None:
+            """Nobody is asked."""
+
+        self._sealed = sealed
+        await seal_others(self, topic)
+
+    return patched(PublishIngress, _seal_others=at_once)
+
+
+def a_source_ends_early() -> AbstractContextManager[None]:
+    """A sealed source is told to have ended while messages of it wait for the disks."""
+    whole = {"is_whole": lambda source: source.sealed}
+    return again.together(patched(dispatch_module, **whole), patched(holders_module, **whole))
+
+
+def nobody_goes_on() -> AbstractContextManager[None]:
+    """A source that turns out to have ended wakes nobody: what comes after it waits until something else happens."""
+
+    def read(self: SourceReader, cursor: FetchCursor, batches: Sequence[Batch] | Exception) -> None:
+        if isinstance(batches, Exception):
+            cursor.failed(self._state.now())
+            self._state.stalled = True
+            return
+        cursor.received(batches)
+        if batches:
+            self._state.wake()
+
+    return patched(SourceReader, _read=read)
+
+
+def an_epoch_begins_unknowing() -> AbstractContextManager[None]:
+    """Keys of a new epoch are delivered by who has not heard what others still have of the one before."""
+
+    def once_is_enough(self: Gatherer, served: SubscriptionView) -> list[int]:
+        known = set(self.directory.chains_of(served.topic)) | (served.registered or frozenset())
+        return [chain for chain in known if chain not in served.answered]
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with (
+            patched(Gatherer, _lacking=once_is_enough),
+            patched(SourceHolders, on_ranks_changed=lambda self, topic: None),
+        ):
+            yield
+
+    return both()
