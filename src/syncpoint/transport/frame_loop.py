@@ -89,6 +89,8 @@ class FrameLoop(Connection):
                 if size < PIECES_FROM or kind or not self._begin_pieces(sid, size, flags):
                     wanted = size + 9
                     break
+                if a:
+                    self.progressed = True
                 a = self._piece(data, b)
                 break
             if self._block is not None and (kind != 9 or sid & _SID != self._block.sid):

@@ -461,6 +461,19 @@ def test_frame_s(world: Any, what: str) -> None:
     assert peer.error() == CALM
 
 
+def test_frame_s_is_for_each_frame_also_where_every_read_ends_within_one(world: Any) -> None:
+    peer = world.Peer(methods(), TransportLimits(frame_s=10.0, keepalive_s=0.0))
+    sid = peer.open("/t.T/Chat")
+    frame = frames.frame(frames.DATA, 0, sid, bytes(5) * 14_000)  # empty messages
+    peer.send(frame[:100])
+    for _ in range(20):
+        peer.send(frame[100:] + frame[:100])
+        peer.loop.advance(2.0)
+    assert peer.error() is None
+    peer.loop.advance(13.0)
+    assert peer.error() == CALM
+
+
 def test_keepalive_s_and_keepalive_answer_s(world: Any) -> None:
     peer = world.Peer(methods(), TransportLimits(keepalive_s=60.0, keepalive_answer_s=20.0, first_request_s=0.0))
     peer.read()
