@@ -29,9 +29,11 @@ class LogCommit:
     staged = False
 
     def __init__(
-        self, follower: Follower, mirror: CatalogMirror, listeners: Sequence[Callable[[CatalogChange], None]] = ()
+        self, follower: Follower, mirror: CatalogMirror, listeners: Sequence[Callable[[CatalogChange], None]]
     ) -> None:
-        """`listeners` hear of each change after it was applied, those that join later, too."""
+        """`listeners` are notified of each change after it was applied, the host of the chain first; also those that
+        join later.
+        """
         self._listeners = listeners
         self._follower, self._publish, self.mirror = follower, follower.forwarder, mirror
         self.catalog = follower.catalog
@@ -54,22 +56,20 @@ class LogCommit:
 
     async def commit(self, changes: Sequence[CatalogChange]) -> list[CatalogChange]:
         """See `Commit`: applied and followed in this turn, all of it persisted when it returns."""
-        publish, follower = self._publish, self._follower
+        publish = self._publish
         assigned = [self._stamped(change) for change in self.catalog.assign(changes)]
         for change in assigned:
             if isinstance(change.record, Subscription) and change.op is ChangeOp.PUT:
-                follower.check(change.record)
+                self._follower.check(change.record)
         publish.commit.append_fact(EntryKind.CATALOG, encode_changes(assigned))
         try:
             for change in assigned:
                 self.catalog.apply(change)
-                follower.changed(change)
+                for listener in list(self._listeners):
+                    listener(change)
         except Exception as error:  # it is on its way to the log, and not all of it is followed
             publish.commit.give_up(error)
             raise
-        for change in assigned:
-            for listener in list(self._listeners):
-                listener(change)
         persisted, told = outcome_of("change")
 
         def settled(error: Exception | None) -> None:

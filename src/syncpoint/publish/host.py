@@ -54,15 +54,15 @@ class ChainHost:
         )
         self.rounds.every(TICK_S, self._tick)
         self.rounds.every(TIDY_S, self._tidy)
+        context.shared.on_change.append(self._changed)
 
     def start(self) -> None:
-        """Follow the catalog, and do what is done by the clock."""
-        self.context.shared.on_change.append(self._changed)
+        """Do what is done by the clock."""
         self.rounds.start()
 
     async def stop(self) -> None:
         """Close what is still open. Idempotent."""
-        if self.rounds.tasks:
+        if self._changed in self.context.shared.on_change:
             self.context.shared.on_change.remove(self._changed)
         await self.rounds.stop()
         await asyncio.gather(*(self.close(number) for number in list(self._entered)))

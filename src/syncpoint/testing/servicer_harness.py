@@ -62,7 +62,7 @@ class ServicerHarness(ForwarderHarness):
             take_limits(self.limits, stored)
         self.publish.clock.known(anchor_ns(self.memory))
         self.mirror = CatalogMirror(self.metadata)
-        self.commits = LogCommit(self.follower, self.mirror)
+        self.commits = LogCommit(self.follower, self.mirror, [self.follower.changed])
         self.control = ControlPlane(self.commits, self.publish.clock, self.random)
         self.streams = StreamingPullService(self.subscribe, self.limits)
         self.admin = NodeAdmin(

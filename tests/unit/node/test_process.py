@@ -226,3 +226,15 @@ async def test_no_fact_in_the_log_is_read_by_two(world: NodeWorld) -> None:
     numbers = [one.number for one in world.node.publish.extensions]
     assert len(numbers) >= 5
     assert len(set(numbers)) == len(numbers)
+
+
+@simulated
+async def test_a_change_of_the_catalog_is_followed_once(world: NodeWorld) -> None:
+    await world.start()
+    followed: list[int] = []
+    chain = world.node.host.chain(0)
+    changed = chain.follower.changed
+    chain.follower.changed = lambda change: (followed.append(change.revision), changed(change))[1]  # type: ignore
+    await world.create()
+    assert followed == sorted(set(followed))
+    assert len(followed) == 2

@@ -178,7 +178,7 @@ def test_whoever_fails_to_hear_of_a_deletion_does_not_undo_it(monkeypatch: pytes
 
 def test_a_change_of_the_catalog_that_is_followed_by_half_ends_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     world = ForwarderHarness()
-    control = ControlPlane(LogCommit(world.follower, Mock()), world.clock, world.random)
+    control = ControlPlane(LogCommit(world.follower, Mock(), [world.follower.changed]), world.clock, world.random)
     made = Subscription(9, "projects/p/subscriptions/new", 1, TOPIC)
     monkeypatch.setattr(world.publish.memory.ledgers, "take", out_of_memory)
     with pytest.raises(MemoryError):
