@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from syncpoint.model.errors import Code, PermissionDenied, SyncpointError
 from syncpoint.rest.discovery import discovery_document
-from syncpoint.rest.errors import error_json
+from syncpoint.rest.errors import bad_request, error_json
 from syncpoint.rest.openapi import openapi_document
 from syncpoint.rest.rendering import JSON, Answer, json_text, refusal, success
 from syncpoint.rest.rest_call import RestCall
@@ -98,6 +98,8 @@ class RestApp:
                 body = b""
             if wanted.problem is not None:
                 raise wanted.problem
+            if wanted.binary and wanted.fields:
+                raise bad_request("fields", "Parts of an answer are chosen in JSON only.")
             chosen = selection(wanted.fields, route.method.descriptor.output_type) if wanted.fields else {}
             request = await self._apart(
                 len(body), request_of, route, variables, wanted.query, body, is_protobuf(headers)

@@ -304,7 +304,19 @@ class HttpConnection(FallbackProtocol):
             ]
             events = response(status, headers), h11.Data(data=body), h11.EndOfMessage()
             self._transport.write(b"".join(self._http.send(event) or b"" for event in events))
-        self._close()
+        if self._http.their_state is h11.SEND_BODY:
+            self._linger()
+        else:
+            self._close()
+
+    def _linger(self) -> None:
+        """Drop what still comes: closing a socket with unread bytes would take the answer back from a caller who is
+        still sending. He closes, or `sweep` does."""
+        self._closing_at = self._since = self._loop.time()
+        self._written = 0
+        self._let_go()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
 
     def _close(self) -> None:
         if self._closing_at is None:

@@ -73,7 +73,8 @@ class Served:
             PULL.encode(): Unary(self.pull),
         }
         page = Route("/metrics", lambda request: PlainTextResponse("up 1" * (4_000_000 if request.url.query else 1)))
-        self.fallback = http_fallback(table, limits, admit=self.admit, pages=[page])
+        fails = Route("/fails", lambda request: {}["nothing"])
+        self.fallback = http_fallback(table, limits, admit=self.admit, pages=[page, fails])
 
         def connected() -> HttpConnection:
             self.connections.append(self.fallback())
@@ -175,6 +176,8 @@ def test_errors_are_answers() -> None:
             ("/v1/projects/p/topics/broken", 500, "INTERNAL"),
             (f"{TOPIC}?alt=media", 400, "INVALID_ARGUMENT"),
             (f"{TOPIC}?alt=xml", 400, "INVALID_ARGUMENT"),
+            ("/fails", 500, "INTERNAL"),
+            ("/$discovery/rest?version=v2", 404, "NOT_FOUND"),
             (f"{TOPIC}:publish", 405, "UNIMPLEMENTED"),
             (f"{TOPIC}?callback=f", 400, "INVALID_ARGUMENT"),
             (f"{TOPIC}?" + "&".join("a=1" for _ in range(1001)), 400, "INVALID_ARGUMENT"),
@@ -338,6 +341,21 @@ def test_what_is_too_much_or_no_http_is_answered_and_cut_off(data: bytes, status
         # Two heads that disagree end the connection whatever else is read of them.
         assert got == status
         assert body["error"]["code"] == status
+
+    run(test)
+
+
+def test_who_still_sends_what_is_refused_can_read_why() -> None:
+    async def test(served: Served) -> None:
+        caller = await served.connect()
+        status, _, _ = await caller.send(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9999999\r\n\r\n")
+        assert status == 400
+        for _ in range(50):
+            caller.writer.write(bytes(100_000))
+            await caller.writer.drain()
+        (connection,) = served.connections
+        connection.sweep(asyncio.get_running_loop().time() + LIMITS.close_s + 1)
+        assert await caller.gone()
 
     run(test)
 
