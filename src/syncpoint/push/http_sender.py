@@ -20,6 +20,7 @@ from typing import Any
 import httpcore
 
 from syncpoint.push.addresses import AddressRefused, Vetting
+from syncpoint.push.connections import IDLE_S, Connections
 from syncpoint.push.payload import Headers
 from syncpoint.push.push_config import Endpoint
 
@@ -28,8 +29,6 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 ANSWER_BYTES_MAX = 64 * 1024
 CONNECTIONS_MAX = 1_000
-IDLE_MAX, IDLE_S = 100, 30.0
-KEPT_S = 60.0
 ADDRESSES_MAX = 4  # of one name that are tried
 PROCESSING = 102
 _PROCESSING_LINE = b"HTTP/1.1 102"
@@ -54,22 +53,16 @@ class HttpSender:
     ) -> None:
         self._resolver: ThreadPoolExecutor | None = None
         self._backend = _VettedBackend(vetting, resolve or self._system_resolve)
-        self._agent, self._tls, self._connections_max = (
-            agent.encode(),
-            tls,
-            connections_max,
-        )
-        self._pool: httpcore.AsyncConnectionPool | None = None
-        self._pool_until = 0.0
-        self._in_use: dict[httpcore.AsyncConnectionPool, int] = {}
+        self._agent, self._tls = agent.encode(), tls
+        self._slots = asyncio.Semaphore(connections_max)
+        self._connections = Connections(self._backend)
+        self._looked = 0.0
 
     async def post(self, endpoint: Endpoint, headers: Headers, body: bytes, timeout_s: float) -> int:
         """The status of the answer. Raises `PushFailed`."""
-        pool = await self._connections()
-        self._in_use[pool] += 1
         try:
-            async with asyncio.timeout(timeout_s):
-                return await self._post(pool, endpoint, headers, body)
+            async with asyncio.timeout(timeout_s), self._slots:
+                return await self._post(endpoint, headers, body)
         except _Processing:
             return PROCESSING
         except AddressRefused as error:
@@ -79,51 +72,44 @@ class HttpSender:
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, httpcore.UnsupportedProtocol,
                 httpcore.ConnectionNotAvailable, ssl.SSLError, OSError) as error:  # fmt: skip
             raise PushFailed(str(error)[:500] or type(error).__name__) from error
-        finally:
-            self._in_use[pool] -= 1
-            await self._end_old(pool)
 
-    async def _post(self, pool: httpcore.AsyncConnectionPool, endpoint: Endpoint, headers: Headers, body: bytes) -> int:
+    async def _post(self, endpoint: Endpoint, headers: Headers, body: bytes) -> int:
         scheme, host, target = endpoint.scheme.encode(), endpoint.host.encode(), endpoint.target.encode()
         url = httpcore.URL(scheme=scheme, host=host, port=endpoint.port, target=target)
         ours = [
             (b"host", _host(endpoint)), (b"user-agent", self._agent), (b"accept", b"*/*"),
             (b"content-length", b"%d" % len(body)), *headers,
         ]  # fmt: skip
-        async with pool.stream("POST", url, headers=ours, content=body) as answer:
-            read = 0
-            async for piece in answer.aiter_stream():
-                read += len(piece)
-                if read > ANSWER_BYTES_MAX:
-                    break  # leaving ends the connection
-            return int(answer.status)
-
-    async def _connections(self) -> httpcore.AsyncConnectionPool:
-        """The connections of now. Older ones are ended as their pushes end."""
-        now = asyncio.get_running_loop().time()
         if self._tls is None:
             self._tls = ssl.create_default_context()  # reads many files, so not before it is needed
-        if self._pool is None or now >= self._pool_until:
-            old, self._pool_until = self._pool, now + KEPT_S
-            self._pool = httpcore.AsyncConnectionPool(
-                ssl_context=self._tls, max_connections=self._connections_max, max_keepalive_connections=IDLE_MAX,
-                keepalive_expiry=IDLE_S, http1=True, http2=True, retries=0, network_backend=self._backend,
-            )  # fmt: skip
-            self._in_use[self._pool] = 0
-            if old is not None:
-                await self._end_old(old)
-        return self._pool
-
-    async def _end_old(self, pool: httpcore.AsyncConnectionPool) -> None:
-        if pool is not self._pool and not self._in_use.get(pool, 1):
-            del self._in_use[pool]
-            await pool.aclose()
+        now = asyncio.get_running_loop().time()
+        if now >= self._looked + IDLE_S:
+            self._looked = now
+            await self._connections.end_idle(now)
+        connection = await self._connections.take(endpoint, self._tls, now)
+        good = shared = False
+        try:
+            answer = await connection.http.handle_async_request(
+                httpcore.Request("POST", url, headers=ours, content=body)
+            )
+            shared = answer.extensions.get("http_version") == b"HTTP/2"
+            try:
+                read = 0
+                async for piece in answer.aiter_stream():
+                    read += len(piece)
+                    if read > ANSWER_BYTES_MAX:
+                        break  # the rest is not read, and the connection ends
+                good = read <= ANSWER_BYTES_MAX
+            finally:
+                await answer.aclose()
+            return int(answer.status)
+        finally:
+            now = asyncio.get_running_loop().time()
+            await self._connections.give_back(connection, now, good=good or connection.shared, shared=shared)
 
     async def close(self) -> None:
         """End all connections. Pushes under way fail."""
-        pools, self._in_use, self._pool = list(self._in_use), {}, None
-        for pool in pools:
-            await pool.aclose()
+        await self._connections.close()
         if self._resolver is not None:
             self._resolver.shutdown(wait=False, cancel_futures=True)
             self._resolver = None
