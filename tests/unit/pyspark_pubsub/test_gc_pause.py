@@ -12,6 +12,7 @@ from pyspark_pubsub.gc_pause import spare_collections
 @pytest.fixture
 def frozen():
     """How many objects are out of collections; all are back behind the test."""
+    gc.unfreeze()  # whatever ran before in this process
     yield gc.get_freeze_count
     gc.unfreeze()
 
