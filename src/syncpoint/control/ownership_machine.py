@@ -1,6 +1,6 @@
 """Who opens which chain: the decisions, without a clock, a network or a store.
 
-Place: one machine in every publish forwarder process, driven by `ownership_driver`. It is told what the metadata says
+Place: one machine in every publish forwarder process, driven by `ownership_driver`. It receives what the metadata says
 and what its own doings came to; `step` answers what to do now.
 Promise: safety is not made here. Every claim is one compare-and-set that raises the chain's epoch, and disks refuse
 lower epochs, so two owners of the same epoch are impossible whatever this machine believes. What is made here: a chain
@@ -117,7 +117,7 @@ class HeldChain:
 
 
 class OwnershipMachine:
-    """The decisions of one process. Tell it what happened, then ask `step` what to do."""
+    """The decisions of one process. Report what happened, then ask `step` what to do."""
 
     def __init__(self, name: str, incarnation: int, now: float) -> None:
         self.name, self.incarnation = name, incarnation

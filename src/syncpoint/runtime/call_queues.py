@@ -1,7 +1,7 @@
 """Call queues: calls to one disk after the other, each waited for as long as the disk is alive and no longer.
 
 Place: `copy_reader` reads through them where a segment has several copies, so that a disk which hangs holds up nobody
-for longer than a patience, once; whoever comes later is told at once, until the call has returned.
+for longer than a patience, once; later calls fail immediately, until the call has returned.
 Threads: one per queue, begun with its first call; callers are any threads.
 """
 

@@ -40,7 +40,7 @@ def notifier(loop: asyncio.AbstractEventLoop) -> Notify:
         try:
             loop.call_soon_threadsafe(act)
         except RuntimeError:
-            log.debug("the loop has ended: there is nobody to tell")
+            log.debug("the loop has ended: nothing is left to notify")
 
     return notify
 

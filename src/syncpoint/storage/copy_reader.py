@@ -204,7 +204,7 @@ class CopyReader:
 
 class Opened:
     """The frames of one segment. A file that is the only copy stays open from call to call; whatever may be wrong with
-    it is left to `CopyReader.frames`, which looks again, tells and raises.
+    it is left to `CopyReader.frames`, which reads again, reports and raises.
     """
 
     def __init__(self, access: CopyReader, files: Files, segment: Segment) -> None:

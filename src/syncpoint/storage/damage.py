@@ -1,7 +1,7 @@
 """Damage: where a copy of a segment is not what was written, and what was found there.
 
 Place: between who reads copies (`copy_reader`, `recovery.scrub`), the `disk_set`, which decide what becomes of a copy,
-and the status that tells of it. Decisions go by `SegmentPlace`; the text is for people.
+and the status that shows it. Decisions go by `SegmentPlace`; the text is for people.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class ActiveIndex:
         self._offset.append(offset)
         self._length.append(length)
         self._ordinal.append(ordinal)
-        self._kind.append(kind)  # last: its length tells other threads that the row is complete
+        self._kind.append(kind)  # last: its length shows other threads that the row is complete
         if kind in MESSAGE_KINDS:
             rows = self._by_source.get(source)
             if rows is None:

@@ -31,8 +31,8 @@ _INDEX_BYTES_FIXED = 6 * PAGE
 class Fragment:
     """Positions from `first_position` on are held by these writers (None: absent when the fragment began).
 
-    `names`: the disk of every slot, also of an absent one, which holds nothing of the fragment and can all the same be
-    told of the next one; NOBODY where the disk is not known.
+    `names`: the disk of every slot, also of an absent one, which holds nothing of the fragment and can all the same
+    learn of the next one; NOBODY where the disk is not known.
     """
 
     __slots__ = ("first_position", "first_seq", "members", "passed", "previous", "rule", "writers")

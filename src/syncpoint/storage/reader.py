@@ -110,7 +110,7 @@ class StoreReader:
         unlisted: Callable[[ReadRequest, Segment], None],
     ) -> None:
         """On the owner's thread: `retry` a request whose segments were removed; `unlisted`: what a segment has of the
-        source cannot be told, its index is gone and so are some of its frames.
+        source is unknown, its index is gone and so are some of its frames.
         """
         self._catalog = catalog
         self._access = access
@@ -144,7 +144,7 @@ class StoreReader:
             segment = error.segment
             self._notify(lambda: self._unlisted(request, segment))
             return 0.0
-        except Exception as error:  # the asker is told, the thread goes on
+        except Exception as error:  # reported to the caller, the thread goes on
             answer = error
         self._notify(lambda: request.reply(answer))
         return 0.0 if self._queue else None

@@ -127,7 +127,7 @@ class Store:
 
     def begin_close(self) -> None:
         """Take no more entries. Call it on the owner's thread where `close`, which may take long, runs on another one:
-        from now on nothing that the owner does or hears changes the log. Idempotent.
+        from now on nothing that the owner does or receives changes the log. Idempotent.
         """
         self._disks.begin_close()
 

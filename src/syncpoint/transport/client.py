@@ -33,7 +33,7 @@ MetadataItems = Iterable[tuple[bytes, bytes]]
 class Channel:
     """Calls to one server over one connection at a time, opened when it is first needed and again when it was lost.
 
-    `tls`: client context; ALPN is set here. `authority`: what the server is told it is called, "host:port" by default.
+    `tls`: client context; ALPN is set here. `authority`: what the server is called, "host:port" by default.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ _CODES = {
 
 
 class ClientStreamState(StreamState):
-    """One call. `block`: its header block; callbacks tell what comes back."""
+    """One call. `block`: its header block; callbacks receive what comes back."""
 
     __slots__ = ("block", "heads", "local_done", "on_finished", "on_message", "on_opened", "on_writable", "request")
     conn: ClientConnection

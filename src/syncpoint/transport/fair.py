@@ -103,7 +103,7 @@ class Stepwise(Generic[_Result]):
                         else:
                             yield from among.wait(self._key).__await__()
                     except asyncio.CancelledError as cancelled:
-                        failure = cancelled  # it hears at once, and cleans up
+                        failure = cancelled  # it is notified immediately, and cleans up
                 try:
                     waited = inner.send(None) if failure is None else inner.throw(failure)
                 except StopIteration as done:

@@ -171,7 +171,7 @@ def read_response(received: list[Field]) -> ResponseHead:
 
 
 def error_of(head: ResponseHead) -> SyncpointError | None:
-    """The failure that trailers tell, or None for OK."""
+    """The failure that trailers state, or None for OK."""
     if head.status == 0:
         return None
     if head.status is None:
@@ -193,7 +193,7 @@ OK_BLOCK = fields.literal(b"grpc-status", b"0")
 
 
 def status_block(error: SyncpointError, list_bytes: int) -> bytes:
-    """Trailers that tell `error`. Details are left out when the peer could not take them (`list_bytes`, RFC 9113,
+    """Trailers that state `error`. Details are left out when the peer could not take them (`list_bytes`, RFC 9113,
     6.5.2)."""
     message = percent_encode(error.message)
     if len(message) > STATUS_MESSAGE_BYTES:

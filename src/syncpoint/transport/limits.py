@@ -27,11 +27,11 @@ class TransportLimits:
     message_bytes: int = RPC_REQUEST_BYTES_MAX
     """Largest message received (also after decompression); a larger one fails its call with RESOURCE_EXHAUSTED."""
     frame_bytes: int = 256 * 1024
-    """SETTINGS_MAX_FRAME_SIZE told to the peer (16,384 .. 16,777,215); a larger frame ends the connection."""
+    """SETTINGS_MAX_FRAME_SIZE as announced to the peer (16,384 .. 16,777,215); a larger frame ends the connection."""
     header_block_bytes: int = 32 * 1024
     """Compressed header block, HEADERS plus CONTINUATION; a larger one ends the connection."""
     header_list_bytes: int = 16 * 1024
-    """Decoded header list (RFC 9113, 6.5.2), told to the peer; a larger one fails its call with RESOURCE_EXHAUSTED."""
+    """Decoded header list (RFC 9113, 6.5.2), as announced; a larger one fails its call with RESOURCE_EXHAUSTED."""
     header_list_bytes_hard: int = 64 * 1024
     """Decoded header list at which decoding stops and the connection ends (a header bomb)."""
     header_cache_blocks: int = 128

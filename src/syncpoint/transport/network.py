@@ -1,4 +1,4 @@
-"""The door to the network: who can be called, and who answers.
+"""The network: which addresses can be called, and who answers there.
 
 Place: processes of a cluster reach each other through this and nothing else, so a simulation can put its own network in
 its place (`transport/memory` is the other half of it).
@@ -42,7 +42,7 @@ class AnyChannel(Protocol):
 
 
 class Listening(Protocol):
-    """An open door. `host` and `port` say where it really is."""
+    """A server that listens, at `host` and `port`."""
 
     @property
     def host(self) -> str: ...
@@ -53,7 +53,7 @@ class Listening(Protocol):
 
 
 class Network(Protocol):
-    """Ways to others, and a door for them."""
+    """Channels to others, and servers for them."""
 
     def channel(self, address: str) -> AnyChannel:
         """A channel to HOST:PORT; it connects when it is first used. The caller closes it."""

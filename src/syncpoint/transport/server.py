@@ -1,6 +1,6 @@
 """Serving gRPC on a port.
 
-Place: the outermost door; `node`, `proxy` and the tests open it.
+Place: the outermost layer; `node`, `proxy` and the tests open it.
 Promise: `serve` returns when the port accepts; `drain` loses no call that was accepted, as far as the grace allows;
 `close` leaves nothing.
 Leaves to `server_connection`: everything a single connection does.

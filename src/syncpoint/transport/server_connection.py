@@ -205,7 +205,7 @@ class ServerConnection(FrameLoop):
             raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, str(error)) from None
         secret = self.server.secret
         if secret and not hmac.compare_digest(head.metadata.get(SECRET, b""), secret):
-            head.problem = Unauthenticated("This door is for processes of this server.")
+            head.problem = Unauthenticated("This address is for processes of this server.")
         method = self.server.methods.get(head.path) if head.grpc and head.problem is None else None
         if self.fields.steady and len(block) <= _CACHED_BLOCK_BYTES:
             if len(self._heads) >= self.limits.header_cache_blocks:
@@ -311,7 +311,7 @@ class ServerConnection(FrameLoop):
         elif self.fallback is not None:
             self.fallback.drain()
         elif self.transport is not None:
-            # Nothing was read yet. What is on its way is served, or the client hears that it was not seen.
+            # Nothing was read yet. What is on its way is served, or the client learns that it was not seen.
             self.loop.call_later(self.limits.drain_ping_s, self._close_silent)
 
     def _close_silent(self) -> None:

@@ -102,7 +102,7 @@ class ServerStream(StreamState):
         self.send_trailers(frames.headers(self.sid, block, end=True, frame_bytes=conn.peer_frame_bytes))
 
     def ended(self) -> None:
-        """Our status left. A caller that still sends is told to stop, and ignored."""
+        """Our status left. A caller that still sends is asked to stop, and ignored."""
         conn = self.conn
         if not self.remote_done:
             conn.out.append(frames.rst_stream(self.sid, ErrorCode.NO_ERROR))
@@ -158,7 +158,7 @@ class ServerStream(StreamState):
         self.cancel()
 
     def cancel(self) -> None:
-        """Tell the application, once, that its caller is gone."""
+        """Notify the application, once, that its caller is gone."""
         if self.cancelled:
             return
         self.cancelled = True

@@ -203,7 +203,7 @@ class DiskSet:
         """Whether the others can do without the name of this failed disk, as seen after `since`; any thread.
 
         Until the old members know of the new name, a disk that gave up its old one is one of them that is lost,
-        although its folder is whole. Without others that answer nobody would hear of the new name anyway; if one of
+        although its folder is whole. Without others that answer the new name would be known to nobody anyway; if one of
         them turned out to be destroyed, what is left could not be read. Writes alone prove nothing: a file of a folder
         that was emptied still takes them.
         """

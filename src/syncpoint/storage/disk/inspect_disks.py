@@ -27,13 +27,13 @@ def verify(disks: Sequence[Path | str], *, files: Files | None = None) -> Report
     `ok`: nothing acknowledged is damaged or missing; `problems`: one text each; `disks`; `logs` with their segments,
     and for each copy "good", "tail N" (N unsynced frames above the end), or what is wrong with it.
     """
-    door = files or OsFiles()
-    scans, problems = _scan(door, disks)
+    files = files or OsFiles()
+    scans, problems = _scan(files, disks)
     marks = merge_marks(scan.marks for scan in scans if scan.marks is not None)
     logs: list[Report] = []
     found: dict[int, list[int]] = {}
-    for tail in _tails(door, scans, marks):
-        segments = [_verify_segment(door, segment, problems) for segment in tail.segments]
+    for tail in _tails(files, scans, marks):
+        segments = [_verify_segment(files, segment, problems) for segment in tail.segments]
         found[tail.log] = [segment.seq for segment in tail.segments]
         problems += [f"segment {seq} of log {tail.log} is on no disk" for seq in tail.missing]
         logs.append({"log": tail.log, "segments": segments, "void": [copy.path for copy in tail.void]})
@@ -58,14 +58,14 @@ def dump(
     files: Files | None = None,
 ) -> Iterator[Report]:
     """Every entry that is in good order on any disk, by log and position, as plain JSON data."""
-    door = files or OsFiles()
-    scans, _ = _scan(door, disks)
+    files = files or OsFiles()
+    scans, _ = _scan(files, disks)
     marks = merge_marks(scan.marks for scan in scans if scan.marks is not None)
-    for tail in _tails(door, scans, marks):
+    for tail in _tails(files, scans, marks):
         if log is not None and tail.log != log:
             continue
         for segment in tail.segments:
-            yield from _dump_segment(door, segment, source, payloads)
+            yield from _dump_segment(files, segment, source, payloads)
 
 
 def _scan(files: Files, disks: Sequence[Path | str]) -> tuple[list[DiskScan], list[str]]:

@@ -1,9 +1,9 @@
-"""Giving up what is lost: the one door out of a permanent loss of too many disks (protocol rule 14).
+"""Giving up what is lost: the only way out of a permanent loss of too many disks (protocol rule 14).
 
 Place: library behind `syncpoint log recover`; the disks are open in no other process. Never called by a server.
 Promise: `assess` changes nothing. `accept` first writes on every disk that is left what is given up, by whom and when
 (`audit/loss-....json`), and only then opens, so that a store with a loss in it always says so.
-What is at risk is told as message ids where they can be known: a hole between two batches of a source, or everything
+What is at risk is reported as message ids where they are known: a hole between two batches of a source, or everything
 behind the last one that was found. Acknowledgements may be lost as well: messages may come again.
 """
 

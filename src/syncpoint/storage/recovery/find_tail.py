@@ -59,7 +59,7 @@ def find_tail(
 ) -> LogTail:
     """Decide the fate of every segment of one log.
 
-    `promised`: segments that an earlier opening has settled on enough disks. `rescan`: segments whose index is damaged
+    `promised`: segments that an earlier opening has sealed on enough disks. `rescan`: segments whose index is damaged
     on every disk.
     """
     tail = LogTail(log)
@@ -82,7 +82,7 @@ def find_tail(
     if unproven is not None:
         numbers = _end_before(tail, by_seq, numbers, unproven)
     unsettled = {
-        seq for seq in numbers if seq in rescan or _needs_scan(by_seq[seq], settled=seq < proven or promised(seq))
+        seq for seq in numbers if seq in rescan or _needs_scan(by_seq[seq], ended=seq < proven or promised(seq))
     }
     open_ones = [copy for seq in numbers if seq in unsettled for copy in by_seq[seq].values()]
     tables = {copy.path: table for copy, table in zip(open_ones, scan(open_ones), strict=True)}
@@ -114,13 +114,13 @@ def find_tail(
     return tail
 
 
-def _needs_scan(copies: Mapping[int, FoundCopy], settled: bool) -> bool:
+def _needs_scan(copies: Mapping[int, FoundCopy], ended: bool) -> bool:
     """Whether a segment's frames must be read, to be written and sealed on enough disks.
 
     It is not sealed, or sealed on so few disks that unsealed copies count, or that nobody has promised it yet.
     """
     sealed = [copy for copy in copies.values() if copy.trailer is not None]
-    return not sealed or (not acknowledged(sealed) and (len(sealed) < len(copies) or not settled))
+    return not sealed or (not acknowledged(sealed) and (len(sealed) < len(copies) or not ended))
 
 
 def acknowledged(copies: Iterable[FoundCopy]) -> bool:

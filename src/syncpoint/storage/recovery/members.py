@@ -106,7 +106,7 @@ class Members:
                 disk.identity = None
 
     def _strangers(self, members: Collection[bytes]) -> str:
-        """The folders that were given and are of no use, in words; identities alone tell nobody which these are."""
+        """The folders that were given and are of no use, in words; identities alone do not show which these are."""
         found = []
         for disk in self._disks.all:
             if disk.error is not None:

@@ -98,7 +98,7 @@ def recover(
     """Run a recovery; from its beginning again where a disk changed meanwhile, a few times. Raises as `Recovery.run`.
 
     Not with a counter that was handed in: the attempt that failed has used it up, and of two that seal with the same
-    one nobody could tell the later.
+    one the later could not be distinguished from the earlier.
     """
     rule = known.rule or AckRule.single(len(roots))
     left = 1 if known.counter is not None else OPENINGS_MAX

@@ -1,6 +1,6 @@
 """Repair: make a copy of a segment whole, durably.
 
-Place: recovery settles the segments that were being written when the process ended; maintainers complete disks that
+Place: recovery seals the segments that were being written when the process ended; maintainers complete disks that
 lack segments or hold damaged ones, for ever, without new traffic.
 Promise: what is accepted is synced before it is served. Settling *writes the accepted bytes again*, since after a
 failed fdatasync the page cache may show what the disk never got, and a second sync alone would prove nothing. A
@@ -56,7 +56,7 @@ class _Check:
     """Every accepted entry is in its place, in bytes that come one piece after the other."""
 
     def __init__(self, segment: Segment, header: SegmentHeader, path: str) -> None:
-        assert segment.active is not None, "a segment is settled with the index that its scan made"
+        assert segment.active is not None, "a segment is sealed with the index that its scan made"
         self._segment, self._header, self._path = segment, header, path
         self._records = segment.active.all()
         self._record = next(self._records, None)

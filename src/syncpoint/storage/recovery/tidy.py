@@ -1,6 +1,6 @@
 """Tidy: put the files of one disk in order, once it is decided what they are.
 
-Place: after the counter is reserved, before tails are settled.
+Place: after the counter is reserved, before tails are sealed.
 Promise: only what has a tombstone is deleted; void, unreadable and superfluous files go to quarantine. Dying half-way
 is fine: at every moment each needed segment lies below `logs` under a name that the next scan looks at.
 """
