@@ -11,7 +11,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from syncpoint.access.policy import Policies
 from syncpoint.api.admin_handlers import CatalogService
+from syncpoint.api.iam import IamService
 from syncpoint.api.node_admin import LocalInquiry, NodeAdmin
 from syncpoint.api.options_admin import LIMITS, take_limits
 from syncpoint.api.publisher import publisher_methods
@@ -30,9 +32,11 @@ from syncpoint.publish.upkeep import LogUpkeep, Rounds
 from syncpoint.push.addresses import Vetting
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.schemas.compiler import compile_proto
 from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness
 from syncpoint.testing.memory_store import StoreInMemory
 from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.transport.calls import Methods
 from syncpoint.transport.memory import MemoryChannel, MemoryStream
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
@@ -40,6 +44,10 @@ from syncpoint.wire.messages import pubsub
 
 class ServicerHarness(ForwarderHarness):
     """A node's doors over the world of the forwarders; one topic and one subscription exist."""
+
+    def compiler(self, text: str) -> bytes:
+        """Of schemas in Protocol Buffers."""
+        return compile_proto(text)
 
     def __init__(self, clock: ManualClock, **options: Any) -> None:
         self.disks_rest = False
@@ -73,17 +81,17 @@ class ServicerHarness(ForwarderHarness):
             "sync",
             self.clock.time_ns(),
         )
-        self.channel = MemoryChannel(
-            {
-                **publisher_methods(self.publish),
-                **SubscriberService(self.subscribe).methods(),
-                **self.streams.methods(),
-                **seek_methods(self.control),
-                **CatalogService(self.control, Vetting()).methods(),
-                **SchemaService(self.control).methods(),
-                **self.admin.methods(),
-            }
-        )
+        self.table: Methods = {
+            **publisher_methods(self.publish),
+            **SubscriberService(self.subscribe).methods(),
+            **self.streams.methods(),
+            **seek_methods(self.control),
+            **CatalogService(self.control, Vetting()).methods(),
+            **SchemaService(self.control, self.compiler, _at_once).methods(),
+            **IamService(self.control, Policies(self.control.catalog)).methods(),
+            **self.admin.methods(),
+        }
+        self.channel = MemoryChannel(self.table)
         log = LogUpkeep(store, self.publish, self.follower.checkpoint_parts, self.clock.monotonic())  # type: ignore[arg-type]
         rounds = Rounds(self.clock, lambda: [log], lambda: [log])
         self.upkeep = Upkeep(log, rounds, self.subscribe, self.control, self.mirror, self.clock)
@@ -131,6 +139,11 @@ class ServicerHarness(ForwarderHarness):
         opened = HarnessStream(self.channel.stream(methods.SUBSCRIBER.StreamingPull))
         await opened.send(subscription=subscription, **{"stream_ack_deadline_seconds": 10, **first})
         return opened
+
+
+async def _at_once(work: Callable[[], Any]) -> Any:
+    """What production does beside the loop."""
+    return work()
 
 
 class HarnessStream:
