@@ -23,7 +23,7 @@ Key = tuple[str, str, int]
 
 
 @dataclass(slots=True, eq=False)
-class Connection:
+class KeptConnection:
     """One of them. `users`: pushes that it carries now."""
 
     http: httpcore.AsyncHTTPConnection
@@ -33,19 +33,19 @@ class Connection:
     users: int = 0
 
 
-class Connections:
+class KeptConnections:
     """See the module."""
 
     def __init__(self, backend: httpcore.AsyncNetworkBackend) -> None:
         self._backend = backend
-        self._free: dict[Key, deque[Connection]] = {}  # may take another push; those used last at the end
-        self._all: dict[Connection, None] = {}
-        self._idle: dict[Connection, None] = {}  # longest idle first
+        self._free: dict[Key, deque[KeptConnection]] = {}  # may take another push; those used last at the end
+        self._all: dict[KeptConnection, None] = {}
+        self._idle: dict[KeptConnection, None] = {}  # longest idle first
 
     def __len__(self) -> int:
         return len(self._all)
 
-    async def take(self, endpoint: Endpoint, tls: ssl.SSLContext, now: float) -> Connection:
+    async def take(self, endpoint: Endpoint, tls: ssl.SSLContext, now: float) -> KeptConnection:
         """A connection that may take a push; it is made when the push goes out."""
         key = (endpoint.scheme, endpoint.host, endpoint.port)
         free = self._free.get(key)
@@ -63,7 +63,7 @@ class Connections:
                 await self._end(found)
         if not free:
             self._free.pop(key, None)
-        made = Connection(
+        made = KeptConnection(
             httpcore.AsyncHTTPConnection(
                 httpcore.Origin(endpoint.scheme.encode(), endpoint.host.encode(), endpoint.port),
                 ssl_context=tls, keepalive_expiry=IDLE_S, http1=True, http2=True, retries=0,
@@ -74,7 +74,7 @@ class Connections:
         self._all[made] = None
         return made
 
-    async def give_back(self, one: Connection, now: float, *, good: bool, shared: bool) -> None:
+    async def give_back(self, one: KeptConnection, now: float, *, good: bool, shared: bool) -> None:
         """A push has ended. `good`: the connection can take another; `shared`: it is HTTP/2."""
         one.users -= 1
         one.shared = one.shared or shared
@@ -107,7 +107,7 @@ class Connections:
         for one in ending:
             await one.http.aclose()
 
-    def _forget(self, one: Connection) -> None:
+    def _forget(self, one: KeptConnection) -> None:
         """No new push gets it."""
         self._idle.pop(one, None)
         free = self._free.get(one.key)
@@ -117,7 +117,7 @@ class Connections:
             if not free:
                 del self._free[one.key]
 
-    async def _end(self, one: Connection) -> None:
+    async def _end(self, one: KeptConnection) -> None:
         self._idle.pop(one, None)
         self._all.pop(one, None)
         await one.http.aclose()

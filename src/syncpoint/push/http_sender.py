@@ -20,7 +20,7 @@ from typing import Any
 import httpcore
 
 from syncpoint.push.addresses import AddressRefused, Vetting
-from syncpoint.push.connections import IDLE_S, Connections
+from syncpoint.push.connections import IDLE_S, KeptConnections
 from syncpoint.push.payload import Headers
 from syncpoint.push.push_config import Endpoint
 
@@ -55,7 +55,7 @@ class HttpSender:
         self._backend = _VettedBackend(vetting, resolve or self._system_resolve)
         self._agent, self._tls = agent.encode(), tls
         self._slots = asyncio.Semaphore(connections_max)
-        self._connections = Connections(self._backend)
+        self._connections = KeptConnections(self._backend)
         self._looked = 0.0
 
     async def post(self, endpoint: Endpoint, headers: Headers, body: bytes, timeout_s: float) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from syncpoint.push import connections
-from syncpoint.push.connections import IDLE_MAX, KEPT_S, Connection, Connections
+from syncpoint.push.connections import IDLE_MAX, KEPT_S, KeptConnection, KeptConnections
 from syncpoint.push.push_config import Endpoint
 
 ONE, OTHER = Endpoint("https", "e.example", 443, "/a"), Endpoint("https", "f.example", 443, "/a")
@@ -37,20 +37,22 @@ class Http:
 
 
 @pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch) -> Connections:
+def pool(monkeypatch: pytest.MonkeyPatch) -> KeptConnections:
     monkeypatch.setattr(connections.httpcore, "AsyncHTTPConnection", Http)
-    return Connections(None)  # type: ignore[arg-type]
+    return KeptConnections(None)  # type: ignore[arg-type]
 
 
-def take(pool: Connections, endpoint: Endpoint = ONE, now: float = 0.0) -> Connection:
+def take(pool: KeptConnections, endpoint: Endpoint = ONE, now: float = 0.0) -> KeptConnection:
     return asyncio.run(pool.take(endpoint, ssl.create_default_context(), now))
 
 
-def give(pool: Connections, one: Connection, now: float = 0.0, *, good: bool = True, shared: bool = False) -> None:
+def give(
+    pool: KeptConnections, one: KeptConnection, now: float = 0.0, *, good: bool = True, shared: bool = False
+) -> None:
     asyncio.run(pool.give_back(one, now, good=good, shared=shared))
 
 
-def test_one_that_was_used_is_used_again_for_its_name_only(pool: Connections) -> None:
+def test_one_that_was_used_is_used_again_for_its_name_only(pool: KeptConnections) -> None:
     first = take(pool)
     assert take(pool) is not first  # it carries a push
     give(pool, first)
@@ -58,7 +60,7 @@ def test_one_that_was_used_is_used_again_for_its_name_only(pool: Connections) ->
     assert take(pool, SAME_HOST) is first
 
 
-def test_one_of_http2_carries_many_while_it_can(pool: Connections) -> None:
+def test_one_of_http2_carries_many_while_it_can(pool: KeptConnections) -> None:
     first = take(pool)
     give(pool, first, shared=True)
     assert take(pool) is take(pool) is first
@@ -71,7 +73,7 @@ def test_one_of_http2_carries_many_while_it_can(pool: Connections) -> None:
 
 
 @pytest.mark.parametrize("why", ["old", "closed", "expired", "broken"])
-def test_one_that_can_take_no_more_is_ended(pool: Connections, why: str) -> None:
+def test_one_that_can_take_no_more_is_ended(pool: KeptConnections, why: str) -> None:
     first = take(pool)
     give(pool, first, good=why != "broken")
     if why in ("closed", "expired"):
@@ -81,7 +83,7 @@ def test_one_that_can_take_no_more_is_ended(pool: Connections, why: str) -> None
     assert len(pool) == 1
 
 
-def test_idle_ones_are_few_and_end_in_time(pool: Connections) -> None:
+def test_idle_ones_are_few_and_end_in_time(pool: KeptConnections) -> None:
     taken = [take(pool) for _ in range(IDLE_MAX + 20)]
     for one in taken:
         give(pool, one)
@@ -91,7 +93,7 @@ def test_idle_ones_are_few_and_end_in_time(pool: Connections) -> None:
     assert len(pool) == 0
 
 
-def test_one_that_is_old_ends_behind_its_last_push(pool: Connections) -> None:
+def test_one_that_is_old_ends_behind_its_last_push(pool: KeptConnections) -> None:
     first = take(pool)
     give(pool, first, shared=True)
     take(pool)
