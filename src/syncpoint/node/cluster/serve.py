@@ -30,7 +30,7 @@ def run_process(settings: ClusterSettings, process: ProcessSettings, ready_file:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     for handler in logging.getLogger().handlers:
         handler.addFilter(Bounded())
-    _name_process(process.name)
+    name_process(process.name)
     try:
         uvloop.run(_serve(settings, process, ready_file))
     except NameLost as error:
@@ -50,7 +50,7 @@ def _not_started(process: ProcessSettings, why: str) -> int:
     return START_FAILED
 
 
-def _name_process(name: str) -> None:
+def name_process(name: str) -> None:
     """What `ps` and `top` show, 15 letters of it; where the kernel does not offer it, the interpreter's name stays."""
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(name[:15])

@@ -26,7 +26,6 @@ from syncpoint.node.cluster.adopt import move_disk, read_folder, register
 from syncpoint.node.cluster.settings import DEFAULT_CLASS
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.note import WORKERS_NOTE, workers_note, write_note
-from syncpoint.node.settings import ServeSettings
 from syncpoint.node.workers.plan import PLACE, Plan, worker_name
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.os_files import OsFiles
@@ -36,32 +35,31 @@ from syncpoint.storage.layout import DISK_FILE
 log = logging.getLogger(__name__)
 
 
-async def prepare(plan: Plan, settings: ServeSettings, shared: SharedStore, clock: Clock, random: Random) -> None:
+async def prepare(plan: Plan, shared: SharedStore, clock: Clock, random: Random) -> None:
     """Leave a folder that workers can start on. Raises `SyncpointError` and `OSError`."""
-    disks = list(plan.disks.values())
+    disks, data = list(plan.disks.values()), plan.serve.data
     if any((disk / DISK_FILE).exists() for disk in disks):
         locks = FolderLocks()
-        locks.take(settings.data)
+        locks.take(data)
         try:
-            await _adopt(plan, settings.data, disks, shared, clock, random)
+            await _adopt(plan, disks, shared, clock, random)
         finally:
             locks.release()
     await _agree(plan, shared)
     await _found(plan, shared)
-    write_note(settings.data, WORKERS_NOTE, {"workers": plan.workers, "disks": len(plan.disks)})
+    write_note(data, WORKERS_NOTE, {"workers": plan.serve.workers, "disks": len(plan.disks)})
 
 
-async def _adopt(
-    plan: Plan, data: Path, disks: Sequence[Path], shared: SharedStore, clock: Clock, random: Random
-) -> None:
+async def _adopt(plan: Plan, disks: Sequence[Path], shared: SharedStore, clock: Clock, random: Random) -> None:
     """What a single server left becomes the chain of the first worker."""
+    data = plan.serve.data
     number = workers_note(data).get("adopting")
     if number is None:
         folder = await asyncio.to_thread(read_folder, data, disks, clock, random)
         number = await shared.counter(CHAIN_COUNTER)
         record = replace(_record(plan, number, worker_name(1)), universe=folder.universe)
         await register(folder, shared, record, range(len(disks)))
-        write_note(data, WORKERS_NOTE, {"workers": plan.workers, "disks": len(disks), "adopting": number})
+        write_note(data, WORKERS_NOTE, {"workers": plan.serve.workers, "disks": len(disks), "adopting": number})
     for disk in disks:
         move_disk(OsFiles(), str(disk), str(disk), number)
     log.info("what a single server wrote is chain %d of the workers", number)
@@ -70,7 +68,7 @@ async def _adopt(
 def _record(plan: Plan, number: int, home: str) -> ChainRecord:
     """A chain on all disks; without a rule of its own a majority of them acknowledges."""
     places = tuple(DiskPlace(PLACE, disk, home) for disk in plan.disks)
-    return ChainRecord(number, f"{home}/{DEFAULT_CLASS}", DEFAULT_CLASS, PLACE, home, places, {}, plan.durability)
+    return ChainRecord(number, f"{home}/{DEFAULT_CLASS}", DEFAULT_CLASS, PLACE, home, places, {}, plan.serve.durability)
 
 
 async def _agree(plan: Plan, shared: SharedStore) -> None:
@@ -82,8 +80,8 @@ async def _agree(plan: Plan, shared: SharedStore) -> None:
                 f"the messages lie on {len(record.places)} disks, and {len(plan.disks)} are given: give the same --disk"
                 " folders as before, in the same order"
             )
-    changed = [replace(record, durability=plan.durability) for record in chains]
-    fingerprint = json.dumps(plan.settings().fingerprint(), sort_keys=True).encode()
+    changed = [replace(record, durability=plan.serve.durability) for record in chains]
+    fingerprint = json.dumps(plan.cluster().fingerprint(), sort_keys=True).encode()
     puts: list[Operation] = [Put(CHAINS.key(record.number), record.encode()) for record in changed]
     await shared.txn([], [*puts, Put(SETTINGS, fingerprint)])
 
@@ -91,7 +89,7 @@ async def _agree(plan: Plan, shared: SharedStore) -> None:
 async def _found(plan: Plan, shared: SharedStore) -> None:
     """One chain for each worker. Those of workers that are no more are opened by the others."""
     homes = {ChainRecord.decode(item.value).home for item in (await read_all(shared, CHAINS))[0]}
-    for number in range(1, plan.workers + 1):
+    for number in range(1, plan.serve.workers + 1):
         if worker_name(number) not in homes:
             record = _record(plan, await shared.counter(CHAIN_COUNTER), worker_name(number))
             await shared.txn([], [Put(CHAINS.key(record.number), record.encode())])

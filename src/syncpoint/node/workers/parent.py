@@ -25,7 +25,7 @@ from syncpoint.model.errors import Unavailable
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.workers.folder import prepare
-from syncpoint.node.workers.plan import plan_of, worker_name
+from syncpoint.node.workers.plan import Plan, worker_name
 from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.random import Random, SystemRandom
 from syncpoint.runtime.tasks import stop
@@ -76,8 +76,9 @@ class Parent:
         self.shared = LocalShared(self._store, self.clock)
         self._service = MetadataService(self._store, self.clock)
         self._door: Server = await serve(self._service.methods, "127.0.0.1", 0, secret=self._secret)
-        self.plan = plan_of(settings, join_address("127.0.0.1", self._door.port), self._port.getsockname()[1])
-        await prepare(self.plan, settings, self.shared, self.clock, self.random)
+        public = join_address(settings.host, self._port.getsockname()[1])
+        self.plan = Plan(settings, join_address("127.0.0.1", self._door.port), public)
+        await prepare(self.plan, self.shared, self.clock, self.random)
         loop = asyncio.get_running_loop()
         for number in range(1, settings.workers + 1):
             self._ready[number] = asyncio.Event()
@@ -132,14 +133,14 @@ class Parent:
     async def _run(self, number: int) -> int:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "syncpoint.node.workers.worker", str(number), self.plan.encode()),
+            *("-m", "syncpoint.node.workers.worker", str(number)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the parent, which tells the workers
         )
         self.pids[number] = process.pid
         assert process.stdin is not None
-        process.stdin.write(self._secret.hex().encode() + b"\n")
+        process.stdin.write(self._secret.hex().encode() + b"\n" + self.plan.encode() + b"\n")
         if self._stopping.is_set():
             process.terminate()
         try:

@@ -1,25 +1,24 @@
 """One worker: a cluster's process with every role, on the disks of this machine.
 
-Started by the parent as `python -m syncpoint.node.workers.worker NUMBER PLAN`. It says `ready` on standard output when
+Started by the parent as `python -m syncpoint.node.workers.worker NUMBER`. It says `ready` on standard output when
 it can be called, and ends, draining, at SIGTERM or when the parent is gone (its standard input ends).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import ssl
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import uvloop
 
 from syncpoint.model.errors import SyncpointError
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.process import ClusterProcess
+from syncpoint.node.cluster.serve import name_process
 from syncpoint.node.workers.local_files import open_local
 from syncpoint.node.workers.plan import Plan
 from syncpoint.transport.calls import Methods
@@ -50,8 +49,7 @@ def run(number: int, plan: Plan, secret: bytes) -> int:
     logging.basicConfig(
         level=logging.INFO, format=f"%(asctime)s %(levelname)s {process.name} %(name)s: %(message)s", stream=sys.stderr
     )
-    with contextlib.suppress(OSError):
-        Path("/proc/self/comm").write_text(process.name)
+    name_process(process.name)
     try:
         uvloop.run(_serve(number, plan, secret))
     except (SyncpointError, OSError) as error:
@@ -67,10 +65,12 @@ async def _serve(number: int, plan: Plan, secret: bytes) -> None:
     await loop.connect_read_pipe(lambda: _Parent(stopping), sys.stdin)
     environment = WorkerEnvironment(
         network=TcpNetwork(secret=secret),
-        drain_s=plan.drain_s,
-        open_files=lambda record, epoch, _: open_local(record, epoch, plan.disks, required=plan.require_disks),
+        drain_s=plan.serve.drain_s,
+        open_files=lambda record, epoch, _: open_local(
+            record, epoch, plan.disks, required=plan.serve.storage.require_disks
+        ),
     )
-    process = ClusterProcess(plan.settings(), plan.process(number), environment)
+    process = ClusterProcess(plan.cluster(), plan.process(number), environment)
     await process.start()
     print("ready", flush=True)
     await stopping.wait()
@@ -88,5 +88,6 @@ class _Parent(asyncio.Protocol):
 
 
 if __name__ == "__main__":
-    # The first line of standard input, which no list of processes shows.
-    sys.exit(run(int(sys.argv[1]), Plan.decode(sys.argv[2]), bytes.fromhex(sys.stdin.readline())))
+    # Standard input, which no list of processes shows: a line each.
+    sent_secret, sent_plan = sys.stdin.readline(), sys.stdin.readline()
+    sys.exit(run(int(sys.argv[1]), Plan.decode(sent_plan), bytes.fromhex(sent_secret)))

@@ -28,7 +28,7 @@ from syncpoint.node.note import CLUSTER_NOTE, WORKERS_NOTE, noted_workers
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.uses import USES
 from syncpoint.node.workers.folder import prepare
-from syncpoint.node.workers.plan import plan_of
+from syncpoint.node.workers.plan import Plan
 from syncpoint.pipeline import cursor_names
 from syncpoint.pipeline.cursors import CursorLimits, Cursors
 from syncpoint.pipeline.cursors_facts import encode
@@ -197,11 +197,11 @@ def test_workers_go_on_with_the_folder_of_one_server_wherever_taking_it_over_was
 
     async def run(data: Path, renamed: int) -> None:
         settings = ServeSettings(data=data, workers=2, storage=SMALL)
-        plan, shared = plan_of(settings, "127.0.0.1:1", 1), metadata()
+        plan, shared = Plan(settings, "127.0.0.1:1", "127.0.0.1:2"), metadata()
         monkeypatch.setattr("syncpoint.node.workers.folder.OsFiles", lambda: DyingFiles(renamed))
         monkeypatch.setattr("syncpoint.node.note.OsFiles", lambda: DyingFiles(renamed))
         with pytest.raises(Died):
-            await prepare(plan, settings, shared, SystemClock(), SystemRandom())
+            await prepare(plan, shared, SystemClock(), SystemRandom())
         noted = (data / WORKERS_NOTE).exists()
         assert noted == bool(renamed)
         if not noted:  # it is the server's still
@@ -209,7 +209,7 @@ def test_workers_go_on_with_the_folder_of_one_server_wherever_taking_it_over_was
             assert ([one.name for one in found.catalog.topics()], found.topics) == ([ONE.name], {1})
             assert [one.name for one in found.cursors if isinstance(one, Setting)] == ["cursors/1"]
         monkeypatch.undo()
-        await prepare(plan, settings, shared, SystemClock(), SystemRandom())
+        await prepare(plan, shared, SystemClock(), SystemRandom())
         chains = [ChainRecord.decode(item.value) for item in (await read_all(shared, CHAINS))[0]]
         adopted, new = sorted(chains, key=lambda one: one.home)
         assert (adopted.home, new.home, noted_workers(data)) == ("worker-1", "worker-2", 2)
