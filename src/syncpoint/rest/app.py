@@ -53,10 +53,10 @@ Result = TypeVar("Result")
 
 
 class RestApp:
-    """See the module. `admit`: None takes everybody as far as the methods."""
+    """See the module. `methods`: behind their gate; `admit`: None takes everybody as far as the methods."""
 
-    def __init__(self, methods: Methods, table: Table, message_bytes: int, admit: Admit | None = None) -> None:
-        self.methods, self.table, self._message_bytes, self._admit = methods, table, message_bytes, admit
+    def __init__(self, methods: Methods, message_bytes: int, admit: Admit | None = None) -> None:
+        self.methods, self.table, self._message_bytes, self._admit = methods, Table(methods), message_bytes, admit
         self._threads = ThreadPoolExecutor(APART_THREADS, "rest")  # of its own: those of the loop write to disks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,14 +81,7 @@ class RestApp:
         route, variables = found
         method = self.methods[route.method.encode()]
         assert isinstance(method, Unary)
-        client = scope.get("client")
-        call = RestCall(
-            route.method.encode(),
-            metadata_of(headers),
-            timeout_of(headers),
-            f"{client[0]}:{client[1]}" if client else "",
-            (scope.get("extensions") or {}).get(CERTIFICATE),
-        )
+        call = _call(scope, headers, route.method, timeout_of(headers))
         try:
             if self._admit is not None:
                 self._admit(call)
@@ -112,6 +105,17 @@ class RestApp:
         finally:
             call.end()
 
+    def refuses(self, scope: Scope) -> SyncpointError | None:
+        """Why a large body need not be read at all, as far as the head says."""
+        headers = headers_of(scope)
+        try:
+            found = self.table.find(verb_of(scope, headers), scope["raw_path"].decode("ascii", "replace"))
+            if found is not None and self._admit is not None:
+                self._admit(_call(scope, headers, found[0].method, None))
+        except SyncpointError as error:
+            return error
+        return None
+
     def _nowhere(self, verb: str, path: str, wanted: SystemParameters) -> Answer:
         verbs = self.table.verbs(path)
         if not verbs:
@@ -133,11 +137,9 @@ class RestApp:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
 
-def application(
-    methods: Methods, *, message_bytes: int, admit: Admit | None = None, pages: Sequence[BaseRoute] = ()
-) -> Starlette:
-    """Everything that a port answers over HTTP/1.1. `methods`: behind their gate; `pages`: looked at before them."""
-    table = Table(methods)
+def application(rest: RestApp, pages: Sequence[BaseRoute] = ()) -> Starlette:
+    """Everything that a port answers over HTTP/1.1. `pages`: looked at before the methods."""
+    table = rest.table
     text = json_text(openapi_document(table))
     described = discovery_document(table)
 
@@ -152,9 +154,19 @@ def application(
         return Response(json_text(content), media_type="application/json")
 
     own = [Route("/openapi.json", openapi), Route("/$discovery/rest", discovery)]
-    rest = RestApp(methods, table, message_bytes, admit)
     return Starlette(
         routes=[*pages, *own, Mount("/", app=rest)], exception_handlers={HTTPException: _refused, Exception: _failed}
+    )
+
+
+def _call(scope: Scope, headers: Headers, method: str, timeout_s: float | None) -> RestCall:
+    client = scope.get("client")
+    return RestCall(
+        method.encode(),
+        metadata_of(headers),
+        timeout_s,
+        f"{client[0]}:{client[1]}" if client else "",
+        (scope.get("extensions") or {}).get(CERTIFICATE),
     )
 
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import h11
 from starlette.routing import BaseRoute
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.rest.app import CERTIFICATE, Admit, application
-from syncpoint.rest.errors import error_json
+from syncpoint.rest.app import APART_BYTES, CERTIFICATE, Admit, RestApp, application
+from syncpoint.rest.errors import error_json, headers_for, status_of
 from syncpoint.rest.http_answer import HttpAnswer, dated, response
 from syncpoint.rest.rendering import JSON, json_text
 from syncpoint.transport.calls import Methods
@@ -45,8 +45,14 @@ log = logging.getLogger(__name__)
 class HttpFallback:
     """What the connections of a port share. Called by the transport for each of them."""
 
-    def __init__(self, app: ASGIApp, limits: TransportLimits) -> None:
-        self.app, self.limits = app, limits
+    def __init__(
+        self,
+        app: ASGIApp,
+        limits: TransportLimits,
+        refuses: Callable[[Scope], SyncpointError | None] = lambda scope: None,
+    ) -> None:
+        """`refuses`: asked with the head of a request whose body is large."""
+        self.app, self.limits, self.refuses = app, limits, refuses
         self.body_bytes = limits.message_bytes * 4 // 3 + BODY_EXTRA_BYTES  # data is base64
         self.held = 0
         """Bytes of requests that are being read or answered."""
@@ -58,8 +64,9 @@ class HttpFallback:
 def http_fallback(
     methods: Methods, limits: TransportLimits, *, admit: Admit | None = None, pages: Sequence[BaseRoute] = ()
 ) -> HttpFallback:
-    """What a server gives connections to that are not HTTP/2. See `application`."""
-    return HttpFallback(application(methods, message_bytes=limits.message_bytes, admit=admit, pages=pages), limits)
+    """What a server gives connections to that are not HTTP/2. See `RestApp` and `application`."""
+    rest = RestApp(methods, limits.message_bytes, admit)
+    return HttpFallback(application(rest, pages), limits, rest.refuses)
 
 
 class HttpConnection(FallbackProtocol):
@@ -198,6 +205,10 @@ class HttpConnection(FallbackProtocol):
             self._too_large()
         elif self._shared.held > self._limits.held_bytes:
             self._refuse(429, SyncpointError(Code.RESOURCE_EXHAUSTED, _FULL))
+        elif (int(length) > APART_BYTES or b"transfer-encoding" in headers) and (
+            refused := self._shared.refuses(self._scope(request))
+        ) is not None:
+            self._refuse(status_of(refused), refused)
 
     def _add(self, data: bytes | bytearray) -> None:
         self._body += data
@@ -298,6 +309,7 @@ class HttpConnection(FallbackProtocol):
             body = json_text(error_json(error, status=status))
             headers = [
                 *dated(),
+                *((name.encode(), value.encode()) for name, value in headers_for(error).items()),
                 (b"content-type", JSON),
                 (b"content-length", b"%d" % len(body)),
                 (b"connection", b"close"),

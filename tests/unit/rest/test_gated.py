@@ -11,7 +11,7 @@ import pytest
 from google.protobuf import json_format
 
 from syncpoint.access.rules import rule_of
-from syncpoint.rest.app import application
+from syncpoint.rest.app import RestApp, application
 from syncpoint.rest.table import Route, Table
 from syncpoint.wire.messages import POOL
 from tests.unit.access.conftest import World
@@ -60,7 +60,7 @@ def gated() -> tuple[World, Any]:
     """A gate, and the application before it."""
     made = World()
     made.grant("projects/b", "roles/owner", "user:bob@example.com")
-    return made, application(made.table, message_bytes=1_000_000, admit=made.gate.admit)
+    return made, application(RestApp(made.table, 1_000_000, made.gate.admit))
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.verb} {route.template}")
