@@ -190,8 +190,5 @@ NODE_LOG_FLOOR = "identity/log_counter_floor"
 NODE_DISKS = Prefix("identity/disks/")
 """PATH, in hexadecimal: the identity of the disk there. Removed when the disk is."""
 
-NODE_ACK_KEY = "identity/ack_key"
-"""The secret that ack ids are signed with."""
-
 NOT_BACKED_UP = (MEMBERS, OWNERS, LOADS, Prefix("backup/"), CHANGE)
 """Gone with processes, or of no use later. All other keys are backed up, also those that a later version added."""

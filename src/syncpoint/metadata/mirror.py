@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.contract import TXN_BYTES_MAX, TXN_OPS_MAX, Delete, MetadataStore, Operation, Put, create
-from syncpoint.metadata.layout import NODE_ACK_KEY, NODE_DISKS, NODE_LOG_FLOOR, NODE_UNIVERSE, RECORDS, REVISION
+from syncpoint.metadata.layout import NODE_DISKS, NODE_LOG_FLOOR, NODE_UNIVERSE, RECORDS, REVISION
 from syncpoint.metadata.records import (
     CatalogChange,
     ChangeOp,
@@ -25,8 +25,6 @@ from syncpoint.metadata.records import (
     decode_record,
     encode_record,
 )
-from syncpoint.model.identity import UNIVERSE_END, UNIVERSE_MIN
-from syncpoint.runtime.random import Random
 
 _EVENTS_KEPT = 1_000
 
@@ -125,24 +123,16 @@ def _key(record: Record) -> str:
 
 
 class Identities:
-    """Numbers and secrets of one installation, created at first use and never changed by mere opening."""
+    """Numbers of one installation, created at first use and never changed by mere opening."""
 
-    def __init__(self, store: MetadataStore, random: Random) -> None:
+    def __init__(self, store: MetadataStore) -> None:
         self._store = store
-        self._random = random
 
     @property
     def universe(self) -> int | None:
-        """The universe of this installation; None before `adopt_universe` or `mint_universe`."""
+        """The universe of this installation; None before `adopt_universe`."""
         found = self._store.get(NODE_UNIVERSE)
         return None if found is None else int(found.value)
-
-    def mint_universe(self) -> int:
-        """The universe, drawn now if there is none."""
-        self._create(NODE_UNIVERSE, b"%d" % self._random.randrange(UNIVERSE_MIN, UNIVERSE_END))
-        universe = self.universe
-        assert universe is not None
-        return universe
 
     def adopt_universe(self, universe: int) -> None:
         """Take over the universe found on disks, when the store was lost. Raises `ValueError` if it has another one."""
@@ -173,13 +163,6 @@ class Identities:
         found = self._store.get(key)
         if found is None or found.value != incarnation.encode():
             self._store.txn([], [Put(key, incarnation.encode())])
-
-    def ack_key(self) -> bytes:
-        """The secret (16 bytes) that ack ids are signed with, drawn now if there is none."""
-        self._create(NODE_ACK_KEY, self._random.token(16))
-        found = self._store.get(NODE_ACK_KEY)
-        assert found is not None
-        return found.value
 
     def _create(self, key: str, value: bytes) -> None:
         create(self._store, key, value)

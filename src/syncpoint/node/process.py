@@ -90,7 +90,7 @@ class Node:
         environment.keep_memory()
         self.locks.take(settings.data)
         self.metadata = environment.open_metadata(settings.data / "metadata.sqlite", self.clock, self.random)
-        identities = Identities(self.metadata, self.random)
+        identities = Identities(self.metadata)
         self.mirror = mirror = CatalogMirror(self.metadata)
         clock, self.limits, copy = TrustedClock(self.clock), FlowLimits(), LogCatalog()
         self.vetting = Vetting(networks(settings.push_networks))

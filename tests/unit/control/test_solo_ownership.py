@@ -30,10 +30,10 @@ def test_a_chain_is_registered_for_whatever_there_is_at_the_revision_of_now() ->
 def test_disks_once_known_stay_known_whatever_folders_are_given() -> None:
     async def run() -> None:
         store = MemoryStore(clock=ManualClock(), random=SeededRandom(1))
-        three = OwnDisks(Identities(store, SeededRandom(2)), [Path("/a"), Path("/b"), Path("/c")])
+        three = OwnDisks(Identities(store), [Path("/a"), Path("/b"), Path("/c")])
         assert (await three.known(0)).disks == ()
         await three.note(0, await three.known(0), ["aa", "", "cc"])
-        one = OwnDisks(Identities(store, SeededRandom(2)), [Path("/b")])
+        one = OwnDisks(Identities(store), [Path("/b")])
         assert sorted((await one.known(0)).disks) == ["aa", "cc"]
         await one.note(0, await one.known(0), ["bb"])
         assert sorted((await three.known(0)).disks) == ["aa", "bb", "cc"]

@@ -28,7 +28,7 @@ def filled(path: Path, topics: int = 200) -> RecoveredState:
         memory.catalog.apply(change)
         memory.changes.append(change)
     store = open_metadata(path, CLOCK, RANDOM)
-    Identities(store, RANDOM).adopt_universe(10**12)
+    Identities(store).adopt_universe(10**12)
     align(CatalogMirror(store), memory)
     store.close()
     return memory
@@ -40,7 +40,7 @@ def test_a_good_file_is_left_alone(tmp_path: Path) -> None:
     filled(path)
     assert damage(path) is None
     store = open_metadata(path, CLOCK, RANDOM)
-    assert Identities(store, RANDOM).universe == 10**12
+    assert Identities(store).universe == 10**12
     assert len(list(CatalogMirror(store).records())) == 200
     store.close()
     assert [one.name for one in tmp_path.iterdir() if "damaged" in one.name] == []
@@ -77,7 +77,7 @@ def test_a_damaged_file_is_set_aside_and_made_anew(tmp_path: Path, caplog: pytes
         mirror = CatalogMirror(store)
         align(mirror, memory)
         assert len(list(mirror.records())) == 200
-        assert Identities(store, RANDOM).universe is None
+        assert Identities(store).universe is None
         store.close()
         path.unlink()
     assert "is damaged" in caplog.text

@@ -85,7 +85,7 @@ def read_folder(data: Path, disks: Sequence[Path], clock: Clock, random: Random)
         )
     metadata = open_metadata(data / "metadata.sqlite", clock, random)
     try:
-        identities = Identities(metadata, random)
+        identities = Identities(metadata)
         store = Store.open(
             disks,
             SETTINGS,
