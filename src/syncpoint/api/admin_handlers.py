@@ -10,7 +10,7 @@ Leaves to the control plane: persisting, and telling the forwarders.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -43,8 +43,14 @@ _NamesRequest = pubsub.ListTopicSubscriptionsRequest | pubsub.ListTopicSnapshots
 class CatalogService:
     """The methods on messages; `methods()` serves them on bytes."""
 
-    def __init__(self, control: ControlPlane, vetting: Vetting | None = None) -> None:
-        self._control, self._vetting = control, vetting
+    def __init__(
+        self,
+        control: ControlPlane,
+        vetting: Vetting | None = None,
+        regions: Callable[[], Collection[str]] | None = None,
+    ) -> None:
+        """`regions`: of which something may store messages now; None: not asked for."""
+        self._control, self._vetting, self._regions = control, vetting, regions
         self._catalog = control.catalog
 
     # -- topics ------------------------------------------------------------------------------------------------------
@@ -54,6 +60,8 @@ class CatalogService:
         record = topics.new_topic(request, self._control.clock.time_ns())
         if self._catalog.topic(record.name) is not None:
             raise AlreadyExists(record.name)
+        if self._regions is not None:
+            topics.check_regions(record, self._regions())
         record = topic_schemas.bound(self._catalog, record)
         record = replace(record, incarnation=self._control.next_incarnation())
         await self._control.commit([CatalogChange.put(record)])
@@ -67,6 +75,8 @@ class CatalogService:
         """UpdateTopic."""
         known = self._topic(request.topic.name)
         record = topics.changed_topic(known, request)
+        if self._regions is not None and record.regions != known.regions:
+            topics.check_regions(record, self._regions())
         record = topic_schemas.bound(self._catalog, record, known, request.update_mask.paths)
         await self._control.commit([CatalogChange.put(record)])
         return self._topic_message(record)

@@ -7,25 +7,29 @@ know comes back to them as it was.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from syncpoint.api import masks
 from syncpoint.api.exports import INGESTION, check_ingestion, show_ingestion
 from syncpoint.api.validate import check_labels, check_served, config_of, in_bounds, seconds_of, whole_seconds
 from syncpoint.metadata.records import Topic
+from syncpoint.model.errors import FailedPrecondition
 from syncpoint.model.limits import TOPIC_RETENTION_SECONDS_MAX, TOPIC_RETENTION_SECONDS_MIN
 from syncpoint.model.names import parse_topic
 from syncpoint.wire.messages import pubsub
 
-_NOT_SERVED = ("kms_key_name", "message_transforms")
+_NOT_SERVED = ("message_transforms",)
 _NOT_KEPT = ("name", "satisfies_pzs", "state", "tags")  # known from elsewhere, or for the input only
-_MUTABLE = frozenset(
-    {"labels", "message_storage_policy", "message_retention_duration", "schema_settings", INGESTION, *_NOT_SERVED}
-)
+_MUTABLE = frozenset({
+    "labels", "message_storage_policy", "message_retention_duration", "schema_settings", "kms_key_name", INGESTION,
+    *_NOT_SERVED,
+})  # fmt: skip
 
 
 def new_topic(request: pubsub.Topic, now_ns: int) -> Topic:
-    """A legal record from a pubsub.Topic, with incarnation 0. Raises `InvalidArgument` or `Unimplemented`."""
+    """A legal record from a pubsub.Topic, with incarnation 0. Raises `InvalidArgument` or `Unimplemented` or
+    `FailedPrecondition`."""
     parse_topic(request.name)
     return _filled(Topic(0, request.name, created_ns=now_ns), request)
 
@@ -47,9 +51,21 @@ def topic_message(record: Topic) -> pubsub.Topic:
     return message
 
 
+def check_regions(record: Topic, here: Collection[str]) -> None:
+    """Raise `FailedPrecondition` where no region that may store the messages is one of those that are here."""
+    if record.regions and not set(record.regions) & set(here):
+        known = f"the regions here are {', '.join(sorted(here))}" if here else "this server has none"
+        raise FailedPrecondition(
+            f"message_storage_policy.allowed_persistence_regions: {', '.join(record.regions)[:200]} cannot be honoured,"
+            f" {known}."
+        )
+
+
 def _filled(record: Topic, message: pubsub.Topic) -> Topic:
     check_served(message, _NOT_SERVED, "Topic")
     check_ingestion(message)
+    if message.kms_key_name:
+        raise FailedPrecondition("kms_key_name: there is no key management service here to encrypt messages with.")
     check_labels(dict(message.labels))
     retention = seconds_of(message, "message_retention_duration")
     if retention is not None:

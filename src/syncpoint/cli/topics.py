@@ -63,7 +63,7 @@ def topics() -> None:
     "regions",
     multiple=True,
     metavar="REGION,...",
-    help="Kept and given back; with one node there is nothing to choose.",
+    help="Of a cluster: store messages in these regions only.",
 )
 @schema_option
 @encoding_option

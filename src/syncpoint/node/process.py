@@ -197,7 +197,7 @@ class Node:
             **self.pulls.methods(),
             **self.streams.methods(),
             **seek_methods(self.control),
-            **CatalogService(self.control, self.vetting).methods(),
+            **CatalogService(self.control, self.vetting, tuple).methods(),
             **SchemaService(self.control, apart=self.environment.apart).methods(),
             **IamService(self.control, Policies(self.control.catalog), gate).methods(),
             **AccountsService(self.control).methods(),

@@ -118,11 +118,12 @@ class ServicerHarness(ForwarderHarness):
 
     async def call(self, method: str, *, timeout: float | None = None, **fields: Any) -> Any:
         """Call a method by its short name with the fields of its request. Raises `SyncpointError`."""
-        path = next(
-            one for one in (methods.ADMIN, methods.PUBLISHER, methods.SUBSCRIBER, methods.SCHEMAS) if method in one
-        )[method]
-        answer = await self.channel.unary(path, path.request(**fields).SerializeToString(), timeout=timeout)
-        return path.response.FromString(answer)
+        return await self.call_with(method, _path(method).request(**fields), timeout=timeout)
+
+    async def call_with(self, method: str, request: Any, *, timeout: float | None = None) -> Any:
+        """Call a method by its short name with a request."""
+        path = _path(method)
+        return path.response.FromString(await self.channel.unary(path, request.SerializeToString(), timeout=timeout))
 
     async def put(self, *data: str, key: str = "", topic: str = TOPIC) -> list[str]:
         """Publish; returns the ids."""
@@ -144,6 +145,11 @@ class ServicerHarness(ForwarderHarness):
 async def _at_once(work: Callable[[], Any]) -> Any:
     """What production does beside the loop."""
     return work()
+
+
+def _path(method: str) -> methods.Method:
+    services = (methods.ADMIN, methods.PUBLISHER, methods.SUBSCRIBER, methods.SCHEMAS)
+    return next(one for one in services if method in one)[method]
 
 
 class HarnessStream:

@@ -7,9 +7,20 @@ from typing import Any
 import pytest
 
 from syncpoint.api import pages
-from syncpoint.model.errors import AlreadyExists, Code, InvalidArgument, NotFound, SyncpointError, Unavailable
+from syncpoint.api.admin_handlers import CatalogService
+from syncpoint.model.errors import (
+    AlreadyExists,
+    Code,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    SyncpointError,
+    Unavailable,
+)
 from syncpoint.model.limits import PAGE_BYTES_MAX
 from syncpoint.wire.messages import pubsub, well_known
+
+from .conftest import Service
 
 T = "projects/p/topics/t-1"
 
@@ -89,7 +100,6 @@ def test_legal_edges(service: Any) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("kms_key_name", "projects/p/key"),
         ("message_transforms", [{"javascript_udf": {"code": "x"}}]),
     ],
 )
@@ -102,6 +112,26 @@ def test_what_is_not_served_says_so(service: Any, field: str, value: Any) -> Non
     with pytest.raises(SyncpointError, match=f"Topic.{field} is not implemented"):
         service.update_topic(request)
     service.update_topic(pubsub.UpdateTopicRequest(topic={"name": T}, update_mask={"paths": [field]}))
+
+
+def test_what_this_deployment_cannot_honour_is_refused(plane: Any) -> None:
+    regions = ["r1", "r2"]
+    service = Service(plane)
+    service.asynchronous = CatalogService(plane, regions=lambda: regions)
+
+    def policy(*allowed: str) -> Any:
+        return {"name": T, "message_storage_policy": {"allowed_persistence_regions": allowed}}
+
+    for field, fields in (("kms_key_name", {"name": T, "kms_key_name": "k"}), ("r3", policy("r3"))):
+        with pytest.raises(FailedPrecondition, match=field):
+            service.create_topic(pubsub.Topic(**fields))
+    service.create_topic(pubsub.Topic(**policy("r2", "r3")))
+    for field, fields in (("kms_key_name", {"name": T, "kms_key_name": "k"}), ("message_storage_policy", policy("r3"))):
+        with pytest.raises(FailedPrecondition, match=field):
+            service.update_topic(pubsub.UpdateTopicRequest(topic=fields, update_mask={"paths": [field]}))
+    regions.clear()
+    change = pubsub.UpdateTopicRequest(topic={"name": T, "labels": {"a": "b"}}, update_mask={"paths": ["labels"]})
+    assert service.update_topic(change).labels["a"] == "b", "other things may change while nothing is there"
 
 
 def test_empty_messages_ask_for_nothing(service: Any) -> None:

@@ -115,7 +115,7 @@ class ProxyRole:
             context.process.name,
         )
         self._methods = self.proxy.methods(
-            CatalogService(self.control, vetting).methods(),
+            CatalogService(self.control, vetting, self._regions).methods(),
             SchemaService(self.control, apart=context.environment.apart).methods(),
             IamService(self.control, Policies(context.catalog), gate).methods(),
             AccountsService(self.control).methods(),
@@ -192,6 +192,10 @@ class ProxyRole:
             "connections": len(self.proxy.streams.open_streams),
             "distances": in_milliseconds(self.distances.known()),
         }
+
+    def _regions(self) -> set[str]:
+        view = self._context.view
+        return {one.value.region for known in (view.members, view.chains) for one in known.items.values()}
 
     def _sealer(self) -> Sealer | None:
         context = self._context
