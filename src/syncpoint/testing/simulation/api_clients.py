@@ -89,8 +89,11 @@ class ApiClients(Simulation):
         topic: str = TOPIC,
         judged_as: str = TOPIC,
         dead_letters: tuple[str, str] | None = None,
+        pushed_to: str = "",
     ) -> Creation:
-        """Create a subscription, again until it is there. `dead_letters`: their topic, and its subscription."""
+        """Create a subscription, again until it is there. `dead_letters`: their topic, and its subscription.
+        `pushed_to`: the address of an endpoint.
+        """
         operation = self.history.creating(
             name, judged_as, ordered=ordered, exactly_once=exactly_once, letters=dead_letters[1] if dead_letters else ""
         )
@@ -98,6 +101,7 @@ class ApiClients(Simulation):
             name=f"projects/p/subscriptions/{name}", topic=topic, ack_deadline_seconds=10,
             enable_message_ordering=ordered, enable_exactly_once_delivery=exactly_once,
         )  # fmt: skip
+        asked.push_config.push_endpoint = pushed_to
         if dead_letters:
             asked.dead_letter_policy.dead_letter_topic = dead_letters[0]
             asked.dead_letter_policy.max_delivery_attempts = 5

@@ -15,6 +15,7 @@ from syncpoint.testing.simulation import planted_cluster_pipelines as on_cluster
 from syncpoint.testing.simulation import planted_delivery as delivering
 from syncpoint.testing.simulation import planted_pipelines as pipelines
 from syncpoint.testing.simulation import planted_protocol as protocol
+from syncpoint.testing.simulation import planted_pushes as pushes
 from syncpoint.testing.simulation import planted_rules as rules
 from syncpoint.testing.simulation import planted_storage as storage
 from syncpoint.testing.simulation.chain_runs import run_chains
@@ -260,6 +261,7 @@ PLANTED: dict[str, Planted] = {
         seed=0,
         run=on_clusters.run,
     ),
+    "every push counts": Planted(pushes.every_push_counts, None, (), seed=0, run=pushes.run),
 }
 
 

@@ -14,6 +14,7 @@ from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.cluster_faults import ClusterFaults
 from syncpoint.testing.simulation.invariants import leftovers
 from syncpoint.testing.simulation.loop import ProcessLoop
+from syncpoint.testing.simulation.push_endpoint import URL
 from syncpoint.testing.simulation.run_checkers import (
     confirmed_once,
     first_comes_first,
@@ -52,6 +53,7 @@ class ClusterRun(SimRun[SimulatedCluster]):
         self.faults = ClusterFaults(world, self.random)
         self.seeking = self.random.random() < 0.4
         self.refusing = self.random.random() < 0.5
+        self.pushing = seed % 4 == 1
         self.settling = False
         self.seeks: list[tuple[str, int]] = []
         self.flying: list[asyncio.Task[None]] = []  # publishes that nobody waits for
@@ -70,6 +72,8 @@ class ClusterRun(SimRun[SimulatedCluster]):
         await self.within([world.subscribe(name, **options) for name, options in early], 60)
         for name, _ in early:
             self.start(world.consume(name, f"{name}-a"))
+        if self.pushing:
+            await self.within([world.subscribe("pushed", ordered=True, pushed_to=URL)], 60)
         if self.refusing:
             await self.within([self._refuse()], 60)
         self.start(world.consume("plain", "plain-b"))

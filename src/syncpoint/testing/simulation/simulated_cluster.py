@@ -33,6 +33,7 @@ from syncpoint.storage.settings import StorageSettings
 from syncpoint.testing.simulation.api_clients import ApiClients
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
+from syncpoint.testing.simulation.push_endpoint import SimEndpoint
 from syncpoint.testing.simulation.sim_metadata import SimShared
 from syncpoint.testing.simulation.sim_workers import SimWorkers, run_blocking
 from syncpoint.testing.simulation.simulated_disks import SimFiles
@@ -118,6 +119,7 @@ class SimMember:
             drain_s=1.0,
             open_metadata=self._metadata,
             open_files=self._files,
+            push_sender=SimEndpoint(world, f"{self.name}.{world.next_life()}"),
             settle_memory=lambda: None,  # the collector's own is everybody's here
         )
 
@@ -160,6 +162,7 @@ class SimulatedCluster(ApiClients):
         super().__init__(loop, clock, seed, trace)
         self._folder = TemporaryDirectory() if sealed else None
         self.store = MemoryStore(clock=clock, random=self.random)
+        self.lives = 0
         self.doubt = 0.0  # that the outcome of a transaction stays unknown
         self.outage = False
         self.members: dict[str, SimMember] = {}
@@ -185,6 +188,11 @@ class SimulatedCluster(ApiClients):
             key = Path(self._folder.name) / "key"
             key.write_bytes(bytes(range(32)))
         self.settings = ClusterSettings("sim", ("etcd:1",), classes, processes, storage=SETTINGS, sealing_key_file=key)
+
+    def next_life(self) -> int:
+        """Lives of processes, counted."""
+        self.lives += 1
+        return self.lives
 
     # -- processes ---------------------------------------------------------------------------------------------------
 
