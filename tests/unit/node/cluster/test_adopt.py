@@ -22,7 +22,8 @@ from syncpoint.metadata.store_client import read_all
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.cluster.adopt import NodeFolder, move_disk, read_folder, register
-from syncpoint.node.cluster.import_folder import planned
+from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
+from syncpoint.node.cluster.import_folder import Adopted, import_folder, planned
 from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.node.note import CLUSTER_NOTE, WORKERS_NOTE, noted_workers
 from syncpoint.node.settings import ServeSettings
@@ -222,6 +223,46 @@ def test_workers_go_on_with_the_folder_of_one_server_wherever_taking_it_over_was
     for renamed in (0, 1, 2):
         shutil.copytree(first, tmp_path / str(renamed))
         asyncio.run(run(tmp_path / str(renamed), renamed))
+
+
+def test_an_import_goes_on_where_it_was_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, shared = tmp_path / "data", metadata()
+    (data / "disk-1").mkdir(parents=True)
+    write_log(data / "disk-1")
+    cluster = LocalCluster(tmp_path / "c")
+    cluster.create(Shape(clusters=3, disks=1))
+
+    async def opened(environment: ClusterEnvironment, settings: Any) -> LocalShared:
+        return shared
+
+    def imported(renamed: int) -> Adopted | None:
+        # One to see that a disk of the cluster can be moved to, one for the note, then the files.
+        monkeypatch.setattr("syncpoint.node.cluster.import_folder.OsFiles", lambda: files)
+        monkeypatch.setattr("syncpoint.node.note.OsFiles", lambda: files)
+        files = DyingFiles(renamed)
+        return import_folder(cluster, data, [data / "disk-1"])
+
+    async def stay_open() -> None:
+        """The store outlives a command."""
+
+    monkeypatch.setattr(ClusterEnvironment, "metadata", opened)
+    monkeypatch.setattr(shared, "close", stay_open)
+    with pytest.raises(Died):
+        imported(1)
+    assert noted_workers(data) == 0  # the server may go on, and the cluster may not be started
+    assert cluster.importing.exists()
+    with pytest.raises(Died):
+        imported(3)
+    with pytest.raises(FailedPrecondition, match=str(cluster.folder)):
+        noted_workers(data)
+    assert cluster.importing.exists()
+    assert imported(1_000) is None
+    assert not cluster.importing.exists()
+    (moved,) = (cluster.folder / "disks").glob("*/chains/*/disk.json")
+    assert not (data / "disk-1" / "logs").exists()
+    assert len(list((moved.parent / "logs").iterdir())) >= 2
+    with pytest.raises(FailedPrecondition, match="already"):
+        imported(1_000)
 
 
 def test_disks_of_the_node_take_places_of_the_chain_on_their_file_system(tmp_path: Path) -> None:
