@@ -260,3 +260,70 @@ def test_what_does_not_fit_the_schema_of_a_topic_is_refused(space: Space) -> Non
     assert marks == Counter({made.revision_id: 8, committed.revision_id: 8, rolled.revision_id: 1})
     space.api.delete_schema({"name": made.name})
     assert space.api.get_topic({"topic": topic}).schema_settings.schema == "_deleted-schema_"
+
+
+def test_a_stream_is_kept_alive_and_says_what_changes(space: Space) -> None:
+    topic, subscription = space.pair()
+    stream = space.stream(subscription, protocol_version=1)
+    stream.send()
+    stream.until(lambda: len(stream.responses) == 1, what="the answer to a keep-alive")
+    assert not stream.responses[0].subscription_properties.exactly_once_delivery_enabled
+    change = {"name": subscription, "enable_exactly_once_delivery": True}
+    space.api.update_subscription({"subscription": change, "update_mask": {"paths": ["enable_exactly_once_delivery"]}})
+    stream.until(lambda: len(stream.responses) > 1, what="the changed properties")
+    assert stream.responses[-1].subscription_properties.exactly_once_delivery_enabled
+    space.publish(topic, b"a")
+    (got,) = stream.wait(1)
+    stream.send(modify_deadline_ack_ids=[got.ack_id], modify_deadline_seconds=[60])
+    stream.send(ack_ids=[got.ack_id])
+    stream.half_close()
+    assert stream.ended() == "OK"
+    assert [list(one.modify_ack_deadline_confirmation.ack_ids) for one in stream.responses].count([got.ack_id]) == 1
+    assert [list(one.acknowledge_confirmation.ack_ids) for one in stream.responses].count([got.ack_id]) == 1
+
+
+def test_streams_end_with_what_clients_take_for_final(space: Space) -> None:
+    topic = space.topic()
+    names = [space.subscription(topic, f"sub-{number}") for number in range(4)]
+    streams = [space.stream(name) for name in names]
+    space.publish(topic, b"a")
+    for stream in streams:
+        stream.wait(1)
+    space.api.delete_subscription({"subscription": names[0]})
+    space.api.detach_subscription({"subscription": names[1]})
+    push = {"subscription": names[2], "push_config": {"push_endpoint": "https://push.example/x"}}
+    space.api.modify_push_config(push)
+    streams[3].send(ack_ids=["bogus"])
+    ends = [stream.ended() for stream in streams]
+    assert ends == ["NOT_FOUND", "FAILED_PRECONDITION", "FAILED_PRECONDITION", "INVALID_ARGUMENT"]
+    assert f"Resource not found (resource={names[0]})." in streams[0].text
+    assert f"Subscription is a push subscription: (resource={names[2]})" in streams[2].text
+    assert "Invalid ack id (ack_id=bogus)" in streams[3].text
+
+
+def paged(method: Any, topic: str, field: str) -> list[str]:
+    """All there is, one by one."""
+    found: list[str] = []
+    answer = method({"topic": topic, "page_size": 1})
+    while True:
+        assert len(getattr(answer, field)) == 1
+        found += getattr(answer, field)
+        if not answer.next_page_token:
+            return found
+        answer = method({"topic": topic, "page_size": 1, "page_token": answer.next_page_token})
+
+
+def test_what_belongs_to_a_topic_is_listed_by_pages(space: Space) -> None:
+    topic = space.topic()
+    subscriptions = sorted(space.subscription(topic, f"sub-{number}") for number in range(3))
+    snapshots = []
+    for number in range(3):
+        name = space.path("snapshots", f"snap-{number}")
+        snapshots.append(space.api.create_snapshot({"name": name, "subscription": subscriptions[0]}).name)
+    changed = {"snapshot": {"name": snapshots[0], "labels": {"a": "b"}}, "update_mask": {"paths": ["labels"]}}
+    assert space.api.update_snapshot(changed).labels == {"a": "b"}
+    space.api.detach_subscription({"subscription": subscriptions[1]})
+    assert paged(space.api.list_topic_snapshots, topic, "snapshots") == snapshots
+    assert paged(space.api.list_topic_subscriptions, topic, "subscriptions") == [subscriptions[0], subscriptions[2]]
+    with refused("INVALID_ARGUMENT", "page_token"):
+        space.api.list_topic_snapshots({"topic": topic, "page_token": "nonsense"})

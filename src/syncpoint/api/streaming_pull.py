@@ -91,7 +91,7 @@ class PullStream:
             raise InvalidArgument("", "first message must set stream_ack_deadline_seconds")
         _check_deadline(asked.stream_ack_deadline_seconds)
         record = usable(self.forwarder, asked.subscription)
-        check_pulled(record, f"Subscription is a push subscription: (resource={record.name}).")
+        _check_pulled(record)
         self.forwarder.check_free(record)
         self.record = record
         self.answers_pings, self.client_id = asked.protocol_version >= 1, asked.client_id
@@ -192,9 +192,12 @@ class PullStream:
 
     def _properties(self) -> bytes:
         """The subscription's flags as they are now, serialised so that they can follow the messages of a response."""
-        assert self.record is not None
-        record = self.forwarder.catalog.subscription_by_incarnation(self.record.incarnation) or self.record
+        record = self._newest()
         return PROPERTIES[record.exactly_once, record.ordered]
+
+    def _newest(self) -> Subscription:
+        assert self.record is not None
+        return self.forwarder.catalog.subscription_by_incarnation(self.record.incarnation) or self.record
 
     def _respond(self, **fields: Any) -> None:
         if not self.stream.cancelled and not self.over:
@@ -224,7 +227,15 @@ class PullStream:
 
     def _changed(self) -> None:
         """Clients copy the properties from each response: they learn of a change at once."""
-        if not self.stream.cancelled and not self.over:
+        if self.stream.cancelled or self.over or self.record is None:
+            return
+        before, self.record = self.record, self._newest()
+        try:
+            _check_pulled(self.record)
+        except SyncpointError as error:
+            self.end(error)
+            return
+        if (before.exactly_once, before.ordered) != (self.record.exactly_once, self.record.ordered):
             self.stream.send(self._properties())
 
     def _gone(self) -> None:
@@ -247,6 +258,10 @@ class PullStream:
         consumer, self.consumer = self.consumer, None
         if self.record is not None:
             self.forwarder.leave(self.record, consumer, unsent, broken=broken)
+
+
+def _check_pulled(record: Subscription) -> None:
+    check_pulled(record, f"Subscription is a push subscription: (resource={record.name}).")
 
 
 def _check_deadline(seconds: int) -> None:

@@ -48,7 +48,7 @@ class Consumer:
         self.holder = holder  # unique, for ordering keys
         self.send = send
         self.gone = gone  # called when the subscription is deleted or detached under it
-        self.changed = changed  # called when the subscription becomes exactly-once, or ceases to be
+        self.changed = changed  # called when the record of the subscription has changed
         self.max_messages = max_messages
         self.max_bytes = max_bytes
         self.deadline_s = deadline_s

@@ -83,7 +83,7 @@ class Delivery:
     @record.setter
     def record(self, record: Subscription) -> None:
         before, self.state.record = self.state.record, record
-        if before.exactly_once != record.exactly_once:
+        if record is not before and record != before:
             for consumer in list(self.consumers):
                 consumer.changed()
 

@@ -419,6 +419,18 @@ def test_streams_end_with_their_subscription(method: str, code: Code) -> None:
 
 
 @simulated()
+async def test_a_stream_ends_where_its_subscription_is_pushed_from_now_on(world: ServicerHarness) -> None:
+    stream = await world.stream()
+    assert await stream.silent(0.1)
+    await world.call("ModifyPushConfig", subscription=SUB, push_config={"push_endpoint": "https://push.example/x"})
+    error = await stream.error()
+    assert (error.code, error.message) == (
+        Code.FAILED_PRECONDITION,
+        f"Subscription is a push subscription: (resource={SUB}).",
+    )
+
+
+@simulated()
 async def test_a_drain_sends_clients_elsewhere(world: ServicerHarness) -> None:
     stream = bare(world)
     assert stream.on_drain is not None
