@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
+import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -31,3 +35,38 @@ def test_work_is_done_by_another_process_which_may_end() -> None:
             children.close()
 
     asyncio.run(run())
+
+
+PARENT = """
+import asyncio, os, time
+from functools import partial
+from syncpoint.runtime.child_processes import ChildProcesses
+
+async def run():
+    children = ChildProcesses()
+    print(await children(os.getpid), flush=True)
+    await children(partial(time.sleep, 60))
+
+if __name__ == "__main__":
+    asyncio.run(run())
+"""
+
+
+def test_children_end_at_work_when_their_parent_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+    end = time.monotonic() + 20
+    while alive(child):
+        assert time.monotonic() < end, "it lives on"
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
