@@ -10,7 +10,7 @@ from syncpoint.model.errors import Code, SyncpointError
 
 
 class StorageError(SyncpointError):
-    """Base of the errors of this room."""
+    """Base of the errors of this room: the outcome is unknown, or trying again later is right."""
 
     code_default = Code.UNAVAILABLE
 
@@ -22,13 +22,9 @@ class StorageError(SyncpointError):
 class DisksMissing(StorageError):
     """Too few of the disks that may hold acknowledged entries are here. Bring them back; nothing was changed."""
 
-    code_default = Code.UNAVAILABLE
-
 
 class DisksFailed(StorageError):
     """So many disks failed that no entry can be acknowledged any more. What was not persisted is unknown."""
-
-    code_default = Code.UNAVAILABLE
 
 
 class StorageDamaged(StorageError):
@@ -44,19 +40,13 @@ class StorageDamaged(StorageError):
 class CopiesUnreachable(StorageError):
     """What was asked for is only on disks that cannot be reached now. It is not lost; ask again."""
 
-    code_default = Code.UNAVAILABLE
-
 
 class Fenced(StorageError):
     """Another writer opened the disks after this one, which never writes again. What waits has an unknown outcome."""
 
-    code_default = Code.UNAVAILABLE
-
 
 class CopiesChanged(DisksMissing):
     """What was found on a disk a moment ago is not there any more, before enough disks had it. Open again."""
-
-    code_default = Code.UNAVAILABLE
 
 
 class CounterTaken(StorageError):

@@ -266,16 +266,7 @@ class MemoryChannel:
         self, path: str, message: Message, *, metadata: MetadataItems = (), timeout: float | None = None
     ) -> bytes:
         """See Channel."""
-        stream = self.stream(path, metadata, timeout)
-        try:
-            await stream.send(message)
-            answer = await stream.receive()
-            if answer is None or await stream.receive() is not None:
-                raise SyncpointError(Code.INTERNAL, "The answer is not one message.")
-            return answer
-        except asyncio.CancelledError:
-            stream.cancel()
-            raise
+        return await unary_over(self.stream(path, metadata, timeout), message)
 
     def stream(self, path: str, metadata: MetadataItems = (), timeout: float | None = None) -> MemoryStream:
         """See Channel."""
@@ -286,3 +277,16 @@ class MemoryChannel:
     async def close(self) -> None:
         """See Channel."""
         self._closed = True
+
+
+async def unary_over(stream: MemoryStream, message: Message) -> bytes:
+    """A unary call on a stream: one message each way. Raises `SyncpointError`."""
+    try:
+        await stream.send(message)
+        answer = await stream.receive()
+        if answer is None or await stream.receive() is not None:
+            raise SyncpointError(Code.INTERNAL, "The answer is not one message.")
+        return answer
+    except asyncio.CancelledError:
+        stream.cancel()
+        raise

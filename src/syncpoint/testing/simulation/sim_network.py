@@ -19,7 +19,7 @@ from syncpoint.runtime.random import Random
 from syncpoint.testing.simulation.loop import SimProcess, here
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.client import MetadataItems
-from syncpoint.transport.memory import MemoryStream
+from syncpoint.transport.memory import MemoryStream, unary_over
 from syncpoint.transport.network import AnyChannel, Listening, join_address
 from syncpoint.transport.server import Fallback
 from syncpoint.transport.stream_state import Message
@@ -176,16 +176,7 @@ class SimChannel:
         self, path: str, message: Message, *, metadata: MetadataItems = (), timeout: float | None = None
     ) -> bytes:
         """See Channel."""
-        stream = self.stream(path, metadata, timeout)
-        try:
-            await stream.send(message)
-            answer = await stream.receive()
-            if answer is None or await stream.receive() is not None:
-                raise SyncpointError(Code.INTERNAL, "The answer is not one message.")
-            return answer
-        except asyncio.CancelledError:
-            stream.cancel()
-            raise
+        return await unary_over(self.stream(path, metadata, timeout), message)
 
     def stream(self, path: str, metadata: MetadataItems = (), timeout: float | None = None) -> SimStream:
         """See Channel."""
