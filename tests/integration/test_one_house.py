@@ -327,3 +327,55 @@ def test_what_belongs_to_a_topic_is_listed_by_pages(space: Space) -> None:
     assert paged(space.api.list_topic_subscriptions, topic, "subscriptions") == [subscriptions[0], subscriptions[2]]
     with refused("INVALID_ARGUMENT", "page_token"):
         space.api.list_topic_snapshots({"topic": topic, "page_token": "nonsense"})
+
+
+def transform(code: str, name: str = "f") -> dict[str, Any]:
+    return {"javascript_udf": {"function_name": name, "code": f"function {name}(message, metadata) {{ {code} }}"}}
+
+
+def test_a_topic_changes_what_is_published_and_drops_what_its_function_drops(space: Space) -> None:
+    code = "if (message.data === 'b') return null; if (message.data === 'bad') throw Error('no');"
+    code += " message.data += '!'; message.attributes.key = String(metadata.ordering_key); return message;"
+    topic = space.topic(message_transforms=[transform(code)])
+    subscription = space.subscription(topic, enable_message_ordering=True)
+    assert len(space.api.get_topic({"topic": topic}).message_transforms) == 1
+    ids = space.publish(topic, b"a", b"b", b"c", key="k")
+    assert len(set(ids)) == 3
+    got = space.pull(subscription, 2, ack=True)
+    assert [(one.message.data, dict(one.message.attributes)) for one in got] == [
+        (b"a!", {"key": "k"}), (b"c!", {"key": "k"}),
+    ]  # fmt: skip
+    assert [one.message.message_id for one in got] == [ids[0], ids[2]]
+    assert len(space.publish(topic, b"b", b"b")) == 2
+    with refused("INVALID_ARGUMENT", "Error: no"):
+        space.publish(topic, b"d", b"bad")
+    for number in range(10):
+        space.publish(topic, b"%d" % number, key="k")
+    assert bodies(space.pull(subscription, 10, ack=True)) == [b"%d!" % number for number in range(10)]
+    space.api.update_topic({"topic": {"name": topic}, "update_mask": {"paths": ["message_transforms"]}})
+    space.publish(topic, b"plain")
+    assert bodies(space.pull(subscription, ack=True)) == [b"plain"]
+    with refused("INVALID_ARGUMENT", "javascript_udf.code"):
+        space.topic("bad", message_transforms=[transform("return (")])
+
+
+def test_a_subscription_changes_what_it_delivers_and_gives_up_what_it_cannot(space: Space) -> None:
+    topic, letters = space.topic(), space.topic("letters")
+    dead = space.subscription(letters, "dead")
+    code = "if (message.data === 'drop') return null; if (message.data === 'bad') throw Error('no');"
+    code += " return {data: message.data.toUpperCase(), attributes: {id: metadata.message_id}};"
+    policy = {"dead_letter_topic": letters, "max_delivery_attempts": 5}
+    changed = space.subscription(topic, message_transforms=[transform(code)], dead_letter_policy=policy)
+    same = space.subscription(topic, "same")
+    ids = space.publish(topic, b"a", b"drop", b"b")
+    stream = space.stream(changed)
+    got = stream.wait(2)
+    space.ack(changed, *got)
+    assert sorted(stream.bodies) == [b"A", b"B"]
+    assert {one.message.attributes["id"] for one in got} == {ids[0], ids[2]}
+    stream.cancel()
+    assert sorted(bodies(space.pull(same, 3, ack=True))) == [b"a", b"b", b"drop"]
+    space.publish(topic, b"bad", b"c")
+    assert bodies(space.pull(changed, 1, ack=True)) == [b"C"]
+    space.stream(changed)
+    assert bodies(space.pull(dead, 1, ack=True)) == [b"bad"]

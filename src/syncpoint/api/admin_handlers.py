@@ -30,6 +30,8 @@ from syncpoint.model.names import (
     resource_name,
 )
 from syncpoint.push.addresses import Vetting
+from syncpoint.transforms.definitions import check_transforms
+from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.transport.calls import Unary
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub, well_known
@@ -48,15 +50,18 @@ class CatalogService:
         control: ControlPlane,
         vetting: Vetting | None = None,
         regions: Callable[[], Collection[str]] | None = None,
+        transformer: Transformer | None = None,
     ) -> None:
         """`regions`: of which something may store messages now; None: not asked for."""
         self._control, self._vetting, self._regions = control, vetting, regions
+        self._transformer = transformer or Transformer.of({})
         self._catalog = control.catalog
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
     async def create_topic(self, request: pubsub.Topic) -> pubsub.Topic:
         """CreateTopic."""
+        await check_transforms(request.message_transforms, self._transformer)
         record = topics.new_topic(request, self._control.clock.time_ns())
         if self._catalog.topic(record.name) is not None:
             raise AlreadyExists(record.name)
@@ -73,6 +78,7 @@ class CatalogService:
 
     async def update_topic(self, request: pubsub.UpdateTopicRequest) -> pubsub.Topic:
         """UpdateTopic."""
+        await check_transforms(request.topic.message_transforms, self._transformer)
         known = self._topic(request.topic.name)
         record = topics.changed_topic(known, request)
         if self._regions is not None and record.regions != known.regions:
@@ -111,6 +117,7 @@ class CatalogService:
 
     async def create_subscription(self, request: pubsub.Subscription) -> pubsub.Subscription:
         """CreateSubscription. When it returns, every message published from then on will reach the subscription."""
+        await check_transforms(request.message_transforms, self._transformer)
         if not request.name:
             request.name = self._assigned_name(parse_topic(request.topic), "subscriptions", "sub")
         topic = self._catalog.topic(request.topic)
@@ -136,6 +143,7 @@ class CatalogService:
 
     async def update_subscription(self, request: pubsub.UpdateSubscriptionRequest) -> pubsub.Subscription:
         """UpdateSubscription."""
+        await check_transforms(request.subscription.message_transforms, self._transformer)
         known = self._subscription(request.subscription.name)
         record = subscriptions.changed_subscription(known, request, self._vetting)
         # A topic deleted since then does not stand in the way of other changes.

@@ -13,7 +13,6 @@ from syncpoint.api import masks
 from syncpoint.api.exports import EXPORTS, check_exports, show_export
 from syncpoint.api.validate import (
     check_labels,
-    check_served,
     config_of,
     duration,
     in_bounds,
@@ -30,13 +29,13 @@ from syncpoint.push.push_config import VERSION, check_push_config
 from syncpoint.rules import pubsub_filter
 from syncpoint.wire.messages import pubsub
 
-_NOT_SERVED = ("message_transforms",)
 _NOT_KEPT = (
     "name", "topic", "detached", "topic_message_retention_duration", "state", "analytics_hub_subscription_info", "tags",
 )  # fmt: skip
 _MUTABLE = frozenset({
     "push_config", "ack_deadline_seconds", "retain_acked_messages", "message_retention_duration", "labels",
-    "expiration_policy", "dead_letter_policy", "retry_policy", "enable_exactly_once_delivery", *EXPORTS, *_NOT_SERVED,
+    "expiration_policy", "dead_letter_policy", "retry_policy", "enable_exactly_once_delivery", "message_transforms",
+    *EXPORTS,
 })  # fmt: skip
 
 
@@ -111,7 +110,6 @@ def subscription_message(
 def _filled(record: Subscription, message: pubsub.Subscription, vetting: Vetting | None) -> Subscription:
     """Check a message, fill in its defaults, and take its values over into the record."""
     message = pubsub.Subscription.FromString(message.SerializeToString())  # the caller's stays as it is
-    check_served(message, _NOT_SERVED, "Subscription")
     if vetting is None and message.push_config.push_endpoint:
         raise Unimplemented("Subscription.push_config.push_endpoint")
     check_push_config(message.push_config, vetting or Vetting())

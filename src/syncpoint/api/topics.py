@@ -12,18 +12,17 @@ from dataclasses import replace
 
 from syncpoint.api import masks
 from syncpoint.api.exports import INGESTION, check_ingestion, show_ingestion
-from syncpoint.api.validate import check_labels, check_served, config_of, in_bounds, seconds_of, whole_seconds
+from syncpoint.api.validate import check_labels, config_of, in_bounds, seconds_of, whole_seconds
 from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.model.limits import TOPIC_RETENTION_SECONDS_MAX, TOPIC_RETENTION_SECONDS_MIN
 from syncpoint.model.names import parse_topic
 from syncpoint.wire.messages import pubsub
 
-_NOT_SERVED = ("message_transforms",)
 _NOT_KEPT = ("name", "satisfies_pzs", "state", "tags")  # known from elsewhere, or for the input only
 _MUTABLE = frozenset({
-    "labels", "message_storage_policy", "message_retention_duration", "schema_settings", "kms_key_name", INGESTION,
-    *_NOT_SERVED,
+    "labels", "message_storage_policy", "message_retention_duration", "schema_settings", "kms_key_name",
+    "message_transforms", INGESTION,
 })  # fmt: skip
 
 
@@ -62,7 +61,6 @@ def check_regions(record: Topic, here: Collection[str]) -> None:
 
 
 def _filled(record: Topic, message: pubsub.Topic) -> Topic:
-    check_served(message, _NOT_SERVED, "Topic")
     check_ingestion(message)
     if message.kms_key_name:
         raise FailedPrecondition("kms_key_name: there is no key management service here to encrypt messages with.")

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 from google.protobuf.message import Message
 
-from syncpoint.model.errors import InvalidArgument, Unimplemented
+from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.limits import LABEL_KEY_CHARACTERS_MAX, LABEL_VALUE_CHARACTERS_MAX, LABELS_MAX
-from syncpoint.wire.messages import unset_or_default, well_known
+from syncpoint.wire.messages import well_known
 
-CONFIG_BYTES_MAX = 64 * 1024  # what one resource may keep; far above anything the documented limits add up to
+CONFIG_BYTES_MAX = 192 * 1024  # what one resource may keep; above anything the documented limits add up to
 _NANOS = 10**9
 _DURATION_S_MAX = 315_576_000_000  # google.protobuf.Duration: ten thousand years
 
@@ -73,17 +73,6 @@ def check_labels(labels: dict[str, str]) -> None:
 
 def _lower(text: str) -> bool:
     return all(char in "-_" or (char.isalnum() and char == char.lower()) for char in text)
-
-
-def check_served(message: Message, fields: Iterable[str], resource: str) -> None:
-    """Raise `Unimplemented` for the first of `fields` that asks for something. An empty message asks for nothing."""
-    for field in fields:
-        if unset_or_default(message, field):
-            continue
-        value = getattr(message, field)
-        if hasattr(value, "ByteSize") and value.ByteSize() == 0:
-            continue
-        raise Unimplemented(f"{resource}.{field}")
 
 
 def config_of(message: Message, without: Iterable[str]) -> bytes:

@@ -85,6 +85,13 @@ key_file = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Sign pushes that ask for it, as this issuer: the https address of this server.",
 )
 @click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="ENDPOINT=URL",
+    help="Where the model is that message transforms ask by this endpoint name: projects/.../endpoints/...=https://...",
+)
+@click.option(
     "--insecure",
     is_flag=True,
     help="Listen where others than this machine reach the port without TLS, or without knowing who calls.",
@@ -103,6 +110,7 @@ def serve(
     auth: Path | None,
     push_networks: tuple[str, ...],
     push_issuer: str,
+    models: tuple[str, ...],
     insecure: bool,
 ) -> None:
     """Run a server until it is told to stop (Ctrl-C or SIGTERM: it ends what it is doing first).
@@ -139,6 +147,15 @@ def serve(
             raise click.UsageError(f"--push-network: {error}.") from None
     if push_issuer and not push_issuer.startswith("https://"):
         raise click.UsageError("--push-issuer must begin with https://.")
+    known_models = tuple((name, url) for name, _, url in (one.partition("=") for one in models))
+    if known_models:
+        from syncpoint.transforms.inference import check_model
+
+        for name, url in known_models:
+            try:
+                check_model(name, url)
+            except ValueError as error:
+                raise click.UsageError(f"--model: {error}.") from None
     if auth is not None:
         from syncpoint.access.settings import load
 
@@ -172,6 +189,7 @@ def serve(
         workers=workers,
         push_networks=push_networks,
         push_issuer=push_issuer,
+        models=known_models,
         storage=StorageSettings(require_disks=require_disks),
     )
     new = new_disks(settings.disk_folders, refuse=require_disks)

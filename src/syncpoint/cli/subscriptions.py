@@ -14,6 +14,7 @@ import click
 
 from syncpoint.cli import deliveries
 from syncpoint.cli.errors import for_each
+from syncpoint.cli.message_transforms import changed_transforms, clear_option, file_option
 from syncpoint.cli.names import names
 from syncpoint.cli.output import as_dict, print_described, print_json, print_message, print_messages, said
 from syncpoint.cli.settings import Settings, with_settings
@@ -83,6 +84,7 @@ OPTIONS = (
         default=None,
         help="Deliver while the write is under way: faster, but a message may be seen whose publish fails in the end.",
     ),
+    file_option,
     *PUSH_OPTIONS,
 )
 _PUSH = {"push_endpoint", "push_auth_service_account", "push_auth_token_audience", "no_wrapper", "write_metadata"}
@@ -233,6 +235,7 @@ def delete(settings: Settings, subscription: tuple[str, ...]) -> None:
 @subscriptions.command()
 @click.argument("subscription", shell_complete=names("subscriptions"))
 @configuration_options
+@clear_option
 @click.option("--clear-dead-letter-policy", is_flag=True, help="Deliver for ever instead.")
 @click.option("--clear-retry-policy", is_flag=True, help="Redeliver at once.")
 @update_labels
@@ -320,6 +323,10 @@ def configure(target: Any, settings: Settings, chosen: dict[str, Any]) -> list[s
     """Write the options that were given into a Subscription; returns the names of the fields they belong to."""
     given = {key: value for key, value in chosen.items() if value is not None}
     changed = []
+    transforms = changed_transforms(given.pop("transforms_file", None), given.pop("clear_transforms", False))
+    if transforms is not None:
+        target.message_transforms.extend(transforms)
+        changed.append("message_transforms")
     for option, field in FIELDS.items():
         if option in given:
             setattr(target, field, given[option])

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import sys
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import click
 
 from syncpoint.cli.errors import for_each
+from syncpoint.cli.message_transforms import changed_transforms, clear_option, file_option, read_transforms
 from syncpoint.cli.names import names
 from syncpoint.cli.output import as_dict, print_described, print_json, print_message, print_messages, print_table, said
 from syncpoint.cli.settings import Settings, with_settings
@@ -69,6 +71,7 @@ def topics() -> None:
 @encoding_option
 @first_revision_option
 @last_revision_option
+@file_option
 @durability_class_option
 @labels_option
 @with_settings
@@ -81,6 +84,7 @@ def create(
     encoding: str | None,
     first_revision: str | None,
     last_revision: str | None,
+    transforms_file: Path | None,
     durability_class: str | None,
     labels: tuple[str, ...],
 ) -> None:
@@ -95,7 +99,7 @@ def create(
 
     if (schema is None) != (encoding is None) or (schema is None and (first_revision or last_revision)):
         raise click.UsageError("--schema and --message-encoding go together.")
-    made = []
+    made, transforms = [], read_transforms(transforms_file)
     with settings.client() as client:
         for given in topic if durability_class else ():
             _store_with(client, settings.name("topics", given), durability_class or "", validate_only=True)
@@ -106,6 +110,7 @@ def create(
             request.message_storage_policy.allowed_persistence_regions.extend(parse_list(regions))
             if not regions:
                 request.ClearField("message_storage_policy")
+            request.message_transforms.extend(transforms)
             if schema is not None and encoding is not None:
                 bound = settings.name("schemas", schema), encoding, first_revision, last_revision
                 _fill_schema_settings(request.schema_settings, *bound)
@@ -181,6 +186,8 @@ def delete(settings: Settings, topic: tuple[str, ...]) -> None:
 @first_revision_option
 @last_revision_option
 @click.option("--clear-schema-settings", "clear_schema", is_flag=True, help="Take messages of any shape.")
+@file_option
+@clear_option
 @durability_class_option
 @click.option("--clear-durability-class", is_flag=True, help="Store new messages with the default class.")
 @update_labels
@@ -197,6 +204,8 @@ def update(
     first_revision: str | None,
     last_revision: str | None,
     clear_schema: bool,
+    transforms_file: Path | None,
+    clear_transforms: bool,
     durability_class: str | None,
     clear_durability_class: bool,
     update_labels: tuple[str, ...],
@@ -217,6 +226,10 @@ def update(
     if clear_schema and fields:
         raise click.UsageError("--clear-schema-settings goes with no other setting of a schema.")
     request.update_mask.paths.extend(["schema_settings"] if clear_schema else fields)
+    transforms = changed_transforms(transforms_file, clear_transforms)
+    if transforms is not None:
+        request.topic.message_transforms.extend(transforms)
+        request.update_mask.paths.append("message_transforms")
     with settings.client() as client:
         if update_labels or remove_labels or clear_labels:
             current = client.call("Publisher.GetTopic", pubsub.GetTopicRequest(topic=name))

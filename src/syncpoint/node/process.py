@@ -18,7 +18,7 @@ from syncpoint.api.health import HealthService
 from syncpoint.api.iam import IamService
 from syncpoint.api.node_admin import LocalInquiry, NodeAdmin
 from syncpoint.api.options_admin import LIMITS, take_limits
-from syncpoint.api.publisher import publisher_methods
+from syncpoint.api.publisher import PublisherService
 from syncpoint.api.reflection import PIPELINES, SERVICES, reflection_methods
 from syncpoint.api.schema_handlers import SchemaService
 from syncpoint.api.seek_request import seek_methods
@@ -51,6 +51,9 @@ from syncpoint.push.addresses import Vetting, networks
 from syncpoint.push.feed import open_feed
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
+from syncpoint.subscribe.transformed_sending import DeliveryTransforms
+from syncpoint.transforms.message_transforms import Transformer
+from syncpoint.transforms.publish_requests import PublishTransforms
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.network import Listening
 from syncpoint.wire import methods
@@ -140,6 +143,8 @@ class Node:
             random=self.random,
             soon=loop.call_soon,
         )
+        self.transformer = Transformer.of(dict(settings.models))
+        self.subscribe.transforms = DeliveryTransforms(self.transformer)
         assert isinstance(chain.mounted, ChainPipelines)
         self.pipelines = chain.mounted
         self.pipelines.reader.exclusive = NodeReaders(self.publish, self.subscribe, self.control.commit)
@@ -185,6 +190,7 @@ class Node:
 
     async def _open_door(self) -> Listening:
         settings = self.settings
+        self.publisher = PublisherService(self.publish, PublishTransforms(self.transformer, self.clock, self.random))
         self.streams = StreamingPullService(self.subscribe, self.limits)
         self.pulls = SubscriberService(self.subscribe)
         self.health = HealthService()
@@ -193,11 +199,11 @@ class Node:
             self.subscribe.may_give_up = self.access.service.may_give_up
         methods: Methods = {
             **unimplemented_methods(),
-            **publisher_methods(self.publish),
+            **self.publisher.methods(),
             **self.pulls.methods(),
             **self.streams.methods(),
             **seek_methods(self.control),
-            **CatalogService(self.control, self.vetting, tuple).methods(),
+            **CatalogService(self.control, self.vetting, tuple, self.transformer).methods(),
             **SchemaService(self.control, apart=self.environment.apart).methods(),
             **IamService(self.control, Policies(self.control.catalog), gate).methods(),
             **AccountsService(self.control).methods(),
@@ -233,6 +239,10 @@ class Node:
         self.pulls.drain()
         await self.server.drain(self.settings.drain_s)
         await self.pushes.stop()
+        await self.publisher.stop()
+        assert self.subscribe.transforms is not None
+        await self.subscribe.transforms.stop()
+        await self.transformer.close()
         await self.publish.checked.stop()
         self.environment.apart.close()
         if self.access is not None:

@@ -23,6 +23,7 @@ class ServeSettings:
     workers: int = 0  # processes behind the port; 0: one that does everything itself
     push_networks: tuple[str, ...] = ()  # that pushes may go to although they are not public; "loopback": this machine
     push_issuer: str = ""  # what tokens of pushes name as their issuer: our https address; none: nothing is signed
+    models: tuple[tuple[str, str], ...] = ()  # of transforms that ask a model: endpoint name, http or https address
     drain_s: float = 5.0  # how long open calls may take to finish after SIGTERM
     storage: StorageSettings = field(default_factory=StorageSettings)
     door: TransportLimits = field(default_factory=TransportLimits)  # of the connections of clients; not of workers

@@ -43,6 +43,9 @@ from syncpoint.router.distance import Distances
 from syncpoint.router.routing_rules import RoutingRule
 from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.runtime.clock import Clock, SystemClock
+from syncpoint.runtime.random import SystemRandom
+from syncpoint.transforms.message_transforms import Transformer
+from syncpoint.transforms.publish_requests import PublishTransforms
 from syncpoint.transport.calls import Methods
 
 
@@ -69,7 +72,9 @@ class Proxy:
         commit: Commit | None = None,
         clock: Clock | None = None,
         apart: Apart = at_once,
+        transformer: Transformer | None = None,
     ) -> None:
+        self.transformer = transformer or Transformer.of({})
         self.sealer = sealer
         self._rules: View[RoutingRule] = View(store, CONSTRAINTS, decode_rule)
         self.routes = RouteCache(view, me, distances.order, rules=self._rules, spanning=spanning)
@@ -87,10 +92,11 @@ class Proxy:
             refresh=refresh,
             sealer=sealer,
             apart=apart,
+            transforms=PublishTransforms(self.transformer, clock or SystemClock(), SystemRandom()),
         )
         serving = SubscriptionRouting(catalog, self.routes, self.route_client, refresh)
         spread = int.from_bytes(hashlib.blake2b(me.name.encode(), digest_size=4).digest(), "big")
-        self.relay = UnaryRelay(serving, self.calls, sealer=sealer, spread=spread)
+        self.relay = UnaryRelay(serving, self.calls, sealer=sealer, transformer=self.transformer, spread=spread)
         self.streams = PullRelays(serving, self.relay, peers, self.detector, sealer=sealer)
         self._relays = Relays()
         chains = ChainCalls(view, peers, catalog)
@@ -148,6 +154,7 @@ class Proxy:
         await self.streams.close()
         await self.publisher.close()
         await self.relay.close()
+        await self.transformer.close()
         await self.route_client.stop()
         await self._rules.close()
         self.detector.close()

@@ -25,6 +25,7 @@ from syncpoint.proxy.cancellable_calls import MOVABLE, CancellableCall
 from syncpoint.proxy.key_order import BatchPlace
 from syncpoint.proxy.retrying import LAG_S, PAUSES_S
 from syncpoint.proxy.route_cache import Choice, RouteTarget
+from syncpoint.transforms.publish_requests import TransformedRequest
 from syncpoint.transport.calls import Call
 
 DEADLINE_S = 60.0  # of callers who name none
@@ -48,7 +49,7 @@ class PublishAttempt(CancellableCall):
 
     __slots__ = (
         "call", "chain", "deadline", "doubtful", "key", "number", "place", "plain", "request", "schema", "sealed",
-        "silent", "size", "started", "topic", "tried", "turns",
+        "silent", "size", "started", "topic", "transformed", "tried", "turns",
     )  # fmt: skip
 
     def __init__(self, call: Call, request: bytes, topic: Topic, key: bytes, number: int, now: float) -> None:
@@ -62,6 +63,7 @@ class PublishAttempt(CancellableCall):
         self.chain = 0
         self.sealed = False  # it came sealed
         self.schema = 0  # what it was checked against
+        self.transformed: TransformedRequest | None = None  # by the topic, if that has transforms
         self.doubtful: set[int] = set()  # chains at which an attempt may have succeeded
         self.tried: set[int] = set()
         self.silent = False  # a chain could not take it because the metadata did not answer

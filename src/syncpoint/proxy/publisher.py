@@ -44,7 +44,11 @@ from syncpoint.proxy.sealing import Sealer
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.router.location import may_pass
 from syncpoint.runtime.child_processes import Apart, at_once
+from syncpoint.runtime.clock import SystemClock
+from syncpoint.runtime.random import SystemRandom
 from syncpoint.runtime.tasks import Tasks
+from syncpoint.transforms.message_transforms import Transformer
+from syncpoint.transforms.publish_requests import PublishTransforms
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.transport.stream_state import Message
 from syncpoint.wire import methods
@@ -69,10 +73,12 @@ class ClusterPublisher:
         refresh: Refresh,
         sealer: Sealer | None = None,
         apart: Apart = at_once,
+        transforms: PublishTransforms | None = None,
     ) -> None:
+        transforms = transforms or PublishTransforms(Transformer.of({}), SystemClock(), SystemRandom())
         self.catalog, self.routes, self.route_client, self.calls = catalog, routes, route_client, calls
         self.refresh = refresh
-        self._preparation = PublishPreparation(catalog, refresh, sealer, apart)
+        self._preparation = PublishPreparation(catalog, refresh, sealer, apart, transforms)
         self._regions = RegionReach(routes, calls.detector)
         self.rate_limiter = RateLimiter(limits)
         self.order = PublishOrder()
@@ -141,13 +147,17 @@ class ClusterPublisher:
     async def _run(self, batch: PublishAttempt) -> None:
         call, topic = batch.call, batch.topic
         try:
+            some, answer = True, b""
             if batch.place is None:
-                await self._preparation.prepare(batch)
+                some = await self._preparation.prepare(batch)
             elif self._preparation.takes_time(batch):
                 batch.place.preparing = True
-                await self._preparation.prepare(batch)
+                some = await self._preparation.prepare(batch)
                 batch.place.prepared()
-            answer = await (self._keyed(batch) if batch.key else self._keyless(batch))
+            if some:
+                answer = await (self._keyed(batch) if batch.key else self._keyless(batch))
+            if batch.transformed is not None:
+                answer = batch.transformed.response(answer)
         except SyncpointError as error:
             call.fail(error)
         except asyncio.CancelledError:

@@ -230,6 +230,7 @@ class PullRelay:
             while (response := await behind.receive()) is not None:
                 if sealer is not None:
                     response = await self._opened(response, sealer)
+                response = await streams.relay.transformed(record, pubsub.StreamingPullResponse, response)
                 if self._left:
                     self._unsent.append(response)
                     continue

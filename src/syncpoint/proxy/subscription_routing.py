@@ -52,6 +52,10 @@ class SubscriptionRouting:
         """Whether a subscription still exists, as far as this proxy knows."""
         return self.catalog.subscription_by_incarnation(record.incarnation) is not None
 
+    def current(self, record: Subscription) -> Subscription:
+        """A subscription as this proxy knows it now."""
+        return self.catalog.subscription_by_incarnation(record.incarnation) or record
+
     def members(self, record: Subscription, spread: int) -> list[Member]:
         """Subscribe forwarders for it, the one to be used first; see `RouteCache.serving`."""
         if record.incarnation in self.route_client.stale_subscriptions:

@@ -26,9 +26,13 @@ from syncpoint.proxy.retrying import LAG_S, PAUSES_S, stepped
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.proxy.subscription_routing import SubscriptionRouting
 from syncpoint.runtime.tasks import Tasks
+from syncpoint.transforms.message_transforms import Transformer
+from syncpoint.transforms.responses import Response, transformed_response
+from syncpoint.transforms.settings_of import subscription_transforms
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.transport.tasks import unary_async
 from syncpoint.wire import methods
+from syncpoint.wire.messages import pubsub
 from syncpoint.wire.status import EXACTLY_ONCE_REASON, error_info, unpacked
 
 PULL = methods.SUBSCRIBER.Pull
@@ -44,9 +48,16 @@ class UnaryRelay:
     """Unary calls of subscribers. `spread`: which of the forwarders that share a subscription serves the pulls here."""
 
     def __init__(
-        self, serving: SubscriptionRouting, calls: CancellableCalls, *, sealer: Sealer | None = None, spread: int = 0
+        self,
+        serving: SubscriptionRouting,
+        calls: CancellableCalls,
+        *,
+        sealer: Sealer | None = None,
+        transformer: Transformer | None = None,
+        spread: int = 0,
     ) -> None:
         self.serving, self.calls, self.sealer, self.spread = serving, calls, sealer, spread
+        self.transformer = transformer or Transformer.of({})
         self.relayed = self.retried = 0
         self._waiting: dict[Callable[[], None], None] = {}  # in the order of their coming
         self._giving_back = Tasks()
@@ -95,7 +106,27 @@ class UnaryRelay:
             raise
         finally:
             del self._waiting[stop]
-        return response if self.sealer is None else await self.sealer.open(response)
+        if self.sealer is not None:
+            response = await self.sealer.open(response)
+        return await self.transformed(record, pubsub.PullResponse, response)
+
+    async def transformed(self, record: Subscription, kind: type[Response], response: bytes) -> bytes:
+        """A response after the transforms of its subscription, if it has any. What they drop is acknowledged, what they
+        fail at is refused.
+        """
+        current = self.serving.current(record)
+        if not response or not subscription_transforms(current.config):
+            return response
+        found = await transformed_response(self.transformer, current, kind, response)
+        for path, field, request in found.requests(record.name):
+            self._giving_back.start(self._say(record, path, request, field))
+        return found.response
+
+    async def _say(self, record: Subscription, path: str, request: bytes, field: int) -> None:
+        try:
+            await self.to_holders(record, path, request, field)
+        except SyncpointError as error:
+            log.info("messages of %s come back when their deadline ends: %s", record.name, error)
 
     # -- acknowledging -----------------------------------------------------------------------------------------------
 

@@ -85,10 +85,9 @@ class PublishForwarder:
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
-    def client_request(self, caller: PublishCaller, request: bytes | memoryview) -> None:
+    def client_request(self, caller: PublishCaller, topic: Topic, request: bytes | memoryview) -> None:
         """As `publish_request`, with the messages checked against the schema of their topic, if it has one."""
         self.commit.check_writable()
-        topic = self.topic_of(request)
         if topic.schema is None and not self.checked.lines:
             self.publish(caller, topic, None, request)
         else:

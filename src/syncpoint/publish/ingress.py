@@ -127,8 +127,10 @@ class PublishIngress:
             raise OtherTopic(f"{record.name} is topic {topic} here, not {batch.topic}.")
         if batch.resent and self._answered(caller, batch):
             return
-        if (record.schema is not None or batch.schema) and not batch.within and stamp(record.schema) != batch.schema:
-            raise OtherSchema(f"{record.name} has other schema settings here than the messages were checked against.")
+        if not batch.within and stamp(record) != batch.schema:
+            raise OtherSchema(
+                f"{record.name} has other schema settings or transforms here than where it was published to."
+            )
         if batch.keyed:
             self._check_epoch(topic, batch)
         source = self.forwarder.sources.open_of(topic)

@@ -24,6 +24,7 @@ from syncpoint.subscribe.consumer import PULLS, Consumer
 from syncpoint.subscribe.dead_letter import dead_letter
 from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.step_guard import EVERYTHING, GuardedSide, StepGuard
+from syncpoint.subscribe.transformed_sending import DeliveryTransforms, TransformedSending
 
 TICK_S = 0.1
 KNOWN_MAX = 1000
@@ -56,6 +57,7 @@ class SubscribeForwarder:
         self.used: dict[
             int, float
         ] = {}  # subscription -> when somebody last pulled or acknowledged (monotonic seconds)
+        self.transforms: DeliveryTransforms | None = None
         self.may_give_up: Callable[[Subscription], bool] = lambda record: True
         """Whether messages of a subscription may go to its dead letter topic."""
         self._key, self._random, self._soon = key, random, soon
@@ -128,10 +130,11 @@ class SubscribeForwarder:
         self._numbers += 1
         delivery = self.delivery(record)
         number = PULLS if single else self._numbers
+        sending = None if self.transforms is None else TransformedSending(self, self.transforms, record, send)
         consumer = Consumer(
             number,
             self._numbers,
-            send,
+            sending or send,
             max_messages=max_messages,
             max_bytes=max_bytes,
             deadline_s=deadline_s,
@@ -139,6 +142,8 @@ class SubscribeForwarder:
             changed=changed,
             single=single,
         )
+        if sending is not None:
+            sending.consumer = consumer
         try:
             self.guard.ask(partial(delivery.add, consumer), record.incarnation)
         except Exception:

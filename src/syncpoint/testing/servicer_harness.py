@@ -16,7 +16,7 @@ from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.iam import IamService
 from syncpoint.api.node_admin import LocalInquiry, NodeAdmin
 from syncpoint.api.options_admin import LIMITS, take_limits
-from syncpoint.api.publisher import publisher_methods
+from syncpoint.api.publisher import PublisherService
 from syncpoint.api.schema_handlers import SchemaService
 from syncpoint.api.seek_request import seek_methods
 from syncpoint.api.streaming_pull import StreamingPullService
@@ -36,6 +36,8 @@ from syncpoint.schemas.compiler import compile_proto
 from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness
 from syncpoint.testing.memory_store import StoreInMemory
 from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.transforms.message_transforms import Transformer
+from syncpoint.transforms.publish_requests import PublishTransforms
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.memory import MemoryChannel, MemoryStream
 from syncpoint.wire import methods
@@ -72,6 +74,8 @@ class ServicerHarness(ForwarderHarness):
         self.mirror = CatalogMirror(self.metadata)
         self.commits = LogCommit(self.follower, self.mirror, [self.follower.changed])
         self.control = ControlPlane(self.commits, self.publish.clock, self.random)
+        self.transformer = Transformer.of({})
+        self.transforms = PublishTransforms(self.transformer, self.clock, self.random)
         self.streams = StreamingPullService(self.subscribe, self.limits)
         self.admin = NodeAdmin(
             self.control,
@@ -82,7 +86,7 @@ class ServicerHarness(ForwarderHarness):
             self.clock.time_ns(),
         )
         self.table: Methods = {
-            **publisher_methods(self.publish),
+            **PublisherService(self.publish, self.transforms).methods(),
             **SubscriberService(self.subscribe).methods(),
             **self.streams.methods(),
             **seek_methods(self.control),

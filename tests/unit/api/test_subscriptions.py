@@ -10,11 +10,9 @@ import pytest
 from syncpoint.metadata.records import DeadLetter, Retry
 from syncpoint.model.errors import (
     AlreadyExists,
-    Code,
     FailedPrecondition,
     InvalidArgument,
     NotFound,
-    SyncpointError,
 )
 from syncpoint.model.names import parse_snapshot, parse_subscription
 from syncpoint.wire.messages import pubsub, well_known
@@ -159,21 +157,6 @@ def test_the_server_gives_names(service: Any) -> None:
     one, two = create(service, name=""), create(service, name="")
     assert one.name != two.name
     assert parse_subscription(one.name).startswith("projects/p/subscriptions/")
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "named"),
-    [
-        ("message_transforms", [{"javascript_udf": {"code": "x"}}], "message_transforms"),
-    ],
-)
-def test_what_is_not_served_says_so(service: Any, plane: Any, field: str, value: Any, named: str) -> None:
-    for attempt in (lambda: create(service, **{field: value}), lambda: update(service, [field], **{field: value})):
-        with pytest.raises(SyncpointError, match=f"Subscription.{named} is not implemented") as caught:
-            attempt()
-        assert caught.value.code is Code.UNIMPLEMENTED
-        if not plane.catalog.subscription(S):
-            create(service, **({} if isinstance(value, list) else {field: {}}))  # an empty message asks for nothing
 
 
 def test_a_push_config_is_kept_changed_and_taken_away(service: Any) -> None:

@@ -103,6 +103,9 @@ async def test_a_batch_is_taken_when_it_was_checked_by_the_schema_settings_that_
     settings = TopicSchema("projects/p/schemas/s", 7, 1)
     attributes = {f"k{number}": "v" for number in range(107)}
 
+    def by(schema: TopicSchema) -> int:
+        return stamp(Topic(TOPIC_NUMBER, TOPIC, schema=schema))
+
     async def publish(number: int, schema: int, *, within: bool = False, kept: int = 1) -> bytes:
         message = pubsub.PubsubMessage(data=b"x", attributes=dict(list(attributes.items())[:kept]))
         request = pubsub.PublishRequest(topic=TOPIC, messages=[message]).SerializeToString()
@@ -110,14 +113,14 @@ async def test_a_batch_is_taken_when_it_was_checked_by_the_schema_settings_that_
         answer: bytes = await process.channel.unary(methods.CHAINS.Publish, write_publish(batch), timeout=5.0)
         return answer
 
-    assert type(await failing(publish(1, stamp(settings)))) is OtherSchema
+    assert type(await failing(publish(1, by(settings)))) is OtherSchema
     assert await publish(2, 0, kept=100)
     assert (await failing(publish(3, 0, kept=101))).code is Code.INVALID_ARGUMENT
     world.commit(CatalogChange.put(Topic(TOPIC_NUMBER, TOPIC, schema=settings)))
     assert type(await failing(publish(4, 0))) is OtherSchema
-    assert type(await failing(publish(5, stamp(settings._replace(first=2))))) is OtherSchema
-    assert await publish(6, stamp(settings), kept=103)
-    assert (await failing(publish(7, stamp(settings), kept=104))).code is Code.INVALID_ARGUMENT
+    assert type(await failing(publish(5, by(settings._replace(first=2))))) is OtherSchema
+    assert await publish(6, by(settings), kept=103)
+    assert (await failing(publish(7, by(settings), kept=104))).code is Code.INVALID_ARGUMENT
     assert await publish(8, 0, within=True, kept=107), "a dead letter keeps all that it had"
 
 

@@ -39,6 +39,7 @@ from syncpoint.proxy.sealing import Sealer
 from syncpoint.push.addresses import Vetting, networks
 from syncpoint.push.distribution import Distribution
 from syncpoint.router.distance import Distances, Prober
+from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.network import Listening, join_address, split_address
@@ -82,6 +83,7 @@ class ProxyRole:
             commit=self.control.commit,
             clock=context.clock,
             apart=context.environment.apart,
+            transformer=Transformer.of(dict(context.settings.models)),
         )
         settings = context.settings
         self.admin = ClusterAdmin(
@@ -115,7 +117,7 @@ class ProxyRole:
             context.process.name,
         )
         self._methods = self.proxy.methods(
-            CatalogService(self.control, vetting, self._regions).methods(),
+            CatalogService(self.control, vetting, self._regions, self.proxy.transformer).methods(),
             SchemaService(self.control, apart=context.environment.apart).methods(),
             IamService(self.control, Policies(context.catalog), gate).methods(),
             AccountsService(self.control).methods(),

@@ -22,6 +22,7 @@ import yaml
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.push.addresses import networks
 from syncpoint.storage.settings import MIB, Durability, StorageSettings
+from syncpoint.transforms.inference import check_model
 from syncpoint.transport.network import join_address, split_address
 
 ROLES = ("storage", "publish-forwarder", "subscribe-forwarder", "router", "proxy")
@@ -110,6 +111,7 @@ class ClusterSettings:
     split_at: float = SPLIT_AT  # messages and KiB per second below which no topic or subscription is split
     storage: StorageSettings = field(default_factory=StorageSettings)
     push: PushSettings = field(default_factory=PushSettings)
+    models: tuple[tuple[str, str], ...] = ()  # of transforms that ask a model: endpoint name, address
 
     def fingerprint(self) -> dict[str, Any]:
         """What every process must agree on, as plain values."""
@@ -227,6 +229,7 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
         split_at=top.number("split_at", SPLIT_AT),
         storage=storage,
         push=_push(top.section("push")),
+        models=_models(top.section("models")),
     )
     if settings.balance <= 0:
         raise InvalidArgument("balance", "must be above 0, for instance 0.25")
@@ -254,6 +257,16 @@ def _durability_class(name: str, reader: _ClusterSection, base: DurabilityClass)
             raise InvalidArgument(f"{reader.place}.{key}", f"must be odd, so that a majority decides; not {value}")
     reader.done()
     return made
+
+
+def _models(reader: _ClusterSection) -> tuple[tuple[str, str], ...]:
+    found = tuple((name, reader.text(name)) for name in reader.names())
+    for name, url in found:
+        try:
+            check_model(name, url)
+        except ValueError as error:
+            raise InvalidArgument(f"{reader.place}.{name}", str(error)) from None
+    return found
 
 
 def _push(reader: _ClusterSection) -> PushSettings:

@@ -1,0 +1,89 @@
+"""Message transforms between a delivery and one of its consumers.
+
+Place: on one node; in a cluster proxies apply them, behind whatever opens sealed data.
+Promise: responses reach a consumer in the order in which they were made. What a consumer that has left did not get is
+free again. Subscriptions without transforms pay one lookup for a response.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from syncpoint.metadata.records import Subscription
+from syncpoint.runtime.tasks import Tasks
+from syncpoint.subscribe.consumer import Consumer
+from syncpoint.transforms.message_transforms import Transformer
+from syncpoint.transforms.responses import ACK_IDS_FIELD, TransformedResponse, transformed_response
+from syncpoint.transforms.settings_of import subscription_transforms
+from syncpoint.wire.messages import pubsub
+
+if TYPE_CHECKING:
+    from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
+
+Send = Callable[[Sequence[bytes], Sequence[int]], None]
+
+
+class DeliveryTransforms:
+    """The transforms of all subscriptions of a forwarder."""
+
+    def __init__(self, transformer: Transformer) -> None:
+        self.transformer, self.tasks = transformer, Tasks()
+
+    async def stop(self) -> None:
+        """Leave nothing behind."""
+        await self.tasks.stop()
+
+
+class TransformedSending:
+    """In place of a consumer's `send`. `consumer` is set before anything is sent."""
+
+    consumer: Consumer
+
+    def __init__(
+        self, forwarder: SubscribeForwarder, transforms: DeliveryTransforms, record: Subscription, send: Send
+    ) -> None:
+        self._forwarder, self._transforms, self._record, self._send = forwarder, transforms, record, send
+        self._waiting: deque[tuple[Sequence[bytes], Sequence[int]]] = deque()
+
+    def __call__(self, parts: Sequence[bytes], serials: Sequence[int]) -> None:
+        """Hand over a response, now or when it is transformed."""
+        if not self._waiting and not subscription_transforms(self._current().config):
+            self._send(parts, serials)
+            return
+        self._waiting.append((parts, serials))
+        if len(self._waiting) == 1:
+            self._transforms.tasks.start(self._run())
+
+    def _current(self) -> Subscription:
+        return self._forwarder.catalog.subscription_by_incarnation(self._record.incarnation) or self._record
+
+    async def _run(self) -> None:
+        kind = pubsub.PullResponse if self.consumer.single else pubsub.StreamingPullResponse
+        while self._waiting:
+            parts, serials = self._waiting[0]
+            if not self._is_gone():
+                whole = b"".join(parts)
+                found = await transformed_response(self._transforms.transformer, self._current(), kind, whole)
+                self._say(found)
+                if not self._is_gone():
+                    self._waiting.popleft()
+                    self._send([found.response], serials)
+                    continue
+            self._waiting.popleft()
+            self._forwarder.leave(self._record, None, serials)
+
+    def _is_gone(self) -> bool:
+        """A unary pull leaves before it is answered."""
+        return self.consumer.closed and not self.consumer.single
+
+    def _say(self, found: TransformedResponse) -> None:
+        known = self._forwarder.catalog.subscription_by_incarnation(self._record.incarnation)
+        if known is None or known.detached:
+            return  # all that was lent is gone with it
+        for _, field, request in found.requests(known.name):
+            if field == ACK_IDS_FIELD:
+                self._forwarder.acknowledge(known, request, field, None)
+            else:
+                self._forwarder.modify(known, request, field, 0)

@@ -1,0 +1,11 @@
+"""Why a message could not be transformed."""
+
+from __future__ import annotations
+
+
+class TransformError(Exception):
+    """A message cannot be transformed. The text is meant for users: it begins with which transform it was."""
+
+
+class SandboxUnavailable(Exception):
+    """No process that runs functions can be started."""

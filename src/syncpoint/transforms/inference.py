@@ -1,0 +1,85 @@
+"""Asking a model about what a message holds, over HTTP.
+
+Place: the operator says which address stands for which endpoint name; a caller names an endpoint, never an address.
+Promise: the message's data, a JSON object, is sent with the transform's parameters beside its fields (a field of the
+message counts before a parameter of its name). What comes back is a JSON object `{"model_input": what was sent,
+"model_output": the answer}`, the new data. Any other outcome than an answer of status 200 in time is an error; nothing
+is repeated here, since whoever sends or receives the message does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from google.protobuf.json_format import MessageToDict
+
+from syncpoint.transforms.errors import TransformError
+from syncpoint.transforms.model_client import ModelClient
+from syncpoint.wire.messages import pubsub
+
+ANSWER_S: Final = 30.0
+ANSWER_BYTES_MAX: Final = 10_000_000
+TOGETHER_MAX: Final = 16  # requests to one endpoint at a time
+
+
+ENDPOINT: Final = re.compile(
+    r"projects/[^/\s]+/locations/[^/\s]+/(endpoints/[^/\s]+|publishers/[^/\s]+/models/[^/\s]+)"
+)
+
+
+def check_model(endpoint: str, url: str) -> None:
+    """Raises `ValueError` with what is wrong with an endpoint name or its address."""
+    if not ENDPOINT.fullmatch(endpoint):
+        raise ValueError(
+            f"{endpoint} is no endpoint: projects/PROJECT/locations/LOCATION/endpoints/ENDPOINT"
+            " or projects/PROJECT/locations/LOCATION/publishers/PUBLISHER/models/MODEL"
+        )
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(f"{url} is no address: it must begin with https:// or http://")
+
+
+class Ask(Protocol):
+    """POST a JSON body to a URL: the status and body of the answer. Raises `OSError` when none comes."""
+
+    async def __call__(self, url: str, body: bytes, timeout_s: float, answer_bytes_max: int) -> tuple[int, bytes]: ...
+
+
+class Models:
+    """`urls`: for each endpoint name (`projects/…/endpoints/…` or `projects/…/models/…`) where it is."""
+
+    def __init__(self, urls: Mapping[str, str], ask: Ask | None = None) -> None:
+        self._urls = urls
+        self.client = ModelClient() if ask is None else ask
+        self._turns: dict[str, asyncio.Semaphore] = {}
+
+    def knows(self, endpoint: str) -> bool:
+        return endpoint in self._urls
+
+    async def infer(self, kind: pubsub.AIInference, data: bytes) -> bytes:
+        """The new data. Raises `TransformError`."""
+        url = self._urls.get(kind.endpoint)
+        if url is None:
+            raise TransformError(f"no address is configured for {kind.endpoint}")
+        try:
+            fields = json.loads(data)
+        except ValueError:
+            fields = None
+        if not isinstance(fields, dict):
+            raise TransformError("the data is not a JSON object")
+        request = {**MessageToDict(kind.unstructured_inference.parameters), **fields}
+        async with self._turns.setdefault(kind.endpoint, asyncio.Semaphore(TOGETHER_MAX)):
+            try:
+                status, body = await self.client(url, json.dumps(request).encode(), ANSWER_S, ANSWER_BYTES_MAX)
+            except OSError as error:
+                raise TransformError(f"{kind.endpoint} does not answer: {error}") from None
+        if status != 200:
+            raise TransformError(f"{kind.endpoint} answered with status {status}")
+        try:
+            answer = json.loads(body)
+        except ValueError:
+            raise TransformError(f"{kind.endpoint} did not answer with JSON") from None
+        return json.dumps({"model_input": request, "model_output": answer}, ensure_ascii=False).encode()

@@ -1,0 +1,136 @@
+"""The transforms of a topic or a subscription, one after another, on a list of messages.
+
+Place: called where messages come in, and where they are delivered. Promise: each message has an outcome of its own: as
+it is afterwards, dropped, or why it could not be transformed. Id, publish time and ordering key never change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from syncpoint.transforms.compression import compressed
+from syncpoint.transforms.errors import SandboxUnavailable, TransformError
+from syncpoint.transforms.inference import Models
+from syncpoint.transforms.model_client import ModelClient
+from syncpoint.transforms.sandbox import Function, Result, Sandbox
+from syncpoint.wire.messages import pubsub
+
+OFF_LOOP_BYTES: Final = 64 << 10  # more is compressed in a thread
+Outcome = pubsub.PubsubMessage | TransformError | None
+"""A message, None where it was dropped, or an error."""
+
+
+class Transformer:
+    """See the module. One for a process."""
+
+    def __init__(self, sandbox: Sandbox, models: Models) -> None:
+        self.sandbox, self.models = sandbox, models
+
+    @classmethod
+    def of(cls, models: Mapping[str, str]) -> Transformer:
+        """`models`: for each endpoint name where it is, as the operator says."""
+        return cls(Sandbox(), Models(models))
+
+    async def close(self) -> None:
+        """End its processes and connections."""
+        await self.sandbox.close()
+        if isinstance(self.models.client, ModelClient):
+            await self.models.client.close()
+
+    async def apply(
+        self, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+    ) -> list[Outcome]:
+        """An outcome for each message; the messages themselves are not changed. Raises `SandboxUnavailable`."""
+        outcomes: list[Outcome] = list(messages)
+        for index, transform in enumerate(transforms):
+            if transform.disabled:
+                continue
+            left = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, pubsub.PubsubMessage)]
+            given = [outcomes[place] for place in left]
+            found = await self._one(transform, given)  # type: ignore[arg-type]
+            for place, outcome in zip(left, found, strict=True):
+                if isinstance(outcome, TransformError):
+                    outcome = TransformError(f"message_transforms[{index}]: {outcome}")
+                outcomes[place] = outcome
+        return outcomes
+
+    async def _one(
+        self, transform: pubsub.MessageTransform, messages: Sequence[pubsub.PubsubMessage]
+    ) -> Sequence[Outcome]:
+        match transform.WhichOneof("transform"):
+            case "javascript_udf":
+                return await self._udf(transform.javascript_udf, messages)
+            case "compression":
+                kind = transform.compression
+                return await asyncio.gather(*(_data(one, partial(_compressed, kind)) for one in messages))
+            case "ai_inference":
+                ask = partial(self.models.infer, transform.ai_inference)
+                return await asyncio.gather(*(_data(one, ask) for one in messages))
+        return messages  # unset: nothing to do
+
+    async def _udf(self, kind: pubsub.JavaScriptUDF, messages: Sequence[pubsub.PubsubMessage]) -> Sequence[Outcome]:
+        outcomes: list[Outcome] = list(messages)
+        places, texts = [], []
+        for place, message in enumerate(messages):
+            try:
+                texts.append(_as_json(message))
+                places.append(place)
+            except UnicodeDecodeError:
+                outcomes[place] = TransformError("the data is not UTF-8, which a function needs")
+        try:
+            results: Sequence[Result] = await self.sandbox.run(Function(kind.function_name, kind.code), texts)
+        except TransformError as error:
+            results = [error] * len(texts)
+        for place, result in zip(places, results, strict=True):
+            outcomes[place] = _changed(messages[place], result) if isinstance(result, str) else result
+        return outcomes
+
+
+async def _data(message: pubsub.PubsubMessage, change: Callable[[bytes], Awaitable[bytes]]) -> Outcome:
+    try:
+        data = await change(message.data)
+    except TransformError as error:
+        return error
+    changed = pubsub.PubsubMessage()
+    changed.CopyFrom(message)
+    changed.data = data
+    return changed
+
+
+async def _compressed(kind: pubsub.Compression, data: bytes) -> bytes:
+    # Decompressing may bring a hundred times as much as it is given.
+    decompress = kind.compression_mode == pubsub.Compression.DECOMPRESS
+    if len(data) * (100 if decompress else 1) <= OFF_LOOP_BYTES:
+        return compressed(data, kind)
+    return await asyncio.to_thread(compressed, data, kind)
+
+
+def _as_json(message: pubsub.PubsubMessage) -> str:
+    metadata: dict[str, str] = {}
+    if message.message_id:
+        metadata["message_id"] = message.message_id
+    if message.HasField("publish_time"):
+        metadata["publish_time"] = message.publish_time.ToDatetime().strftime("%Y-%m-%dT%H:%M:%SZ")
+    if message.ordering_key:
+        metadata["ordering_key"] = message.ordering_key
+    return json.dumps([{"data": message.data.decode(), "attributes": dict(message.attributes)}, metadata])
+
+
+def _changed(message: pubsub.PubsubMessage, result: str) -> Outcome:
+    found = json.loads(result)
+    changed = pubsub.PubsubMessage()
+    changed.CopyFrom(message)
+    changed.attributes.clear()
+    try:
+        changed.data = found["data"].encode()
+        changed.attributes.update(found["attributes"])
+    except (UnicodeEncodeError, ValueError):
+        return TransformError("it returned text that is not Unicode")
+    return changed
+
+
+__all__ = ["Outcome", "SandboxUnavailable", "Transformer"]

@@ -1,0 +1,47 @@
+"""HTTP to models, at addresses that only the operator names."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+import httpcore
+
+_CONNECTIONS_MAX = 64
+
+
+class ModelClient:
+    """See `inference.Ask`. Connections are kept for the next request."""
+
+    def __init__(self) -> None:
+        self._pool: httpcore.AsyncConnectionPool | None = None
+
+    async def __call__(self, url: str, body: bytes, timeout_s: float, answer_bytes_max: int) -> tuple[int, bytes]:
+        if self._pool is None:  # the certificates of the system are read from many files
+            self._pool = httpcore.AsyncConnectionPool(
+                ssl_context=ssl.create_default_context(), max_connections=_CONNECTIONS_MAX
+            )
+        headers = [("content-type", "application/json"), ("content-length", str(len(body)))]
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._pool.stream("POST", url, headers=headers, content=body) as found,
+            ):
+                pieces, size = [], 0
+                async for piece in found.aiter_stream():
+                    pieces.append(piece)
+                    size += len(piece)
+                    if size > answer_bytes_max:
+                        raise OSError(f"the answer is larger than {answer_bytes_max} bytes")
+                return int(found.status), b"".join(pieces)
+        except TimeoutError:
+            raise OSError(f"no answer within {timeout_s:g} s") from None
+        except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, httpcore.UnsupportedProtocol,
+                ssl.SSLError) as error:  # fmt: skip
+            raise OSError(str(error) or type(error).__name__) from error
+
+    async def close(self) -> None:
+        """End all connections."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.aclose()

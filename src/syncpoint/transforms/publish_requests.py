@@ -1,0 +1,101 @@
+"""PublishRequests on their way into a topic with transforms.
+
+Place: before the schema of the topic is asked, and before anything is stored or sealed.
+Promise: one message that cannot be transformed refuses its request as a whole. A message that a function drops is
+acknowledged to its publisher, with an id that no stored message has, and goes nowhere. Requests with the same ordering
+key go on in the order of their coming, however long one takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
+
+from google.protobuf.message import DecodeError
+
+from syncpoint.metadata.records import Topic
+from syncpoint.model.errors import InvalidArgument, ResourceExhausted, Unavailable
+from syncpoint.model.limits import PUBLISH_MESSAGES_MAX, PUBLISH_REQUEST_BYTES_MAX
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.random import Random
+from syncpoint.transforms.errors import SandboxUnavailable, TransformError
+from syncpoint.transforms.message_transforms import Transformer
+from syncpoint.transforms.settings_of import topic_transforms
+from syncpoint.wire.messages import pubsub
+
+WAITING_BYTES_MAX: Final = 256 << 20
+
+
+class TransformedRequest(NamedTuple):
+    """`request`: with what was not dropped, None where all was. `dropped`: for each message the id of one that was
+    dropped, "" for the others.
+    """
+
+    request: bytes | None
+    dropped: tuple[str, ...]
+
+    def response(self, answer: bytes) -> bytes:
+        """The PublishResponse for all messages, from that for those that were not dropped."""
+        if not any(self.dropped):
+            return answer
+        stored = iter(pubsub.PublishResponse.FromString(answer).message_ids)
+        ids = [one or next(stored) for one in self.dropped]
+        response: bytes = pubsub.PublishResponse(message_ids=ids).SerializeToString()
+        return response
+
+
+class PublishTransforms:
+    """The transforms of all topics, for what is published through one process."""
+
+    def __init__(self, transformer: Transformer, clock: Clock, random: Random) -> None:
+        self._transformer, self._clock, self._random = transformer, clock, random
+        self._waiting_bytes = 0
+        self._turns: WeakValueDictionary[tuple[int, bytes], asyncio.Lock] = WeakValueDictionary()
+
+    async def transformed(self, topic: Topic, key: bytes, request: bytes) -> TransformedRequest:
+        """What is to be stored of a serialised PublishRequest with this ordering key. Whoever goes on without waiting
+        for anything keeps the order of the key. Raises `InvalidArgument` when a message cannot be transformed,
+        `Unavailable` when no function can be run, `ResourceExhausted` when too much waits already.
+        """
+        if len(request) > PUBLISH_REQUEST_BYTES_MAX:
+            raise InvalidArgument("request", "request_size is too large")
+        if self._waiting_bytes + len(request) > WAITING_BYTES_MAX:
+            raise ResourceExhausted("Too many messages wait to be transformed. Try again later.")
+        self._waiting_bytes += len(request)
+        try:
+            if not key:
+                return await self._transformed(topic, request)
+            turn = self._turns.setdefault((topic.incarnation, key), asyncio.Lock())
+            async with turn:
+                return await self._transformed(topic, request)
+        finally:
+            self._waiting_bytes -= len(request)
+
+    async def _transformed(self, topic: Topic, request: bytes) -> TransformedRequest:
+        try:
+            parsed = pubsub.PublishRequest.FromString(request)
+        except DecodeError as bad:
+            raise InvalidArgument("", f"the request is not a PublishRequest: {bad}") from None
+        if len(parsed.messages) > PUBLISH_MESSAGES_MAX:
+            raise InvalidArgument("messages", "Too many messages to publish")
+        for index, message in enumerate(parsed.messages):
+            if not message.data and not message.attributes:
+                raise InvalidArgument(f"messages[{index}]", "Some messages are empty")
+        try:
+            outcomes = await self._transformer.apply(topic_transforms(topic.config), parsed.messages)
+        except SandboxUnavailable as error:
+            raise Unavailable(f"Messages cannot be transformed now: {error}") from None
+        for index, outcome in enumerate(outcomes):
+            if isinstance(outcome, TransformError):
+                raise InvalidArgument(f"messages[{index}]", f"Message transform failed: {outcome}")
+        dropped = tuple(self._new_id() if outcome is None else "" for outcome in outcomes)
+        del parsed.messages[:]
+        parsed.messages.extend(outcome for outcome in outcomes if outcome is not None)  # type: ignore[misc]
+        if dropped and all(dropped):
+            return TransformedRequest(None, dropped)
+        return TransformedRequest(parsed.SerializeToString(), dropped)
+
+    def _new_id(self) -> str:
+        """Ids of stored messages never begin with 0."""
+        return f"0{self._clock.time_ns()}{self._random.randrange(0, 1_000_000):06d}"

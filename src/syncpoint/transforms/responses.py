@@ -1,0 +1,74 @@
+"""Responses with messages on their way to a subscriber, where the subscription has transforms.
+
+Place: the last station before the transport, behind whatever opens sealed data. The subscriber gets what is left of a
+response; whoever calls acknowledges what was dropped and gives back what failed.
+Promise: a message that cannot be transformed is as one that its subscriber refused: it is delivered again, after the
+back-off of the subscription, and goes to its dead letter topic in the end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from syncpoint.metadata.records import Subscription
+from syncpoint.transforms.errors import SandboxUnavailable, TransformError
+from syncpoint.transforms.message_transforms import Transformer
+from syncpoint.transforms.settings_of import subscription_transforms
+from syncpoint.wire import methods
+from syncpoint.wire.messages import pubsub
+
+log = logging.getLogger(__name__)
+
+ACK_IDS_FIELD, MODIFY_IDS_FIELD = 2, 4  # of the requests by which a subscriber answers
+
+Response = pubsub.PullResponse | pubsub.StreamingPullResponse
+
+
+class TransformedResponse(NamedTuple):
+    """`response`: what is left, b"" for nothing. `dropped`, `failed`: ack ids."""
+
+    response: bytes
+    dropped: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+
+    def requests(self, subscription: str) -> Iterator[tuple[str, int, bytes]]:
+        """What is to be said about the messages that are not in it: method, field of the ack ids, request."""
+        if self.dropped:
+            request = pubsub.AcknowledgeRequest(subscription=subscription, ack_ids=self.dropped)
+            yield methods.SUBSCRIBER.Acknowledge, ACK_IDS_FIELD, request.SerializeToString()
+        if self.failed:
+            refusal = pubsub.ModifyAckDeadlineRequest(subscription=subscription, ack_ids=self.failed)
+            yield methods.SUBSCRIBER.ModifyAckDeadline, MODIFY_IDS_FIELD, refusal.SerializeToString()
+
+
+async def transformed_response(
+    transformer: Transformer, record: Subscription, kind: type[Response], response: bytes
+) -> TransformedResponse:
+    """A serialised response of this kind, after the transforms of the subscription."""
+    parsed = kind.FromString(response)
+    received = list(parsed.received_messages)
+    if not received:
+        return TransformedResponse(response)
+    try:
+        outcomes = await transformer.apply(subscription_transforms(record.config), [one.message for one in received])
+    except SandboxUnavailable as error:
+        log.warning("messages of %s cannot be transformed now: %s", record.name, error)
+        outcomes = [TransformError(str(error))] * len(received)
+    dropped, failed = [], []
+    waiting: set[str] = set()  # keys of which a message failed: those behind it must not overtake it
+    del parsed.received_messages[:]
+    for one, outcome in zip(received, outcomes, strict=True):
+        key = one.message.ordering_key
+        if isinstance(outcome, TransformError) or key in waiting:
+            log.debug("a message of %s cannot be transformed: %s", record.name, outcome)
+            failed.append(one.ack_id)
+            if record.ordered and key:
+                waiting.add(key)
+        elif outcome is None:
+            dropped.append(one.ack_id)
+        else:
+            one.message.CopyFrom(outcome)
+            parsed.received_messages.append(one)
+    return TransformedResponse(parsed.SerializeToString(), tuple(dropped), tuple(failed))

@@ -1,0 +1,171 @@
+"""Processes that run JavaScript functions for this one, and are ended when they do not answer in time.
+
+Place: the driver of `udf_child`. Promise: a message costs at most `MESSAGE_S` of waiting, whatever its function does:
+the engine stops after a little less of processor time, and where it cannot (inside a regular expression) its process is
+killed. A function reaches no file, no socket and no other function's values; its heap is bounded. One that hangs keeps
+its process from others for that long, so there is more than one, and a request goes to the one with the least to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from syncpoint.transforms.errors import SandboxUnavailable, TransformError
+
+PROCESSES: Final = 2
+MESSAGE_S: Final = 0.5
+START_S: Final = 20.0  # on a busy machine
+_HEAD: Final = struct.Struct("<cI")
+_CHILD: Final = Path(__file__).with_name("udf_child.py")
+_AHEAD_MAX: Final = 32  # messages that are sent before the first is answered
+_AHEAD_BYTES: Final = 1 << 20
+
+
+class Function(NamedTuple):
+    """JavaScript code, and the name of the function in it that is called."""
+
+    name: str
+    code: str
+
+
+Result = str | None | TransformError
+"""The JSON that a function returned, None where it dropped the message, or why there is neither."""
+
+
+class Sandbox:
+    """All functions of one process of the server. Its processes are started when they are needed first."""
+
+    def __init__(self, processes: int = PROCESSES) -> None:
+        self._runners = [_Runner() for _ in range(processes)]
+
+    async def check(self, function: Function) -> None:
+        """Raises `TransformError` when the code does not compile or does not define the function."""
+        await self._free().run(function, ())
+
+    async def run(self, function: Function, messages: Sequence[str]) -> list[Result]:
+        """A result for each message, which is JSON text: [message, metadata]. Raises `TransformError` when the code
+        cannot be loaded, and `SandboxUnavailable`. After one that did not end in time the rest is not run.
+        """
+        return await self._free().run(function, messages)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(runner.close() for runner in self._runners))
+
+    def _free(self) -> _Runner:
+        return min(self._runners, key=lambda runner: runner.waiting)
+
+
+class _Runner:
+    """One process, and who waits for it."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self._turn = asyncio.Lock()
+        self._process: asyncio.subprocess.Process | None = None
+        self._loaded: Function | None = None
+
+    async def run(self, function: Function, messages: Sequence[str]) -> list[Result]:
+        self.waiting += 1
+        try:
+            async with self._turn:
+                try:
+                    return await self._run(function, messages)
+                except asyncio.CancelledError:
+                    self._kill()  # what it answers would be taken for answers to others
+                    raise
+        finally:
+            self.waiting -= 1
+
+    async def close(self) -> None:
+        process = self._process
+        self._kill()
+        if process is not None:
+            await process.wait()
+
+    async def _run(self, function: Function, messages: Sequence[str]) -> list[Result]:
+        results: list[Result] = []
+        while True:
+            try:
+                process = await self._load(function)
+                async for result in self._answers(process, messages[len(results) :]):
+                    results.append(result)
+            except TimeoutError:
+                self._kill()
+                slow = TransformError(f"it ran longer than {MESSAGE_S} s")
+                if not messages:
+                    raise slow from None
+                results.append(slow)
+                late = TransformError("the message before it ran too long")
+                return [*results, *[late] * (len(messages) - len(results))]
+            except (asyncio.IncompleteReadError, ConnectionError):
+                self._kill()
+                ended = TransformError("it ended the process that it ran in")
+                if not messages:
+                    raise ended from None
+                results.append(ended)
+            if len(results) == len(messages):
+                return results
+
+    async def _load(self, function: Function) -> asyncio.subprocess.Process:
+        """The process, with the function as the one that is meant."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            process = await self._start()
+        if self._loaded != function:
+            self._loaded = None
+            _send(process, b"L", f"{function.name}\0{function.code}")
+            kind, text = await asyncio.wait_for(_receive(process), MESSAGE_S)
+            if kind == b"E":
+                raise TransformError(text)
+            self._loaded = function
+        return process
+
+    async def _answers(self, process: asyncio.subprocess.Process, messages: Sequence[str]) -> AsyncIterator[Result]:
+        sent = received = ahead = 0
+        while received < len(messages):
+            while sent < len(messages) and (
+                sent == received or (sent - received < _AHEAD_MAX and ahead + len(messages[sent]) <= _AHEAD_BYTES)
+            ):
+                _send(process, b"R", messages[sent])
+                ahead += len(messages[sent])
+                sent += 1
+            kind, text = await asyncio.wait_for(_receive(process), MESSAGE_S)
+            ahead -= len(messages[received])
+            received += 1
+            yield None if kind == b"N" else text if kind == b"V" else TransformError(text)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        self._loaded = None
+        try:
+            process = self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", str(_CHILD),
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+                env={}, start_new_session=True, limit=1 << 20,
+            )  # fmt: skip
+            await asyncio.wait_for(_receive(process), START_S)
+        except (OSError, EOFError, TimeoutError) as error:
+            self._kill()
+            raise SandboxUnavailable(f"a process for functions does not start: {error}") from error
+        return process
+
+    def _kill(self) -> None:
+        process, self._process, self._loaded = self._process, None, None
+        if process is not None and process.returncode is None:
+            process.kill()
+
+
+def _send(process: asyncio.subprocess.Process, kind: bytes, text: str) -> None:
+    assert process.stdin is not None
+    body = text.encode()
+    process.stdin.write(_HEAD.pack(kind, len(body)) + body)
+
+
+async def _receive(process: asyncio.subprocess.Process) -> tuple[bytes, str]:
+    assert process.stdout is not None
+    kind, size = _HEAD.unpack(await process.stdout.readexactly(_HEAD.size))
+    return kind, (await process.stdout.readexactly(size)).decode()

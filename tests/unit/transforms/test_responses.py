@@ -1,0 +1,68 @@
+"""What is left of a response, and what is said about the rest of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from syncpoint.metadata.records import Subscription
+from syncpoint.transforms.errors import SandboxUnavailable, TransformError
+from syncpoint.transforms.message_transforms import Outcome, Transformer
+from syncpoint.transforms.responses import transformed_response
+from syncpoint.wire import methods
+from syncpoint.wire.messages import pubsub
+
+NAME = "projects/p/subscriptions/s"
+
+
+class Played(Transformer):
+    """Drops and fails as the data of a message says."""
+
+    def __init__(self, away: bool = False) -> None:
+        self.away = away
+
+    async def apply(
+        self, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+    ) -> list[Outcome]:
+        if self.away:
+            raise SandboxUnavailable("no process")
+        outcomes: dict[bytes, Outcome] = {b"drop": None, b"fail": TransformError("no")}
+        return [outcomes.get(one.data, one) for one in messages]
+
+
+def response(*messages: tuple[bytes, str]) -> bytes:
+    received = [
+        pubsub.ReceivedMessage(ack_id=str(number), message=pubsub.PubsubMessage(data=data, ordering_key=key))
+        for number, (data, key) in enumerate(messages)
+    ]
+    kind = pubsub.StreamingPullResponse(received_messages=received)
+    kind.subscription_properties.message_ordering_enabled = True
+    return kind.SerializeToString()
+
+
+@pytest.mark.parametrize(("ordered", "failed"), [(True, ("1", "3")), (False, ("1",))])
+def test_a_key_waits_behind_a_message_that_failed_where_keys_are_ordered(
+    ordered: bool, failed: tuple[str, ...]
+) -> None:
+    record = Subscription(1, NAME, 1, "projects/p/topics/t", ordered=ordered)
+    whole = response((b"a", "k"), (b"fail", "k"), (b"drop", "l"), (b"b", "k"), (b"c", "l"), (b"d", ""))
+    found = asyncio.run(transformed_response(Played(), record, pubsub.StreamingPullResponse, whole))
+    left = pubsub.StreamingPullResponse.FromString(found.response)
+    assert (found.dropped, found.failed) == (("2",), failed)
+    assert {one.ack_id for one in left.received_messages} == set("012345") - {"2", *failed}
+    assert left.subscription_properties.message_ordering_enabled
+    (ack_path, _, ack), (refuse_path, _, refusal) = found.requests(NAME)
+    assert (ack_path, refuse_path) == (methods.SUBSCRIBER.Acknowledge, methods.SUBSCRIBER.ModifyAckDeadline)
+    assert pubsub.AcknowledgeRequest.FromString(ack).ack_ids == ["2"]
+    asked = pubsub.ModifyAckDeadlineRequest.FromString(refusal)
+    assert (asked.subscription, tuple(asked.ack_ids), asked.ack_deadline_seconds) == (NAME, failed, 0)
+
+
+def test_without_a_process_for_functions_nothing_is_delivered_and_nothing_lost() -> None:
+    record = Subscription(1, NAME, 1, "projects/p/topics/t")
+    found = asyncio.run(
+        transformed_response(Played(away=True), record, pubsub.StreamingPullResponse, response((b"a", "")))
+    )
+    assert (found.dropped, found.failed) == ((), ("0",))

@@ -1,0 +1,119 @@
+"""Functions run in processes of their own: what they return, and what they cannot do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from syncpoint.transforms.errors import TransformError
+from syncpoint.transforms.sandbox import Function, Sandbox
+from tests.kit.loops import on_loop
+
+ECHO = Function("echo", "function echo(message, metadata) { return message; }")
+
+
+with_sandbox = on_loop(lambda: Sandbox(processes=1), Sandbox.close)
+
+
+def text(data: str, **metadata: str) -> str:
+    return json.dumps([{"data": data, "attributes": {"a": "1"}}, metadata])
+
+
+def does(body: str) -> Function:
+    return Function("f", f"function f(message, metadata) {{ {body} }}")
+
+
+@with_sandbox
+async def test_what_a_function_returns_comes_back_in_order(sandbox: Sandbox) -> None:
+    function = does(
+        "if (message.data === 'x') return null; message.attributes.id = metadata.message_id; return message;"
+    )
+    found = await sandbox.run(function, [text(data, message_id=str(n)) for n, data in enumerate("axb\0")])
+    assert found[1] is None
+    messages = [json.loads(one) for one in found if isinstance(one, str)]
+    assert [one["data"] for one in messages] == ["a", "b", "\0"]
+    assert [one["attributes"]["id"] for one in messages] == ["0", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("function f( {", "SyntaxError"),
+        ("function g() {}", "defines no function f"),
+        ("const f = 1;", "defines no function f"),
+        ("throw new Error('no')", "Error: no"),
+        ("while (true);", "longer than"),
+    ],
+)
+@with_sandbox
+async def test_code_that_cannot_be_loaded_is_refused(sandbox: Sandbox, code: str, said: str) -> None:
+    with pytest.raises(TransformError, match=said):
+        await sandbox.check(Function("f", code))
+    await sandbox.check(ECHO)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("throw new TypeError('odd')", "TypeError: odd"),
+        ("return undefined", "neither a message nor null"),
+        ("return 'text'", "neither a message nor null"),
+        ("return [message]", "neither a message nor null"),
+        ("return {attributes: {}}", "data is not a string"),
+        ("return {data: 'x', attributes: {n: 1}}", "attribute that is not a string"),
+        ("return {data: 'x', attributes: 'n'}", "attributes that are not an object"),
+        ("while (true);", "ran longer than"),
+        ("const all = []; while (true) all.push('x'.repeat(1000) + all.length)", "memory"),
+        ("return 'x'.repeat(1 << 28)", "memory"),
+        ("const g = () => g(); g()", "stack"),
+    ],
+)
+@with_sandbox
+async def test_a_message_that_fails_says_why_and_spoils_nothing(sandbox: Sandbox, body: str, said: str) -> None:
+    (failed,) = await sandbox.run(does(body), [text("a")])
+    assert isinstance(failed, TransformError)
+    assert said in str(failed)
+    (good,) = await sandbox.run(ECHO, [text("b")])
+    assert isinstance(good, str)
+
+
+@with_sandbox
+async def test_what_the_engine_cannot_interrupt_is_killed(sandbox: Sandbox) -> None:
+    slow = does("/(a+)+$/.test('a'.repeat(40) + 'b'); return message;")
+    async with asyncio.timeout(10):
+        first, second = await sandbox.run(slow, [text("a"), text("b")])
+    assert "longer than" in str(first)
+    assert isinstance(second, TransformError), "nor is the rest of a request waited for"
+    assert [isinstance(one, str) for one in await sandbox.run(ECHO, [text("c")] * 3)] == [True] * 3
+
+
+@with_sandbox
+async def test_one_function_sees_nothing_of_another(sandbox: Sandbox) -> None:
+    spoiler = does("globalThis.kept = 1; Object.prototype.data = 'q'; JSON.stringify = () => '0'; return message;")
+    assert json.loads(str((await sandbox.run(spoiler, [text("a")]))[0]))["data"] == "a"
+    looker = does("return {data: typeof kept + typeof ({}).data + typeof require + typeof std + typeof os}")
+    (found,) = await sandbox.run(looker, [text("a")])
+    assert json.loads(str(found)) == {"data": "undefined" * 5, "attributes": {}}
+
+
+@with_sandbox
+async def test_a_caller_that_gives_up_leaves_no_answer_for_the_next(sandbox: Sandbox) -> None:
+    await sandbox.check(ECHO)
+    waiting = asyncio.ensure_future(sandbox.run(does("while (true);"), [text("a")]))
+    await asyncio.sleep(0.05)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    (found,) = await sandbox.run(ECHO, [text("b")])
+    assert json.loads(str(found))["data"] == "b"
+
+
+@with_sandbox
+async def test_large_messages_and_many_of_them_pass(sandbox: Sandbox) -> None:
+    large = "é" * 3_000_000
+    (found,) = await sandbox.run(ECHO, [text(large)])
+    assert json.loads(str(found))["data"] == large
+    many = [text("x" * 5_000 + str(n)) for n in range(500)]
+    assert [json.loads(str(one))["data"][5_000:] for one in await sandbox.run(ECHO, many)] == [*map(str, range(500))]
