@@ -21,6 +21,9 @@ KEPT: dict[str, dict[str, Any]] = {
         "message_storage_policy": {"allowed_persistence_regions": ["r1"], "enforce_in_transit": True},
         "message_retention_duration": {"seconds": 700},
         "schema_settings": {"schema": SCHEMA, "encoding": "JSON"},
+        "message_transforms": [
+            {"compression": {"compression_algorithm": "ZSTD", "compression_mode": "COMPRESS"}, "disabled": True}
+        ],
         "ingestion_data_source_settings": {
             "aws_kinesis": {
                 "stream_arn": "arn:aws:kinesis:us-east-1:111122223333:stream/one",
@@ -45,6 +48,9 @@ KEPT: dict[str, dict[str, Any]] = {
         "expiration_policy": {"ttl": {"seconds": 100_000}},
         "filter": "attributes:a",
         "dead_letter_policy": {"dead_letter_topic": TOPIC + "-dead", "max_delivery_attempts": 7},
+        "message_transforms": [
+            {"compression": {"compression_algorithm": "ZSTD", "compression_mode": "COMPRESS"}, "disabled": True}
+        ],
         "retry_policy": {"minimum_backoff": {"seconds": 1}, "maximum_backoff": {"seconds": 2}},
         "enable_exactly_once_delivery": True,
         "bigquery_config": {"table": "p-1.data_set.my-table", "use_table_schema": True},
@@ -57,11 +63,8 @@ KEPT: dict[str, dict[str, Any]] = {
 REFUSED: dict[str, dict[str, tuple[Any, Code]]] = {
     "Topic": {
         "kms_key_name": ("projects/p/key", Code.FAILED_PRECONDITION),
-        "message_transforms": ([{"javascript_udf": {"function_name": "f", "code": "x"}}], Code.UNIMPLEMENTED),
     },
-    "Subscription": {
-        "message_transforms": ([{"javascript_udf": {"function_name": "f", "code": "x"}}], Code.UNIMPLEMENTED),
-    },
+    "Subscription": {},
     "Snapshot": {},
     "Schema": {},
 }
