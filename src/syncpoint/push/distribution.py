@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Topic
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PROXY, Member
 from syncpoint.router import rendezvous
@@ -41,7 +42,8 @@ class Distribution:
     def __init__(self, name: str, view: ClusterView, catalog: Catalog) -> None:
         self._name, self._view, self._catalog = name, view, catalog
         self._able: dict[Collection[str], list[Member]] = {}  # by the regions that messages may pass through
-        view.on_change.append(self._able.clear)
+        self._mine: dict[tuple[int, Collection[str]], bool] = {}
+        view.on_change.append(self._changed)
 
     def mine(self, incarnation: int) -> bool:
         """Whether this process pushes a subscription."""
@@ -50,6 +52,12 @@ class Distribution:
             return False
         topic = self._catalog.topic_of(record)
         regions = frozenset(topic.regions) if topic is not None and topic.enforce_in_transit else frozenset()
+        known = self._mine.get((incarnation, regions))
+        if known is None:
+            known = self._mine[incarnation, regions] = self._first(incarnation, topic, regions)
+        return known
+
+    def _first(self, incarnation: int, topic: Topic | None, regions: Collection[str]) -> bool:
         able = self._able.get(regions)
         if able is None:
             members = [
@@ -60,3 +68,7 @@ class Distribution:
             able = self._able[regions] = pushers(members)
         pusher = pusher_of(incarnation, able)
         return pusher is not None and pusher.name == self._name
+
+    def _changed(self) -> None:
+        self._able.clear()
+        self._mine.clear()

@@ -216,6 +216,7 @@ class PushedSubscription:
     def __init__(self, driver: PushDriver, record: Subscription, config: pubsub.PushConfig) -> None:
         self.driver, self.record, self.config = driver, record, config
         self.endpoint: Endpoint | None = None
+        self._read: pubsub.PushConfig | None = None  # where `endpoint` comes from
         self.feed: Feed | None = None
         self.last_error = ""
         self.last_status = 0  # of the last push that ended; 0: there was no answer
@@ -257,7 +258,8 @@ class PushedSubscription:
 
     def _check(self) -> None:
         """Whether it may be pushed at all. Raises `SyncpointError`."""
-        self.endpoint = endpoint_of(self.config.push_endpoint, self.driver.vetting)
+        if self.config is not self._read:
+            self.endpoint, self._read = endpoint_of(self.config.push_endpoint, self.driver.vetting), self.config
         if self.config.HasField("oidc_token") and self.driver.tokens is None:
             raise PermissionDenied("This server signs no tokens: no issuer is configured.")
         if not self.driver.may_push(self.record):
@@ -302,7 +304,7 @@ class PushedSubscription:
     # -- the machine's events and effects ----------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        if self.feed is not None:  # what the machine wants would be said to nobody
+        if self.feed is not None and not self.pusher.at_rest:  # without one the machine would speak to nobody
             self._perform(self.pusher.tick(now))
 
     def _received(self, lent: Sequence[Lent]) -> None:

@@ -106,6 +106,11 @@ class Pusher:
         return f"<Pusher under_way={len(self._under_way)} waiting={len(self._waiting)} {self.pace!r}>"
 
     @property
+    def at_rest(self) -> bool:
+        """Whether time changes nothing: nothing is held, and as much may come as the window has."""
+        return not self._under_way and not self._waiting and self._room == self.pace.window
+
+    @property
     def held(self) -> int:
         """How many messages are under way or wait."""
         return len(self._under_way) + len(self._waiting)

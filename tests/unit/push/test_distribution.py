@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.model.cluster import PROXY, SUBSCRIBE, Member
-from syncpoint.push.distribution import pusher_of, pushers
+from syncpoint.push.distribution import Distribution, pusher_of, pushers
 
 SUBSCRIPTIONS = range(1, 401)
 MEMBERS = [Member(f"s{number}", (PROXY,), f"h{number}:1", number) for number in range(1, 6)]
@@ -48,3 +52,44 @@ def test_where_all_drain_all_push_and_where_nobody_may_nobody_does() -> None:
     assert by_subscription(draining) == by_subscription(MEMBERS)
     assert pusher_of(1, pushers([Member("s", (SUBSCRIBE,), "h:1", 1)])) is None
     assert pusher_of(1, pushers([])) is None
+
+
+class View:
+    """Members as a process sees them."""
+
+    def __init__(self, *members: Member) -> None:
+        self.on_change: list[Callable[[], None]] = []
+        self.members = SimpleNamespace(items={})
+        self.drained: set[str] = set()
+        self.set(*members)
+
+    def set(self, *members: Member) -> None:
+        self.members.items = {one.name: SimpleNamespace(value=one) for one in members}
+        for called in self.on_change:
+            called()
+
+    def draining(self, member: Member) -> bool:
+        return member.name in self.drained
+
+
+def test_a_process_pushes_what_is_its_own_as_members_come_and_go_and_only_where_messages_may_pass() -> None:
+    catalog = Catalog()
+    everywhere, confined = (
+        Topic(1, "projects/p/topics/a"),
+        Topic(2, "projects/p/topics/b", regions=("r2",), enforce_in_transit=True),
+    )
+    records = [Subscription(10, "projects/p/subscriptions/a", 1, everywhere.name)]
+    records.append(Subscription(11, "projects/p/subscriptions/b", 2, confined.name))
+    for change in catalog.assign([CatalogChange.put(one) for one in (everywhere, confined, *records)]):
+        catalog.apply(change)
+    one, two = (Member(f"p{n}", (PROXY,), f"h{n}:1", n, region=f"r{n}") for n in (1, 2))
+    view = View(one, two)
+    mine = {member.name: Distribution(member.name, view, catalog).mine for member in (one, two)}  # type: ignore[arg-type]
+    assert [mine["p1"](11), mine["p2"](11)] == [False, True]
+    first = next(name for name in mine if mine[name](10))
+    assert [mine["p1"](10), mine["p2"](10)].count(True) == 1
+    view.set(*(member for member in (one, two) if member.name != first))
+    assert [name for name in mine if mine[name](10)] == [name for name in mine if name != first]
+    view.set(one)
+    assert not mine["p1"](11)
+    assert not mine["p1"](99)
