@@ -13,6 +13,7 @@ from typing import Any
 from syncpoint.wire.messages import pubsub
 
 DELETED_TOPIC, DELETED_SCHEMA = "_deleted-topic_", "_deleted-schema_"
+EXPORTS = ("bigquery_config", "cloud_storage_config", "bigtable_config")
 DAY = 24 * 3600
 _INCARNATIONS = count(1)
 
@@ -212,10 +213,18 @@ def _copy(message: Any) -> Any:
     return type(message).FromString(message.SerializeToString())
 
 
+def _drop_empty(message: Any, *names: str) -> None:
+    """What is set to nothing asks for nothing."""
+    for name in names:
+        if message.HasField(name) and getattr(message, name).ByteSize() == 0:
+            message.ClearField(name)
+
+
 def _topic(message: Any) -> Any:
     for name in ("satisfies_pzs", "tags"):
         message.ClearField(name)
     message.state = pubsub.Topic.ACTIVE
+    _drop_empty(message, "ingestion_data_source_settings")
     return message
 
 
@@ -237,6 +246,7 @@ def _subscription(message: Any, detached: bool = False) -> Any:
         for name, seconds in (("minimum_backoff", 10), ("maximum_backoff", 600)):
             if not message.retry_policy.HasField(name):
                 getattr(message.retry_policy, name).seconds = seconds
+    _drop_empty(message, *EXPORTS)
     if not message.push_config.push_endpoint:
         message.ClearField("push_config")
     message.push_config.SetInParent()

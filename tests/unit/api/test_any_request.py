@@ -20,7 +20,7 @@ from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
 from tests.kit.any_request import AVRO, PROJECTS, Drawing
-from tests.kit.resource_model import ResourceModel
+from tests.kit.resource_model import EXPORTS, ResourceModel
 
 FULL = 2  # SchemaView
 SERVICES = (methods.PUBLISHER, methods.SUBSCRIBER, methods.SCHEMAS, methods.IAM, methods.ADMIN)
@@ -168,13 +168,13 @@ class Life:
     async def compare(self) -> None:
         there, expected = await self.shown(), self.model.shown()
         for name, message in there.items():
-            _push_defaults(message, expected.get(name))
+            _take_own(message, expected.get(name))
         assert there == expected
 
     async def compare_one(self, answer: Any) -> None:
         expected = self.model.shown().get(getattr(answer, "name", ""))
         if expected is not None and not isinstance(expected, tuple):
-            _push_defaults(answer, expected)
+            _take_own(answer, expected)
             assert answer == expected
 
     async def compare_of_topics(self) -> None:
@@ -186,11 +186,17 @@ class Life:
                 assert await self.listed(path, 1, topic=name) == expected
 
 
-def _push_defaults(shown: Any, expected: Any) -> None:
-    """What a server fills in of a push_config is its own."""
+def _take_own(shown: Any, expected: Any) -> None:
+    """What a server fills in where messages come from or go to is its own, and whether that works."""
     if isinstance(expected, pubsub.Subscription) and expected.push_config.push_endpoint:
         assert shown.push_config.push_endpoint == expected.push_config.push_endpoint
         expected.push_config.CopyFrom(shown.push_config)
+    if isinstance(expected, (pubsub.Topic, pubsub.Subscription)):
+        for field in (*EXPORTS, "ingestion_data_source_settings"):
+            if field in expected.DESCRIPTOR.fields_by_name and expected.HasField(field):
+                assert shown.HasField(field)
+                getattr(expected, field).CopyFrom(getattr(shown, field))
+                expected.state = shown.state
 
 
 def live(calls: list[tuple[str, int]]) -> None:
