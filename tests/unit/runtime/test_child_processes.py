@@ -37,6 +37,20 @@ def test_work_is_done_by_another_process_which_may_end() -> None:
     asyncio.run(run())
 
 
+def test_work_that_is_not_done_ends_at_the_end(tmp_path: Path) -> None:
+    async def run() -> None:
+        children, pipe = ChildProcesses(), tmp_path / "pipe"
+        os.mkfifo(pipe)
+        work = asyncio.ensure_future(children(partial(Path.read_bytes, pipe)))
+        writer = await asyncio.to_thread(os.open, pipe, os.O_WRONLY)  # it reads, and waits for more
+        children.close()
+        with pytest.raises(Unavailable, match="Try again"):
+            await work
+        os.close(writer)
+
+    asyncio.run(run())
+
+
 PARENT = """
 import asyncio, os, time
 from functools import partial
