@@ -45,11 +45,11 @@ test: dev ## everything: check, unit, property, uncompiled kernel, official clie
 	@tools/setup.sh etcd || echo "without etcd the tests of clusters are skipped" >&2
 	@$(BIN)/python tools/test_parts.py all
 
-sim: dev ## replay one simulated world and all that happens in it: make sim SEED=42 [WORLD=chains|delivery|cluster|pipelines|cluster-pipelines]
-	@$(BIN)/python tools/sim.py $(or $(SEED),42) --world $(or $(WORLD),chains)
+sim: dev ## replay one simulation and all that happens in it: make sim SEED=42 [KIND=chains|delivery|cluster|pipelines|cluster-pipelines]
+	@$(BIN)/python tools/sim.py $(or $(SEED),42) --kind $(or $(KIND),chains)
 
-sim-long: dev ## simulate as many seeds as fit into SECONDS_MAX (an hour), from FIRST on: [WORLD=chains|delivery|cluster|pipelines|cluster-pipelines]
-	@$(BIN)/python tools/sim.py --seconds $(or $(SECONDS_MAX),3600) --first $(or $(FIRST),100000) --world $(or $(WORLD),chains)
+sim-long: dev ## simulate as many seeds as fit into SECONDS_MAX (an hour), from FIRST on: [KIND=chains|delivery|cluster|pipelines|cluster-pipelines]
+	@$(BIN)/python tools/sim.py --seconds $(or $(SECONDS_MAX),3600) --first $(or $(FIRST),100000) --kind $(or $(KIND),chains)
 
 faults: dev ## break networks, disks, etcd and clocks of a real cluster, under load (needs root); result into docs/faults.md; FAULTS="--seed 2 --only pairs"
 	@SYNCPOINT_FAULTS_TABLE=docs/faults.md $(BIN)/python -m tests.faults.scenarios $(FAULTS)

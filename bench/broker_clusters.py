@@ -51,10 +51,10 @@ class RabbitCluster(BrokerCluster):
     env: Mapping[str, str]
 
     def confirm_members(self) -> None:
-        told = _rabbitmqctl(self.env, 1, "list_queues", "name", "members", "online", "--formatter=json", "--quiet")
-        queues = json.loads(told)
+        shown = _rabbitmqctl(self.env, 1, "list_queues", "name", "members", "online", "--formatter=json", "--quiet")
+        queues = json.loads(shown)
         if len(queues) != 1 or not len(queues[0]["members"]) == len(queues[0]["online"]) == MEMBERS:
-            raise Failed(f"the queue is not on {MEMBERS} nodes: {told}")
+            raise Failed(f"the queue is not on {MEMBERS} nodes: {shown}")
 
 
 @contextmanager

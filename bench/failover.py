@@ -29,9 +29,9 @@ TOPIC = "projects/bench/topics/failover-"  # and the case
 EVERY_S = 0.02
 TIMEOUT_S = 30.0
 _SEEK_S = 0.5  # of publishing shows who takes it
-_SETTLE_S = 2.0  # between one kill's end and the next
+_PAUSE_S = 2.0  # between one kill's end and the next
 _WATCH_S = 3.0  # publishing is watched at least as long after a kill
-_STEADY_S = 1.0  # and so long without a gap before the victim comes back
+_STEADY_S = 1.0  # and how long without a gap before the victim comes back
 _LONGEST_S = 30.0
 _ROLE = "publish-forwarder"
 
@@ -95,8 +95,8 @@ def failover(bench: Bench, cluster: ClusterUnderTest, kills: int) -> None:
         bench.row(case, "publish gap p50", "s", gaps, Target(1.5), f"of {len(gaps)} kills")
         bench.row(case, "publish gap p99: the longest", "s", max(gaps), Target(4.0), f"of {len(gaps)} kills")
         bench.row(case, "slowest request confirmed", "s", [one.slowest for one in measured], None, "due to confirmed")
-        told = ", ".join(f"{count} {code}" for code, count in failed.most_common())
-        bench.row(case, "requests failed per kill", "", [float(one.failed) for one in measured], None, told)
+        shown = ", ".join(f"{count} {code}" for code, count in failed.most_common())
+        bench.row(case, "requests failed per kill", "", [float(one.failed) for one in measured], None, shown)
         bench.row(case, "gap when the killed one is back", "s", [one.return_gap for one in measured])
 
 
@@ -125,7 +125,7 @@ async def _kills(cluster: ClusterUnderTest, kills: int, key: str) -> tuple[list[
 
 
 async def _kill(cluster: ClusterUnderTest, peers: PeerChannels, client: Client) -> Kill:
-    await asyncio.sleep(_SETTLE_S)
+    await asyncio.sleep(_PAUSE_S)
     victim = await _taker(cluster, peers)
     failed = client.failed.total()
     client.slowest = 0.0
@@ -139,7 +139,7 @@ async def _kill(cluster: ClusterUnderTest, peers: PeerChannels, client: Client) 
     gap, slowest, failed = client.gap(begun), client.slowest, client.failed.total() - failed
     back = time.monotonic()
     await asyncio.to_thread(cluster.cluster.start, victim)
-    await asyncio.sleep(_SETTLE_S)
+    await asyncio.sleep(_PAUSE_S)
     return Kill(gap, slowest, failed, client.gap(back))
 
 

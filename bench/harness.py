@@ -166,8 +166,8 @@ class Bench:
     def measured(self, line: Sequence[str], server: UnderLoad, limit: float) -> Run:
         """Runs a generator's command line for at most `limit` seconds and reads its JSON. Raises Failed.
 
-        Adds what the server did meanwhile: server_cpu_seconds, server_cpu_us_per_msg, server_busy (share of its core),
-        and other_cpu_share (CPU spent by everybody else on this machine, in cores: how quiet it was).
+        Adds what the server did in the meantime: server_cpu_seconds, server_cpu_us_per_msg, server_busy (share of its
+        core), and other_cpu_share (CPU spent by everybody else on this machine, in cores: how quiet it was).
         """
         busy, cpu, begin = machine.busy_seconds(), server.cpu_seconds(), time.monotonic()
         try:
@@ -242,7 +242,7 @@ class Bench:
     def _caption(self) -> str:
         facts = " · ".join(f"{key} {value}" for key, value in self.machine.items())
         shares = [run["other_cpu_share"] for run in self.runs if "other_cpu_share" in run]
-        quiet = f"CPU used by others meanwhile: {spread(shares)} cores" if shares else ""
+        quiet = f"CPU used by others in the meantime: {spread(shares)} cores" if shares else ""
         disk = self.disk.report()
         probe = ""
         if disk["fdatasync_samples"]:

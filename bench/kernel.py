@@ -2,8 +2,8 @@
 
 Run: `python -m bench.kernel` (or `python bench/kernel.py`), with SYNCPOINT_PURE_KERNEL=1 for the uncompiled sources.
 Prints nanoseconds per message in batches of 100, median of 7 runs, for 100 B, 1 KB and 10 KB of data, with no
-attributes and with three. One thread; no storage, no network, no checksums. The C library is told to keep freed memory,
-as the server does at its start; --plain-malloc leaves it as it is.
+attributes and with three. One thread; no storage, no network, no checksums. The C library is asked to keep freed
+memory, as the server does at its start; --plain-malloc leaves it as it is.
 """
 
 from __future__ import annotations

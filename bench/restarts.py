@@ -1,7 +1,7 @@
 """Does anything grow with restarts? Many starts of one server with 10,000 topics, every second one after kill -9.
 
 Each life takes a message on some topics and acknowledges it, so every log has something to leave behind. Memory, files
-and bytes are looked at once the server serves; the figures are those of the first, the middle and the last tenth.
+and bytes are checked once the server serves; the figures are those of the first, the middle and the last tenth.
 
     python -m bench.restarts [--restarts 1000] [--topics 10000] [--idle 1] [--minutes 1000]
 """
@@ -28,7 +28,7 @@ _USED = 50  # topics of every life
 _FIGURES = {"start": "s", "server RSS": "MB", "files": "files", "on disk": "MB", "allocated": "MB"}
 _IDLE_SECONDS = 1  # of every life after its load: what upkeep does belongs to the figures
 _MINUTES = 1_000  # after which it ends, whatever it has come to
-_TOLD = 20  # lives between two lines of how it goes
+_SHOWN = 20  # lives between two lines of how it goes
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -48,8 +48,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 use(b, server, min(topics, _USED))
                 time.sleep(idle)
                 lives.append(seen(server, data))
-                if number % _TOLD == _TOLD - 1:
-                    b.console.print(f"{number + 1} lives:", told(lives[-_TOLD:]))
+                if number % _SHOWN == _SHOWN - 1:
+                    b.console.print(f"{number + 1} lives:", shown(lives[-_SHOWN:]))
                 if number % 2:
                     server.kill()
             if time.monotonic() > end:
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 b.row(case, figure, unit, [life[figure] for life in part])
 
 
-def told(lives: list[dict[str, float]]) -> str:
+def shown(lives: list[dict[str, float]]) -> str:
     """The medians of some lives, in one line."""
     return ", ".join(
         f"{figure} {rounded(median(life[figure] for life in lives))} {unit}" for figure, unit in _FIGURES.items()
@@ -90,7 +90,7 @@ def seen(server: Server, data: Path) -> dict[str, float]:
     files = []
     for folder, _, names in os.walk(data):
         for name in names:
-            with contextlib.suppress(FileNotFoundError):  # the server deletes meanwhile
+            with contextlib.suppress(FileNotFoundError):  # the server deletes in the meantime
                 files.append(os.stat(os.path.join(folder, name)))
     return {
         "start": server.start_seconds,

@@ -41,7 +41,7 @@ FILTERS = {ALL: "", UNITED: 'attributes.carrier = "UA"'}
 LABELS = {ALL: "received", UNITED: "received, UA"}
 STUCK_S = 90.0
 """The demonstration gives up when nothing has moved for so long."""
-SETTLED_S = 2.0
+STABLE_S = 2.0
 """Latencies count as undisturbed for what was published at least so long before the kill."""
 EXPLANATION = """\
 again: delivered more than once. wrong: never published, or not what the filter lets through.
@@ -84,24 +84,24 @@ class Clients:
     def __init__(self, board: Scoreboard, records: Sequence[Record]) -> None:
         self.stop = fork.Event()
         ready, listening = fork.Event(), [fork.Event() for _ in FILTERS]
-        self._doors: list[Any] = []
+        self._pipes: list[Any] = []
         self.publisher = self._fork(publish, board, records, TOPIC, FILTERS, ready, listening, name="publisher")
         self.receivers = [
-            self._fork(receive, board, records, name, ready, heard, self.stop, name=name.rpartition("/")[2])
-            for name, heard in zip(FILTERS, listening, strict=True)
+            self._fork(receive, board, records, name, ready, received, self.stop, name=name.rpartition("/")[2])
+            for name, received in zip(FILTERS, listening, strict=True)
         ]
 
     def _fork(self, work: Any, board: Scoreboard, records: Sequence[Record], *rest: Any, name: str) -> ForkProcess:
         inner, outer = fork.Pipe(duplex=False)
-        self._doors.append(outer)
+        self._pipes.append(outer)
         process = fork.Process(target=work, args=(board, records, inner, *rest), name=name, daemon=True)
         process.start()
         return process
 
     def connect(self, endpoint: str) -> None:
         """Let them begin."""
-        for door in self._doors:
-            door.send({"PUBSUB_EMULATOR_HOST": endpoint, "PUBSUB_PROJECT_ID": PROJECT})
+        for pipe in self._pipes:
+            pipe.send({"PUBSUB_EMULATOR_HOST": endpoint, "PUBSUB_PROJECT_ID": PROJECT})
 
     def failed(self) -> list[str]:
         """Those that ended with an error."""
@@ -238,16 +238,14 @@ def report(
 ) -> int:
     """Print the table and the verdict; the exit code."""
     verdicts = {name: judge(name, seen, board, records) for name, seen in board.seen.items()}
-    settled = outage.at - SETTLED_S if outage else math.inf
+    stable = outage.at - STABLE_S if outage else math.inf
     table = Table(box=SIMPLE_HEAD)
     table.add_column("flights", no_wrap=True)
     for heading in ("records", "lost", "again", "wrong", "per s", "p50", "p99", "p99 with kill"):
         table.add_column(heading, justify="right", no_wrap=True)
     stored = board.stored[0]
     unstored = len(records) - stored
-    table.add_row(
-        "published", f"{stored:,}", "", "", "", *speed(board.sent_at, board.stored_at, board.sent_at, settled)
-    )
+    table.add_row("published", f"{stored:,}", "", "", "", *speed(board.sent_at, board.stored_at, board.sent_at, stable))
     for name, seen in board.seen.items():
         verdict = verdicts[name]
         table.add_row(
@@ -256,7 +254,7 @@ def report(
             "[bold green]0[/]" if not verdict.lost else f"[bold red]{verdict.lost:,}[/]",
             f"{verdict.redelivered:,}",
             f"{verdict.foreign + verdict.misfiltered:,}",
-            *speed(board.sent_at, seen.first_at, seen.first_at, settled),
+            *speed(board.sent_at, seen.first_at, seen.first_at, stable),
         )
     console.print(table)
     console.print(EXPLANATION)
@@ -276,19 +274,19 @@ def report(
     return 1
 
 
-def speed(begun: Any, ended: Any, window: Any, settled: float) -> tuple[str, str, str, str]:
+def speed(begun: Any, ended: Any, window: Any, stable: float) -> tuple[str, str, str, str]:
     """Records per second over the time they took; median and 99th percentile of the time from `begun` to `ended`.
 
-    Both for what was begun before `settled`, then the 99th percentile for everything.
+    Both for what was begun before `stable`, then the 99th percentile for everything.
     """
     pairs = [(first, last) for first, last in zip(begun, ended, strict=True) if last > 0]
     if not pairs:
         return "-", "-", "-", "-"
     span = max(last for _, last in pairs) - min(first for first, last in zip(window, ended, strict=True) if last > 0)
     rate = f"{len(pairs) / span:,.0f}" if span > 0 else "-"
-    quiet = sorted(last - first for first, last in pairs if first < settled)
+    quiet = sorted(last - first for first, last in pairs if first < stable)
     every = sorted(last - first for first, last in pairs)
-    p99_with_kill = milliseconds(every, 99) if math.isfinite(settled) else "-"
+    p99_with_kill = milliseconds(every, 99) if math.isfinite(stable) else "-"
     return rate, milliseconds(quiet, 50), milliseconds(quiet, 99), p99_with_kill
 
 

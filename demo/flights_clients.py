@@ -1,7 +1,7 @@
 """The processes of the demonstration: one publisher and one per subscription, each with Google's official client.
 
 Every process notes what it sees on the scoreboard, which lies in memory they share, so that nothing they would have to
-tell each other disturbs what is measured. Times are those of the system's monotonic clock, in seconds; all processes
+report each other disturbs what is measured. Times are those of the system's monotonic clock, in seconds; all processes
 read the same clock.
 """
 
@@ -61,8 +61,8 @@ def publish(
 ) -> None:
     """Make the topic and its subscriptions (name -> filter), then publish every record until it is stored.
 
-    `ready` tells the receivers that their subscriptions exist; `listening` tells that they are connected, so that their
-    start does not count as latency.
+    `ready` reports the receivers that their subscriptions exist; `listening` reports that they are connected, so that
+    their start does not count as latency.
     """
     os.environ.update(_begin(environment))
     from google.cloud import pubsub_v1
@@ -89,7 +89,7 @@ def publish(
     lock = threading.Lock()
     failed: list[int] = []
 
-    def settle(future: Any, row: int) -> None:
+    def complete(future: Any, row: int) -> None:
         now = time.monotonic()
         bad = future.exception() is not None
         with lock:
@@ -109,7 +109,7 @@ def publish(
             future = publisher.publish(
                 topic, record.data, carrier=record.carrier, origin=record.origin, dest=record.dest
             )
-            future.add_done_callback(lambda done, row=row: settle(done, row))
+            future.add_done_callback(lambda done, row=row: complete(done, row))
             futures.append(future)
         for future in futures:
             future.exception()
@@ -129,7 +129,7 @@ def receive(
     listening: Event,
     stop: Event,
 ) -> None:
-    """Receive one subscription by streaming pull and acknowledge everything, until told to stop."""
+    """Receive one subscription by streaming pull and acknowledge everything, until asked to stop."""
     os.environ.update(_begin(environment))
     from google.cloud import pubsub_v1
 

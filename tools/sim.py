@@ -3,8 +3,8 @@
 Usage: sim.py SEED                              replay one seed and print everything that happens in it
        sim.py --first SEED --count N            run many, on all cores; --jobs 1 on one
        sim.py --seconds S [--first SEED]        run as many as fit into that time
-       sim.py ... --world chains|delivery|cluster|pipelines|cluster-pipelines
-       sim.py --test                            what belongs to `make test`: the `tested` seeds of each world
+       sim.py ... --kind chains|delivery|cluster|pipelines|cluster-pipelines
+       sim.py --test                            what belongs to `make test`: the `tested` seeds of each simulation
        sim.py --planted [NAME]                  the first seed that notices each planted bug, or that one
 
 A run of many ends with a tally: which promise was broken by which seeds. Long runs are cut into pieces by --first and
@@ -18,18 +18,18 @@ import itertools
 import sys
 
 from syncpoint.testing.simulation.planted_bugs import PLANTED, first_caught
-from syncpoint.testing.simulation.runner import WORLDS, Report, RunResult, run_many
+from syncpoint.testing.simulation.runner import SIMULATIONS, Report, RunResult, run_many
 
 PLANTED_SEEDS = 200
-# Seeds of `--test` whose complaints are open: docs/status.md says what each complains about. They are run and told, and
-# do not fail the test; any other one does.
+# Seeds of `--test` whose complaints are open: docs/status.md says what each complains about. They are run and reported,
+# and do not fail the test; any other one does.
 UNSOLVED: dict[str, frozenset[int]] = {}
-TOLD_EVERY = 250
+SHOW_EVERY = 250
 
 
-def replay(world: str, seed: int) -> bool:
-    """One seed, told in full."""
-    result = WORLDS[world].replay(seed)
+def replay(kind_name: str, seed: int) -> bool:
+    """One seed, reported in full."""
+    result = SIMULATIONS[kind_name].replay(seed)
     for violation in result.violations:
         print(f"VIOLATION {violation}")
     print(f"seed {seed}: trace {result.digest}, {result.steps} steps, {result.virtual_s:.1f} s of simulated time")
@@ -37,24 +37,24 @@ def replay(world: str, seed: int) -> bool:
 
 
 def many(
-    world: str, first: int, count: int | None, seconds: float, jobs: int, unsolved: frozenset[int] = frozenset()
+    kind_name: str, first: int, count: int | None, seconds: float, jobs: int, unsolved: frozenset[int] = frozenset()
 ) -> bool:
-    """Many seeds; what is bad is told at once. True when none but `unsolved` ones are bad."""
+    """Many seeds; what is bad is reported at once. True when none but `unsolved` ones are bad."""
     seeds = iter(range(first, first + count)) if count is not None else itertools.count(first)
-    kind = WORLDS[world]
+    kind = SIMULATIONS[kind_name]
     done = itertools.count(1)
 
     def show(result: RunResult) -> None:
         number = next(done)
         for violation in result.violations[:3]:
             print(f"seed {result.seed}: {violation}", flush=True)
-        if number % TOLD_EVERY == 0:
-            print(f"{number} seeds of {world} so far", file=sys.stderr, flush=True)
+        if number % SHOW_EVERY == 0:
+            print(f"{number} seeds of {kind_name} so far", file=sys.stderr, flush=True)
 
     report: Report = run_many(
         seeds, run=kind.run, wanted=kind.wanted, enough=kind.enough, jobs=jobs, seconds=seconds, on_result=show
     )
-    print(f"world {world}, seeds from {first} on: {report}")
+    print(f"simulation {kind_name}, seeds from {first} on: {report}")
     bad = {seed for seed, _ in report.bad}
     for seed in sorted(unsolved - bad):
         print(f"seed {seed} is good again: take it out of UNSOLVED")
@@ -62,7 +62,7 @@ def many(
 
 
 def planted(names: list[str]) -> bool:
-    """Where bugs are noticed first; for `Planted.seed`, when the world draws other lots than before."""
+    """Where bugs are noticed first; for `Planted.seed`, when the simulation draws other lots than before."""
     found = {name: first_caught(name, PLANTED_SEEDS) for name in names}
     for name, first in found.items():
         print(f"{name}: {f'seed {first[0]}, {first[1]}' if first else f'not noticed in {PLANTED_SEEDS} seeds'}")
@@ -77,7 +77,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--jobs", type=int, default=0)
-    parser.add_argument("--world", choices=sorted(WORLDS), default="chains")
+    parser.add_argument("--kind", choices=sorted(SIMULATIONS), default="chains")
     parser.add_argument("--test", action="store_true")
     parser.add_argument("--planted", nargs="*", metavar="NAME", choices=sorted(PLANTED))
     asked = parser.parse_args()
@@ -86,14 +86,14 @@ def main() -> int:
     if asked.test:
         good = [
             many(name, 0, kind.tested, 1e9, asked.jobs, UNSOLVED.get(name, frozenset()))
-            for name, kind in WORLDS.items()
+            for name, kind in SIMULATIONS.items()
         ]
         return 0 if all(good) else 1
     if asked.seed is not None:
-        return 0 if replay(asked.world, asked.seed) else 1
+        return 0 if replay(asked.kind, asked.seed) else 1
     if asked.count is None and asked.seconds >= 1e9:
         parser.error("a seed, --count or --seconds")
-    return 0 if many(asked.world, asked.first, asked.count, asked.seconds, asked.jobs) else 1
+    return 0 if many(asked.kind, asked.first, asked.count, asked.seconds, asked.jobs) else 1
 
 
 if __name__ == "__main__":

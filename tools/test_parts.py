@@ -79,7 +79,7 @@ def integration_paths(group: str) -> list[str]:
 TEST = (
     Part(
         "simulation",
-        "simulated worlds: 1,000 seeds of chains, some of shapes hard on delivery, of whole clusters and pipelines",
+        "simulations: 1,000 seeds of chains, some of shapes hard on delivery, of whole clusters and pipelines",
         420,
         [sys.executable, "tools/sim.py", "--test"],
     ),

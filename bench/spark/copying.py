@@ -8,25 +8,35 @@ from typing import Any
 from bench.harness import Target
 from bench.process import Server
 from bench.spark.processes import Meter, Spark
+from bench.spark.spark_harness import (
+    EPOCH_ROWS,
+    PARTITIONS,
+    WARM_UPS,
+    SparkHarness,
+    check,
+    differences,
+    per_row,
+    ratios,
+    rotated,
+)
 from bench.spark.topics import Topics, subscription_name
 from bench.spark.waiting import WARM_UP_BATCHES
-from bench.spark.world import EPOCH_ROWS, PARTITIONS, WARM_UPS, World, check, differences, per_row, ratios, rotated
 from syncpoint.federation.spec import MAX_ROWS
 
 _FEWER = 2
 """The path by rows gets one in so many rows: it is slow."""
 
 
-def replicate(world: World) -> None:
+def replicate(harness: SparkHarness) -> None:
     """Flows of federation, exactly once: one that copies messages as they are, by blocks, and one that may change them,
     by row; beside a path by protobuf messages and rows.
     """
-    bench, rows = world.bench, world.rows
+    bench, rows = harness.bench, harness.rows
     few = max(1000, rows // _FEWER)
-    (here, sources), (there, targets) = world.server(), world.server()
+    (here, sources), (there, targets) = harness.server(), harness.server()
     topic = sources.create("rows")
     sources.fill(topic, rows)
-    pulls = tuple(f"few-{turn}" for turn in range(world.runs + WARM_UPS))
+    pulls = tuple(f"few-{turn}" for turn in range(harness.runs + WARM_UPS))
     sources.fill(sources.create("few", pulls), few)
     flows = ("as they are", "by row")
     spent: dict[str, list[Meter]] = {name: [] for name in (*flows, "pulled")}
@@ -34,33 +44,33 @@ def replicate(world: World) -> None:
 
     def flow(spark: Spark, name: str, turn: int) -> None:
         target = targets.create(f"{name.replace(' ', '-')}-{turn}")
-        read, write = world.flow_options(here, there, topic, target, by_row=name == "by row")
-        meter, told = world.metered(spark, [here, there], "copy", reading=read, writing=write)
+        read, write = harness.flow_options(here, there, topic, target, by_row=name == "by row")
+        meter, shown = harness.metered(spark, [here, there], "copy", reading=read, writing=write)
         check(f"rows copied {name}", targets.rows(target), rows)
         targets.delete(target)
         if turn >= WARM_UPS:
             spent[name].append(meter)
-            steady[name].append(told["steady_rows"] / told["steady_cpu_seconds"])
+            steady[name].append(shown["steady_rows"] / shown["steady_cpu_seconds"])
 
     def pulled(spark: Spark, turn: int) -> None:
         target = targets.create(f"few-{turn}")
         read = {"endpoint": here.address, "subscription": subscription_name(pulls[turn]), "rows": str(few)}
         read["partitions"] = PARTITIONS
         write = {"endpoint": there.address, "topic": target}
-        meter, _ = world.metered(spark, [here, there], "rowwise", reading=read, writing=write)
+        meter, _ = harness.metered(spark, [here, there], "rowwise", reading=read, writing=write)
         check("rows pulled and published", targets.rows(target), few)
         targets.delete(target)
         if turn >= WARM_UPS:
             spent["pulled"].append(meter)
 
-    with world.spark() as spark:
+    with harness.spark() as spark:
         for turn in range(len(pulls)):
             for name in rotated((*flows, "pulled"), turn):
                 if name == "pulled":
                     pulled(spark, turn)
                 else:
                     flow(spark, name, turn)
-            world.say(f"{turn} of {len(pulls) - 1}")
+            harness.say(f"{turn} of {len(pulls) - 1}")
     case = "replicate"
     slow = [few / one.spark for one in spent["pulled"]]
     for name in flows:
@@ -78,10 +88,10 @@ def replicate(world: World) -> None:
         bench.row(case, f"{name}, with the start of the query", "rows/s", [rows / one.wall for one in spent[name]])
 
 
-def exactly_once(world: World) -> None:
+def exactly_once(harness: SparkHarness) -> None:
     """The sink beside two that append from their tasks (`bench.spark.appending` says what they are)."""
-    bench, rows = world.bench, world.rows
-    (here, sources), (there, targets) = world.server(), world.server()
+    bench, rows = harness.bench, harness.rows
+    (here, sources), (there, targets) = harness.server(), harness.server()
     topic = sources.create("rows")
     sources.fill(topic, rows)
     once, unfenced, publishing = sinks = ("pubsub", "pubsub-unfenced", "pubsub-publishing")
@@ -89,23 +99,23 @@ def exactly_once(world: World) -> None:
     cost: dict[str, list[float]] = {once: [], unfenced: []}
     large: dict[str, list[float]] = {once: [], unfenced: []}
     small: dict[str, list[float]] = {sink: [] for sink in sinks}
-    with world.spark() as spark:
-        for turn in range(world.runs + WARM_UPS):
+    with harness.spark() as spark:
+        for turn in range(harness.runs + WARM_UPS):
             for sink in rotated((once, unfenced), turn):
                 target = targets.create(f"{sink}-{turn}")
-                read, write = world.flow_options(here, there, topic, target, linked=sink == once)
-                meter, told = world.metered(spark, [here, there], "copy", reading=read, writing=write, sink=sink)
+                read, write = harness.flow_options(here, there, topic, target, linked=sink == once)
+                meter, shown = harness.metered(spark, [here, there], "copy", reading=read, writing=write, sink=sink)
                 check(f"rows copied by {sink}", targets.rows(target), rows)
                 targets.delete(target)
                 if turn >= WARM_UPS:
                     spent[sink].append(meter)
-                    cost[sink].append(told["steady_cpu_seconds"] * 1e6 / told["steady_rows"])
-                    large[sink].append(median(told["batch_ms"][1:] or told["batch_ms"]))
+                    cost[sink].append(shown["steady_cpu_seconds"] * 1e6 / shown["steady_rows"])
+                    large[sink].append(median(shown["batch_ms"][1:] or shown["batch_ms"]))
             for sink in rotated(sinks, turn):
-                found = _epoch_ms(world, spark, (here, there), targets, topic, f"{sink}-small-{turn}", sink)
+                found = _epoch_ms(harness, spark, (here, there), targets, topic, f"{sink}-small-{turn}", sink)
                 if turn >= WARM_UPS:
                     small[sink].append(found)
-                world.say(f"{turn}: {sink}: {found:.0f} ms for an epoch of {EPOCH_ROWS} rows")
+                harness.say(f"{turn}: {sink}: {found:.0f} ms for an epoch of {EPOCH_ROWS} rows")
     case = "exactly-once"
     bench.row(case, "CPU of Spark per row behind the first batch: once", "µs", cost[once])
     bench.row(case, "CPU of Spark per row behind the first batch: unfenced", "µs", cost[unfenced])
@@ -122,16 +132,22 @@ def exactly_once(world: World) -> None:
 
 
 def _epoch_ms(
-    world: World, spark: Spark, servers: tuple[Server, Server], targets: Topics, topic: str, name: str, sink: str
+    harness: SparkHarness,
+    spark: Spark,
+    servers: tuple[Server, Server],
+    targets: Topics,
+    topic: str,
+    name: str,
+    sink: str,
 ) -> float:
     """The median time of epochs of few rows."""
     target = targets.create(name)
-    read, write = world.flow_options(
+    read, write = harness.flow_options(
         *servers, topic, target, linked=sink == "pubsub", by_row=sink == "pubsub-publishing"
     )
     read["maxRowsPerTrigger"] = str(EPOCH_ROWS)
-    told: dict[str, Any] = spark.do(
-        "batches", source="pubsub", reading=read, sink=sink, writing=write, least=world.small_batches
+    shown: dict[str, Any] = spark.do(
+        "batches", source="pubsub", reading=read, sink=sink, writing=write, least=harness.small_batches
     )  # fmt: skip
     targets.delete(target)
-    return float(median(told["batch_ms"][WARM_UP_BATCHES:]))
+    return float(median(shown["batch_ms"][WARM_UP_BATCHES:]))

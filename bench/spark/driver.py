@@ -28,11 +28,11 @@ def main() -> None:
                 else:
                     result = getattr(work, name)(session, **arguments)
                 answer = {"result": result}
-            except Exception as error:  # whatever Spark makes of it, told to the one who asked
+            except Exception as error:  # whatever Spark makes of it, reported to the one who asked
                 traceback.print_exc()
                 said = [one for one in str(error).splitlines() if one.strip()]
-                told = [one for one in said if one.startswith(("pyspark_pubsub.", "bench."))]
-                answer = {"error": (told or said or [type(error).__name__])[0][:2000]}
+                shown = [one for one in said if one.startswith(("pyspark_pubsub.", "bench."))]
+                answer = {"error": (shown or said or [type(error).__name__])[0][:2000]}
             answers.write(json.dumps(answer) + "\n")
         if session is not None:
             session.stop()

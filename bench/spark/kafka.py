@@ -20,8 +20,8 @@ from typing import Any
 
 from bench.harness import CACHE, Target
 from bench.process import Child, Failed
+from bench.spark.spark_harness import PARTITIONS, Skipped, SparkHarness, check, per_row, ratios
 from bench.spark.work import RAW_PROFILE
-from bench.spark.world import PARTITIONS, Skipped, World, check, per_row, ratios
 from syncpoint.runtime.ports import free_ports
 
 _HERE = Path(__file__).parent
@@ -40,14 +40,14 @@ log4j.appender.out.layout.ConversionPattern=%p %c: %m%n
 """
 
 
-def beside_kafka(world: World) -> None:
+def beside_kafka(harness: SparkHarness) -> None:
     """Both sources into nothing, in one session, with all that a message has."""
-    bench, rows = world.bench, world.rows
-    jars = resolve(world)
-    server, topics = world.server()
+    bench, rows = harness.bench, harness.rows
+    jars = resolve(harness)
+    server, topics = harness.server()
     topic = topics.create("rows")
     topics.fill(topic, rows)
-    broker = world.stack.enter_context(Broker(bench.data("kafka"), jars, bench.options.server_core))
+    broker = harness.stack.enter_context(Broker(bench.data("kafka"), jars, bench.options.server_core))
     ours = {"endpoint": server.address, "topic": topic, "minPartitions": PARTITIONS}
     theirs = {"kafka.bootstrap.servers": broker.address, "subscribe": "rows", "startingOffsets": "earliest"}
     sides: dict[str, dict[str, Any]] = {
@@ -56,12 +56,12 @@ def beside_kafka(world: World) -> None:
         "kafka without headers": {"format": "kafka", "options": theirs},
     }
     found = ",".join(str(jar) for jar in jars if jar.name.startswith(_FOR_SPARK))
-    with world.spark({**RAW_PROFILE, "spark.jars": found}) as spark:
+    with harness.spark({**RAW_PROFILE, "spark.jars": found}) as spark:
         target = {"kafka.bootstrap.servers": broker.address, "topic": "rows"}
         spark.do("store", options=ours, format="kafka", target=target, columns=_COLUMNS)
         for name, side in sides.items():
             check(f"rows read by {name}", spark.do("count", **side), rows)
-        meters = world.turns(spark, [server, broker], sides, "noop")
+        meters = harness.turns(spark, [server, broker], sides, "noop")
     for name, spent in meters.items():
         bench.row("kafka", f"{name} -> noop, per CPU second of Spark", "rows", [rows / one.spark for one in spent])
     cost = {name: per_row(spent, rows) for name, spent in meters.items()}
@@ -72,14 +72,14 @@ def beside_kafka(world: World) -> None:
     bench.row("kafka", "CPU of the broker per row", "µs", per_row(meters["kafka"], rows, 1))
 
 
-def resolve(world: World) -> list[Path]:
+def resolve(harness: SparkHarness) -> list[Path]:
     """The jars, brought by Maven when they are not there yet. Raises Skipped with the reason."""
     if shutil.which("java") is None:
         raise Skipped("there is no Java")
     if _wrong():
         if shutil.which("mvn") is None:
             raise Skipped("there is no Maven (mvn) to bring the jars")
-        world.say("Maven brings the jars of Kafka")
+        harness.say("Maven brings the jars of Kafka")
         shutil.rmtree(_JARS, ignore_errors=True)
         line = ["mvn", "-B", "-q", "-f", str(_HERE / "pom.xml"), f"-Dmaven.repo.local={CACHE / 'maven'}"]
         try:

@@ -34,7 +34,7 @@ def members(session: int, *, living: bool = False) -> list[tuple[int, float]]:
         try:
             fields = (path / "stat").read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it ended meanwhile
+            continue  # it ended in the meantime
         if int(fields[3]) == session and not (living and fields[0] == "Z"):
             found.append((int(path.name), (int(fields[13]) + int(fields[14])) / _TICK))
     return found

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from bench.harness import Bench, arguments
 from bench.process import Failed
 from bench.spark import copying, kafka, reading, waiting
-from bench.spark.world import Case, Skipped, World
+from bench.spark.spark_harness import Case, Skipped, SparkHarness
 
 CASES: dict[str, Case] = {
     "source": reading.source,
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise SystemExit(f"spark: {problem}") from None
     problems: list[str] = []
 
-    def tell(text: str) -> None:
+    def show(text: str) -> None:
         bench.console.print(text, style="red", highlight=False, markup=False)
 
     try:
@@ -51,17 +51,17 @@ def main(argv: Sequence[str] | None = None) -> None:
             bench.console.print(case)
             try:
                 with ExitStack() as stack:
-                    CASES[case](World(bench, stack))
+                    CASES[case](SparkHarness(bench, stack))
             except Skipped as reason:
                 problems.append(f"SKIPPED, and not shown: {case}: {reason}")
-                tell(problems[-1])
+                show(problems[-1])
             except Failed as problem:
                 problems.append(f"failed: {case}: {problem}")
-                tell(problems[-1])
+                show(problems[-1])
         bench.finish()
     finally:
         bench.remove()
     for text in problems:
-        tell(text)
+        show(text)
     if any(text.startswith("failed") for text in problems):
         raise SystemExit("spark: not all cases were measured")

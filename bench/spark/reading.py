@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from bench.harness import Target
-from bench.spark.world import PARTITIONS, World, check, per_row, ratios
+from bench.spark.spark_harness import PARTITIONS, SparkHarness, check, per_row, ratios
 
 
-def source(world: World) -> None:
+def source(harness: SparkHarness) -> None:
     """The Parquet files are written by Spark in its default way, from the topic, with all columns of a batch read."""
-    bench, rows = world.bench, world.rows
-    server, topics = world.server()
+    bench, rows = harness.bench, harness.rows
+    server, topics = harness.server()
     topic = topics.create("rows")
     topics.fill(topic, rows)
     path = str(bench.data("parquet") / "rows")
@@ -20,11 +20,11 @@ def source(world: World) -> None:
         "pubsub": {"format": "pubsub", "options": ours},
         "parquet": {"format": "parquet", "options": {}, "path": path},
     }
-    with world.spark() as spark:
+    with harness.spark() as spark:
         spark.do("store", options=ours, format="parquet", target={"path": path})
         for name, side in sides.items():
             check(f"rows read by {name}", spark.do("count", **side), rows)
-        meters = world.turns(spark, [server], sides, "noop")
+        meters = harness.turns(spark, [server], sides, "noop")
     cost = {name: per_row(found, rows) for name, found in meters.items()}
     bench.row("source", "pubsub -> noop, CPU of Spark per row", "µs", cost["pubsub"])
     bench.row("source", "parquet -> noop, CPU of Spark per row", "µs", cost["parquet"])

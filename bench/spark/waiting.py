@@ -14,9 +14,9 @@ from bench import machine
 from bench.harness import SUBSCRIPTION, Run, Target
 from bench.process import Child, Failed, Server
 from bench.spark.processes import Spark
+from bench.spark.spark_harness import EPOCH_ROWS, WARM_UPS, SparkHarness, ratios
 from bench.spark.topics import Topics
 from bench.spark.work import DEFAULT_PROFILE, RAW_PROFILE
-from bench.spark.world import EPOCH_ROWS, WARM_UPS, World, ratios
 
 WARM_UP_BATCHES = 10
 """The first batches of a query, which do not count."""
@@ -27,32 +27,32 @@ _TRIGGER = "200 milliseconds"
 _AWAKE_SECONDS = 180.0
 
 
-def micro_batch(world: World) -> None:
+def micro_batch(harness: SparkHarness) -> None:
     """Streams without pauses: `pubsub -> pubsub` beside Spark's `rate-micro-batch -> noop`, in two profiles.
 
     The session's way to write checkpoints makes most of the difference, so each profile has sessions of its own; in
     each, both streams run twice, and the first time warms up.
     """
-    bench = world.bench
-    (here, sources), (there, targets) = world.server(), world.server()
+    bench = harness.bench
+    (here, sources), (there, targets) = harness.server(), harness.server()
     topic = sources.create("rows")
-    sources.fill(topic, EPOCH_ROWS * world.small_batches * 4)
+    sources.fill(topic, EPOCH_ROWS * harness.small_batches * 4)
     profiles = {"default": DEFAULT_PROFILE, "raw": RAW_PROFILE}
     found: dict[tuple[str, str], list[float]] = {(p, kind): [] for p in profiles for kind in ("rate", "pubsub")}
     parts: dict[str, list[dict[str, float]]] = {"rate": [], "pubsub": []}
-    for turn in range(min(world.runs, _SESSIONS_MAX)):
+    for turn in range(min(harness.runs, _SESSIONS_MAX)):
         for profile, settings in profiles.items():
-            with world.spark(settings) as spark:
+            with harness.spark(settings) as spark:
                 for warm in (False, True):
                     for kind in ("rate", "pubsub"):
                         name = f"copy-{turn}-{profile}-{warm}".lower()
-                        told = _rate(world, spark) if kind == "rate" else _copy(
-                            world, spark, (here, there), targets, topic, name)  # fmt: skip
+                        shown = _rate(harness, spark) if kind == "rate" else _copy(
+                            harness, spark, (here, there), targets, topic, name)  # fmt: skip
                         if warm:
-                            found[profile, kind].append(median(told["batch_ms"][WARM_UP_BATCHES:]))
+                            found[profile, kind].append(median(shown["batch_ms"][WARM_UP_BATCHES:]))
                             if profile == "raw":
-                                parts[kind] = told["parts_ms"][WARM_UP_BATCHES:]
-            world.say(", ".join(f"{p} {kind} {values[-1]:.0f} ms" for (p, kind), values in found.items() if values))
+                                parts[kind] = shown["parts_ms"][WARM_UP_BATCHES:]
+            harness.say(", ".join(f"{p} {kind} {values[-1]:.0f} ms" for (p, kind), values in found.items() if values))
     names = {"rate": "rate -> noop", "pubsub": "pubsub -> pubsub"}
     for (profile, kind), values in found.items():
         bench.row("micro-batch", f"{names[kind]}, {profile}, p50", "ms", values)
@@ -66,46 +66,46 @@ def micro_batch(world: World) -> None:
             bench.row("micro-batch", f"{names[kind]}, raw: {part}", "ms", median(one.get(part, 0) for one in of))
 
 
-def _rate(world: World, spark: Spark) -> Any:
-    folder = world.bench.data("checkpoint")
+def _rate(harness: SparkHarness, spark: Spark) -> Any:
+    folder = harness.bench.data("checkpoint")
     read = {"rowsPerBatch": str(EPOCH_ROWS), "numPartitions": "1"}
     return spark.do("batches", source="rate-micro-batch", reading=read, sink="noop",
-                    writing={"checkpointLocation": str(folder / "rate")}, least=world.small_batches)  # fmt: skip
+                    writing={"checkpointLocation": str(folder / "rate")}, least=harness.small_batches)  # fmt: skip
 
 
 def _copy(
-    world: World, spark: Spark, servers: tuple[Server, Server], targets: Topics, topic: str, name: str
+    harness: SparkHarness, spark: Spark, servers: tuple[Server, Server], targets: Topics, topic: str, name: str
 ) -> dict[str, Any]:
     target = targets.create(name)
-    read, write = world.flow_options(*servers, topic, target)
+    read, write = harness.flow_options(*servers, topic, target)
     read["maxRowsPerTrigger"] = str(EPOCH_ROWS)
-    told: dict[str, Any] = spark.do(
-        "batches", source="pubsub", reading=read, sink="pubsub", writing=write, least=world.small_batches
+    shown: dict[str, Any] = spark.do(
+        "batches", source="pubsub", reading=read, sink="pubsub", writing=write, least=harness.small_batches
     )  # fmt: skip
     targets.delete(target)
-    return told
+    return shown
 
 
-def end_to_end(world: World) -> None:
+def end_to_end(harness: SparkHarness) -> None:
     """Published at one server, one message per Publish, and delivered by the other's StreamingPull: from when a message
     was due until it came. The flow runs as federation runs it: every 200 ms.
     """
-    bench = world.bench
-    (here, sources), (there, targets) = world.server(), world.server()
+    bench = harness.bench
+    (here, sources), (there, targets) = harness.server(), harness.server()
     topic = sources.create("load")
     target = targets.create("load", (SUBSCRIPTION.rpartition("/")[2],))
-    read, write = world.flow_options(here, there, topic, target)
+    read, write = harness.flow_options(here, there, topic, target)
     runs: list[Run] = []
-    with world.spark() as spark:
+    with harness.spark() as spark:
         spark.do("begin", reading=read, writing=write, trigger=_TRIGGER)
-        for turn in range(world.runs + WARM_UPS):
+        for turn in range(harness.runs + WARM_UPS):
             run = bench.load(here, "e2e", batch=1, rate=_RATE, seconds=bench.options.seconds, grace=30,
                              subscribe_at=there.address, timeout=bench.options.seconds + 180)  # fmt: skip
-            world.say(f"{turn}: p50 {run['delivery_p50_ms']:.0f} ms, p99 {run['delivery_p99_ms']:.0f} ms")
+            harness.say(f"{turn}: p50 {run['delivery_p50_ms']:.0f} ms, p99 {run['delivery_p99_ms']:.0f} ms")
             if turn >= WARM_UPS:
                 runs.append(run)
-        told = spark.do("end")
-    half = told["batch_ms"][len(told["batch_ms"]) // 2 :]
+        shown = spark.do("end")
+    half = shown["batch_ms"][len(shown["batch_ms"]) // 2 :]
     bench.rows_of(
         "end-to-end",
         runs,
@@ -119,12 +119,12 @@ def end_to_end(world: World) -> None:
     bench.row("end-to-end", "batches, later half, p50", "ms", median(half), note=f"{_RATE:,} messages a second")
 
 
-def wake_up(world: World) -> None:
+def wake_up(harness: SparkHarness) -> None:
     """From a message's publish until it is at the other server, when Spark does not run (`warm: false`), and when it
     does but has nothing to do (`warm: true`).
     """
-    bench = world.bench
-    (here, sources), (there, targets) = world.server(), world.server()
+    bench = harness.bench
+    (here, sources), (there, targets) = harness.server(), harness.server()
     folder = bench.data("federation")
     clusters = {"a": {"endpoint": here.address}, "b": {"endpoint": there.address}}
     cold, woke, warm = [], [], []
@@ -135,20 +135,20 @@ def wake_up(world: World) -> None:
         runtime = {"master": bench.options.master, "warm": kind == "warm", "state": f"state-{kind}"}
         content = {"version": 1, "clusters": clusters, "tasks": {kind: task}, "runtime": runtime}
         (folder / f"{kind}.yaml").write_text(json.dumps(content))  # JSON is YAML
-    for turn in range(min(world.runs, _SESSIONS_MAX)):
+    for turn in range(min(harness.runs, _SESSIONS_MAX)):
         with _federation(folder, "cold") as federation:
             _said(federation, folder / "state-cold" / "supervisor.json", "pid")
             cold.append(_passed(sources, targets, "cold"))
             end = time.monotonic() + _AWAKE_SECONDS
-            while not (told := _said(federation, folder / "state-cold" / "supervisor.json", "woke_s")):
+            while not (shown := _said(federation, folder / "state-cold" / "supervisor.json", "woke_s")):
                 if time.monotonic() > end:
                     raise Failed("the supervisor never said how long waking took")
                 time.sleep(0.1)
-            woke.append(told)
-        world.say(f"{turn}: {cold[-1]:.1f} s from zero; the supervisor counts {woke[-1]:.1f} s")
+            woke.append(shown)
+        harness.say(f"{turn}: {cold[-1]:.1f} s from zero; the supervisor counts {woke[-1]:.1f} s")
     with _federation(folder, "warm"):
         _passed(sources, targets, "warm")
-        for _ in range(world.runs):
+        for _ in range(harness.runs):
             time.sleep(1.0)  # nothing to do, for a while
             warm.append(_passed(sources, targets, "warm"))
     bench.row("wake-up", "from zero: publish to delivery at the other server", "s", cold)

@@ -92,9 +92,9 @@ def copy(
         time.sleep(_SOON_SECONDS)
     cpu = session_cpu_seconds(os.getsid(0))
     query.awaitTermination()
-    told = _told(query)
+    shown = _progress_text(query)
     rows = [_rows(one) for one in query.recentProgress]
-    return {**told, "steady_rows": sum(rows[1:]), "steady_cpu_seconds": session_cpu_seconds(os.getsid(0)) - cpu}
+    return {**shown, "steady_rows": sum(rows[1:]), "steady_cpu_seconds": session_cpu_seconds(os.getsid(0)) - cpu}
 
 
 def batches(
@@ -111,7 +111,7 @@ def batches(
     query.stop()
     if (error := query.exception()) is not None:
         raise error
-    return _told(query)
+    return _progress_text(query)
 
 
 def begin(session: SparkSession, reading: Mapping[str, str], writing: Mapping[str, str], trigger: str) -> None:
@@ -125,7 +125,7 @@ def end(session: SparkSession) -> dict[str, Any]:
     query.stop()
     if (error := query.exception()) is not None:
         raise error
-    return _told(query)
+    return _progress_text(query)
 
 
 def _query(
@@ -137,7 +137,7 @@ def _query(
     return writer.trigger(**trigger).start()
 
 
-def _told(query: StreamingQuery) -> dict[str, Any]:
+def _progress_text(query: StreamingQuery) -> dict[str, Any]:
     """Rows, and the times of batches that had some: all of each batch, and its parts by their names."""
     found = [one for one in query.recentProgress if one["numInputRows"]]
     return {
@@ -148,7 +148,7 @@ def _told(query: StreamingQuery) -> dict[str, Any]:
 
 
 def _rows(progress: Any) -> int:
-    """Messages of a batch. Spark counts rows, which may be blocks of messages; our offsets tell what was read."""
+    """Messages of a batch. Spark counts rows, which may be blocks of messages; our offsets report what was read."""
     rows, end = int(progress["numInputRows"]), str(progress["sources"][0]["endOffset"])
     if not rows or "universe" not in end:
         return rows

@@ -84,7 +84,7 @@ def _no_connect() -> None:
 
 
 def _prepare(session: Any) -> None:
-    """Let Spark look for the format with the Python that runs, unless somebody chose one; tell a session of it."""
+    """Let Spark look for the format with the Python that runs, unless somebody chose one; report a session of it."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if session is not None:
         session.dataSource.register(DefaultSource)

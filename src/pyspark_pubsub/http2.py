@@ -116,7 +116,7 @@ class BlockingConnection:
 
     @property
     def usable(self) -> bool:
-        """Whether another call may be started. Answers pings that came meanwhile, and notices an end."""
+        """Whether another call may be started. Answers pings that came in the meantime, and notices an end."""
         if self.pipe.closed or self._going or not self._over or self._sid > 1 << 30:
             return False
         self.pipe.deadline = time.monotonic() + 5.0
@@ -132,7 +132,7 @@ class BlockingConnection:
             self._next_frame()
 
     def start(self, path: str, metadata: Sequence[tuple[str, str]], timeout: float | None = None) -> None:
-        """Begin a call. `path`: /package.Service/Method; `timeout`: seconds for all of it, told to the server."""
+        """Begin a call. `path`: /package.Service/Method; `timeout`: seconds for all of it, sent to the server."""
         self._sid += 2
         self._over = self._head_seen = False
         self._stream_window, self._stream_debt = self._peer_window, 0

@@ -4,7 +4,7 @@ Place: on the driver, between the server's list of sources and Spark's log of of
 Promise: the offsets of a batch alone say what it reads (`begins` to `sources`), also after a restart. A source is read
 only when those before it in the order of keys are read to their sealed end, in this batch or before; it leaves the
 offsets when a successor is named in them, so they stay bounded however many sources a topic has had. What was there and
-is gone is told, never passed over.
+is gone is reported, never passed over.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Listing:
     incarnation: int
     universe: str
     sources: tuple[SourceOffsets, ...]
-    generation: int = 0  # of a subscription: how often it was sought
+    generation: int = 0  # of a subscription: how often it was reset by a seek
     ended: Mapping[int, int] = field(default_factory=dict)
 
     @property
@@ -67,8 +67,8 @@ class SourceRange:
 class Offsets:
     """Positions by source, in the order of keys. `begins`: where the batch that ends here began; `places`: epoch and
     chain of each; `starts`: where sources that are not read yet will begin, if not at their beginning; `reader`: the
-    identity of a subscription's exclusive reader; `generation`: how often the subscription had been sought then;
-    `done`: those of `sources` that were sealed then and are read to their end, so that they may be gone.
+    identity of a subscription's exclusive reader; `generation`: how often the subscription had been reset by a seek
+    then; `done`: those of `sources` that were sealed then and are read to their end, so that they may be gone.
     """
 
     topic: str
@@ -186,7 +186,7 @@ def check_same(before: Offsets, listing: Listing) -> None:
 
 
 def lost_before(before: Offsets, listing: Listing, *, kept: bool = False) -> list[SourceRange]:
-    """What a stream that stands at `before` cannot read any more. `kept`: the server keeps and tells it for a cursor,
+    """What a stream that stands at `before` cannot read any more. `kept`: the server keeps and reports it for a cursor,
     so a source that is not listed was read to its end. Raises DataLossError when the server has less than was read.
     """
     found = {source.number: source for source in listing.sources}

@@ -166,7 +166,7 @@ def _start(source: SourceOffsets, offset: int) -> int:
     return {-2: source.begin, -1: source.end}.get(offset, offset)
 
 
-def told(topic: str, lost: Iterable[SourceRange]) -> str:
+def losses(topic: str, lost: Iterable[SourceRange]) -> str:
     """Lost ranges in words."""
     words = ", ".join(
         f"source {gap.source} offsets {gap.begin} to {'its end' if gap.end is None else gap.end}" for gap in lost

@@ -210,7 +210,7 @@ def prefetched(source: Iterator[Any], ahead: int) -> Generator[Any, None, None]:
                     if not put("item", item):
                         return
             put("end", None)
-        except BaseException as error:  # told to the consumer, which raises it
+        except BaseException as error:  # passed to the consumer, which raises it
             put("error", error)
 
     thread = threading.Thread(target=run, name="pubsub-prefetch", daemon=True)

@@ -100,7 +100,7 @@ class _Writer:
         pause("committed")
 
     def _abort(self, messages: list[Any], epoch: int) -> None:
-        """Tell the server what is not wanted; when no task came to its end, the next run's first call does."""
+        """Notify the server what is not wanted; when no task came to its end, the next run's first call does."""
         found = next((message for message in messages if message is not None), None)
         if found is not None:
             request = pb.AbortEpochRequest(run=pb.Run(query=found.query, run=found.run), epoch=epoch)
@@ -198,7 +198,7 @@ def _part(query: str, run: str, epoch: int) -> StagedPart:
 
 
 def _epoch_of_task() -> tuple[str, str, int]:
-    """Query, run and epoch of a streaming task: Spark tells them as local properties, and in no other way."""
+    """Query, run and epoch of a streaming task: Spark reports them as local properties, and in no other way."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -206,6 +206,6 @@ def _epoch_of_task() -> tuple[str, str, int]:
     found = [context.getLocalProperty(name) if context is not None else None for name in names]
     if not all(found):
         missing = ", ".join(name for name, value in zip(names, found, strict=True) if not value)
-        raise RuntimeError(f"This version of Spark does not tell tasks their epoch ({missing}); 4.3.0 does.")
+        raise RuntimeError(f"This version of Spark does not give tasks their epoch ({missing}); 4.3.0 does.")
     query, run, epoch = found
     return str(query), str(run), int(epoch or 0)

@@ -1,4 +1,4 @@
-"""What a task is told: which messages to read, and where.
+"""What a task is given: which messages to read, and where.
 
 Place: made by `source` on the driver, pickled to Spark's Python workers, read there by `reading`. A module of its own,
 without Arrow: the processes in which Spark plans and commits need none, and start sooner.

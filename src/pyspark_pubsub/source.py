@@ -40,7 +40,7 @@ from pyspark_pubsub.errors import CallError, DataLossError, OptionError
 from pyspark_pubsub.gc_pause import spare_collections
 from pyspark_pubsub.offsets import Listing, Offsets, SourceRange
 from pyspark_pubsub.options import Options
-from pyspark_pubsub.positions import LATEST, SNAPSHOT, Position, Positions, parse_position, told
+from pyspark_pubsub.positions import LATEST, SNAPSHOT, Position, Positions, losses, parse_position
 from pyspark_pubsub.slices import Slice
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: Listing | None = None
         self._planned_to: Offsets | None = None  # where the batch planned last ends
         self._waiting_since: float | None = None
-        self._keeper: SubscriptionKeepAlive | None = None
+        self._keep_alive: SubscriptionKeepAlive | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """Where the very first batch begins: resolved once, since Spark asks twice."""
@@ -205,9 +205,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         listing, lost = self._positions().ask(processed=before, reader=before.reader)
         self._seen = listing
         plans.check_same(before, listing)
-        self._told_lost(listing.topic, lost or plans.lost_before(before, listing, kept=self._kept))
-        if before.reader and self._keeper is None:
-            self._keeper = SubscriptionKeepAlive(self._positions(), before.reader, self._options["exclusiveTime"])
+        self._report_lost(listing.topic, lost or plans.lost_before(before, listing, kept=self._kept))
+        if before.reader and self._keep_alive is None:
+            self._keep_alive = SubscriptionKeepAlive(self._positions(), before.reader, self._options["exclusiveTime"])
         if self._target is not None:
             listing = self._target
         after = self._planned_to = self._planned(before, listing, limit)
@@ -247,9 +247,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Give a subscription free."""
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.stop()
+        keep_alive, self._keep_alive = self._keep_alive, None
+        if keep_alive is not None:
+            keep_alive.stop()
 
     @property
     def _kept(self) -> bool:
@@ -258,14 +258,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _positions(self) -> Positions:
         return Positions(self._options)
 
-    def _told_lost(self, topic: str, lost: list[SourceRange]) -> None:
+    def _report_lost(self, topic: str, lost: list[SourceRange]) -> None:
         if lost and self._options["failOnDataLoss"]:
             raise DataLossError(
-                f"{told(topic, lost)} Set failOnDataLoss=false to go on behind them; to keep messages until they are"
+                f"{losses(topic, lost)} Set failOnDataLoss=false to go on behind them; to keep messages until they are"
                 " read, give the topic a retention, or name this reader with the option cursor."
             )
         if lost:
-            log.warning("%s Going on behind them.", told(topic, lost))
+            log.warning("%s Going on behind them.", losses(topic, lost))
 
     def _planned(self, before: Offsets, listing: Listing, limit: ReadLimit) -> Offsets:
         if isinstance(limit, ReadAllAvailable):
@@ -288,7 +288,7 @@ class SubscriptionKeepAlive:
     def __init__(self, positions: Positions, reader: str, seconds: float) -> None:
         self._positions, self._reader, self._seconds = positions, reader, seconds
         self._over = threading.Event()
-        threading.Thread(target=self._run, name="pubsub-keeper", daemon=True).start()
+        threading.Thread(target=self._run, name="pubsub-keep-alive", daemon=True).start()
 
     def stop(self) -> None:
         """Let go. A server that does not answer lets go by itself in time."""

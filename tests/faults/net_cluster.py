@@ -35,14 +35,14 @@ def why_not() -> str | None:
 
 
 def run(*command: str, check: bool = True) -> None:
-    """One command; what it says is told only when it fails."""
+    """One command; what it says is reported only when it fails."""
     done = subprocess.run(command, capture_output=True, text=True)
     if check and done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
 
 
 class NetCluster(LocalCluster):
-    """`number` tells several on one machine apart (0 to 255): their bridges and addresses."""
+    """`number` distinguishes several on one machine (0 to 255): their bridges and addresses."""
 
     def __init__(self, folder: Path, number: int = 77) -> None:
         super().__init__(folder)
@@ -160,7 +160,7 @@ class NetCluster(LocalCluster):
         self.tables(name, "-A", "OUTPUT", "!", "-o", "lo", "-j", "DROP")
 
     def part(self, these: Iterable[str], those: Iterable[str]) -> None:
-        """Nobody of these hears anybody of those, nor the other way round."""
+        """Nobody of these receives anything of those, nor the other way round."""
         these, those = list(these), list(those)
         for one in these:
             self.cut(one, those)

@@ -55,7 +55,7 @@ def _(stage: Stage) -> None:
 
 @scenario("deaf-owner")
 def _(stage: Stage) -> None:
-    """asymmetric: what an owner sends arrives, it hears nothing"""
+    """asymmetric: what an owner sends arrives, it receives nothing"""
     stage.net.cut(stage.owner())
     stage.flowing()
     stage.wait()

@@ -67,7 +67,7 @@ def split(stage: Stage, others: list[str]) -> None:
 
 @scenario("regions-parted", shape=SHAPE, topic=ONLY_R2)
 def _(stage: Stage) -> None:
-    """two regions hear nothing of each other, both reach etcd; the load's topic may lie in one of them only"""
+    """two regions receive nothing from each other, both reach etcd; the load's topic may lie in one of them only"""
     split(stage, [name for name in stage.net.addresses if name.startswith("r1-")])
 
 

@@ -4,7 +4,7 @@
 
 Publishers send one message after the other to a few topics, each message by one plain call. Creators make one
 subscription after the other. Whatever a Publish began to send after CreateSubscription had returned must arrive at
-that subscription: of every race the next messages of its topic are waited for, one by one. Meanwhile publish
+that subscription: of every race the next messages of its topic are waited for, one by one. In the meantime publish
 forwarders are added and drained, so that chains open sources of a topic while its subscriptions are being created.
 Ends with a table; exit code 0 if nothing was missed.
 """
@@ -63,7 +63,7 @@ class Races:
         api.close()
 
     def publish(self, number: int) -> None:
-        """One publisher: one message at a time, a topic after the other, until told to stop."""
+        """One publisher: one message at a time, a topic after the other, until asked to stop."""
         api = official.Api(self.kit.proxies[number % len(self.kit.proxies)])
         topics, client, count = list(self.published), f"p{number}", 0
         while not self.stop.wait(0.01):
@@ -164,11 +164,11 @@ def play(races: Races, options: argparse.Namespace) -> None:
     begun = time.monotonic()
     for thread in (*publishing, *creating, growing):
         thread.start()
-    told = begun
+    reported = begun
     while races.done < options.races and time.monotonic() - begun < options.minutes * 60 and not races.quiet.is_set():
         time.sleep(0.2)
-        if time.monotonic() - told > 30:
-            told = time.monotonic()
+        if time.monotonic() - reported > 30:
+            reported = time.monotonic()
             print(f"    {time.strftime('%H:%M:%S')} {races.done} races, {races.started} starts", flush=True)
     races.quiet.set()
     for thread in (*creating, growing):

@@ -22,7 +22,7 @@ HEAD = f"{'scenario':<24}{'verdict':<8}{'took':>8}{'ok':>8}{'else':>6}{'got':>8}
 
 @dataclass
 class Stage:
-    """What a scenario works with. `seconds` is how long a fault lasts; `notes` are told beside its line."""
+    """What a scenario works with. `seconds` is how long a fault lasts; `notes` are reported beside its line."""
 
     kit: Kit
     net: NetCluster
@@ -86,7 +86,7 @@ def scenario(name: str, **options: Any) -> Callable[[Callable[[Stage], None]], N
 
 def play(kit: Kit, net: NetCluster, one: Scenario, options: argparse.Namespace) -> Played:
     """One scenario."""
-    kit.settle(90.0)
+    kit.stabilize(90.0)
     chance = random.Random(f"{options.seed}-{one.name}")
     problems: list[str] = []
     for faults in net.faults.values():
@@ -99,7 +99,7 @@ def play(kit: Kit, net: NetCluster, one: Scenario, options: argparse.Namespace) 
             try:
                 with net.broken():
                     one.act(stage)
-            except Exception as error:  # told; whether anything was lost is judged all the same
+            except Exception as error:  # reported; whether anything was lost is judged all the same
                 problems.append(f"{type(error).__name__}: {error}")
             unmet = [rules for faults in net.faults.values() for rules in faults.unmet]
             problems += [f"no call met the fault {', '.join(rules)}: nothing was tried" for rules in unmet]

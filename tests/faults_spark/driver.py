@@ -1,4 +1,4 @@
-"""A driver of Spark in a process of its own, which does what it is told line by line: faults kill it as a whole.
+"""A driver of Spark in a process of its own, which does what it is given line by line: faults kill it as a whole.
 
 Each line of standard input is Python with `spark`, `copy` and `naive` at hand; the answer is one line of JSON with
 `value` or `error`.

@@ -23,11 +23,11 @@ ANSWER_S = 240.0
 
 
 class Died(Exception):
-    """The driver is gone, with whatever it was told."""
+    """The driver is gone, with whatever it was reported."""
 
 
 class Failed(Exception):
-    """What the driver was told has failed."""
+    """What the driver was notified of has failed."""
 
 
 class Driver:
@@ -70,7 +70,7 @@ class Driver:
             lines.put(line)
         lines.put(None)
 
-    def tell(self, code: str) -> None:
+    def send(self, code: str) -> None:
         """Let it do something; `answer` waits for the end of it."""
         if self._process is None:
             self.start()
@@ -81,7 +81,7 @@ class Driver:
 
     def do(self, code: str) -> Any:
         """The value of what it does. Raises Failed, Died."""
-        self.tell(code)
+        self.send(code)
         return self._answer()
 
     def _answer(self) -> Any:
@@ -147,7 +147,7 @@ def descendants(pid: int) -> list[int]:
         try:
             fields = path.read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # it has ended in the meantime
         children.setdefault(int(fields[1]), []).append(int(path.parent.name))
     found, waiting = [], [pid]
     while waiting:

@@ -223,7 +223,7 @@ class Successor:
 def zombie(one: Case, driver: Driver) -> str:
     """A run hangs in the middle of a stage of 40 messages. A later one stages the same epoch larger, with 120. Then the
     first wakes up, stages to the end, and commits if it may. At last the later one commits, and goes on. What the first
-    was told.
+    was notified.
     """
     driver.do("1")
     held = driver.hold("staging")
@@ -234,19 +234,19 @@ def zombie(one: Case, driver: Driver) -> str:
     later.stage(0, 0, 120)
     held.unlink()
     awaited(lambda: committed.exists() or not driver.do("query.isActive"), "the end of the first run")
-    told = "" if committed.exists() else str(driver.do("str(query.exception())"))
+    reported = "" if committed.exists() else str(driver.do("str(query.exception())"))
     driver.kill()
     later.commit(0)
     later.stage(1, 120, 300)
     later.commit(1)
-    return told
+    return reported
 
 
 def test_zombie(case: Make, driver: Driver, record: Record) -> None:
     one = case(link="")
-    told = zombie(one, driver)
+    reported = zombie(one, driver)
     record("a superseded run wakes up, stages and commits", one.begun, one.verdict(), "refused: it was superseded")
-    assert "superseded" in told
+    assert "superseded" in reported
     assert one.verdict().exact
     assert one.verdict().stored == 300
 

@@ -63,7 +63,7 @@ class Federation:
             try:
                 found[pid] = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
             except OSError:
-                continue  # it has ended meanwhile
+                continue  # it has ended in the meantime
         self.lines |= set(found.values())
         return {pid: line for pid, line in found.items() if line}
 

@@ -28,7 +28,7 @@ from syncpoint.transport.client_connection import ClientConnection, ClientStream
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.receive_budget import Counters
 from syncpoint.transport.server_connection import ServerConnection
-from tests.unit.transport import conftest as world
+from tests.unit.transport import conftest as harness
 
 CORPUS = Path(__file__).parent / "transport_corpus"
 SMALL = TransportLimits(
@@ -105,7 +105,7 @@ class Calls:
         self.begin(stream)
 
         def finish() -> None:
-            # A stream that finished may still be told that its last bytes did not leave.
+            # A stream that finished may still be notified that its last bytes did not leave.
             self.end(stream)
             stream.on_cancel = None
             stream.finish()
@@ -220,7 +220,7 @@ def answers_ping(conn: Any, socket: Any, loop: Any) -> bool:
 def check_server(chance: random.Random, data: bytes) -> None:
     """Feed one input to a server's connection; raises AssertionError when a promise is broken."""
     calls = Calls(chance)
-    peer = world.Peer(calls.methods, chance.choice((SMALL, WIDE)), greet=False)
+    peer = harness.Peer(calls.methods, chance.choice((SMALL, WIDE)), greet=False)
     conn: ServerConnection = peer.conn
     feed(chance, conn, peer.socket, peer.loop, data, calls.answer_some)
     if chance.random() < 0.3:
@@ -234,19 +234,19 @@ def check_server(chance: random.Random, data: bytes) -> None:
     out = bytes(peer.socket.written)
     assert sum(9 + len(f.payload) for f in frames.parse(out)) == len(out), "we wrote half a frame"
     peer.lose()
-    assert not calls.open, "a call was never told of its end"
-    assert calls.twice == 0, "a call was told twice"
+    assert not calls.open, "a call was never notified of its end"
+    assert calls.twice == 0, "a call was reported twice"
     ended(conn, peer.server.counters)
     assert peer.server.stats["connections"] == 0
 
 
 def check_client(chance: random.Random, data: bytes) -> None:
     """Feed one input to a client's connection as the server's side of it."""
-    loop = world.ManualLoop()
+    loop = harness.ManualLoop()
     loop.create_future = asyncio.Future
     totals = Counters()
     conn = ClientConnection(loop, chance.choice((SMALL, WIDE)), totals, lambda _: None)
-    socket = world.FakeSocket()
+    socket = harness.FakeSocket()
     socket.protocol = conn
     conn.connection_made(socket)
     results: list[int] = []
@@ -258,10 +258,10 @@ def check_client(chance: random.Random, data: bytes) -> None:
         def finished(error: SyncpointError | None) -> None:
             results[number] += 1
 
-        lane = ClientStreamState(conn, b"\x83\x86\x84", request, lambda payload: None, finished)
-        conn.start(lane)
-        if request is None and not lane.done and lane.sid:
-            lane.send_message(bytes(chance.randrange(9_000)))
+        stream = ClientStreamState(conn, b"\x83\x86\x84", request, lambda payload: None, finished)
+        conn.start(stream)
+        if request is None and not stream.done and stream.sid:
+            stream.send_message(bytes(chance.randrange(9_000)))
 
     for _ in range(4):
         call(chance.choice((None, b"", b"x" * 20, bytes(20_000))))
@@ -355,16 +355,16 @@ def record() -> None:
 
     async def main() -> None:
         for name in ("grpcio", "ours"):
-            heard, said = bytearray(), bytearray()
+            received, said = bytearray(), bytearray()
             server = await serve(Calls(random.Random(1)).methods)
             make = server.make_connection
 
-            def tapped(make: Any = make, heard: bytearray = heard, said: bytearray = said) -> ServerConnection:
+            def tapped(make: Any = make, received: bytearray = received, said: bytearray = said) -> ServerConnection:
                 conn = make()
                 receive, write = conn.data_received, conn._write
 
                 def data_received(data: bytes) -> None:
-                    heard.extend(data)
+                    received.extend(data)
                     receive(data)
 
                 def _write(out: list, total: int) -> None:
@@ -385,9 +385,9 @@ def record() -> None:
                 await calls_of_ours(port)
             await server.close()
             CORPUS.mkdir(exist_ok=True)
-            (CORPUS / f"client_{name}.bin").write_bytes(heard)
+            (CORPUS / f"client_{name}.bin").write_bytes(received)
             (CORPUS / f"server_{name}.bin").write_bytes(said)
-            print(name, len(heard), len(said))
+            print(name, len(received), len(said))
 
     asyncio.run(main())
 

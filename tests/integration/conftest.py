@@ -214,4 +214,4 @@ def cluster(shared_cluster: Any) -> Iterator[Any]:
         pytest.skip("etcd is not installed (Debian: apt-get install etcd-server)")
     yield shared_cluster
     shared_cluster.heal()
-    shared_cluster.settle()
+    shared_cluster.stabilize()

@@ -123,7 +123,7 @@ def test_lists_and_deletes(run):
     assert ask(run, "topics", "list") == []
 
 
-def test_what_goes_wrong_is_told(run):
+def test_what_goes_wrong_is_reported(run):
     assert "NOT_FOUND" in run("topics", "describe", "absent", code=3).stderr
     run("topics", "create", "orders")
     assert "ALREADY_EXISTS" in run("topics", "create", "orders", code=4).stderr

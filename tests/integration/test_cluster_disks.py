@@ -41,7 +41,7 @@ def test_at_the_acknowledgement_a_majority_of_clusters_holds_it(cluster, enter):
 def test_three_copies_in_one_cluster_are_not_enough_to_acknowledge(cluster, enter):
     """Two of three clusters stand still: nobody is answered before one of them has it, too.
 
-    The instant of an answer cannot be looked at from outside; this is what must not come before it.
+    The instant of an answer cannot be checked from outside; this is what must not come before it.
     """
     space = enter(cluster.proxies[0])
     topic = space.topic()

@@ -152,7 +152,7 @@ def test_without_any_router_everything_goes_on(cluster):
                 api.acknowledge({"subscription": late, "ack_ids": [one.ack_id for one in fresh]})
             return len(got) > 100
 
-        eventually(received, what="a subscription created meanwhile is served")
+        eventually(received, what="a subscription created in the meantime is served")
         del load.names["late"]
         api.delete_subscription({"subscription": late})
         load.history.creations = [one for one in load.history.creations if one.subscription != late]

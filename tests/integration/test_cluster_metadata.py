@@ -72,7 +72,7 @@ def test_without_etcd_registered_topics_go_on_after_a_restart_and_others_are_ref
     with refused("UNAVAILABLE", "the metadata does not answer"):
         again.api.publish({"topic": new, "messages": [{"data": b"refused"}]}, timeout=40)
     kit.local.start("etcd-1")
-    kit.settle()
+    kit.stabilize()
 
     def taken():
         try:

@@ -124,7 +124,7 @@ def test_a_process_without_a_valid_certificate_is_refused(secured):
         path.write_text(yaml.safe_dump(content, sort_keys=False))
 
 
-def heard(address, context):
+def is_answered(address, context):
     """Whether anything comes back from whom we call with a certificate, or without one, or in the clear."""
     host, _, port = address.rpartition(":")
     try:
@@ -143,10 +143,10 @@ def test_no_process_listens_to_who_shows_no_certificate(secured):
     trusting = ssl.create_default_context(cafile=str(secured.authority.ca))
     ours = tls_of(secured.local.settings(), "router-1").client()
     for process in secured.local.settings().processes.values():
-        assert not heard(process.listen, None), process.name
-        assert not heard(process.listen, trusting), process.name
+        assert not is_answered(process.listen, None), process.name
+        assert not is_answered(process.listen, trusting), process.name
         if "storage" not in process.roles:  # its disks speak another protocol
-            assert heard(process.listen, ours), process.name
+            assert is_answered(process.listen, ours), process.name
 
 
 def test_clients_call_a_proxy_by_tls(secured):
@@ -174,7 +174,7 @@ def test_keys_are_rotated_and_wrapped_anew_and_old_messages_stay_readable(secure
     topic, subscription = space.pair()
     space.publish(topic, b"first")
     first, (old_id,) = current(secured, topic)
-    told = secured.keys("rotate", topic)
+    reported = secured.keys("rotate", topic)
     second, _ = current(secured, topic)
     assert second > first
     secured.restart("proxy-1")  # another way than to wait for a minute
@@ -199,13 +199,13 @@ def test_keys_are_rotated_and_wrapped_anew_and_old_messages_stay_readable(secure
         space.api.delete_topic({"topic": gone})
     assert secured.keys("list").count("(deleted") == 2
     secured.keys("rewrap")
-    told += secured.keys("list")
-    assert told.count("(deleted") == 1, "of the other one messages are stored"
+    reported += secured.keys("list")
+    assert reported.count("(deleted") == 1, "of the other one messages are stored"
     read(space, kept, b"under the new one")
     read(space, subscription, b"first", b"second")
     for secret in (OLD, NEW):
         for form in (secret.hex(), base64.b64encode(secret).decode()):
-            assert form not in told
+            assert form not in reported
             assert not holds(secured.local.folder / "logs", form.encode())
 
 
@@ -237,16 +237,16 @@ def test_states_and_disks_are_whole_or_say_what_is_missing(secured, space):
     chain = stored["sources"][0]["chain"]
     owner = next(one.owner for one in secured.chains() if one.number == chain)
     with secured.frozen([owner]):
-        told = secured.json("subscriptions", "state", subscription, *common)
-        (why,) = [one for one in told["unknown"] if "chain" in one]
-        assert why.startswith(f"chain {chain}: {owner} does not tell")
+        reported = secured.json("subscriptions", "state", subscription, *common)
+        (why,) = [one for one in reported["unknown"] if "chain" in one]
+        assert why.startswith(f"chain {chain}: {owner} does not report")
         (disk,) = secured.json("disks", "list", *common)["disks"]
         assert disk["state"] == "UNKNOWN"
         dark = next(one for one in disk["chains"] if one["chain"] == chain)
         assert "position" not in dark
-    secured.settle()
+    secured.stabilize()
     with secured.frozen(["storage-c1"]):
         listed = secured.json("disks", "list", *common)
         assert "freeBytes" not in listed["disks"][0]
-        assert any(one.startswith("storage-c1 does not tell") for one in listed["unknown"])
-    secured.settle()
+        assert any(one.startswith("storage-c1 does not report") for one in listed["unknown"])
+    secured.stabilize()

@@ -184,5 +184,5 @@ def test_a_region_that_is_gone_is_not_replaced_by_a_forbidden_one(kit, near):
         assert regions_holding(kit, mark) <= {"r2"}
     finally:
         kit.local.up()
-    kit.settle()
+    kit.stabilize()
     assert near["r1"].publish(topic, b"again")

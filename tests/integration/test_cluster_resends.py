@@ -24,7 +24,7 @@ COUNTS = ("duplicates", "duplicates_late", "unknown", "pending")
 TRIES = 6
 
 
-def told(cluster, role):
+def reported(cluster, role):
     """What each process of a role says of it, by name."""
 
     async def ask():
@@ -43,13 +43,13 @@ def told(cluster, role):
 
 def counted(cluster):
     """What the proxies together say of second copies."""
-    proxies = told(cluster, "proxy").values()
+    proxies = reported(cluster, "proxy").values()
     return {name: sum(one[f"resent_{name}"] for one in proxies) for name in COUNTS}
 
 
 def taken(cluster):
     """Messages that each publish forwarder has taken, by the chains it has open."""
-    forwarders = told(cluster, "publish-forwarder")
+    forwarders = reported(cluster, "publish-forwarder")
     return {name: sum(chain["published"] for chain in one["chains"]) for name, one in forwarders.items()}
 
 
@@ -110,15 +110,15 @@ def broken(cluster, topic, fault):
         getattr(cluster.local, fault)(victim)
     eventually(lambda: all(one.owner and one.owner != victim for one in cluster.chains()), 30, "its chains are adopted")
     publishers.end()
-    eventually(lambda: counted(cluster)["pending"] == 0, 30, "every chain has been told")
+    eventually(lambda: counted(cluster)["pending"] == 0, 30, "every chain has been reported")
     cluster.heal()
-    cluster.settle()
+    cluster.stabilize()
     return publishers.confirmed
 
 
 @pytest.mark.parametrize("fault", ["kill", "pause"])
 def test_second_copies_in_another_chain_are_found_and_not_delivered(cluster, enter, fault):
-    """Nobody reads meanwhile, so every second copy can be taken out in time.
+    """Nobody reads in the meantime, so every second copy can be taken out in time.
 
     After a kill there may be none, and then only this is shown: nothing is lost or delivered twice.
     """

@@ -50,7 +50,7 @@ class Caller(threading.Thread):
     """Publishes without a pause over one connection after another; no call is made twice.
 
     A call waits until there is a connection, and then has one chance; only what never left the client, because its
-    connection was told to go at that moment, is sent over the next one, by gRPC itself.
+    connection was asked to go at that moment, is sent over the next one, by gRPC itself.
     """
 
     def __init__(self, endpoint, topic):
@@ -86,8 +86,8 @@ def test_a_rolling_restart_of_proxies_fails_no_call(kit, enter):
         caller.start()
     try:
         eventually(lambda: all(caller.answered > 5 for caller in callers), 30, "calls flow")
-        told = run("cluster", "restart", "--dir", kit.local.folder, "proxy")
-        note(f"rolling restart of proxies: {told}")
+        reported = run("cluster", "restart", "--dir", kit.local.folder, "proxy")
+        note(f"rolling restart of proxies: {reported}")
         before = [caller.answered for caller in callers]
         eventually(lambda: all(c.answered > b + 5 for c, b in zip(callers, before, strict=True)), 30, "they flow again")
     finally:
@@ -96,8 +96,8 @@ def test_a_rolling_restart_of_proxies_fails_no_call(kit, enter):
     failed = [one for caller in callers for one in caller.failed]
     note(f"{sum(caller.answered for caller in callers)} calls, {len(failed)} failed")
     assert not failed, failed[:3]
-    assert "proxy-1: listens again" in told
-    assert "proxy-2: listens again" in told
+    assert "proxy-1: listens again" in reported
+    assert "proxy-2: listens again" in reported
 
 
 def listens(address):
@@ -108,7 +108,7 @@ def listens(address):
 
 
 def test_a_proxy_that_stops_finishes_what_is_under_way(kit, enter):
-    """A publish that waits for a disk, and a pull that waits for messages, over a proxy that is told to stop."""
+    """A publish that waits for a disk, and a pull that waits for messages, over a proxy that is asked to stop."""
     space = enter(kit.proxies[1])
     topic, subscription = space.pair()
     space.publish(topic, b"warm")
@@ -125,7 +125,7 @@ def test_a_proxy_that_stops_finishes_what_is_under_way(kit, enter):
         with kit.frozen(["storage-c1"]):
             pull = pulling.future(pubsub.PullRequest(subscription=subscription, max_messages=1), timeout=60)
             publish = raw.future(request, timeout=60)
-            time.sleep(1.0)  # they are under way: nobody can tell from outside
+            time.sleep(1.0)  # they are under way: nobody can know from outside
             assert not publish.done()
             kit.local.send("proxy-1", signal.SIGTERM)
             eventually(lambda: not listens(kit.proxies[0]), 10, "it listens no more")
@@ -137,7 +137,7 @@ def test_a_proxy_that_stops_finishes_what_is_under_way(kit, enter):
     finally:
         api.close()
         kit.heal()
-        kit.settle()
+        kit.stabilize()
     assert [one.message.data for one in space.pull(subscription, 1, ack=True)] == [b"waits"]
 
 
@@ -147,13 +147,13 @@ def test_a_process_with_six_chains_is_drained_and_stops(kit):
     had = [one.number for one in kit.chains() if one.owner == name]
     assert len(had) == 6
     begun = time.monotonic()
-    told = run("drain", name, "--endpoint", kit.proxies[0], "--within", "2m")
+    reported = run("drain", name, "--endpoint", kit.proxies[0], "--within", "2m")
     took = time.monotonic() - begun
     note(f"drain of six chains: {took:.1f} s")
-    counts = [int(line.split(", ")[1].split()[0]) for line in told.splitlines() if line.endswith("left")]
-    assert counts == sorted(counts, reverse=True), told
+    counts = [int(line.split(", ")[1].split()[0]) for line in reported.splitlines() if line.endswith("left")]
+    assert counts == sorted(counts, reverse=True), reported
     assert all(count <= 6 for count in counts)
-    assert f"Drained [{name}] in " in told
+    assert f"Drained [{name}] in " in reported
     assert all(one.owner != name for one in kit.chains())
     run("undrain", name, "--endpoint", kit.proxies[0])
     eventually(lambda: sum(one.owner == name for one in kit.chains()) == 6, 60, "it has them again")
@@ -169,7 +169,7 @@ def test_a_process_with_six_chains_is_drained_and_stops(kit):
     assert left[-1] == 0
     assert all(one.owner == "publish-forwarder-2" for one in eventually(lambda: owned(kit), 40, "adopted"))
     kit.local.start(name)
-    kit.settle()
+    kit.stabilize()
 
 
 def owned(kit):

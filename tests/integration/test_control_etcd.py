@@ -53,9 +53,9 @@ class Forwarder:
 
     async def start(self, endpoints: list[str]) -> Forwarder:
         network, methods = TcpNetwork(), {}  # type: ignore[var-annotated]
-        self.door = await network.serve(methods, "127.0.0.1", 0)
+        self.listening = await network.serve(methods, "127.0.0.1", 0)
         self.store: EtcdStore = await open_etcd(endpoints, network, clock=CLOCK, random=RANDOM)
-        address = join_address(self.door.host, self.door.port)
+        address = join_address(self.listening.host, self.listening.port)
         me = Member(self.name, (PUBLISH,), address, new_incarnation(RANDOM), region="r")
         self.peers, self.view = PeerChannels(network), ClusterView(self.store)
         await self.view.start()
@@ -66,16 +66,16 @@ class Forwarder:
             self.store, self.membership, ["default"], lambda klass, known: ChainPlan((), {}, "sync")
         )
         self.founder.start()
-        self.keeper = OwnershipDriver(self.view, self.membership, self.host, self.peers, CLOCK)
-        methods.update({**process_methods(dict), **hand_over_methods(self.keeper)})
-        self.keeper.start()
+        self.driver = OwnershipDriver(self.view, self.membership, self.host, self.peers, CLOCK)
+        methods.update({**process_methods(dict), **hand_over_methods(self.driver)})
+        self.driver.start()
         return self
 
     async def vanish(self) -> None:
         """As a killed process: nothing is given back, and its address refuses."""
-        for task in (*self.keeper._loops, *self.membership._tasks, *self.founder._tasks):
+        for task in (*self.driver._loops, *self.membership._tasks, *self.founder._tasks):
             task.cancel()
-        await self.door.close()
+        await self.listening.close()
         await self.peers.close()
         await self.view.close()
         await self.store.close()
@@ -83,9 +83,9 @@ class Forwarder:
 
     async def stop(self) -> None:
         await self.founder.stop()
-        await self.keeper.stop()
+        await self.driver.stop()
         await self.membership.stop()
-        await self.door.close()
+        await self.listening.close()
         await self.peers.close()
         await self.view.close()
         await self.store.close()

@@ -14,7 +14,7 @@ from syncpoint.testing.official import eventually
 
 
 class Subscriber:
-    """A high-level subscriber that keeps what it gets; it acknowledges when told, or at once."""
+    """A high-level subscriber that keeps what it gets; it acknowledges on request, or at once."""
 
     def __init__(self, space, subscription, *, at_once, **options):
         self.messages, self.lock, self.at_once = [], threading.Lock(), at_once

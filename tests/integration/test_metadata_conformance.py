@@ -55,7 +55,7 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[etcd.EtcdClust
 
 
 @asynccontextmanager
-async def world(kind: str, folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[Opener]:
+async def harness(kind: str, folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[Opener]:
     """A new store, and a way to open it as one process after another would."""
     opened: list[SharedStore] = []
     store: MemoryStore | SqliteStore
@@ -69,10 +69,10 @@ async def world(kind: str, folder: Path, request: pytest.FixtureRequest) -> Asyn
     elif kind == "remote":
         store = SqliteStore(folder / "meta.db", clock=CLOCK, random=RANDOM)
         service = MetadataService(store, CLOCK)
-        door = await TcpNetwork().serve(service.methods, "127.0.0.1", 0)
+        listening = await TcpNetwork().serve(service.methods, "127.0.0.1", 0)
 
         async def make() -> SharedStore:
-            return await open_remote(join_address(door.host, door.port), TcpNetwork(), clock=CLOCK)
+            return await open_remote(join_address(listening.host, listening.port), TcpNetwork(), clock=CLOCK)
 
     else:
         if kind == "memory":
@@ -94,7 +94,7 @@ async def world(kind: str, folder: Path, request: pytest.FixtureRequest) -> Asyn
             await one.close()
         if kind == "remote":
             await service.close()
-            await door.close()
+            await listening.close()
         if kind != "etcd":
             store.close()
 
@@ -103,7 +103,7 @@ async def world(kind: str, folder: Path, request: pytest.FixtureRequest) -> Asyn
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     def run_work(work: Work) -> None:
         async def main() -> None:
-            async with world(request.param, tmp_path, request) as open_one, asyncio.timeout(60.0):
+            async with harness(request.param, tmp_path, request) as open_one, asyncio.timeout(60.0):
                 await work(open_one)
 
         if request.param == "etcd":

@@ -37,7 +37,7 @@ OWNER = "root@demo.example"
 TOPIC, SUBSCRIPTION = "projects/a/topics/orders", "projects/a/subscriptions/billing"
 
 
-class Door:
+class GuardedServer:
     """A server with an owner who has a key file, and an issuer whose key the test has."""
 
     def __init__(self, folder: Path) -> None:
@@ -86,8 +86,10 @@ class Door:
 
 
 @pytest.fixture(scope="module", params=[(), ("--workers", "2")], ids=["one", "workers"])
-def door(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Door, str]]:
-    made = Door(tmp_path_factory.mktemp("door"))
+def guarded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[GuardedServer, str]]:
+    made = GuardedServer(tmp_path_factory.mktemp("guarded"))
     files = ("--tls-cert", str(made.cert), "--tls-key", str(made.key), "--auth", str(made.auth))
     pushes = ("--push-network", "loopback", "--push-issuer", "https://pubsub.example")
     with ServerProcess(made.folder / "data", args=[*files, *pushes, *request.param]) as server:
@@ -98,8 +100,8 @@ Clients = Callable[[Any], tuple[pubsub_v1.PublisherClient, pubsub_v1.SubscriberC
 
 
 @pytest.fixture
-def clients(door: tuple[Door, str]) -> Iterator[Clients]:
-    made, endpoint = door
+def clients(guarded: tuple[GuardedServer, str]) -> Iterator[Clients]:
+    made, endpoint = guarded
     channels = []
 
     def of(credentials: Any) -> tuple[pubsub_v1.PublisherClient, pubsub_v1.SubscriberClient]:
@@ -129,8 +131,8 @@ def granted(role: str, *members: str) -> policy_pb2.Policy:
     return policy_pb2.Policy(bindings=[policy_pb2.Binding(role=role, members=members)])
 
 
-def test_an_owner_grants_and_others_may_what_is_granted(door: tuple[Door, str], clients: Clients) -> None:
-    made, _ = door
+def test_an_owner_grants_and_others_may_what_is_granted(guarded: tuple[GuardedServer, str], clients: Clients) -> None:
+    made, _ = guarded
     publisher, subscriber = clients(signing(made.owner))
     ann, ann_subscriber = clients(bearer(made.token("ann@example.com")))
     with pytest.raises(PermissionDenied, match="User not authorized to perform this action"):
@@ -149,7 +151,7 @@ def test_an_owner_grants_and_others_may_what_is_granted(door: tuple[Door, str], 
         publisher.set_iam_policy(
             request=iam_policy_pb2.SetIamPolicyRequest(resource=TOPIC, policy=policy_pb2.Policy(etag=b"other"))
         )
-    deadline = time.monotonic() + 10  # until every worker has heard of it
+    deadline = time.monotonic() + 10  # until every worker has learned of it
     while True:
         try:
             assert ann.publish(TOPIC, b"hello").result(10)
@@ -176,9 +178,9 @@ def test_an_owner_grants_and_others_may_what_is_granted(door: tuple[Door, str], 
 
 
 def test_pushes_need_grants_of_their_own_and_their_tokens_are_for_one_endpoint(
-    door: tuple[Door, str], clients: Clients
+    guarded: tuple[GuardedServer, str], clients: Clients
 ) -> None:
-    made, endpoint = door
+    made, endpoint = guarded
     publisher, subscriber = clients(signing(made.owner))
     bob, bob_subscriber = clients(bearer(made.token("bob@example.com")))
     pusher, topic, name = "pusher@a.example", "projects/a/topics/pushed", "projects/a/subscriptions/pushed"
@@ -239,8 +241,10 @@ def eventually(ask: Callable[[], Any], error: type[Exception], within: float = 1
             time.sleep(0.1)
 
 
-def test_who_shows_nothing_or_something_false_does_not_come_in(door: tuple[Door, str], clients: Clients) -> None:
-    made, endpoint = door
+def test_who_shows_nothing_or_something_false_does_not_come_in(
+    guarded: tuple[GuardedServer, str], clients: Clients
+) -> None:
+    made, endpoint = guarded
     stranger = made.key_file("stranger@demo.example")
     for credentials in (bearer("junk"), bearer(made.token("ann@example.com", -60)), signing(stranger)):
         publisher, _ = clients(credentials)
@@ -253,8 +257,10 @@ def test_who_shows_nothing_or_something_false_does_not_come_in(door: tuple[Door,
             publisher.get_topic(topic=TOPIC)
 
 
-def test_a_key_that_is_added_is_believed_without_a_restart(door: tuple[Door, str], clients: Clients) -> None:
-    made, _ = door
+def test_a_key_that_is_added_is_believed_without_a_restart(
+    guarded: tuple[GuardedServer, str], clients: Clients
+) -> None:
+    made, _ = guarded
     path = made.key_file("late@demo.example")
     publisher, _ = clients(signing(path))
     with pytest.raises(Unauthenticated):

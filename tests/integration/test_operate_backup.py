@@ -97,8 +97,8 @@ def sources(kit: Kit) -> int:
         finally:
             await peers.close()
 
-    told = [json.loads(internal.StatusResponse.FromString(one).json)["roles"] for one in asyncio.run(ask())]
-    return sum(chain["sources"] for roles in told for chain in roles["publish-forwarder"]["chains"])
+    reported = [json.loads(internal.StatusResponse.FromString(one).json)["roles"] for one in asyncio.run(ask())]
+    return sum(chain["sources"] for roles in reported for chain in roles["publish-forwarder"]["chains"])
 
 
 def test_topics_made_after_the_backup_are_kept_and_adopted(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_topics_made_after_the_backup_are_kept_and_adopted(tmp_path: Path) -> No
         publish(api, f"{LATER}-too", b"lost, too", b"and more")
         for name in kit.names("publish-forwarder"):
             kit.restart(name)  # what comes now lies in other segments
-        kit.settle()
+        kit.stabilize()
         publish(api, TOPIC, b"of a known topic")
         api.close()
         kit.down()

@@ -34,7 +34,7 @@ main()
 
 
 class Load:
-    """Publishes through one proxy or the other until it is stopped; `failed` is what a client was told."""
+    """Publishes through one proxy or the other until it is stopped; `failed` is what a client received."""
 
     def __init__(self, endpoints: list[str]) -> None:
         self.apis = [official.Api(endpoint) for endpoint in endpoints]

@@ -120,8 +120,8 @@ def test_workers_end_with_their_parent(node: ServerProcess) -> None:
     assert node.terminate() == 0
 
 
-def test_disks_list_tells_how_the_disks_of_workers_are(node: ServerProcess) -> None:
-    """Which no process serves to others: the workers that write them tell."""
+def test_disks_list_reports_how_the_disks_of_workers_are(node: ServerProcess) -> None:
+    """Which no process serves to others: the workers that write them report."""
     node.start()
     with Client(node.endpoint) as client:
 

@@ -185,7 +185,7 @@ def test_owners_are_killed_between_stage_and_commit_and_after_it(cluster, enter,
             assert one.commit(query, "a", epoch, "x").repeated_epoch
         assert result.rows == 1000
         cluster.local.start(victim)
-        cluster.settle()
+        cluster.stabilize()
     assert numbers(two.everything(topic)) == list(range(5000))
     eventually(lambda: len(set(stream.bodies)) == 5000, 60, "everything is delivered")
     assert one.unavailable + two.unavailable < 50
@@ -200,7 +200,9 @@ def test_the_owner_of_a_chain_is_killed_in_the_middle_of_a_range(cluster, enter,
         pieces = [numbered(at, at + 500, 2000) for at in range(begin, begin + 2000, 500)]
         one.stage(query, "a", epoch, "x", topic, *pieces)
         one.commit(query, "a", epoch, "x")
-    sources = one.positions(topic).sources  # of one chain: more than one when the topic was assigned anew meanwhile
+    sources = one.positions(
+        topic
+    ).sources  # of one chain: more than one when the topic was assigned anew in the meantime
     (chain,) = {at.chain for at in sources}
     victim = owner_of(cluster, chain)
     frames = 0
@@ -214,7 +216,7 @@ def test_the_owner_of_a_chain_is_killed_in_the_middle_of_a_range(cluster, enter,
     assert numbers([body for at in sources for body in one.read(topic, at, kill)]) == list(range(8000))
     assert one.unavailable
     cluster.local.start(victim)
-    cluster.settle()
+    cluster.stabilize()
 
 
 def test_a_paused_owner_that_wakes_up_changes_nothing_of_a_query(cluster, enter, programs):
@@ -235,7 +237,7 @@ def test_a_paused_owner_that_wakes_up_changes_nothing_of_a_query(cluster, enter,
     with pytest.raises(grpc.RpcError) as refused:
         two.stage(query, "a", 2, "y", topic, numbered(900, 950))
     assert refused.value.code() is grpc.StatusCode.ABORTED
-    cluster.settle()
+    cluster.stabilize()
     assert numbers(two.everything(topic)) == list(range(300))
 
 
@@ -254,7 +256,7 @@ def test_a_cursor_keeps_what_it_has_not_passed_in_every_chain_and_through_adopti
     for victim in cluster.names("publish-forwarder"):
         cluster.local.kill(victim)
         cluster.local.start(victim)
-        cluster.settle()
+        cluster.stabilize()
     found = two.positions(topic, cursor=name)
     assert not found.lost
     assert sorted(numbers([body for at in found.sources for body in two.read(topic, at)])) == list(range(200))
@@ -335,7 +337,7 @@ def test_a_reader_has_a_subscription_to_itself_whoever_is_killed(cluster, enter,
         other.until(lambda other=other: other.status is not None, 30, "another consumer is refused")
         assert (other.status, other.messages) == ("FAILED_PRECONDITION", [])
         assert "stream-1" in other.text
-        cluster.settle()
+        cluster.stabilize()
     found = two.positions("", **mine)
     starts = {at.source: at.start for at in found.sources}
     rows = [

@@ -250,7 +250,7 @@ def test_kill_9_at_any_moment_and_every_epoch_is_there_once(
     assert (link.rows, link.committed[0].end) == (per_epoch * 6, per_epoch * 6)
 
 
-def test_a_superseded_run_is_told_so(boot: Any, enter: Any, write: Callable[..., Writer]) -> None:
+def test_a_superseded_run_is_notified_so(boot: Any, enter: Any, write: Callable[..., Writer]) -> None:
     server = boot()
     space = enter(server.endpoint)
     topic, subscription = space.pair()

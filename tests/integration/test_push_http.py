@@ -104,8 +104,8 @@ class Endpoints:
                     connection.send_headers(event.stream_id, [(":status", "202")], end_stream=True)
 
 
-def story(told: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(told(), 30))  # type: ignore[arg-type]
+def story(reported: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(reported(), 30))  # type: ignore[arg-type]
 
 
 @asynccontextmanager
@@ -131,7 +131,7 @@ class Names:
 
 
 def test_a_request_and_its_connection_are_what_http_says() -> None:
-    async def told() -> None:
+    async def reported() -> None:
         async with Endpoints().serving() as server, sending() as sender:
             for _ in range(3):
                 assert await sender.post(server.at(), [(b"content-type", b"application/json")], b'{"a":1}', 5) == 200
@@ -143,24 +143,24 @@ def test_a_request_and_its_connection_are_what_http_says() -> None:
                 "accept": "*/*", "content-length": "7", "content-type": "application/json",
             }  # fmt: skip
 
-    story(told)
+    story(reported)
 
 
 @pytest.mark.parametrize(
     "found", [["127.0.0.1"], ["10.0.0.1"], ["::ffff:127.0.0.1"], ["169.254.169.254"], ["8.8.8.8", "127.0.0.1"], ["::1"]]
 )
 def test_a_name_that_leads_inside_is_not_connected_to(found: list[str]) -> None:
-    async def told() -> None:
+    async def reported() -> None:
         async with Endpoints().serving() as server, sending(Vetting(), resolve=Names(found)) as sender:
             with pytest.raises(PushFailed, match="may not go to"):
                 await sender.post(server.at("e.example"), [], b"", 5)
             assert server.connections == 0
 
-    story(told)
+    story(reported)
 
 
 def test_a_name_is_asked_once_for_a_connection_so_it_cannot_change_in_between() -> None:
-    async def told() -> None:
+    async def reported() -> None:
         names = Names(["127.0.0.1"], ["10.9.9.9"])
         async with Endpoints().serving() as server, sending(resolve=names) as sender:
             assert await sender.post(server.at("e.example"), [], b"", 5) == 200
@@ -172,42 +172,42 @@ def test_a_name_is_asked_once_for_a_connection_so_it_cannot_change_in_between() 
                 await sender.post(server.at("e.example"), [], b"", 5)
             assert names.asked == 2
 
-    story(told)
+    story(reported)
 
 
 def test_redirects_are_not_followed() -> None:
-    async def told() -> None:
+    async def reported() -> None:
         async with Endpoints().serving() as inside, sending() as sender:
             redirect = f"HTTP/1.1 307 Go\r\nlocation: http://127.0.0.1:{inside.port}/\r\ncontent-length: 0\r\n\r\n"
             async with Endpoints(redirect.encode()).serving() as server:
                 assert await sender.post(server.at(), [], b"secret", 5) == 307
             assert inside.requests == []
 
-    story(told)
+    story(reported)
 
 
 def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
 
-    async def told() -> None:
+    async def reported() -> None:
         async with Endpoints().serving() as server, sending() as sender:
             assert await sender.post(server.at(), [], b"", 5) == 200
 
-    story(told)
+    story(reported)
 
 
 def test_of_an_answer_no_more_than_a_little_is_read() -> None:
-    async def told() -> None:
+    async def reported() -> None:
         endless = Endpoints(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n", endless=True)
         async with endless.serving() as server, sending() as sender:
             assert await sender.post(server.at(), [], b"", 20) == 200
 
-    story(told)
+    story(reported)
 
 
 def test_102_is_an_answer_although_http_waits_for_another() -> None:
-    async def told() -> None:
+    async def reported() -> None:
         for answer, status in (
             (b"HTTP/1.1 102 Processing\r\n\r\n", 102),
             (b"HTTP/1.1 103 Early Hints\r\n\r\n" + OK, 200),
@@ -215,11 +215,11 @@ def test_102_is_an_answer_although_http_waits_for_another() -> None:
             async with Endpoints(answer).serving() as server, sending() as sender:
                 assert await sender.post(server.at(), [], b"", 5) == status
 
-    story(told)
+    story(reported)
 
 
 def test_silence_and_rubbish_are_failures() -> None:
-    async def told() -> None:
+    async def reported() -> None:
         async with sending() as sender:
             for answer, why in ((b"", "no answer within 0.2 s"), (b"rubbish\r\n\r\n", "illegal status line")):
                 async with Endpoints(answer).serving() as server:
@@ -228,7 +228,7 @@ def test_silence_and_rubbish_are_failures() -> None:
             with pytest.raises(PushFailed, match="cannot be connected to"):
                 await sender.post(server.at(), [], b"", 5)  # nobody listens there any more
 
-    story(told)
+    story(reported)
 
 
 @pytest.mark.parametrize("protocol", ["h2", "http/1.1"])
@@ -241,7 +241,7 @@ def test_the_certificate_is_that_of_the_name_whatever_the_address(tmp_path: Path
         tls.set_alpn_protocols([protocol])
         return tls
 
-    async def told() -> None:
+    async def reported() -> None:
         trusted = ssl.create_default_context(cafile=str(authority.ca))
         here = Names(["127.0.0.1"])
         async with Endpoints().serving(context("e.example")) as server, sending(resolve=here, tls=trusted) as sender:
@@ -258,7 +258,7 @@ def test_the_certificate_is_that_of_the_name_whatever_the_address(tmp_path: Path
             with pytest.raises(PushFailed, match="certificate"):
                 await sender.post(server.at("e.example", "https"), [], b"body", 5)
 
-    story(told)
+    story(reported)
 
 
 class _Copy:
@@ -280,7 +280,7 @@ class _Copy:
 
 
 def test_a_published_message_arrives_signed_and_is_acknowledged() -> None:
-    async def told() -> None:
+    async def reported() -> None:
         async with Endpoints().serving() as server, sending() as sender:
             url = f"http://127.0.0.1:{server.port}/push"
             config = pubsub.PushConfig(push_endpoint=url)
@@ -296,7 +296,7 @@ def test_a_published_message_arrives_signed_and_is_acknowledged() -> None:
             driver.start()
             forwarders.send("hello", attributes="none")
             while not server.requests or forwarders.subscribe.outstanding()[0]:
-                forwarders.settle()
+                forwarders.stabilize()
                 await asyncio.sleep(0.01)
             await driver.close()
             [(headers, body)] = server.requests
@@ -307,4 +307,4 @@ def test_a_published_message_arrives_signed_and_is_acknowledged() -> None:
             key = keys_of_set(jwks(copy.catalog))[jwt.get_unverified_header(token)["kid"]].key
             assert jwt.decode(token, key, ["RS256"], audience=url)["email"] == "pusher@p.example"
 
-    story(told)
+    story(reported)

@@ -244,7 +244,7 @@ def test_without_one_free_byte_acks_free_room_and_a_restart_works(boot, enter, t
         topic, subscription = space.pair(ack_deadline_seconds=600)
         expected = publish_all(space, topic, 200, size=1_000_000, each=5)
         if when == "later":
-            time.sleep(10)  # spares are made meanwhile
+            time.sleep(10)  # spares are made in the meantime
         fill_up(disk)
         receive_all(space, subscription, dict(list(expected.items())[:100]), within=60)
         fill_up(disk)

@@ -21,7 +21,7 @@ CERTAIN_REFUSALS = ("INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITI
 
 
 class Client:
-    """A thread with a connection of its own that works until told to stop, over any number of crashes."""
+    """A thread with a connection of its own that works until asked to stop, over any number of crashes."""
 
     def __init__(self, server, history, work):
         self.api, self.history, self.stop = Api(server.endpoint), history, threading.Event()

@@ -188,14 +188,16 @@ def test_random_nacks_and_acks_keep_every_promise(space):
     seen = [0, 0, 0]
     acked = set()
 
-    def heard_by(index):
-        def heard(one):
+    def received_by(index):
+        def on_message(one):
             message = one.message
             history.delivered(subscription, f"s{index}", message.message_id, message.data, message.ordering_key)
 
-        return heard
+        return on_message
 
-    streams = [space.stream(subscription, heard=heard_by(index), max_outstanding_messages=40) for index in range(3)]
+    streams = [
+        space.stream(subscription, on_message=received_by(index), max_outstanding_messages=40) for index in range(3)
+    ]
 
     def step():
         for index, stream in enumerate(streams):

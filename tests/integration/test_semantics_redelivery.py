@@ -45,7 +45,7 @@ def test_the_deadline_of_ten_seconds_holds_for_pull_and_streams(space):
     stream = space.stream(streamed, stream_ack_deadline_seconds=10)
     changing = space.stream(changed, stream_ack_deadline_seconds=600, protocol_version=1)
     changing.send(stream_ack_deadline_seconds=10)
-    eventually(lambda: changing.responses, what="the change was heard")
+    eventually(lambda: changing.responses, what="the change was received")
     begun = time.monotonic()
     space.publish(topic, b"x")
     (first,) = space.pull(pulled)

@@ -14,7 +14,7 @@ from syncpoint.testing.server_process import ServerProcess
 
 
 @pytest.fixture(params=[(), ("--workers", "2")], ids=["one", "workers"])
-def door(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Authority, str]]:
+def secured(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Authority, str]]:
     authority = Authority(tmp_path / "ca")
     cert, key = authority.issue("server")
     files = ("--tls-cert", str(cert), "--tls-key", str(key), "--tls-client-ca", str(authority.ca))
@@ -22,8 +22,8 @@ def door(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Autho
         yield authority, server.endpoint
 
 
-def test_with_a_certificate_and_without(door: tuple[Authority, str]) -> None:
-    authority, endpoint = door
+def test_with_a_certificate_and_without(secured: tuple[Authority, str]) -> None:
+    authority, endpoint = secured
 
     def run(*words: str) -> Result:
         common = ("--endpoint", endpoint, "--project", "demo", "--tls-ca", str(authority.ca), "--timeout", "10")

@@ -32,7 +32,7 @@ PUBLISH = "/google.pubsub.v1.Publisher/Publish"
 
 
 class RawClient:
-    """A connection that writes frames and reads nothing, or only when told to."""
+    """A connection that writes frames and reads nothing, or only on request."""
 
     def __init__(self, endpoint: str, window: int) -> None:
         host, port = endpoint.rsplit(":", 1)
@@ -78,7 +78,7 @@ def resident(pid: int) -> int:
 
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server with 400 topics of 8 KB. No publish waits for a disk: what is looked at are turns."""
+    """A server with 400 topics of 8 KB. No publish waits for a disk: what is checked are turns."""
     with ServerProcess(tmp_path_factory.mktemp("crowded") / "data", durability="memory") as server:
         api = official.Api(server.endpoint)
         labels = {f"k{number}{'y' * 60}": "v" * 63 for number in range(60)}
@@ -90,7 +90,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]
 
 
 def publishing(endpoint: str, until: Callable[[], bool]) -> list[float]:
-    """Seconds that each of a calm client's publishes took, one after another, until told; each is answered OK."""
+    """Seconds that each of a calm client's publishes took, one after another, until stopped; each is answered OK."""
     api = official.Api(endpoint)
     took = []
     while not until():
@@ -157,7 +157,8 @@ def test_one_clients_lists_do_not_hold_another_up(crowded: ServerProcess) -> Non
                 elif answered:
                     published += 1
                     (calm if published % 2 else connect()).ask(PUBLISH, publish)
-            # Some of each; hundreds only where this process was held up: what it had asked for is answered meanwhile.
+            # Some of each; hundreds only where this process was held up: what it had asked for is answered in the
+            # meantime.
             assert sum(greedy.values()) < 500 * max(published, 10)
 
 
@@ -176,7 +177,7 @@ def test_who_says_nothing_is_gone_soon(encrypted: bool, greeted: bool, tmp_path:
         async with asyncio.timeout(30):
             while server.stats["connections"]:
                 await asyncio.sleep(0.05)
-        # Who did not even greet broke a rule; the others were told that they may come again.
+        # Who did not even greet broke a rule; the others were notified that they may come again.
         assert server.stats["faults"] == (0 if greeted else 300)
         assert server.stats["refused"] == 0
         for client in clients:

@@ -177,8 +177,8 @@ def test_errors(channel: grpc.Channel) -> None:
     error = status(lambda: channel.unary_unary("/t.T/Bad")(b""))
     assert (error.code(), error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "nö: 100 %\n")
     raw = dict(error.trailing_metadata())["grpc-status-details-bin"]
-    told = status_pb2.Status.FromString(raw)
-    assert (told.code, told.message, told.details[0].value) == (3, "nö: 100 %\n", b"v")
+    reported = status_pb2.Status.FromString(raw)
+    assert (reported.code, reported.message, reported.details[0].value) == (3, "nö: 100 %\n", b"v")
     one = channel.unary_unary("/t.T/None")
     many = channel.stream_unary("/t.T/None")
     for call in (lambda: one(b"x"), lambda: many(iter([b"x"] * 3))):

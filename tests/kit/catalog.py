@@ -26,7 +26,7 @@ from syncpoint.model.errors import Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
+from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.transport.calls import Call
 from syncpoint.transport.memory import MemoryChannel
@@ -43,9 +43,9 @@ SNAP = "projects/p/snapshots/snap"
 class SlowShared(LocalShared):
     """A store with a way to it: others act between any two calls."""
 
-    def __init__(self, world: PlaneWorld) -> None:
-        super().__init__(world.store, world.clock)
-        self._random = world.random
+    def __init__(self, harness: PlaneHarness) -> None:
+        super().__init__(harness.store, harness.clock)
+        self._random = harness.random
 
     async def turn(self) -> None:
         await asyncio.sleep(self._random.random() * 0.02)
@@ -55,10 +55,10 @@ class SlowShared(LocalShared):
 class FakeOwner:
     """A process that owns one chain. `starts`: START facts, (subscription, topic) -> offset."""
 
-    def __init__(self, world: PlaneWorld, chain: int) -> None:
-        self.world, self.chain, self.name = world, chain, f"f{chain}"
-        self.process = SimProcess(world.loop, self.name)
-        self.store = SlowShared(world)
+    def __init__(self, harness: PlaneHarness, chain: int) -> None:
+        self.harness, self.chain, self.name = harness, chain, f"f{chain}"
+        self.process = SimProcess(harness.loop, self.name)
+        self.store = SlowShared(harness)
         self.ends: dict[int, int] = {}  # topic -> messages so far
         self.opened_at: dict[int, int] = {}  # topic -> catalog revision of its source
         self.starts: dict[tuple[int, int], int] = {}
@@ -75,7 +75,7 @@ class FakeOwner:
             CONFIRM.encode(): unary_async(self._confirm),
             DESCRIBE.encode(): unary_async(self._describe),
         }
-        await self.world.network.serve(methods, "10.0.0.1", 4000 + self.chain)
+        await self.harness.network.serve(methods, "10.0.0.1", 4000 + self.chain)
         self.shared = SharedCatalog(self.store)
         await self.shared.start()
         self.me = Member(self.name, (PUBLISH,), self.address, self.chain)
@@ -85,14 +85,14 @@ class FakeOwner:
     def own(self, chain: int | None = None) -> None:
         """Be the owner of a chain."""
         owner = ChainOwner(self.name, self.chain, 1, self.address)
-        self.world.store.txn([], [Put(OWNERS.key(chain or self.chain), owner.encode())])
+        self.harness.store.txn([], [Put(OWNERS.key(chain or self.chain), owner.encode())])
 
     async def _confirm(self, call: Call, request: bytes) -> bytes:
         asked = internal.ConfirmRequest.FromString(request)
         while self.deaf:
             await asyncio.sleep(0.05)
         await self.shared.at(asked.revision)
-        await asyncio.sleep(self.world.random.random() * 0.01)
+        await asyncio.sleep(self.harness.random.random() * 0.01)
         self.confirmed.append((asked.topic, asked.revision))
         if asked.assignment:
             self.sealed.append((asked.topic, asked.assignment))
@@ -111,12 +111,12 @@ class FakeOwner:
         if topic not in self.opened_at:
             revision = await self.registration.register(topic, self.chain)
             self.opened_at.setdefault(topic, revision)
-        await asyncio.sleep(self.world.random.random() * 0.01)
+        await asyncio.sleep(self.harness.random.random() * 0.01)
         self.ends[topic] = self.ends.get(topic, 0) + 1
         return self.chain, self.ends[topic] - 1
 
     def start_of(self, subscription: Any) -> int:
-        """Where a subscription begins. Raises `KeyError` where it would not have been told."""
+        """Where a subscription begins. Raises `KeyError` where it would not have been reported."""
         topic = subscription.topic_incarnation
         if subscription.created_revision <= self.opened_at[topic]:
             return 0
@@ -127,7 +127,7 @@ async def _at_once() -> None:
     """Its disks read without delay."""
 
 
-class PlaneWorld:
+class PlaneHarness:
     """Two proxies and some owners."""
 
     def __init__(self, loop: ProcessLoop, clock: ManualClock, seed: int, chains: int) -> None:
@@ -182,19 +182,19 @@ class Proxy:
 
 def planned(
     seed: int = 1, chains: int = 2
-) -> Callable[[Callable[[PlaneWorld], Coroutine[Any, Any, None]]], Callable[[], None]]:
-    """Make a coroutine function over a started world a plain test."""
+) -> Callable[[Callable[[PlaneHarness], Coroutine[Any, Any, None]]], Callable[[], None]]:
+    """Make a coroutine function over a started harness a plain test."""
 
-    def decorate(work: Callable[[PlaneWorld], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def decorate(work: Callable[[PlaneHarness], Coroutine[Any, Any, None]]) -> Callable[[], None]:
         def test() -> None:
             clock = ManualClock()
 
             async def run(loop: ProcessLoop) -> None:
-                world = PlaneWorld(loop, clock, seed, chains)
-                await world.start()
-                await work(world)
+                harness = PlaneHarness(loop, clock, seed, chains)
+                await harness.start()
+                await work(harness)
 
-            run_world(clock, run)
+            run_in_loop(clock, run)
 
         test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
         return test

@@ -145,18 +145,18 @@ class FencedFiles:
 
 
 class Copy:
-    """One process's copy of the catalog. While it is `held` it hears nothing."""
+    """One process's copy of the catalog. While it is `held` it receives nothing."""
 
-    def __init__(self, world: ChainWorld) -> None:
+    def __init__(self, harness: ChainHarness) -> None:
         self.catalog = Catalog()
         self.on_change: list[Callable[[CatalogChange], None]] = []
         self.held = False
-        self._world, self._moved = world, asyncio.Event()
+        self._harness, self._moved = harness, asyncio.Event()
         self.catch_up()
 
     def catch_up(self) -> None:
         if not self.held:
-            for change in self._world.changes[self.catalog.revision :]:
+            for change in self._harness.changes[self.catalog.revision :]:
                 self.catalog.apply(change)
                 for listener in list(self.on_change):
                     listener(change)
@@ -168,7 +168,7 @@ class Copy:
             await self._moved.wait()
 
 
-class ChainWorld:
+class ChainHarness:
     """See the module."""
 
     def __init__(self, clock: ManualClock) -> None:
@@ -231,7 +231,7 @@ class ChainWorld:
         known = self.assignments.get(TOPIC_NUMBER, Assignment(0, ()))
         self.assignments[TOPIC_NUMBER] = Assignment(known.epoch + 1, chains)
         for process in self.processes:
-            process.hear_assignments()
+            process.on_assignments()
 
     # -- processes ---------------------------------------------------------------------------------------------------
 
@@ -254,10 +254,10 @@ class ChainWorld:
 class Process:
     """One publish forwarder process."""
 
-    def __init__(self, world: ChainWorld, name: str) -> None:
-        self.world, self.name = world, name
-        self.shared = Copy(world)
-        self.assignments = dict(world.assignments)
+    def __init__(self, harness: ChainHarness, name: str) -> None:
+        self.harness, self.name = harness, name
+        self.shared = Copy(harness)
+        self.assignments = dict(harness.assignments)
         self.deaf = False  # to assignments
         self.paused = False  # its disks' threads stand still
         self.maintainers_rest = False  # of its threads those stand still that look after disks and delete files
@@ -274,15 +274,15 @@ class Process:
                 next_log=self._next_log,
                 universe=UNIVERSE,
                 environment=Environment(
-                    world.clock,
-                    world.random,
+                    harness.clock,
+                    harness.random,
                     make_workers=self._workers,
                     notify=asyncio.get_running_loop().call_soon,
                     blocking=_at_once,
                 ),
                 settings=SETTINGS,
-                known_disks=world.known_disks,
-                registrations=lambda chain: [topic for topic, one in world.registered if one == chain],
+                known_disks=harness.known_disks,
+                registrations=lambda chain: [topic for topic, one in harness.registered if one == chain],
             )
         )
         self.host.on_ended = lambda number, error: self.ended.append((number, error))
@@ -295,55 +295,55 @@ class Process:
         return self.workers[-1]
 
     def _open_files(self, record: ChainRecord, epoch: int) -> tuple[Any, list[str]]:
-        disks = self.world.disks.setdefault(record.number, Disks())
+        disks = self.harness.disks.setdefault(record.number, Disks())
         return disks.open(epoch), [f"/{place.cluster}-{place.disk}" for place in record.places]
 
     async def _next_log(self) -> int:
-        self.world.logs += 1
-        return self.world.logs
+        self.harness.logs += 1
+        return self.harness.logs
 
     async def register(self, topic: int, chain: int) -> int:
-        if self.world.metadata_down:
+        if self.harness.metadata_down:
             raise MetadataSilent("The metadata does not answer.")
-        self.world.registrations += 1
+        self.harness.registrations += 1
         await asyncio.sleep(0.01)
-        self.world.registered.add((topic, chain))
-        revision = self.world.master.revision
+        self.harness.registered.add((topic, chain))
+        revision = self.harness.master.revision
         await asyncio.sleep(0.01)
         await self.shared.at(revision)
         return revision
 
     async def registered(self, chain: int) -> set[int]:
-        if self.world.metadata_down:
+        if self.harness.metadata_down:
             raise MetadataSilent("The metadata does not answer.")
         await asyncio.sleep(0.01)
-        found = {topic for topic, one in self.world.registered if one == chain}
-        await self.shared.at(self.world.master.revision)
+        found = {topic for topic, one in self.harness.registered if one == chain}
+        await self.shared.at(self.harness.master.revision)
         return found
 
     async def unregister(self, topic: int, chain: int, epoch: int, still: Callable[[], bool]) -> bool:
-        if self.world.metadata_down:
+        if self.harness.metadata_down:
             raise MetadataSilent("The metadata does not answer.")
         if not still():
             return False
-        self.world.registered.discard((topic, chain))
+        self.harness.registered.discard((topic, chain))
         return True
 
     async def _sealed(self, topic: int, epoch: int, chain: int) -> None:
-        if self.world.assignments[topic].epoch != epoch:
+        if self.harness.assignments[topic].epoch != epoch:
             raise FailedPrecondition("epoch: it is another one now")
-        await self.world.confirm(0, epoch, but=chain)
+        await self.harness.confirm(0, epoch, but=chain)
 
-    def hear_assignments(self) -> None:
+    def on_assignments(self) -> None:
         if not self.deaf:
-            self.assignments = dict(self.world.assignments)
+            self.assignments = dict(self.harness.assignments)
             self.host.assigned(TOPIC_NUMBER)
 
     # -- chains ------------------------------------------------------------------------------------------------------
 
     async def open(self, number: int = 1, clusters: int = 3, disks: int = 3) -> Any:
         """Claim a chain and open it."""
-        epoch = self.world.epochs[number] = self.world.epochs.get(number, 0) + 1
+        epoch = self.harness.epochs[number] = self.harness.epochs.get(number, 0) + 1
         await self.host.open(chain_record(number, clusters, disks), epoch)
         return self.host.chains[number]
 
@@ -352,8 +352,8 @@ class Process:
         if self.crashed:
             return
         self.crashed = True
-        if self in self.world.processes:
-            self.world.processes.remove(self)
+        if self in self.harness.processes:
+            self.harness.processes.remove(self)
         self.shared.held = True
         for task in self.host.rounds.tasks:
             task.cancel()
@@ -366,8 +366,8 @@ class Process:
         self, *data: str, chain: int = 1, key: str = "", epoch: int = 0, sender: int = 7, batch: int = 0,
         resent: bool = False, timeout: float | None = 20.0, topic: str = TOPIC,
     ) -> list[str]:  # fmt: skip
-        self.world.processes[0].batches += 1
-        number = batch or self.world.processes[0].batches
+        self.harness.processes[0].batches += 1
+        number = batch or self.harness.processes[0].batches
         messages = [pubsub.PubsubMessage(data=one.encode(), ordering_key=key) for one in data]
         request = pubsub.PublishRequest(topic=topic, messages=messages).SerializeToString()
         envelope = write_publish(PublishBatch(chain, epoch, bool(key), sender, number, resent, request))
@@ -384,11 +384,11 @@ class Subscriber:
 
     def __init__(self, process: Process, incarnation: int, member: str = "") -> None:
         self.process, self.incarnation = process, incarnation
-        process.world.streams += 1
-        self.place = process.world.streams  # of all streams, in the order they were made
+        process.harness.streams += 1
+        self.place = process.harness.streams  # of all streams, in the order they were made
         self.stream = process.channel.stream(methods.CHAINS.Serve)
         self.member = member or f"s{incarnation}"
-        self.heard: list[Any] = []
+        self.received: list[Any] = []
         self.sources: dict[int, Any] = {}
         self.revoked: list[tuple[int, int]] = []
         self.answers: dict[int, Any] = {}
@@ -402,7 +402,7 @@ class Subscriber:
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> Subscriber:
-        await self.tell(
+        await self.send_message(
             hello=internal.Hello(
                 member=self.member, incarnation=self.incarnation, registered=self.incarnation, stream=self.place
             )
@@ -422,7 +422,7 @@ class Subscriber:
             await asyncio.sleep(1.0)
             if self.beating:
                 self.number += 1
-                await self.tell(heartbeat=internal.Heartbeat(number=self.number))
+                await self.send_message(heartbeat=internal.Heartbeat(number=self.number))
 
     async def _receive(self) -> None:
         try:
@@ -435,7 +435,7 @@ class Subscriber:
             message = internal.FromChains.FromString(data)
             kind = message.WhichOneof("what")
             what = getattr(message, kind)
-            self.heard.append((kind, what))
+            self.received.append((kind, what))
             if kind == "sources":
                 self.generation = max(self.generation, what.generation)
                 for source in what.sources:
@@ -446,7 +446,7 @@ class Subscriber:
                 self.revoked.append((what.source, what.grant))
                 self.sources.pop(what.source, None)
                 if self.releasing:
-                    await self.tell(
+                    await self.send_message(
                         released=internal.Released(subscription=what.subscription, source=what.source, grant=what.grant)
                     )
             elif kind == "data":
@@ -456,12 +456,12 @@ class Subscriber:
             elif kind in ("fetched", "acknowledged"):
                 self.answers[what.id] = what
 
-    async def tell(self, **what: Any) -> None:
+    async def send_message(self, **what: Any) -> None:
         await self.stream.send(internal.ToChains(**what).SerializeToString())
 
     async def attach(self, subscription: int = SUB_NUMBER, wanted: bool = True, **grants: int) -> None:
         held = [internal.Grant(source=int(source), grant=grant) for source, grant in grants.items()]
-        await self.tell(attach=internal.Attach(subscription=subscription, wanted=wanted, grants=held))
+        await self.send_message(attach=internal.Attach(subscription=subscription, wanted=wanted, grants=held))
         await asyncio.sleep(0.05)
 
     @property
@@ -480,7 +480,7 @@ class Subscriber:
     ) -> Any:
         self.number += 1
         number = self.number
-        await self.tell(
+        await self.send_message(
             fetch=internal.Fetch(
                 id=number, subscription=subscription, source=source, begin=begin, max_bytes=1 << 20,
                 grant=self.granted.get(source, 0) if grant is None else grant, generation=self.generation,
@@ -513,7 +513,7 @@ class Subscriber:
     async def ack(self, source: int, *runs: tuple[int, int], grant: int | None = None) -> Any:
         self.number += 1
         number = self.number
-        await self.tell(
+        await self.send_message(
             acknowledge=internal.Acknowledge(
                 id=number, subscription=SUB_NUMBER, generation=self.generation, source=source, runs=encode_runs(runs),
                 urgent=True, grant=self.granted.get(source, 0) if grant is None else grant,
@@ -534,7 +534,7 @@ def chain_record(number: int, clusters: int = 3, disks: int = 3) -> ChainRecord:
     return ChainRecord(number, f"chain-{number}", "default", "r1", "f1", places, rule)
 
 
-def simulated(work: Callable[[ChainWorld], Awaitable[None]]) -> Callable[[], None]:
+def simulated(work: Callable[[ChainHarness], Awaitable[None]]) -> Callable[[], None]:
     """A test that runs in the time of a manual clock."""
 
     @wraps(work)
@@ -542,11 +542,11 @@ def simulated(work: Callable[[ChainWorld], Awaitable[None]]) -> Callable[[], Non
         clock = ManualClock()
 
         async def run() -> None:
-            world = ChainWorld(clock)
+            harness = ChainHarness(clock)
             try:
-                await work(world)
+                await work(harness)
             finally:
-                await world.close()
+                await harness.close()
                 mine = asyncio.current_task()
                 rest = [task for task in asyncio.all_tasks() if task is not mine]
                 for task in rest:

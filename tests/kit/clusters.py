@@ -55,7 +55,7 @@ class Kit:
 
     def up(self) -> Kit:
         self.proxies = self.local.up()
-        self.settle()
+        self.stabilize()
         return self
 
     def down(self) -> None:
@@ -91,7 +91,7 @@ class Kit:
 
     @contextlib.contextmanager
     def frozen(self, names: Iterable[str] | None = None) -> Iterator[None]:
-        """All processes (or these) stand still meanwhile."""
+        """All processes (or these) stand still in the meantime."""
         processes = [(one.name, one.pid) for one in self.local.states() if one.pid is not None]
         chosen = [name for name, _ in processes] if names is None else list(names)
         for name in chosen:
@@ -122,11 +122,11 @@ class Kit:
         if any(one.state == "down" for one in states):
             self.local.up()
 
-    def settle(self, within: float = 40.0) -> None:
+    def stabilize(self, within: float = 40.0) -> None:
         """Wait until every process is a member and every chain is open at the process it was made for."""
         wanted = {one.name for one in self.local.states() if "etcd" not in one.roles and one.state == "running"}
 
-        def settled() -> bool:
+        def stable() -> bool:
             time.sleep(0.2)
             try:
                 present = {name for name, one in self.members().items() if not one.draining}
@@ -137,11 +137,11 @@ class Kit:
             homes = {one.home for one in chains if one.home == one.owner}
             return wanted <= present and forwarders <= homes and all(one.owner in wanted for one in chains)
 
-        eventually(settled, within, "every process is a member and every chain is at home")
+        eventually(stable, within, "every process is a member and every chain is at home")
 
 
 def holds(folder: Path, marker: bytes) -> bool:
-    """Whether a file below `folder` holds these bytes. Files that vanish meanwhile do not count."""
+    """Whether a file below `folder` holds these bytes. Files that vanish in the meantime do not count."""
     for path in folder.rglob("*"):
         try:
             if path.is_file() and marker in path.read_bytes():
@@ -298,7 +298,7 @@ class Load:
 
     @property
     def errors(self) -> list[str]:
-        """What plain calls without retries were told."""
+        """What plain calls without retries were answered."""
         return [text for prober in self.probers for text in prober.errors]
 
     def judge(self, *must_have_work: checkers.Checker, certain: bool = False) -> History:

@@ -21,7 +21,7 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.quorum import AckRule
-from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
+from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
 
 
@@ -77,38 +77,38 @@ class FakeHost:
 class Forwarder:
     """One process."""
 
-    def __init__(self, world: ControlWorld, name: str) -> None:
-        self.world, self.name = world, name
-        self.process = SimProcess(world.loop, name)
-        self.host = FakeHost(world.disks, name, self.process)
-        self.store = LocalShared(world.store, world.clock)
+    def __init__(self, harness: ControlHarness, name: str) -> None:
+        self.harness, self.name = harness, name
+        self.process = SimProcess(harness.loop, name)
+        self.host = FakeHost(harness.disks, name, self.process)
+        self.store = LocalShared(harness.store, harness.clock)
         self.methods: dict[bytes, Any] = {}
-        self.keeper: OwnershipDriver
+        self.driver: OwnershipDriver
         self.membership: Membership
         self.started = self.process.start(self._start())
 
     async def _start(self) -> None:
-        world = self.world
-        listening = await world.network.serve(self.methods, "10.0.0.1", world.ports.setdefault(self.name, 0))
-        world.ports[self.name] = listening.port
+        harness = self.harness
+        listening = await harness.network.serve(self.methods, "10.0.0.1", harness.ports.setdefault(self.name, 0))
+        harness.ports[self.name] = listening.port
         member = Member(
-            self.name, (PUBLISH,), f"10.0.0.1:{listening.port}", new_incarnation(world.random), region="r"
+            self.name, (PUBLISH,), f"10.0.0.1:{listening.port}", new_incarnation(harness.random), region="r"
         )  # fmt: skip
-        self.peers = PeerChannels(world.network)
+        self.peers = PeerChannels(harness.network)
         self.view = ClusterView(self.store)
         await self.view.start()
         self.membership = Membership(self.store, member, ping=self.peers.ping)
         self.membership.heed(self.view.members)
         await self.membership.start()
-        self.keeper = OwnershipDriver(self.view, self.membership, self.host, self.peers, world.clock)
-        self.host.ended = self.keeper.ended
-        self.methods |= {**process_methods(lambda: {"name": self.name}), **hand_over_methods(self.keeper)}
-        self.keeper.start()
+        self.driver = OwnershipDriver(self.view, self.membership, self.host, self.peers, harness.clock)
+        self.host.ended = self.driver.ended
+        self.methods |= {**process_methods(lambda: {"name": self.name}), **hand_over_methods(self.driver)}
+        self.driver.start()
         self.watching = asyncio.create_task(self.host.watch())
 
     async def stop(self) -> None:
         """As a process that is asked to end."""
-        await self.keeper.stop()
+        await self.driver.stop()
         await self.membership.stop()
         await self.view.close()
         await self.peers.close()
@@ -116,10 +116,10 @@ class Forwarder:
 
     def crash(self) -> None:
         self.process.crash()
-        self.world.network.ended(self.process)
+        self.harness.network.ended(self.process)
 
 
-class ControlWorld:
+class ControlHarness:
     """Some forwarders and the chains that are at home there."""
 
     def __init__(self, loop: ProcessLoop, clock: ManualClock, seed: int) -> None:
@@ -136,8 +136,8 @@ class ControlWorld:
         """Storage processes with a disk each; every chain lies on all of them."""
         for number, name in enumerate(names):
             process = SimProcess(self.loop, name)
-            door = await process.start(self.network.serve(process_methods(dict), f"10.0.1.{number}", 1))
-            member = Member(name, (STORAGE,), f"10.0.1.{number}:{door.port}", number + 1, region="r", cluster=name)
+            serving = await process.start(self.network.serve(process_methods(dict), f"10.0.1.{number}", 1))
+            member = Member(name, (STORAGE,), f"10.0.1.{number}:{serving.port}", number + 1, region="r", cluster=name)
             self.store.txn([], [Put(MEMBERS.key(name), member.encode())])
         places = tuple(DiskPlace(name, "d", name) for name in names)
         rule = AckRule(tuple(range(len(names)))).to_values()
@@ -169,22 +169,22 @@ class ControlWorld:
             self.disks.writers()
 
 
-def in_world(
+def in_harness(
     seed: int = 1, names: Iterable[str] = ("f1", "f2", "f3"), each: int = 1
-) -> Callable[[Callable[[ControlWorld], Coroutine[Any, Any, None]]], Callable[[], None]]:
-    """Make a coroutine function over a running world a plain test."""
+) -> Callable[[Callable[[ControlHarness], Coroutine[Any, Any, None]]], Callable[[], None]]:
+    """Make a coroutine function over a running harness a plain test."""
 
-    def decorate(work: Callable[[ControlWorld], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def decorate(work: Callable[[ControlHarness], Coroutine[Any, Any, None]]) -> Callable[[], None]:
         def test() -> None:
             clock = ManualClock()
 
             async def run(loop: ProcessLoop) -> None:
-                world = ControlWorld(loop, clock, seed)
-                world.found(names, each)
-                world.start(*names)
-                await work(world)
+                harness = ControlHarness(loop, clock, seed)
+                harness.found(names, each)
+                harness.start(*names)
+                await work(harness)
 
-            run_world(clock, run)
+            run_in_loop(clock, run)
 
         test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
         return test

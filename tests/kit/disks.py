@@ -1,4 +1,4 @@
-"""A small world for storage: disks in memory, no threads, a schedule drawn from a seed, and a judge.
+"""A small simulation for storage: disks in memory, no threads, a schedule drawn from a seed, and a judge.
 
 The judge knows everything that was ever appended and everything that was ever reported persisted. After each opening:
 whatever was reported persisted is there, unchanged; whatever is there was appended, unchanged.
@@ -21,7 +21,7 @@ from syncpoint.storage.settings import KnownStore, StorageSettings
 from syncpoint.storage.store import Store
 
 
-class World:
+class Harness:
     """`disks` disks, one store at a time. `rule`: how they are grouped, and who acknowledges."""
 
     def __init__(self, seed: int, disks: int = 1, rule: AckRule | None = None, **settings: object) -> None:
@@ -91,11 +91,11 @@ class World:
         return store
 
     @classmethod
-    def opened(cls, seed: int, disks: int = 1, rule: AckRule | None = None, **settings: object) -> World:
+    def opened(cls, seed: int, disks: int = 1, rule: AckRule | None = None, **settings: object) -> Harness:
         """With its first store."""
-        world = cls(seed, disks, rule, **settings)
-        world.open()
-        return world
+        harness = cls(seed, disks, rule, **settings)
+        harness.open()
+        return harness
 
     def _persisted(self, position: int) -> None:
         while self.waiting and self.waiting[0][0] <= position:
@@ -162,7 +162,7 @@ class World:
             writer.busy_since = self.clock.monotonic()
 
     def lose_sight(self, *slots: int) -> None:
-        """These disks are out of reach: writers wait, everybody else is told."""
+        """These disks are out of reach: writers wait, everybody else is notified."""
         for slot in slots:
             if slot not in self.away:
                 root = self.roots[slot]
@@ -181,7 +181,7 @@ class World:
             if fault in self.files.faults:
                 self.files.faults.remove(fault)
 
-    def settle(self, rounds: int = 400, seconds: float = 0.0) -> None:
+    def quiesce(self, rounds: int = 400, seconds: float = 0.0) -> None:
         """Let everything happen that can, `rounds` times."""
         for _ in range(rounds):
             for name in list(self.workers.steps):
@@ -196,13 +196,13 @@ class World:
 
     def commit(self) -> None:
         self.store.flush()
-        self.settle()
+        self.quiesce()
 
     def heal(self, rounds: int = 60) -> None:
         """Give maintainers the time to re-admit and complete disks."""
         for _ in range(rounds):
             self.clock.advance(1.1)
-            self.settle()
+            self.quiesce()
             status = self.store.status()
             if all(disk.state == "ok" for disk in status.disks) and not status.under_replicated:
                 return
@@ -288,7 +288,7 @@ class World:
     def live(self, source: int, first: int, count: int, time_ns: int) -> bool:
         return (source, first) not in self.dead
 
-    def settle_facts(self) -> None:
+    def accept_recovered(self) -> None:
         """After opening: what was recovered is durable, whatever had been known of it before."""
         self.acked_facts = set(self.recovered_facts)
         self.acked.update(self.stored)

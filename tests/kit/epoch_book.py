@@ -59,7 +59,7 @@ class Server:
         self, run: QueryRun, epoch: int, partition: int, attempt: str, rows: list[int], source: int = 0, size: int = 4
     ) -> Stage:
         """Stage rows, in pieces of `size`."""
-        self.write(self.state.hear(run, self.now).facts)
+        self.write(self.state.on_run(run, self.now).facts)
         pieces = []
         staging = self.target + 1
         for at in range(0, len(rows), size):
@@ -81,7 +81,7 @@ class Server:
 
     def commit(self, ask: CommitRequest, exists: bool = True) -> Decided | Repeated | GapRefused:
         """Decide, apply and finish; nothing is persisted yet."""
-        self.write(self.state.hear(ask.run, self.now).facts)
+        self.write(self.state.on_run(ask.run, self.now).facts)
         outcome = self.state.decide(ask, self.now, lambda incarnation: exists)
         self.write(outcome.facts)
         if isinstance(outcome, Decided):

@@ -85,7 +85,7 @@ class Alone:
     def note_load(self, topic: int, messages: int, nbytes: int) -> None: ...
 
 
-class World:
+class Harness:
     """Two topics. `run(coroutine)` lets disks and loop work until it is done."""
 
     def __init__(self, seed: int = 1, staged_bytes_max: int = STAGED_BYTES_MAX, **settings: Any) -> None:
@@ -114,7 +114,7 @@ class World:
             lambda seconds, act: self.timers.append(act),
         )  # fmt: skip
         self.follower = Follower(self.publish, whole=True)
-        self.follower.settle()
+        self.follower.reconcile()
         self.upkeep = LogUpkeep(self.store, self.publish, self.follower.checkpoint_parts, 0.0)
         self.writer = EpochWriter(
             self.publish, self.loop.call_soon, self.publish.commit._later, Alone(self.publish),
@@ -165,11 +165,11 @@ class World:
                     return task.result()
                 self.turn()
             task.cancel()
-            raise AssertionError("the world does not come to rest")
+            raise AssertionError("the harness does not come to rest")
 
         return self.loop.run_until_complete(pumped())
 
-    def settle(self, turns: int = 50) -> None:
+    def quiesce(self, turns: int = 50) -> None:
         async def nothing() -> None:
             for _ in range(turns):
                 await asyncio.sleep(0)
@@ -178,12 +178,12 @@ class World:
 
     def checkpoint(self) -> None:
         self.upkeep.last_checkpoint()
-        self.settle()
+        self.quiesce()
 
     def collect(self, rounds: int = 40) -> None:
         for _ in range(rounds):
             self.upkeep.collect()
-            self.settle(5)
+            self.quiesce(5)
 
     def commit(self, *changes: CatalogChange) -> None:
         catalog = self.publish.catalog
@@ -192,7 +192,7 @@ class World:
         for change in assigned:
             catalog.apply(change)
             self.follower.changed(change)
-        self.settle()
+        self.quiesce()
 
     def subscribe(self, topic: int, name: str, incarnation: int) -> None:
         """So that messages of a topic are kept."""

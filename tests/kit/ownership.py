@@ -51,7 +51,7 @@ class Metadata:
         self.granted: dict[tuple[int, int], int] = {}  # (chain, epoch) -> incarnation
         self.up = True
 
-    def world(self) -> OwnershipView:
+    def harness(self) -> OwnershipView:
         return OwnershipView(
             dict(self.members), frozenset(self.drained), dict(self.chains), dict(self.owners), self.revision
         )  # fmt: skip
@@ -175,19 +175,19 @@ class Imagined:
         if not life.alive:
             return
         if self.meta.up:
-            world = self.meta.world()
-            self.later(self.random.uniform(0.001, 0.2), lambda: self._see(life, world))
+            harness = self.meta.harness()
+            self.later(self.random.uniform(0.001, 0.2), lambda: self._see(life, harness))
         self.later(self.random.uniform(0.01, 0.1), lambda: self._look(life))
 
-    def _see(self, life: Process, world: OwnershipView) -> None:
-        if life.seen is None or world.owned_at >= life.seen.owned_at:
-            life.seen = world
+    def _see(self, life: Process, harness: OwnershipView) -> None:
+        if life.seen is None or harness.owned_at >= life.seen.owned_at:
+            life.seen = harness
 
     def _ping(self, life: Process) -> None:
         if not life.alive:
             return
         if not life.paused:
-            for seen in (life.seen or self.meta.world()).members.values():
+            for seen in (life.seen or self.meta.harness()).members.values():
                 there = self.current[seen.value.name]
                 if seen.value.name == life.member.name:
                     continue

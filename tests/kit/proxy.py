@@ -28,7 +28,7 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.schemas.publishing import stamp
 from syncpoint.subscribe.lease_holder import lender_of
-from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
+from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
 from syncpoint.transport.network import AnyStream
@@ -48,11 +48,11 @@ class Process:
 
     roles: tuple[str, ...] = ()
 
-    def __init__(self, world: ProxyWorld, name: str, region: str = "r1") -> None:
-        self.world, self.name, self.region = world, name, region
-        self.process = SimProcess(world.loop, name)
+    def __init__(self, harness: ProxyHarness, name: str, region: str = "r1") -> None:
+        self.harness, self.name, self.region = harness, name, region
+        self.process = SimProcess(harness.loop, name)
         self.address = f"{name}:1"
-        self.incarnation = world.next_number()
+        self.incarnation = harness.next_number()
         self.member = Member(name, self.roles, self.address, self.incarnation, region)
         self.pings = 0
 
@@ -61,37 +61,37 @@ class Process:
 
     async def serve(self) -> None:
         await self.process.start(self._serve())
-        self.world.store.txn([], [Put(MEMBERS + self.name, self.member.encode())])
+        self.harness.store.txn([], [Put(MEMBERS + self.name, self.member.encode())])
 
     async def _serve(self) -> None:
-        await self.world.network.serve({**process_methods(dict), **self.methods()}, self.name, 1)
+        await self.harness.network.serve({**process_methods(dict), **self.methods()}, self.name, 1)
 
     def crash(self) -> None:
         self.process.crash()
-        self.world.network.ended(self.process)
+        self.harness.network.ended(self.process)
 
     def lease_ends(self) -> None:
         owned = [
             Delete(item.key)
-            for item in self.world.store.range(OWNERS).items
+            for item in self.harness.store.range(OWNERS).items
             if ChainOwner.decode(item.value).member == self.name
         ]
-        self.world.store.txn([], [Delete(MEMBERS + self.name), *owned])
+        self.harness.store.txn([], [Delete(MEMBERS + self.name), *owned])
 
 
 class PublishProcess(Process):
-    """Stores batches in `world.stored`, which outlives it as disks do."""
+    """Stores batches in `harness.stored`, which outlives it as disks do."""
 
     roles = (PUBLISH,)
 
-    def __init__(self, world: ProxyWorld, name: str, region: str = "r1") -> None:
-        super().__init__(world, name, region)
+    def __init__(self, harness: ProxyHarness, name: str, region: str = "r1") -> None:
+        super().__init__(harness, name, region)
         self.refusals: list[SyncpointError] = []
         self.refuse_voids: SyncpointError | None = None
         self.before_answer: Callable[[PublishBatch], None] = lambda batch: None
         self.commit_s = 0.002
         self.epochs: dict[int, int] = {}
-        self.catalog = world.catalog
+        self.catalog = harness.catalog
 
     def methods(self) -> Methods:
         return {
@@ -101,13 +101,13 @@ class PublishProcess(Process):
 
     async def _void(self, call: Call, request: bytes) -> bytes:
         asked = internal.VoidRequest.FromString(request)
-        owner = self.world.store.get(OWNERS.key(asked.chain))
+        owner = self.harness.store.get(OWNERS.key(asked.chain))
         if owner is None or ChainOwner.decode(owner.value).member != self.name:
             raise Unavailable(f"Chain {asked.chain} is not open here.")
         if self.refuse_voids is not None:
             raise self.refuse_voids
-        self.world.voided += [(asked.chain, batch) for batch in asked.batches]
-        stored = self.world.stored.get(asked.chain, {})
+        self.harness.voided += [(asked.chain, batch) for batch in asked.batches]
+        stored = self.harness.stored.get(asked.chain, {})
         found = [stored[asked.sender, one][1] for one in asked.batches if (asked.sender, one) in stored]
         answer = internal.VoidResponse(batches=len(found), messages=sum(map(len, found)), late=len(found))
         encoded: bytes = answer.SerializeToString()
@@ -115,14 +115,14 @@ class PublishProcess(Process):
 
     async def _publish(self, call: Call, request: bytes) -> bytes:
         batch = read_publish(request)
-        owner = self.world.store.get(OWNERS.key(batch.chain))
+        owner = self.harness.store.get(OWNERS.key(batch.chain))
         if owner is None or ChainOwner.decode(owner.value).member != self.name:
             raise Unavailable(f"Chain {batch.chain} is not open here.")
         if self.refusals:
             raise self.refusals.pop(0)
         if batch.keyed and batch.epoch != self.epochs.get(batch.chain, batch.epoch):
             raise StaleEpoch("it is another one")
-        stored = self.world.stored.setdefault(batch.chain, {})
+        stored = self.harness.stored.setdefault(batch.chain, {})
         known = (batch.sender, batch.batch)
         if known not in stored:
             asked = pubsub.PublishRequest.FromString(bytes(batch.request))
@@ -133,7 +133,7 @@ class PublishProcess(Process):
                 raise OtherTopic(f"it is {known_topic.incarnation}")
             if not batch.within and batch.schema != stamp(known_topic):
                 raise OtherSchema("it is another one")
-            ids = [str(self.world.next_number()) for _ in asked.messages]
+            ids = [str(self.harness.next_number()) for _ in asked.messages]
             stored[known] = (bytes(batch.request), ids)
         await asyncio.sleep(self.commit_s)
         self.before_answer(batch)
@@ -155,8 +155,8 @@ class SubscribeProcess(Process):
 
     roles = (SUBSCRIBE,)
 
-    def __init__(self, world: ProxyWorld, name: str, region: str = "r1") -> None:
-        super().__init__(world, name, region)
+    def __init__(self, harness: ProxyHarness, name: str, region: str = "r1") -> None:
+        super().__init__(harness, name, region)
         self.sessions: list[Session] = []
         self.calls: list[Any] = []
         self.refuse: SyncpointError | None = None
@@ -266,12 +266,12 @@ class SubscribeProcess(Process):
 
 
 class RouterProcess(Process):
-    """Says what it is told to."""
+    """Says what it is given to."""
 
     roles = (ROUTER,)
 
-    def __init__(self, world: ProxyWorld, name: str, region: str = "r1") -> None:
-        super().__init__(world, name, region)
+    def __init__(self, harness: ProxyHarness, name: str, region: str = "r1") -> None:
+        super().__init__(harness, name, region)
         self.topics: dict[int, Any] = {}
         self.subscriptions: dict[int, Any] = {}
         self.asked: list[Any] = []
@@ -297,14 +297,14 @@ class RouterProcess(Process):
         self.topics[topic] = internal.TopicRoute(
             topic=topic, epoch=epoch, chains=chains, nearest=chains, alternatives=alternatives
         )
-        self.tell(internal.RouteResponse(topics=[self.topics[topic]]))
+        self.notify(internal.RouteResponse(topics=[self.topics[topic]]))
 
     def set_subscription(self, subscription: int, epoch: int, members: Iterable[str]) -> None:
         route = internal.SubscriptionRoute(subscription=subscription, epoch=epoch, members=members)
         self.subscriptions[subscription] = route
-        self.tell(internal.RouteResponse(subscriptions=[route]))
+        self.notify(internal.RouteResponse(subscriptions=[route]))
 
-    def tell(self, answer: Any) -> None:
+    def notify(self, answer: Any) -> None:
         for stream in self.watchers:
             stream.send(answer.SerializeToString())
 
@@ -314,9 +314,9 @@ class ProxyProcess(Process):
 
     roles = (PROXY,)
 
-    def __init__(self, world: ProxyWorld, name: str, region: str = "r1", *, sealed: bool = False) -> None:
-        super().__init__(world, name, region)
-        self.store = LocalShared(world.store, world.clock)
+    def __init__(self, harness: ProxyHarness, name: str, region: str = "r1", *, sealed: bool = False) -> None:
+        super().__init__(harness, name, region)
+        self.store = LocalShared(harness.store, harness.clock)
         self.sealed = sealed
         self.refreshed = 0
         self.stopped = False
@@ -325,34 +325,34 @@ class ProxyProcess(Process):
     async def _serve(self) -> None:
         self.view = ClusterView(self.store)
         await self.view.start()
-        self.peers = PeerChannels(self.world.network)
+        self.peers = PeerChannels(self.harness.network)
         self.proxy = Proxy(
             me=self.member,
             view=self.view,
-            catalog=self.world.catalog,
+            catalog=self.harness.catalog,
             refresh=self._refresh,
             store=self.store,
             peers=self.peers,
-            limits=self.world.limits,
+            limits=self.harness.limits,
             distances=Distances(self.region),
             sealer=Sealer(self.keys()) if self.sealed else None,
             commit=self._commit,
-            clock=self.world.clock,
+            clock=self.harness.clock,
         )
         await self.proxy.start()
-        await self.world.network.serve(self.proxy.methods(), self.name, 1)
+        await self.harness.network.serve(self.proxy.methods(), self.name, 1)
 
     def keys(self, kek: bytes = bytes(32)) -> TopicKeys:
-        return TopicKeys(self.store, KeyRing([kek]), self.world.clock, self.world.random)
+        return TopicKeys(self.store, KeyRing([kek]), self.harness.clock, self.harness.random)
 
     async def _refresh(self) -> None:
         self.refreshed += 1
         await asyncio.sleep(0.001)
-        self.world.on_refresh()
+        self.harness.on_refresh()
 
     async def _commit(self, changes: Sequence[CatalogChange]) -> None:
-        for change in self.world.catalog.assign(changes):
-            self.world.catalog.apply(change)
+        for change in self.harness.catalog.assign(changes):
+            self.harness.catalog.apply(change)
 
     async def stop(self) -> None:
         self.stopped = True
@@ -362,7 +362,7 @@ class ProxyProcess(Process):
         await self.peers.close()
 
 
-class ProxyWorld:
+class ProxyHarness:
     """Everything, and a client that calls the proxy."""
 
     def __init__(self, loop: ProcessLoop, clock: ManualClock, seed: int) -> None:
@@ -478,12 +478,12 @@ class ClientStream:
         return [one.message.data for one in (await self.next()).received_messages]
 
 
-def in_world(
+def in_harness(
     seed: int = 1,
-) -> Callable[[Callable[[ProxyWorld], Coroutine[Any, Any, None]]], Callable[[], None]]:
-    """Make a coroutine function over a world without processes a plain test."""
+) -> Callable[[Callable[[ProxyHarness], Coroutine[Any, Any, None]]], Callable[[], None]]:
+    """Make a coroutine function over a harness without processes a plain test."""
 
-    def decorate(work: Callable[[ProxyWorld], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def decorate(work: Callable[[ProxyHarness], Coroutine[Any, Any, None]]) -> Callable[[], None]:
         def test() -> None:
             run(work, seed)
 
@@ -493,17 +493,17 @@ def in_world(
     return decorate
 
 
-def run(work: Callable[[ProxyWorld], Coroutine[Any, Any, None]], seed: int) -> None:
-    """Run it in a world of its own."""
+def run(work: Callable[[ProxyHarness], Coroutine[Any, Any, None]], seed: int) -> None:
+    """Run it in a harness of its own."""
     clock = ManualClock()
 
     async def begin(loop: ProcessLoop) -> None:
-        world = ProxyWorld(loop, clock, seed)
+        harness = ProxyHarness(loop, clock, seed)
         try:
-            await work(world)
+            await work(harness)
         finally:
-            for one in world.processes.values():
+            for one in harness.processes.values():
                 if isinstance(one, ProxyProcess) and one.process.alive and not one.stopped:
                     await one.process.start(one.stop())
 
-    run_world(clock, begin)
+    run_in_loop(clock, begin)

@@ -1,4 +1,4 @@
-"""The world of the reading tests: both forwarders over a log in memory, and the service as its callers see it."""
+"""The harness of the reading tests: both forwarders over a log in memory, and the service as its callers see it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ TYPES = {
 }
 
 
-class ReadingWorld(ForwarderHarness):
-    """A world with the service. `retention_s`: of the topic, so that it keeps what nobody has acknowledged."""
+class ReadingHarness(ForwarderHarness):
+    """A harness with the service. `retention_s`: of the topic, so that it keeps what nobody has acknowledged."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -97,7 +97,7 @@ class ReadingWorld(ForwarderHarness):
         return rows
 
     def drive(self, function: Callable[[], Awaitable[Any]]) -> Any:
-        """Run a coroutine while the world comes to rest again and again."""
+        """Run a coroutine while the harness comes to rest again and again."""
 
         async def run() -> Any:
             task = asyncio.ensure_future(function())
@@ -105,7 +105,7 @@ class ReadingWorld(ForwarderHarness):
                 await asyncio.sleep(0)
                 if task.done():
                     return task.result()
-                self.settle()
+                self.quiesce()
             task.cancel()
             raise AssertionError("the call has no end")
 
@@ -120,7 +120,7 @@ class ReadingWorld(ForwarderHarness):
         written = self.store.checkpoint(self.follower.checkpoint_parts())
         while not written.step():
             pass
-        self.settle()
+        self.quiesce()
 
     def acknowledge_all(self) -> None:
         """The subscription needs nothing of what is there."""
@@ -130,4 +130,4 @@ class ReadingWorld(ForwarderHarness):
                 ledger.of(source.number).add(0, source.end)
 
 
-__all__ = ["SUB", "TOPIC", "ReadingWorld"]
+__all__ = ["SUB", "TOPIC", "ReadingHarness"]

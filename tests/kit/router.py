@@ -1,4 +1,4 @@
-"""Worlds for the tests of planner and lists."""
+"""Harnesses for the tests of planner and lists."""
 
 from __future__ import annotations
 

@@ -26,18 +26,18 @@ from syncpoint.transport.calls import Streaming
 from syncpoint.transport.memory import Faults, MemoryCall, MemoryChannel
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal, pubsub
-from tests.kit.chain import SUB, TOPIC_NUMBER, ChainWorld, Process
+from tests.kit.chain import SUB, TOPIC_NUMBER, ChainHarness, Process
 
 
 class Way:
     """The network as one forwarder has it."""
 
-    def __init__(self, world: SubscribeWorld, member: str) -> None:
-        self._world, self._member = world, member
+    def __init__(self, harness: SubscribeHarness, member: str) -> None:
+        self._harness, self._member = harness, member
 
     def channel(self, address: str) -> MemoryChannel:
-        world = self._world
-        process = world.processes.get(address)
+        harness = self._harness
+        process = harness.processes.get(address)
         if process is None:
             return MemoryChannel({})
         served = ChainsService(process.host).methods()
@@ -53,20 +53,20 @@ class Way:
             def asked(data: bytes) -> None:
                 message = internal.ToChains.FromString(data)
                 if message.WhichOneof("what") == "hello":
-                    world.hellos.append(message.hello)
+                    harness.hellos.append(message.hello)
                 elif message.WhichOneof("what") == "serves":
-                    world.serves.append(list(message.serves.subscriptions))
+                    harness.serves.append(list(message.serves.subscriptions))
                 elif message.WhichOneof("what") == "fetch":
-                    world.fetches[address] = world.fetches.get(address, 0) + 1
+                    harness.fetches[address] = harness.fetches.get(address, 0) + 1
                 take(data)
 
             def answered(data: bytes) -> None:
-                if (address, internal.FromChains.FromString(data).WhichOneof("what")) not in world.lost_answers:
+                if (address, internal.FromChains.FromString(data).WhichOneof("what")) not in harness.lost_answers:
                     answer(data)
 
             stream.to_client, stream.on_message = answered, asked
 
-        return MemoryChannel({**served, path: Streaming(begin)}, world.line(self._member, address))
+        return MemoryChannel({**served, path: Streaming(begin)}, harness.line(self._member, address))
 
     async def serve(self, *_: Any) -> Any:
         raise NotImplementedError
@@ -75,22 +75,22 @@ class Way:
 class Forwarder:
     """A subscribe forwarder process."""
 
-    def __init__(self, world: SubscribeWorld, member: str, registered: int | None = 1) -> None:
-        self.world, self.member = world, member
+    def __init__(self, harness: SubscribeHarness, member: str, registered: int | None = 1) -> None:
+        self.harness, self.member = harness, member
         self.links: list[ServeLink] = []
-        catalog, loop = world.chains.master, asyncio.get_running_loop()
+        catalog, loop = harness.chains.master, asyncio.get_running_loop()
         self.gatherer = Gatherer(
-            member, world.incarnation(member), catalog, world, world.clock, connect=self._connect,
+            member, harness.incarnation(member), catalog, harness, harness.clock, connect=self._connect,
             publish=lambda *_: None, registered=registered,
         )  # fmt: skip
         self.subscribe = SubscribeForwarder(
-            self.gatherer, catalog, world.clock, key=bytes(32), random=world.random, soon=loop.call_soon,
-            lender=lender_of(member, world.incarnation(member)), linger_s=10.0, guard=self.gatherer.guard,
+            self.gatherer, catalog, harness.clock, key=bytes(32), random=harness.random, soon=loop.call_soon,
+            lender=lender_of(member, harness.incarnation(member)), linger_s=10.0, guard=self.gatherer.guard,
         )  # fmt: skip
         self._ticking = loop.create_task(self._tick())
 
     def _connect(self, address: str, peer: Peer) -> ServeLink:
-        self.links.append(ServeLink(Way(self.world, self.member), address, peer))
+        self.links.append(ServeLink(Way(self.harness, self.member), address, peer))
         return self.links[-1]
 
     async def _tick(self) -> None:
@@ -106,20 +106,20 @@ class Client:
 
     def __init__(
         self,
-        world: SubscribeWorld,
+        harness: SubscribeHarness,
         forwarder: Forwarder,
         *,
         most: int = 1000,
         single: bool = False,
         deadline_s: int = 10,
     ) -> None:
-        self.world, self.forwarder = world, forwarder
+        self.harness, self.forwarder = harness, forwarder
         self.held: dict[str, str] = {}
         self.data: list[str] = []
         self.refused: list[str] = []
         self.unknown: list[str] = []
         self.consumer: Consumer = forwarder.subscribe.join(
-            world.record, self._send, max_messages=most, max_bytes=1 << 30, deadline_s=deadline_s, gone=lambda: None,
+            harness.record, self._send, max_messages=most, max_bytes=1 << 30, deadline_s=deadline_s, gone=lambda: None,
             single=single,
         )  # fmt: skip
 
@@ -128,7 +128,7 @@ class Client:
             text = one.message.data.decode()
             self.held[one.ack_id] = text
             self.data.append(text)
-            self.world.delivered.append(text)
+            self.harness.delivered.append(text)
 
     def ack(self, *ack_ids: str) -> None:
         """These, or all it holds."""
@@ -144,25 +144,27 @@ class Client:
             elif unknown:
                 self.unknown.append(text)
             else:
-                self.world.confirmed.append(text)
+                self.harness.confirmed.append(text)
 
         request = pubsub.AcknowledgeRequest(subscription=SUB, ack_ids=[ack_id]).SerializeToString()
-        leases = self.forwarder.subscribe.delivery(self.world.record).leases
+        leases = self.forwarder.subscribe.delivery(self.harness.record).leases
         try:
-            leases.acknowledge(request, 2, self.world.clock.monotonic(), confirmed)
+            leases.acknowledge(request, 2, self.harness.clock.monotonic(), confirmed)
         except SyncpointError:  # nothing is to be reached: as if it had not been sent
             self.held[ack_id] = text
 
     def nack(self, ack_id: str) -> None:
         del self.held[ack_id]
         request = pubsub.ModifyAckDeadlineRequest(subscription=SUB, ack_ids=[ack_id]).SerializeToString()
-        self.forwarder.subscribe.delivery(self.world.record).leases.modify(request, 4, 0, self.world.clock.monotonic())
+        self.forwarder.subscribe.delivery(self.harness.record).leases.modify(
+            request, 4, 0, self.harness.clock.monotonic()
+        )
 
     def leave(self) -> None:
-        self.forwarder.subscribe.leave(self.world.record, self.consumer)
+        self.forwarder.subscribe.leave(self.harness.record, self.consumer)
 
 
-class SubscribeWorld:
+class SubscribeHarness:
     """`processes` p0, p1 ... own `chains` in turn; one topic, one subscription. It is the `Directory`, too."""
 
     record: Subscription
@@ -171,7 +173,7 @@ class SubscribeWorld:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop)
         self.clock, self.random, self.delay_s = loop.clock, SeededRandom(seed), delay_s
-        self.chains = ChainWorld(self.clock)
+        self.chains = ChainHarness(self.clock)
         self.processes: dict[str, Process] = {}
         self.orphans: list[int] = []  # chains nobody owns
         self.forwarders: list[Forwarder] = []
@@ -186,15 +188,15 @@ class SubscribeWorld:
     @classmethod
     async def start(
         cls, *, processes: int = 1, chains: int = 1, delay_s: float = 0.0, seed: int = 1, **options: Any
-    ) -> SubscribeWorld:
-        world = cls(delay_s=delay_s, seed=seed)
+    ) -> SubscribeHarness:
+        harness = cls(delay_s=delay_s, seed=seed)
         for number in range(processes):
-            world.processes[f"p{number}"] = world.chains.process(f"p{number}")
+            harness.processes[f"p{number}"] = harness.chains.process(f"p{number}")
         for number in range(1, chains + 1):
-            await world.processes[f"p{number % processes}"].open(number, clusters=1, disks=1)
-        world.chains.assign(*range(1, chains + 1))
-        world.record = await world.chains.subscribe(**options)
-        return world
+            await harness.processes[f"p{number % processes}"].open(number, clusters=1, disks=1)
+        harness.chains.assign(*range(1, chains + 1))
+        harness.record = await harness.chains.subscribe(**options)
+        return harness
 
     # -- Directory ---------------------------------------------------------------------------------------------------
 

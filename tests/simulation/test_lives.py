@@ -1,8 +1,8 @@
-"""Lives like those that once went wrong, by name. Each is replayed in its world, and is good.
+"""Lives like those that once went wrong, by name. Each is replayed in its harness, and is good.
 
-A seed is the same life only as long as the world draws the same lots. So what made such a life is demanded of it: where
-a seed has become another life, another one is looked for. What it once showed is a planted bug, too, where it can be
-planted (see `planted`): that the world still notices it is tested there.
+A seed is the same life only as long as the harness draws the same lots. So what made such a life is demanded of it:
+where a seed has become another life, another one is looked for. What it once showed is a planted bug, too, where it can
+be planted (see `planted`): that the harness still notices it is tested there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIVES = {
 def test_a_life_that_once_went_wrong(name: str) -> None:
     seed, wanted = LIVES[name]
     life = run_chains(seed)
-    assert wanted <= set(life.happened), "the world draws other lots: look for another seed in which this happens"
+    assert wanted <= set(life.happened), "the harness draws other lots: look for another seed in which this happens"
     assert life.violations == []
 
 

@@ -106,7 +106,7 @@ def memory_of(pid: int | None) -> int:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of the files below a folder; files that vanish meanwhile count nothing."""
+    """Bytes of the files below a folder; files that vanish in the meantime count nothing."""
     total = 0
     for file in folder.rglob("*"):
         try:

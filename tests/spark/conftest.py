@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark_pubsub.rpc import close_idle
 from syncpoint.federation.spark_home import quick_home
 from syncpoint.testing.server_process import ServerProcess
-from tests.spark.spark_world import Topic
+from tests.spark.spark_harness import Topic
 
 HANGS_S = 900  # two cores, with a JVM and several servers on them: a busy machine takes no test so long
 

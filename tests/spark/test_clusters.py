@@ -15,7 +15,7 @@ from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import eventually
 from syncpoint.wire.messages import pubsub
-from tests.spark.spark_world import SUBSCRIBER, Topic
+from tests.spark.spark_harness import SUBSCRIBER, Topic
 
 SHAPE = Shape(clusters=1, disks=3, forwarders=2, routers=1, proxies=1)
 COUNT = 4_000

@@ -27,7 +27,7 @@ def signed(frame):
 
 
 @dataclass
-class World:
+class Harness:
     sites: dict[str, Site]
     running: RunningJob
     folder: Path
@@ -38,20 +38,20 @@ class World:
     def union(self, topic: str, count: int) -> dict[str, list[Message]]:
         """The logs, as soon as each cluster has so many messages and no flow waits."""
 
-        def settled() -> bool:
+        def stable() -> bool:
             with Servers() as servers:
                 flows = [one.flow for one in self.running.job.running.values()]
                 return all(servers.progress(flow).lag == 0 for flow in flows)
 
         def there() -> bool:
-            return all(len(log) >= count for log in self.logs(topic).values()) and settled()
+            return all(len(log) >= count for log in self.logs(topic).values()) and stable()
 
         awaited(there, f"{count} messages of {topic} everywhere; {self.running.state.flows()}")
         return self.logs(topic)
 
 
 @pytest.fixture(scope="module")
-def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def harness(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
     folder = tmp_path_factory.mktemp("federation")
     (folder / "rules_for_tests.py").write_text(RULES)
     (folder / "token").write_text(SECRET + "\n")
@@ -83,14 +83,14 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worl
             "runtime": {"max_rows": 40},
         }
         with running_job(spark, content, folder) as running:
-            yield World(made, running, folder)
+            yield Harness(made, running, folder)
     sys.path.remove(str(folder))
 
 
-def test_each_region_has_the_union_once_and_in_order(world: World) -> None:
-    for number, site in enumerate(world.sites.values()):
+def test_each_region_has_the_union_once_and_in_order(harness: Harness) -> None:
+    for number, site in enumerate(harness.sites.values()):
         site.publish(ORDERS, range(20 + 100 * number, 60 + 100 * number))
-    logs = world.union(ORDERS, 140)
+    logs = harness.union(ORDERS, 140)
     original = {one.message_id: one for log in logs.values() for one in log if not one.origin}
     assert len(original) == 140
     for name, log in logs.items():
@@ -105,85 +105,85 @@ def test_each_region_has_the_union_once_and_in_order(world: World) -> None:
             assert not disordered(theirs, mine), (name, publisher)
 
 
-def test_nothing_goes_round(world: World) -> None:
-    before = {name: len(log) for name, log in world.union(ORDERS, 20).items()}
-    # A message that travels shows that every link has looked at all that lay before it.
-    world.sites["c"].publish(ORDERS, [9000])
-    world.sites["b"].publish(ORDERS, [9001])
-    after = world.union(ORDERS, max(before.values()) + 2)
+def test_nothing_goes_round(harness: Harness) -> None:
+    before = {name: len(log) for name, log in harness.union(ORDERS, 20).items()}
+    # A message that travels shows that every link has checked all that lay before it.
+    harness.sites["c"].publish(ORDERS, [9000])
+    harness.sites["b"].publish(ORDERS, [9001])
+    after = harness.union(ORDERS, max(before.values()) + 2)
     assert {name: len(log) for name, log in after.items()} == {name: count + 2 for name, count in before.items()}
     with Servers() as servers:
-        progress = [servers.progress(one.flow) for one in world.running.job.running.values()]
+        progress = [servers.progress(one.flow) for one in harness.running.job.running.values()]
     links = [one for one in progress if one.flow.source_topic == ORDERS and one.flow.name.startswith("fed.")]
     assert len(links) == 6
     assert all(one.gaps_refused == 0 and one.lag == 0 for one in links)
     assert sum(one.rows for one in links) == 2 * len(after["a"])  # each message has gone to the two others, once
 
 
-def test_what_is_written_back_is_written_locally_and_travels(world: World) -> None:
+def test_what_is_written_back_is_written_locally_and_travels(harness: Harness) -> None:
     """A consumer in c answers what it got from a; the answer is c's own, and reaches the others as such."""
-    world.union(ORDERS, 20)
-    site = world.sites["c"]
+    harness.union(ORDERS, 20)
+    site = harness.sites["c"]
     (question,) = [one for one in site.log(ORDERS) if one.data == b"a-7"]
     assert question.origin == "a"
     answer = {"data": b"answer to a-7", "attributes": {"from": "c", "n": "-7"}}
     (answer_id,) = site.api.publish({"topic": ORDERS, "messages": [answer]}).message_ids
 
     def arrived() -> bool:
-        logs = world.logs(ORDERS)
+        logs = harness.logs(ORDERS)
         return all(any(one.message_id == answer_id for one in log) for log in logs.values())
 
     awaited(arrived, "the answer everywhere")
-    (seen,) = [one for one in world.sites["a"].log(ORDERS) if one.message_id == answer_id]
+    (seen,) = [one for one in harness.sites["a"].log(ORDERS) if one.message_id == answer_id]
     assert (seen.origin, seen.visited) == ("c", ("c",))
 
 
-def test_official_clients_see_the_original_id_and_time(world: World) -> None:
-    world.sites["b"].topic("new-official")
+def test_official_clients_see_the_original_id_and_time(harness: Harness) -> None:
+    harness.sites["b"].topic("new-official")
     subscription = "projects/fed/subscriptions/reads-copies"
-    world.sites["b"].api.create_subscription({"name": subscription, "topic": name_of("new-official")})
-    world.sites["a"].topic("new-official")
-    world.sites["a"].publish(name_of("new-official"), [1])
+    harness.sites["b"].api.create_subscription({"name": subscription, "topic": name_of("new-official")})
+    harness.sites["a"].topic("new-official")
+    harness.sites["a"].publish(name_of("new-official"), [1])
 
     def pulled() -> Any:
-        return world.sites["b"].api.pull({"subscription": subscription, "max_messages": 1}).received_messages
+        return harness.sites["b"].api.pull({"subscription": subscription, "max_messages": 1}).received_messages
 
     (got,) = awaited(pulled, "the copy delivered")
-    (published,) = [one for one in world.sites["a"].log(name_of("new-official")) if not one.origin]
+    (published,) = [one for one in harness.sites["a"].log(name_of("new-official")) if not one.origin]
     assert (got.message.message_id, got.message.data) == (published.message_id, b"a-1")
     assert got.message.publish_time.timestamp_pb().ToMicroseconds() == round(
         published.publish_time.timestamp() * 1_000_000
     )
 
 
-def test_a_topic_that_appears_begins_to_flow_and_is_made_at_the_targets(world: World) -> None:
+def test_a_topic_that_appears_begins_to_flow_and_is_made_at_the_targets(harness: Harness) -> None:
     with refused("NOT_FOUND"):
-        world.sites["b"].api.get_topic({"topic": name_of("new-items")})
-    world.sites["c"].topic("new-items")
-    world.sites["c"].publish(name_of("new-items"), range(10))
+        harness.sites["b"].api.get_topic({"topic": name_of("new-items")})
+    harness.sites["c"].topic("new-items")
+    harness.sites["c"].publish(name_of("new-items"), range(10))
 
     def made() -> bool:
-        return all(any(name_of("new-items") == one.name for one in topics(site)) for site in world.sites.values())
+        return all(any(name_of("new-items") == one.name for one in topics(site)) for site in harness.sites.values())
 
     def topics(site: Site) -> Any:
         return site.api.list_topics({"project": "projects/fed"}).topics
 
     awaited(made, "the topic everywhere")
-    world.union(name_of("new-items"), 10)
-    made_topic = world.sites["a"].api.get_topic({"topic": name_of("new-items")})
+    harness.union(name_of("new-items"), 10)
+    made_topic = harness.sites["a"].api.get_topic({"topic": name_of("new-items")})
     assert made_topic.message_retention_duration.total_seconds() == 86_400
 
 
-def test_where_select_and_python_change_what_is_copied(world: World) -> None:
+def test_where_select_and_python_change_what_is_copied(harness: Harness) -> None:
     def even() -> list[Message]:
         return [
             one
-            for one in world.sites["a"].log(ORDERS)
+            for one in harness.sites["a"].log(ORDERS)
             if one.attributes.get("from") == "a" and int(one.attributes["n"]) % 2 == 0
         ]
 
-    awaited(lambda: len(world.sites["b"].log(COPIES)) >= len(even()) > 0, "the copies")
-    copies = world.sites["b"].log(COPIES)
+    awaited(lambda: len(harness.sites["b"].log(COPIES)) >= len(even()) > 0, "the copies")
+    copies = harness.sites["b"].log(COPIES)
     originals = {one.message_id: one for one in even()}
     assert len(copies) == len(originals)
     for one in copies:
@@ -194,13 +194,13 @@ def test_where_select_and_python_change_what_is_copied(world: World) -> None:
     assert not disordered(even(), copies)
 
 
-def test_secrets_are_in_no_state_file(world: World) -> None:
-    world.union(ORDERS, 20)
-    files = [path for path in (world.folder / "federation-state").rglob("*") if path.is_file()]
+def test_secrets_are_in_no_state_file(harness: Harness) -> None:
+    harness.union(ORDERS, 20)
+    files = [path for path in (harness.folder / "federation-state").rglob("*") if path.is_file()]
     assert len(files) > 10
     assert not [path for path in files if SECRET.encode() in path.read_bytes()]
     # There was something to find: the links to b and c name the file with it. That servers are sent what such a file
     # holds is tested elsewhere; no server of ours looks at it.
-    tokens = [one.flow.link.target.token for one in world.running.job.running.values()]
-    named = {(world.folder / token["file"]).read_text().strip() for token in tokens if token is not None}
+    tokens = [one.flow.link.target.token for one in harness.running.job.running.values()]
+    named = {(harness.folder / token["file"]).read_text().strip() for token in tokens if token is not None}
     assert named == {SECRET}

@@ -25,7 +25,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Site]]:
         yield made
 
 
-def told(done: int, total: int) -> None:
+def reported(done: int, total: int) -> None:
     """Nobody looks."""
 
 
@@ -49,22 +49,22 @@ def check_equal(published: list[Message], stored: list[Message]) -> None:
 def test_an_archive_grows_over_restarts_and_comes_back_equal(spark: Any, pair: dict[str, Site], tmp_path: Path) -> None:
     topic = filled(pair, "grows", 250)
     folder = tmp_path / "archive"
-    assert archive(spark, cluster(pair["a"]), topic, folder, told, rows_per_part=100).parts == 3
+    assert archive(spark, cluster(pair["a"]), topic, folder, reported, rows_per_part=100).parts == 3
     pair["a"].publish(topic, range(250, 300), size=100)
     pair["a"].server.restart(hard=True)  # messages go to new sources from now on
     pair["a"].publish(topic, range(300, 350), size=100)
-    added = archive(spark, cluster(pair["a"]), topic, folder, told, rows_per_part=1000)
+    added = archive(spark, cluster(pair["a"]), topic, folder, reported, rows_per_part=1000)
     assert (added.parts, added.rows) == (1, 100)
-    assert archive(spark, cluster(pair["a"]), topic, folder, told).rows == 0
+    assert archive(spark, cluster(pair["a"]), topic, folder, reported).rows == 0
     verified = CliRunner().invoke(cli, ["archive", "verify", str(folder)])
     assert verified.exit_code == 0, verified.output
     described = CliRunner().invoke(cli, ["archive", "describe", str(folder), "--format", "json"])
     assert '"rows": 350' in described.output
 
     pair["b"].topic("grows")
-    assert restore(spark, cluster(pair["b"]), folder, name_of("grows"), told).rows == 350
+    assert restore(spark, cluster(pair["b"]), folder, name_of("grows"), reported).rows == 350
     check_equal(pair["a"].log(topic), pair["b"].log(name_of("grows")))
-    restore(spark, cluster(pair["b"]), folder, name_of("grows"), told)
+    restore(spark, cluster(pair["b"]), folder, name_of("grows"), reported)
     assert len(pair["b"].log(name_of("grows"))) == 350
 
 
@@ -83,17 +83,17 @@ def test_broken_off_it_goes_on_where_it_was(
 
     monkeypatch.setattr(archives.manifests, "file_of", dies)
     with pytest.raises(KeyboardInterrupt):
-        archive(spark, cluster(pair["a"]), topic, folder, told, rows_per_part=100)
+        archive(spark, cluster(pair["a"]), topic, folder, reported, rows_per_part=100)
     monkeypatch.undo()
     first = manifests.load(folder)
     assert first is not None
     assert first.rows == 200
-    assert archive(spark, cluster(pair["a"]), topic, folder, told, rows_per_part=100).rows == 100
+    assert archive(spark, cluster(pair["a"]), topic, folder, reported, rows_per_part=100).rows == 100
     second = manifests.load(folder)
     assert second is not None
     assert second.parts[:2] == first.parts
     pair["b"].topic("broken")
-    restore(spark, cluster(pair["b"]), folder, name_of("broken"), told)
+    restore(spark, cluster(pair["b"]), folder, name_of("broken"), reported)
     check_equal(pair["a"].log(topic), pair["b"].log(name_of("broken")))
 
 
@@ -102,26 +102,26 @@ def test_a_flipped_bit_is_found_before_anything_of_its_part_is_published(
 ) -> None:
     topic = filled(pair, "spoiled", 100)
     folder = tmp_path / "archive"
-    archive(spark, cluster(pair["a"]), topic, folder, told)
+    archive(spark, cluster(pair["a"]), topic, folder, reported)
     found = manifests.load(folder)
     assert found is not None
     path = folder / found.parts[0].files[0].path
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    told_by = CliRunner().invoke(cli, ["archive", "verify", str(folder)])
-    assert told_by.exit_code == 1
-    assert str(path) in told_by.output
+    reported_by = CliRunner().invoke(cli, ["archive", "verify", str(folder)])
+    assert reported_by.exit_code == 1
+    assert str(path) in reported_by.output
     pair["b"].topic("spoiled")
     with pytest.raises(SyncpointError) as caught:
-        restore(spark, cluster(pair["b"]), folder, name_of("spoiled"), told)
+        restore(spark, cluster(pair["b"]), folder, name_of("spoiled"), reported)
     assert caught.value.code is Code.DATA_LOSS
     assert not pair["b"].log(name_of("spoiled"))
 
 
 def test_a_folder_holds_one_topic(spark: Any, pair: dict[str, Site], tmp_path: Path) -> None:
     one, other = filled(pair, "one", 10), filled(pair, "other", 10)
-    archive(spark, cluster(pair["a"]), one, tmp_path, told)
+    archive(spark, cluster(pair["a"]), one, tmp_path, reported)
     with pytest.raises(FailedPrecondition, match="holds another topic"):
-        archive(spark, cluster(pair["a"]), other, tmp_path, told)
+        archive(spark, cluster(pair["a"]), other, tmp_path, reported)
     assert PROJECT in one

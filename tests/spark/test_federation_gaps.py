@@ -65,8 +65,8 @@ def test_a_gap_stops_a_flow_until_it_is_accepted(spark: Any, pair: dict[str, Sit
     with running_job(spark, content(pair), tmp_path) as running:
         awaited(lambda: running.state.flows().get(FLOW) and running.state.flows()[FLOW].state == "failed", "a stop")
         assert copied() == 20
-        told = running.state.flows()[FLOW].error
-        assert "DataLossError" in told
+        reported = running.state.flows()[FLOW].error
+        assert "DataLossError" in reported
         status = CliRunner().invoke(cli, ["federation", "status", str(file)], prog_name="syncpoint")
         assert FLOW in status.output
         accepted = CliRunner().invoke(cli, ["federation", "accept-gap", FLOW, str(file)], prog_name="syncpoint")

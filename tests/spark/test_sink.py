@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from tests.spark.spark_world import numbers
+from tests.spark.spark_harness import numbers
 
 
 def kept(frame):

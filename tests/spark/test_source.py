@@ -5,7 +5,7 @@ import json
 import pytest
 
 from syncpoint.wire.messages import pubsub
-from tests.spark.spark_world import PUBLISHER, SUBSCRIBER, numbers
+from tests.spark.spark_harness import PUBLISHER, SUBSCRIBER, numbers
 
 
 def test_a_batch_is_all_there_is_in_the_order_of_keys(topic, rows):
@@ -51,7 +51,7 @@ def test_a_subscriptions_backlog_is_a_table(spark, server, topic):
     assert set(numbers(frame)) == set(range(30)) - done
 
 
-def test_filters_shorten_the_ranges_where_spark_is_told_to(spark, topic, rows):
+def test_filters_shorten_the_ranges_where_spark_is_asked_to(spark, topic, rows):
     topic.publish(0, 50)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:

@@ -8,17 +8,57 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-SRC = Path(__file__).parents[2] / "src"
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src"
 NODES = {path.relative_to(SRC): list(ast.walk(ast.parse(path.read_bytes()))) for path in sorted(SRC.rglob("*.py"))}
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted(SRC.rglob("*.md")),
+]
 
 # Words that name nothing any more, each with what is said instead.
 RETIRED = {
+    "door": "listener, endpoint or interface",
+    "doors": "listeners, or an environment",
+    "ear": "listener",
     "ears": "listeners",
+    "entrance": "ingress",
+    "hear": "receive, learn, on_...",
+    "heard": "received, or seen_at",
     "hears": "is notified",
+    "hub": "dispatcher",
+    "keeper": "maintainer, or driver",
+    "keepers": "maintainers",
     "lenders": "lease holders",
     "lending": "leases",
     "pulse": "failure detector",
+    "settle": "complete, place, seal, reconcile, quiesce",
+    "settled": "completed, stable",
+    "settles": "completes",
+    "settling": "quiescing",
     "shaping": "rate limits",
+    "sought": "reset by a seek",
+    "strand": "simulated thread",
+    "strands": "simulated threads",
+    "tell": "notify, report",
+    "telling": "reporting",
+    "tells": "reports",
+    "told": "reported, notified",
+    "world": "harness, simulation, cluster",
+    "worlds": "harnesses, simulations",
+}
+# Words and phrases that texts do without, each with what is said instead.
+PHRASES = {
+    "can not": "cannot",
+    "hears": "is notified, receives",
+    "looked at": "checked",
+    "meanwhile": "in the meantime",
+    "not to be reached": "unreachable",
+    "sought": "reset by a seek",
+    "tells": "reports, distinguishes",
+    "told": "notified, reported",
 }
 # Class names that stand for more than one thing. Each is one too many: the list only becomes shorter.
 TWICE: set[str] = set()
@@ -94,10 +134,16 @@ def test_a_basename_is_used_once() -> None:
 
 
 def test_retired_words_stay_away() -> None:
+    tests = ROOT / "tests"
+    named = re.compile(r"^ *(?:async )?(?:def|class) (\w+)|^ *(\w+)(?:: [^=\n]+)? = |[(,] ?(\w+): ", re.MULTILINE)
+    places = [(path, list(defined(nodes))) for path, nodes in NODES.items()]
+    places += [
+        (path, ["".join(one) for one in named.findall(path.read_text())]) for path in sorted(tests.rglob("*.py"))
+    ]
     back = {
         f"{path}: {name} (say: {RETIRED[word]})"
-        for path, nodes in NODES.items()
-        for name in [*defined(nodes), path.stem]
+        for path, names in places
+        for name in [*names, path.stem]
         for word in words(name) & RETIRED.keys()
     }
     assert sorted(back) == []
@@ -107,3 +153,14 @@ def test_what_tests_share_is_imported_by_its_name() -> None:
     tests = Path(__file__).parents[1]
     paths = re.compile(r"^sys\.path\.", re.MULTILINE)
     assert [str(path.relative_to(tests)) for path in tests.rglob("*.py") if paths.search(path.read_text())] == []
+
+
+def test_texts_are_plain() -> None:
+    """Comments, docstrings, messages and pages; a line break may stand between the words of a phrase."""
+    phrases = re.compile(rf"\b({'|'.join(PHRASES)})\b".replace(" ", r"\s+"), re.IGNORECASE)
+    found = [
+        f"{path.relative_to(ROOT)}: {hit} (say: {PHRASES[' '.join(hit.lower().split())]})"
+        for path in [*PAGES, *(SRC / path for path in NODES)]
+        for hit in phrases.findall(path.read_text())
+    ]
+    assert found == []

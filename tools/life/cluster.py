@@ -14,7 +14,7 @@ from typing import Any
 from tracing import NO_STATIONS, Rows, Trace, Way, enter, traced
 
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.simulation import simulated_cluster as world_module
+from syncpoint.testing.simulation import simulated_cluster as cluster_module
 from syncpoint.testing.simulation.api_clients import TOPIC
 from syncpoint.testing.simulation.loop import here
 from syncpoint.testing.simulation.sim_runs import SimRun, simulate
@@ -33,23 +33,23 @@ DISKS_ROLE = "storage"
 class OneMessage(SimRun[SimulatedCluster]):
     """A run in which nothing goes wrong."""
 
-    def __init__(self, world: SimulatedCluster) -> None:
-        super().__init__(world, 1, SeededRandom(1))
+    def __init__(self, sim: SimulatedCluster) -> None:
+        super().__init__(sim, 1, SeededRandom(1))
         self.found: dict[str, Trace] = {}
 
     async def run(self) -> None:
-        world = self.world
-        world.network.delay_s_max = 0.0
-        for name in world.settings.processes:
-            world.begin(name)
+        sim = self.sim
+        sim.network.delay_s_max = 0.0
+        for name in sim.settings.processes:
+            sim.begin(name)
             await asyncio.sleep(0.01)
-        await self.within([world.create_topic()], 60)
-        await self.within([world.subscribe(NAME, exactly_once=True)], 60)
+        await self.within([sim.create_topic()], 60)
+        await self.within([sim.subscribe(NAME, exactly_once=True)], 60)
         await self.within([self._follow()], 60)
-        await world.close()
+        await sim.close()
 
     async def _follow(self) -> None:
-        proxy = self.world.network.channel("proxy0:443")
+        proxy = self.sim.network.channel("proxy0:443")
         note = partial(traced, self.found, kind=self._role)
 
         async def publish(data: bytes) -> None:
@@ -88,7 +88,7 @@ class OneMessage(SimRun[SimulatedCluster]):
         if any(file == DISKS for file, _ in way):
             return DISKS_ROLE
         process = here()
-        found = self.world.settings.processes.get(process.name) if process is not None else None
+        found = self.sim.settings.processes.get(process.name) if process is not None else None
         return found.roles[0] if found is not None else "client"
 
 
@@ -100,7 +100,7 @@ def stations(known: set[str]) -> dict[str, Rows]:
         runs.append(OneMessage(SimulatedCluster(loop, clock, 1, None, 3, sealed=True)))
         return runs[0]
 
-    inner: Any = world_module
+    inner: Any = cluster_module
     inner.SimWorkers = lambda *parts, stops: SimWorkers(*parts, stops=0.0)  # no threads: what runs there is not traced
     result = simulate(1, make, None)
     if result.violations or not runs[0].found:

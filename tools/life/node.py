@@ -40,7 +40,7 @@ TOPIC, SUBSCRIPTION = "projects/demo/topics/orders", "projects/demo/subscription
 STRETCHES = ("published", "delivered", "acknowledged", "deleted")
 SEGMENT_ENTRIES = 20
 COLLECT = LogUpkeep.collect.__qualname__  # what deletes, by the clock
-KEEPER = DiskMaintainer.__module__.removeprefix("syncpoint.").replace(".", "/")  # ... and what does so on a disk
+MAINTAINER = DiskMaintainer.__module__.removeprefix("syncpoint.").replace(".", "/")  # ... and what does so on a disk
 IN_A_MOMENT_S = 1e-6  # less than any timer: everything that can happen now has happened
 BEFORE_A_TICK_S = 0.015  # more than acknowledgements wait for company, less than to the next tick
 
@@ -184,7 +184,7 @@ async def follow(folder: Path, clock: ManualClock) -> dict[str, Trace]:
         blocking=at_once,
         serve=serve,
         keep_memory=lambda: None,
-        settle_memory=lambda: None,
+        freeze_memory=lambda: None,
     )
     storage = StorageSettings(
         segment_bytes=64 * 1024, segment_entries_max=SEGMENT_ENTRIES, pool_segments=1, reserve_bytes=0
@@ -247,7 +247,7 @@ def stations() -> dict[str, Rows]:
     for name in STRETCHES:
         for key, way in found[name].ways.items():
             collected = COLLECT in {function for _, function in way}
-            kept = KEEPER in {file for file, _ in way} and key not in found["idle"].ways
+            kept = MAINTAINER in {file for file, _ in way} and key not in found["idle"].ways
             if not ((collected or kept) if name == "deleted" else not collected):
                 continue
             begin = delivering(way) if name == "published" else None  # delivery begins while the publisher is answered

@@ -67,7 +67,7 @@ def _place(frame: FrameType) -> Place:
 
 @contextmanager
 def traced(into: dict[str, Trace], name: str, kind: Callable[[Way], str]) -> Iterator[None]:
-    """Everything that runs meanwhile is noted."""
+    """Everything that runs in the meantime is noted."""
     into[name] = Trace(kind)
     sys.setprofile(into[name])
     try:

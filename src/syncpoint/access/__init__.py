@@ -1,1 +1,1 @@
-"""Who may come in: callers are told apart, and each is let do what its grants say, call by call"""
+"""Who may come in: callers are distinguished, and each is let do what its grants say, call by call"""

@@ -1,6 +1,6 @@
 """The audit log: who wanted what, and whether he got it, in a file whose lines are chained by their hashes.
 
-Place: told by `gate`, written out by `upkeep`; `syncpoint audit` reads it.
+Place: called by `gate`, written out by `upkeep`; `syncpoint audit` reads it.
 Promise: lines are only appended; each has a number and the SHA-256 of the line before, so that a line that is changed,
 left out or put in shows from there on. What is cut off at the end shows only to who has written down an earlier hash. A
 flood of refusals fills neither disk nor memory: beyond `PER_S` lines a second they are counted. Lines of the last half

@@ -1,6 +1,6 @@
-"""The gate: no method of a door is reached before its caller is known and may do what the request says.
+"""The gate: no method of a listener is reached before its caller is known and may do what the request says.
 
-Place: `node` lays it over the finished table of methods, before the door opens.
+Place: `node` lays it over the finished table of methods, before the listener opens.
 Promise: what is refused never reaches a method. Who is known and may do something costs a lookup or two at later calls:
 a decision stands until the catalog changes, and no longer than `STANDS_S`. Streams are judged at their first message,
 or at each, and again while they last. Whether a resource exists does not show: nothing is looked up before the answer
@@ -91,7 +91,7 @@ class Gate:
         self.audit = audit
         self.quotas: Quotas | None = None
         self.take_quotas()
-        self._told_at, self._untold = float("-inf"), 0
+        self._logged_at, self._unlogged = float("-inf"), 0
         self._sessions: dict[bytes, CallerSession] = {}
         self._certificates: dict[object, CallerSession] = {}
         self._streams: set[_Watched] = set()
@@ -249,7 +249,7 @@ class Gate:
     def _allows(self, session: CallerSession, permission: str, resource: str) -> bool:
         identity = session.identity
         if permission == INTERNAL:
-            return False  # processes of a cluster call each other at doors of their own
+            return False  # processes of a cluster call each other at listeners of their own
         if identity.owner:
             return True
         now = self.clock.monotonic()
@@ -297,7 +297,7 @@ class Gate:
         try:
             identity = self._identified(header, certificate)
         except Refused as refused:
-            self._tell(call, refused)
+            self._log_refusal(call, refused)
             self._note(ANONYMOUS, call, call.path.decode("ascii", "replace"), Need("", ""), False, str(refused))
             raise Unauthenticated(INVALID) from None
         left_s = identity.expire_s - self.clock.time_ns() / 1e9
@@ -307,15 +307,15 @@ class Gate:
         sessions[key] = session
         return session
 
-    def _tell(self, call: CallContext, refused: Refused) -> None:
+    def _log_refusal(self, call: CallContext, refused: Refused) -> None:
         """Log why a token is not believed; of many, one a second."""
         now = self.clock.monotonic()
-        if now >= self._told_at + 1.0:
-            more = f"; {self._untold} others since the last time" if self._untold else ""
+        if now >= self._logged_at + 1.0:
+            more = f"; {self._unlogged} others since the last time" if self._unlogged else ""
             log.info("a caller at %s is refused: %s%s", call.peer, refused, more)
-            self._told_at, self._untold = now, 0
+            self._logged_at, self._unlogged = now, 0
         else:
-            self._untold += 1
+            self._unlogged += 1
 
     def _identified(self, header: bytes | None, certificate: Any) -> Identity:
         if header is None:
@@ -347,7 +347,7 @@ def _method(path: str) -> methods.Method:
 
 
 def _end(stream: StreamingCall, error: SyncpointError) -> None:
-    """The caller hears the error; the application, that it should end, which it then does with nobody listening."""
+    """The caller receives the error; the application, that it should end, which it then does with nobody listening."""
     stream.finish(error)
     if stream.on_drain is not None:
         stream.on_drain()

@@ -189,7 +189,7 @@ def _given_up(prefix: str) -> Needs:
 
 def _detached(request: Any, catalog: Catalog) -> Iterator[Need]:
     """Asked of the topic, which need not be in the project of the subscription; of the subscription once that topic is
-    gone, and when there is none, so that the answer does not tell."""
+    gone, and when there is none, so that the answer does not give it away."""
     name = parse_subscription(request.subscription)
     record = catalog.subscription(name)
     topic = None if record is None else catalog.topic_of(record)
@@ -247,7 +247,8 @@ def _policy(verb: str) -> Needs:
 
 
 def _account(permission: str, field: str = "email") -> Needs:
-    """Asked of the account's project; of the server when there is no such account, so that the answer does not tell."""
+    """Asked of the account's project; of the server when there is no such account, so that the answer does not give it
+    away."""
 
     def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
         account = find_account(catalog, _value(request, field))
@@ -353,7 +354,7 @@ RULES: Final[dict[str, Rule]] = {
         {
             "SetIamPolicy": _all(_policy("setIamPolicy")),
             "GetIamPolicy": _all(_policy("getIamPolicy")),
-            "TestIamPermissions": _KNOWN,  # it tells callers of themselves alone
+            "TestIamPermissions": _KNOWN,  # it answers callers about themselves alone
         },
     ),
     **_of(

@@ -3,7 +3,7 @@
 Place: asked by `gate` when it sees a token for the first time, and again every so often.
 Promise: the algorithm is one of the key's own kind and of those allowed for the issuer; a token is for us, of now, and
 for not much longer; headers that name keys elsewhere are refused, and nothing is fetched because a token says so. Why a
-token is refused is for the log: the caller hears only that it is.
+token is refused is for the log: the caller learns only that it is.
 """
 
 from __future__ import annotations

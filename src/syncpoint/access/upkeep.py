@@ -1,4 +1,4 @@
-"""What has to be looked at again while a door is open: the file of `--auth`, keys of issuers, open streams.
+"""What has to be checked again while a listener is open: the file of `--auth`, keys of issuers, open streams.
 
 Place: started by `node` beside the gate.
 Promise: a key that an issuer withdraws, a file that changes and a grant that is taken back are heeded within a minute.

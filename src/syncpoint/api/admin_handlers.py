@@ -5,7 +5,7 @@ is persisted.
 Promise: between the check and the change nothing is awaited, so of two racing creates one wins and the other gets
 ALREADY_EXISTS. Where several processes may change the catalog, who loses against another is checked anew, against what
 the other left. A failed commit is UNAVAILABLE: the change may have happened.
-Leaves to the control plane: persisting, and telling the forwarders.
+Leaves to the control plane: persisting, and notifying the forwarders.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class CatalogService:
         subscription = self._attached(request.subscription)
         self._check_new_name(request.name)
         age_s = await self._control.oldest_age_s(subscription)
-        # Others had their turn meanwhile; from here to the commit nobody has.
+        # Others had their turn in the meantime; from here to the commit nobody has.
         subscription = self._attached(request.subscription)
         self._check_new_name(request.name)
         if len(self._catalog.snapshots_of(subscription.topic_incarnation)) >= SNAPSHOTS_PER_TOPIC_MAX:

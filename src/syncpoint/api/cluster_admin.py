@@ -69,8 +69,8 @@ class ClusterAdmin(ServerAdmin):
         """ListDisks: those of living processes, and those that chains lie on whose process is not there. State and
         position are what the chains' owners find, free bytes what the storage processes say.
         """
-        told, unknown = await self._inquiry.statuses()
-        return cluster_disks(self._view, told, unknown)
+        statuses, unknown = await self._inquiry.statuses()
+        return cluster_disks(self._view, statuses, unknown)
 
     # -- who is there ------------------------------------------------------------------------------------------------
 

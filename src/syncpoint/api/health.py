@@ -22,7 +22,7 @@ _SERVICES = ("", methods.PUBLISHER.name, methods.SUBSCRIBER.name, methods.ADMIN.
 
 
 class HealthService:
-    """Serving until told otherwise."""
+    """Serving until stopped otherwise."""
 
     def __init__(self, services: Iterable[str] = _SERVICES) -> None:
         self._serving = dict.fromkeys(services, True)
@@ -30,10 +30,10 @@ class HealthService:
         self._stopped = False
 
     def set_serving(self, service: str, serving: bool) -> None:
-        """Change the status of one service ("": the whole server); watchers are told. No effect after `stop`."""
+        """Change the status of one service ("": the whole server); watchers are notified. No effect after `stop`."""
         if not self._stopped and self._serving.get(service) is not serving:
             self._serving[service] = serving
-            self._tell(service)
+            self._notify(service)
 
     def stop(self) -> None:
         """Nothing is served from now on, whatever is set later."""
@@ -92,7 +92,7 @@ class HealthService:
         stream.on_cancel = gone
         stream.on_drain = drained
 
-    def _tell(self, service: str) -> None:
+    def _notify(self, service: str) -> None:
         for stream, watched in list(self._watchers.items()):
             if watched == service:
                 stream.send(self._answer(service))

@@ -1,7 +1,7 @@
 """What of syncpoint.admin.v1 is the same for a node and for a cluster: limits and options, kept in the catalog.
 
 Place: under `server_admin` and `cluster_admin`. Promise: a change is persisted before the answer, and in force at once
-in this process; in others as soon as they hear of it.
+in this process; in others as soon as they learn of it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Pages of sorted lists: sizes, and tokens that say where the next page begins.
 
 Place: used by every List method.
-Promise: a token names the last item given, so what is created or deleted meanwhile neither repeats nor hides another.
-A page of large items holds fewer of them than were asked for: one answer neither costs nor weighs much.
-It is opaque to clients, and good for the same list only.
+Promise: a token names the last item given, so what is created or deleted in the meantime neither repeats nor hides
+another. A page of large items holds fewer of them than were asked for: one answer neither costs nor weighs much. It is
+opaque to clients, and good for the same list only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Asked(NamedTuple):
 
 
 def asked(page_size: int, page_token: str, listing: str) -> Asked:
-    """What a request asks for. `listing` tells this list from all others, for instance `topics of projects/p`.
+    """What a request asks for. `listing` distinguishes this list from all others, for instance `topics of projects/p`.
 
     Sizes above the maximum are cut, 0 means the default. Raises `InvalidArgument` for a negative size or a token that
     was not given out for this list.

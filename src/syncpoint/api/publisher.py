@@ -43,7 +43,7 @@ class PublisherService:
             changed = await self._transforms.transformed(topic, key, request)
             now = self._forwarder.topic_of(request)
             if (now.incarnation, topic_transforms(now.config)) != (topic.incarnation, topic_transforms(topic.config)):
-                raise Unavailable(f"The transforms of {now.name} have changed meanwhile. Try again.")
+                raise Unavailable(f"The transforms of {now.name} have changed in the meantime. Try again.")
             if changed.request is None:
                 call.reply(changed.response(b""))
             else:

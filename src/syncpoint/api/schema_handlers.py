@@ -99,7 +99,7 @@ class SchemaService:
     async def list_schema_revisions(
         self, request: pubsub.ListSchemaRevisionsRequest
     ) -> pubsub.ListSchemaRevisionsResponse:
-        """ListSchemaRevisions, the newest first. With no view: names, which tell the revisions, and types."""
+        """ListSchemaRevisions, the newest first. With no view: names, which report the revisions, and types."""
         schema = self._schema(parse_schema(request.name))
         listing = f"revisions of {schema.name}"
         page = pages.asked(request.page_size, request.page_token, listing)
@@ -117,7 +117,7 @@ class SchemaService:
         compiled = await self._checked(request.schema)
         made = stored.definition_setting(name, "", request.schema, compiled).value
         compared = None
-        while (schema := self._with_room(name)).newest.id != compared:  # it may have got another one meanwhile
+        while (schema := self._with_room(name)).newest.id != compared:  # it may have got another one in the meantime
             compared = schema.newest.id
             older = stored.definition_value(self._catalog, name, compared)
             await self._run(len(made) + len(older), partial(check_follows, made, older))

@@ -80,7 +80,7 @@ class PullStream:
             if asked.ack_ids or asked.modify_deadline_ack_ids or asked.modify_deadline_seconds:
                 self._take_acks(asked, request)
             elif self.answers_pings and not first:
-                self.stream.send(self._properties())  # a keep-alive, or a changed deadline: it was heard
+                self.stream.send(self._properties())  # a keep-alive, or a changed deadline: it was received
         except SyncpointError as error:
             self.end(error)
 

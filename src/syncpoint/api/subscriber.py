@@ -153,8 +153,8 @@ class SubscriberService:
         def confirmed(failed: list[bytes], unknown: list[bytes]) -> None:
             if unknown and not record.exactly_once:
                 why = leases.cannot_record()
-                told = "It is not known whether the acknowledgements were recorded"
-                call.fail(Unavailable(f"{told}: {why.message}" if why is not None else f"{told}."))
+                unknown_text = "It is not known whether the acknowledgements were recorded"
+                call.fail(Unavailable(f"{unknown_text}: {why.message}" if why is not None else f"{unknown_text}."))
             else:
                 _answer(call, failed, unknown)
 

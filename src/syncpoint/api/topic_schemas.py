@@ -48,7 +48,7 @@ def bound(catalog: Catalog, record: Topic, known: Topic | None = None, paths: It
         before, bounds = pubsub.Topic.FromString(known.config).schema_settings, known.schema
     same_first = bounds is not None and before.first_revision_id == settings.first_revision_id
     same_last = bounds is not None and before.last_revision_id == settings.last_revision_id
-    # A bound that stays may be of a revision that was deleted meanwhile.
+    # A bound that stays may be of a revision that was deleted in the meantime.
     first = bounds.first if bounds is not None and same_first else _number(schema, settings.first_revision_id)
     last = bounds.last if bounds is not None and same_last else _number(schema, settings.last_revision_id)
     if first and last and first > last:

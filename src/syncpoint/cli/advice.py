@@ -26,7 +26,7 @@ SERVER = {
     Code.PERMISSION_DENIED: "You need a role that allows this; `syncpoint iam roles` lists them.",
     Code.UNAUTHENTICATED: "The server at {endpoint} wants to know who you are: give --credentials FILE.",
     Code.INTERNAL: "This is a fault of the server; its output says more. Please report it.",
-    Code.UNKNOWN: "Something that is not Syncpoint may listen at {endpoint}; `syncpoint doctor` tells.",
+    Code.UNKNOWN: "Something that is not Syncpoint may listen at {endpoint}; `syncpoint doctor` shows it.",
     Code.ABORTED: "Another change came first; try again.",
     Code.CANCELLED: "Try again.",
     Code.DATA_LOSS: "`syncpoint disks list` shows which disk is bad; `syncpoint log verify` says what is left.",
@@ -131,7 +131,7 @@ def _found(failed: CheckFailed) -> str:
 
 def _not_served(failed: CheckFailed, group: str) -> str:
     if "is not implemented" not in failed.message:
-        return "Something that is not Syncpoint may listen at {endpoint}; `syncpoint doctor` tells."
+        return "Something that is not Syncpoint may listen at {endpoint}; `syncpoint doctor` shows it."
     if group in CLUSTERS_ONLY:
         return "Only clusters know this; {endpoint} is a single server."
     from syncpoint.wire import methods  # not with every command

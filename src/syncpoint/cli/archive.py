@@ -54,8 +54,10 @@ def create(settings: Settings, topic: str, folder: Path, rows_per_part: int, mas
     """
     from syncpoint.federation.archive import archive as work
 
-    with _spark(master) as spark, _progress("archiving") as tell:
-        done = work(spark, _server(settings), settings.name("topics", topic), folder, tell, rows_per_part=rows_per_part)
+    with _spark(master) as spark, _progress("archiving") as progress:
+        done = work(
+            spark, _server(settings), settings.name("topics", topic), folder, progress, rows_per_part=rows_per_part
+        )
     said(f"{counted(done.rows, 'message')} in {counted(done.parts, 'part')} added to {folder}.")
 
 
@@ -82,8 +84,8 @@ def restore(settings: Settings, folder: Path, topic: str, master: str) -> None:
         except SyncpointError as error:
             if error.code is not Code.ALREADY_EXISTS:
                 raise
-    with _spark(master) as spark, _progress("restoring") as tell:
-        done = work(spark, _server(settings), folder, name, tell)
+    with _spark(master) as spark, _progress("restoring") as progress:
+        done = work(spark, _server(settings), folder, name, progress)
     said(f"{name} has {counted(done.rows, 'message')} of {counted(done.parts, 'part')}.")
 
 
@@ -95,15 +97,15 @@ def verify(settings: Settings, folder: Path) -> None:
     from syncpoint.federation.manifest import verify as work
 
     found = _manifest(folder)
-    with _progress("verifying") as tell:
+    with _progress("verifying") as progress:
         rows = 0
 
         def one(part: Any) -> None:
             nonlocal rows
             rows += part.rows
-            tell(rows, found.rows)
+            progress(rows, found.rows)
 
-        tell(0, found.rows)
+        progress(0, found.rows)
         work(folder, found, one)
     said(
         f"{counted(sum(len(part.files) for part in found.parts), 'file')}, {counted(found.rows, 'message')}: "

@@ -46,7 +46,7 @@ def restart(process: tuple[str, ...], **place: Any) -> None:
             "Nothing was stopped. Whatever supervises them restarts them, one after another: the next one when "
             "`syncpoint cluster status` of this cluster exits with 0 again.",
         )
-    look = f"syncpoint cluster status --config {made.told}"
+    look = f"syncpoint cluster status --config {made.shown_as}"
     try:
         rolling.restart(made.local, names, said)
     except (Unavailable, FailedPrecondition) as error:

@@ -57,7 +57,7 @@ def _row(cursor: Any) -> tuple[str, ...]:
 def delete(settings: Settings, cursor: tuple[str, ...], topic: str) -> None:
     """Delete one or more cursors of a topic; messages kept only for them go.
 
-    A reader that comes back begins a new cursor where it stands; what was deleted meanwhile is lost to it.
+    A reader that comes back begins a new cursor where it stands; what was deleted in the meantime is lost to it.
 
     \b
     Example:

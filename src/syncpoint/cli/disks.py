@@ -65,15 +65,15 @@ def failed_advice(found: Any) -> str:
     """What follows from the states of one server's disks; which of a cluster's disks go together is not known here."""
     repair = "Repair or replace {}, then restart the server"
     if any(disk.chains and not disk.path.startswith("/") for disk in found):  # PROCESS/DISK
-        chains = "Each chain is written while enough of its own disks are well; `syncpoint cluster status` tells. "
+        chains = "Each chain is written while enough of its own disks are well; `syncpoint cluster status` shows it. "
         mended = " (of a cluster: the process that serves it): the disk is brought up to date from the others."
         return f"{chains}{repair.format('the disk')}{mended}"
     failed = sum(_state(disk) == "failed" for disk in found)
     if 2 * failed < len(found):
-        told = "Publishing goes on while a majority of disks is well, as it is now. "
-        return f"{told}{repair.format('the disk')}: it is brought up to date from the others."
-    told = f"Publishing is refused: of {count(len(found), 'disk')} {failed} failed, and a majority has to be well. "
-    return f"{told}{repair.format('what failed')}."
+        effect = "Publishing goes on while a majority of disks is well, as it is now. "
+        return f"{effect}{repair.format('the disk')}: it is brought up to date from the others."
+    effect = f"Publishing is refused: of {count(len(found), 'disk')} {failed} failed, and a majority has to be well. "
+    return f"{effect}{repair.format('what failed')}."
 
 
 def gigabytes(count: int) -> str:

@@ -72,9 +72,9 @@ def doctor(
     if spark:
         found += spark_examinations.spark()
     asked = [click.get_current_context().get_parameter_source(name) for name in ("host", "port")]
-    told = settings.endpoint_source
-    if told and click.core.ParameterSource.COMMANDLINE not in asked:
-        found += examinations.endpoint(settings, told)
+    shown = settings.endpoint_source
+    if shown and click.core.ParameterSource.COMMANDLINE not in asked:
+        found += examinations.endpoint(settings, shown)
     elif port:
         found += examinations.port(settings, host, port)
 
@@ -91,10 +91,10 @@ def _print(found: list[Finding]) -> None:
 
     rows = []
     for finding in found:
-        told = finding.found + (f"\n→ {finding.advice}" if finding.advice else "")
-        rows.append((finding.what, Text(finding.state, style=COLOURS[finding.state]), told))
+        shown = finding.found + (f"\n→ {finding.advice}" if finding.advice else "")
+        rows.append((finding.what, Text(finding.state, style=COLOURS[finding.state]), shown))
     print_table(["EXAMINED", "STATE", "FOUND"], rows, fold=True)
     problems = sum(finding.state == "problem" for finding in found)
     warnings = sum(finding.state == "warning" for finding in found)
-    told = ", ".join(count(n, of) for n, of in ((problems, "problem"), (warnings, "warning")) if n)
-    click.echo(f"\n{told}." if told else "\nAll is well.")
+    shown = ", ".join(count(n, of) for n, of in ((problems, "problem"), (warnings, "warning")) if n)
+    click.echo(f"\n{shown}." if shown else "\nAll is well.")

@@ -1,9 +1,8 @@
 """`syncpoint drain TARGET` and `undrain`: take a process, a cluster or a region out of service, unnoticed.
 
 Place: the operator's side of the command line; calls of syncpoint.admin.v1.Admin.
-Promise: `drain` returns when nothing is connected to the target any more and no chain is open there, and says meanwhile
-what is left, whenever that changes; interrupted, or
-when it takes too long, the drain stays in force.
+Promise: `drain` returns when nothing is connected to the target any more and no chain is open there, and says in the
+meantime what is left, whenever that changes; interrupted, or when it takes too long, the drain stays in force.
 """
 
 from __future__ import annotations
@@ -50,12 +49,12 @@ def drain(settings: Settings, target: str | None, comment: str, wait: bool, with
         said(f"Draining [{target}]: {', '.join(state.members) or 'nobody lives there'}.")
         begun = time.monotonic()
         end = begun + within[0]
-        told = ""
+        shown = ""
         while wait and (state.connections or state.chains):
             now = f"{count(state.connections, 'connection')}, {count(state.chains, 'chain')} left"
-            if now != told:
+            if now != shown:
                 said(now)
-                told = now
+                shown = now
             if time.monotonic() >= end:
                 raise Problem(
                     f"[{target}] is not empty yet: {now}",

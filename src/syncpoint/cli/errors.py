@@ -1,7 +1,7 @@
-"""How the command line tells a failure: the code, the server's words, and what to do about it.
+"""How the command line reports a failure: the code, the server's words, and what to do about it.
 
 Place: the edge between a `SyncpointError` and a person.
-Promise: one or two lines on standard error, and an exit code a script can tell apart.
+Promise: one or two lines on standard error, and an exit code a script can distinguish.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class CommandFailed(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         """Write the failure to standard error, in the format the output has."""
         if self._as_json:
-            told = {"code": self.error.code.name, "message": self.error.message, "advice": self.advice}
-            click.echo(json.dumps({"error": told}, ensure_ascii=False), file=file, err=file is None)
+            shown = {"code": self.error.code.name, "message": self.error.message, "advice": self.advice}
+            click.echo(json.dumps({"error": shown}, ensure_ascii=False), file=file, err=file is None)
             return
         click.echo(f"{click.style('error:', fg='red')} {self.error.code.name}: {self.error.message}", file, err=True)
         if self.advice:

@@ -193,7 +193,7 @@ def port(settings: Settings, host: str, number: int) -> list[Finding]:
     return _server(settings, "127.0.0.1" if host in ("0.0.0.0", "") else host, number)
 
 
-def endpoint(settings: Settings, told_by: str) -> list[Finding]:
+def endpoint(settings: Settings, origin: str) -> list[Finding]:
     """What answers where every command calls."""
     where = settings.endpoint
     unset = {
@@ -201,9 +201,9 @@ def endpoint(settings: Settings, told_by: str) -> list[Finding]:
         "syncpoint config": "`syncpoint config unset endpoint`",
     }
     advice = "Start a server there"
-    advice += f", or forget it: {unset[told_by]}." if told_by in unset else "."
+    advice += f", or forget it: {unset[origin]}." if origin in unset else "."
     advice += " One that serves TLS answers only with the right --tls-ca FILE."
-    return _asked(settings, f"endpoint {where}", f"told by {told_by}; no server answers", advice)
+    return _asked(settings, f"endpoint {where}", f"given by {origin}; no server answers", advice)
 
 
 def _server(settings: Settings, host: str, number: int) -> list[Finding]:
@@ -230,8 +230,8 @@ def _asked(settings: Settings, what: str, silent: str, advice: str) -> list[Find
     except (SyncpointError, OSError) as error:
         return [Finding(what, "problem", f"{silent} ({error})", advice)]
     hours = server.uptime.seconds / 3600
-    told = f"a server answers: version {server.version}, up {hours:.1f} h, {count(server.topics, 'topic')}"
-    findings = [Finding(what, "ok", told)]
+    shown = f"a server answers: version {server.version}, up {hours:.1f} h, {count(server.topics, 'topic')}"
+    findings = [Finding(what, "ok", shown)]
     for one in disks:
         if one.state == admin.Disk.DAMAGED:
             found = f"{one.path}: {count(one.damaged, 'place')} damaged, {one.reason}"

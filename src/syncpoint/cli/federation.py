@@ -154,8 +154,8 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
             unable = supervisor.run(until_done=once)
         else:
             with Live(console=console, refresh_per_second=2) as live:
-                supervisor.tell = lambda progress, told: live.update(
-                    table(progress, state.flows(), told, console.width)
+                supervisor.on_progress = lambda progress, shown: live.update(
+                    table(progress, state.flows(), shown, console.width)
                 )
                 unable = supervisor.run(until_done=once)
     finally:
@@ -186,8 +186,8 @@ def status(settings: Settings, file: Path, watch: bool) -> None:
         silent: dict[str, str] = {}
 
         def look() -> tuple[list[Any], dict[str, Any], Any]:
-            heard, unlisted = servers.heard_flows(links)
-            progress = [servers.progress(flow) for flow in heard]
+            reported, unlisted = servers.reported_flows(links)
+            progress = [servers.progress(flow) for flow in reported]
             silent.clear()
             silent.update(unlisted)
             for one in progress:
@@ -273,10 +273,10 @@ def _accept_at_target(servers: Servers, flow: Flow, state: StateFolder) -> list[
     try:
         return list(servers.accept_gap(flow).skipped)
     except SyncpointError as error:
-        told = state.flows().get(flow.name)
-        if error.code is not Code.FAILED_PRECONDITION or told is None or "DataLossError" not in told.error:
+        shown = state.flows().get(flow.name)
+        if error.code is not Code.FAILED_PRECONDITION or shown is None or "DataLossError" not in shown.error:
             raise
-        state.accept(flow.name, told.error)
+        state.accept(flow.name, shown.error)
         said(f"{flow.name} begins anew where its target is.")
         return []
 

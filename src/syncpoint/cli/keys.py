@@ -199,7 +199,7 @@ def rewrap(path: Path) -> None:
     said(f"{count(changed, 'data key')} wrapped anew under {current}.")
     if left:
         raise Problem(
-            f"{count(left, 'data key')} were made or changed meanwhile under another line",
+            f"{count(left, 'data key')} were made or changed in the meantime under another line",
             "Is the newest line the first one in the key file of every proxy? Then run this again.",
         )
     said("All other lines of the key file may be removed, in every proxy.")

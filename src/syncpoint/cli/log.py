@@ -130,7 +130,7 @@ def dump(
 @click.option("--yes", is_flag=True, help="Do not ask again.")
 @with_settings
 def recover(settings: Settings, data: Path | None, disks: tuple[Path, ...], accept_loss: bool, yes: bool) -> None:
-    """Say what would be lost if these disks are all that is left, and give it up if told so.
+    """Say what would be lost if these disks are all that is left, and give it up on request.
 
     Put an empty folder in the place of each disk that is gone for good. What is given up is written to audit/ on every
     disk, with your name. Disks that come back later are never asked: bring back all you can before.
@@ -155,7 +155,7 @@ def recover(settings: Settings, data: Path | None, disks: tuple[Path, ...], acce
     if settings.format == "json" and not accept_loss:
         print_json(losses.to_values())
     else:
-        _tell(losses)
+        _report(losses)
     if not losses.any:
         if settings.format != "json":
             click.echo("Nothing acknowledged is lost: start the server, it recovers by itself.")
@@ -180,7 +180,7 @@ def recover(settings: Settings, data: Path | None, disks: tuple[Path, ...], acce
         )
 
 
-def _tell(losses: Losses) -> None:
+def _report(losses: Losses) -> None:
     for problem in losses.problems:
         click.echo(f"LOST  {problem}")
     if losses.at_risk:
@@ -215,6 +215,6 @@ def _stopped(data: Path | None, disks: tuple[Path, ...]) -> tuple[Path, ...]:
                 except BlockingIOError:
                     raise Problem(
                         f"a server has {folder} open",
-                        "Stop it first; of a running server, `syncpoint disks list` tells how its disks are.",
+                        "Stop it first; of a running server, `syncpoint disks list` reports how its disks are.",
                     ) from None
     return folders

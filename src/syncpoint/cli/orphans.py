@@ -101,7 +101,7 @@ def list_orphans(folder: Path, form: str) -> None:
                 ],
             )
     if found.unheard:
-        said(f"Nobody tells of {count(len(found.unheard), 'chain')}: {', '.join(map(str, found.unheard))}.")
+        said(f"Nobody reports {count(len(found.unheard), 'chain')}: {', '.join(map(str, found.unheard))}.")
 
 
 @orphans.command()

@@ -1,8 +1,8 @@
 """`syncpoint run`: one process of a cluster, in the foreground.
 
-Place: the door to `syncpoint.node.cluster`; it reads options and hands them over.
+Place: in front of `syncpoint.node.cluster`; it reads options and hands them over.
 Promise: once others can call the process, one line `NAME ready on HOST:PORT` stands on standard output (a proxy also
-says `syncpoint ready on HOST:PORT`, the address for clients). What ends it before it was told to is the last line on
+says `syncpoint ready on HOST:PORT`, the address for clients). What ends it before it was stopped is the last line on
 standard error: exit code 1 when it could not start, 3 when another process has taken its name.
 """
 
@@ -58,7 +58,7 @@ def run(
     insecure: bool,
     ready_file: Path | None,
 ) -> None:
-    """Run one process of a cluster until it is told to stop (Ctrl-C or SIGTERM: it drains first).
+    """Run one process of a cluster until it is stopped (Ctrl-C or SIGTERM: it drains first).
 
     ROLE is one or more of storage, publish-forwarder, subscribe-forwarder, router, proxy; none: what the file says.
 
@@ -96,12 +96,12 @@ def run(
 
 
 def exposures(settings: ClusterSettings, process: ProcessSettings, *, insecure: bool) -> list[str]:
-    """Warnings for doors of a process that let in whoever reaches them. Raises `Problem` unless that is meant."""
+    """Warnings for listeners of a process that let in whoever reaches them. Raises `Problem` unless that is meant."""
     from syncpoint.transport.network import split_address
 
     within = settings.tls is not None
     known = settings.tls is not None and settings.tls.client_certificates
-    doors = [
+    warnings = [
         exposed.warning(
             split_address(address)[0],
             tls=within,
@@ -112,7 +112,7 @@ def exposures(settings: ClusterSettings, process: ProcessSettings, *, insecure: 
         for address in {process.listen, process.disks_listen} - {""}
     ]
     if "proxy" in process.roles and process.public:
-        doors.append(
+        warnings.append(
             exposed.warning(
                 split_address(process.public)[0],
                 tls=process.tls_cert is not None,
@@ -122,7 +122,7 @@ def exposures(settings: ClusterSettings, process: ProcessSettings, *, insecure: 
                 "`tls_client_ca`), or say that it is meant: --insecure, or `insecure: true` in the file.",
             )
         )
-    return sorted(filter(None, doors))
+    return sorted(filter(None, warnings))
 
 
 def _stranger(settings: ClusterSettings, path: Path, name: str, roles: tuple[str, ...], region: str | None) -> None:

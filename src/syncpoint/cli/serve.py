@@ -1,6 +1,6 @@
 """`syncpoint serve`: run a server in the foreground.
 
-Place: the door to `syncpoint.node`; this module reads options and hands them over, nothing more.
+Place: in front of `syncpoint.node`; this module reads options and hands them over, nothing more.
 Promise: once the server can be called, one line `syncpoint ready on HOST:PORT` stands on standard output.
 """
 
@@ -113,7 +113,7 @@ def serve(
     models: tuple[str, ...],
     insecure: bool,
 ) -> None:
-    """Run a server until it is told to stop (Ctrl-C or SIGTERM: it ends what it is doing first).
+    """Run a server until it is stopped (Ctrl-C or SIGTERM: it ends what it is doing first).
 
     \b
     Examples:
@@ -210,7 +210,7 @@ def serve(
         raise Problem(
             "the server did not start",
             f"Choose another --port (0 takes a free one), or use what runs there: `syncpoint doctor --port {port}` "
-            "tells what it is.",
+            "reports what it is.",
         )
     if failed:
         raise Problem("the server did not start", "What stands above says what is in the way.")

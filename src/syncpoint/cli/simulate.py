@@ -44,7 +44,7 @@ def simulate() -> None:
 def routing(
     settings: Settings, forwarders: int, clients: int, skew: float, share: float, seed: int, plot: Path | None
 ) -> None:
-    """Spread clients over forwarders for several e; lose one, add one, change loads; tell how much moved.
+    """Spread clients over forwarders for several e; lose one, add one, change loads; report how much moved.
 
     \b
     HIGHEST     load of the fullest forwarder; 1 is an average one

@@ -41,12 +41,12 @@ def java() -> Finding:
     if program is None:
         return Finding("Java", "problem", "none on the path, and JAVA_HOME is not set", f"{advice}.")
     try:
-        told = _asked([program, "-version"])
+        output = _asked([program, "-version"])
     except (OSError, subprocess.SubprocessError) as error:
         return Finding("Java", "problem", f"{program}: {_reason(error)}", f"{advice}, or correct JAVA_HOME.")
-    version = re.search(r'version "(\d+)([^"]*)"', told)
+    version = re.search(r'version "(\d+)([^"]*)"', output)
     if version is None:
-        return Finding("Java", "warning", f"{program}: tells no version", f"{advice}.")
+        return Finding("Java", "warning", f"{program}: reports no version", f"{advice}.")
     found = f"{version[1]}{version[2]} ({program})"
     if int(version[1]) < JAVA:
         return Finding("Java", "problem", found, f"{advice}, and set JAVA_HOME to it.")
@@ -84,8 +84,8 @@ def python_of(variable: str) -> Finding:
     lacking = [n for n, has in (("pyspark_pubsub", has_format), ("pyspark", has_spark)) if not has]
     if lacking:
         # Unset, the import mends it; set to a Python without the format, nothing does.
-        told = f"{what}: has no {' and no '.join(lacking)}"
-        return Finding("Spark's Python", "problem" if chosen else "warning", told, f"{advice}.")
+        output = f"{what}: has no {' and no '.join(lacking)}"
+        return Finding("Spark's Python", "problem" if chosen else "warning", output, f"{advice}.")
     if (major, minor) != sys.version_info[:2]:
         return Finding("Spark's Python", "problem", f"{what}: Python {major}.{minor}, this is another", f"{advice}.")
     return Finding("Spark's Python", "ok", what)
@@ -109,7 +109,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def _asked(command: list[str]) -> str:
-    """What a program says, on either stream; Java tells its version on the second."""
+    """What a program says, on either stream; Java reports its version on the second."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_S, check=True)
     return done.stdout + done.stderr
 

@@ -58,7 +58,7 @@ class Barrier:
 
     async def oldest_age_s(self, subscription: int, topic: int) -> float:
         """Of the oldest message that is not acknowledged, 0 where all are. Raises `Unavailable` when an owner does not
-        tell in time.
+        report in time.
         """
         found, unknown = await self._queries.chains(topic, subscription)
         if unknown:

@@ -72,14 +72,14 @@ class ChainCreator:
         await self._tasks.stop()
 
     async def _run(self, patient_until: float) -> None:
-        loop, told = asyncio.get_running_loop(), ""
+        loop, logged = asyncio.get_running_loop(), ""
         while not self.done.is_set():
             try:
                 await self.create_missing(accept_below_policy=loop.time() >= patient_until)
                 self.done.set()
             except (SyncpointError, StoreError) as error:
-                if str(error) != told:
-                    told = str(error)
+                if str(error) != logged:
+                    logged = str(error)
                     log.warning("%s cannot make its chains yet: %s", self._membership.me.name, error)
                 await asyncio.sleep(RETRY_S)
 

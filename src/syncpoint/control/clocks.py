@@ -1,9 +1,9 @@
-"""Telling each other the time: every member writes its wall clock down once a minute, every member reads them.
+"""Exchanging the time: every member writes its wall clock down once a minute, every member reads them.
 
 Place: in every process of a cluster, beside its membership; what comes of it is `runtime.trusted`.
-Promise: a clock is heard when it changes, so one that was written long ago is no witness. The latest time that anybody
-was sure of is told at the start, before anything is deleted by it. What a name told that is not used any more goes once
-others are sure of a much later time: so there are as many keys as names were in use lately.
+Promise: a clock is read when it changes, so one that was written long ago is no witness. The latest time that anybody
+was sure of is reported at the start, before anything is deleted by it. What a name reported that is not used any more
+goes once others are sure of a much later time: so there are as many keys as names were in use lately.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from syncpoint.metadata.contract import Delete, Put, StoreError, unchanged
 from syncpoint.metadata.layout import CLOCKS
 from syncpoint.metadata.store_client import SharedStore
 from syncpoint.metadata.view import View
-from syncpoint.model.times import TELL_S
+from syncpoint.model.times import CLOCK_WRITE_S
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.transport.network import split_address
 
-OLD_NS = 7 * 86_400_000_000_000  # who tells of a time so long past is gone, or tells it again at once
+OLD_NS = 7 * 86_400_000_000_000  # who reports a time so long past is gone, or reports it again at once
 FORGET_MAX = 20  # keys a minute, of each process
 
 log = logging.getLogger(__name__)
 
 
-class Told(NamedTuple):
+class ClockReading(NamedTuple):
     """What a member says: its host, its wall clock, and which time it is sure of."""
 
     host: str
@@ -37,7 +37,7 @@ class Told(NamedTuple):
     sure_ns: int
 
     @classmethod
-    def decode(cls, data: bytes) -> Told:
+    def decode(cls, data: bytes) -> ClockReading:
         """Raises `ValueError`, `KeyError` or `TypeError` for what is none."""
         values = json.loads(data)
         return cls(str(values["host"]), int(values["wall_ns"]), int(values["sure_ns"]))
@@ -47,11 +47,11 @@ class Told(NamedTuple):
 
 
 class ClockExchange:
-    """`trusted` hears what others tell, and is told to them. `clock`: the wall clock of this process."""
+    """`trusted` learns what others report, and is reported to them. `clock`: the wall clock of this process."""
 
     def __init__(self, store: SharedStore, clock: Clock, trusted: TrustedClock, name: str) -> None:
         self._store, self._clock, self._trusted, self._name = store, clock, trusted, name
-        self._view: View[Told] = View(store, CLOCKS, Told.decode)
+        self._view: View[ClockReading] = View(store, CLOCKS, ClockReading.decode)
         self._tasks = Tasks()
 
     async def start(self) -> None:
@@ -60,36 +60,36 @@ class ClockExchange:
         self._trusted.known(max((seen.value.sure_ns for seen in self._view.items.values()), default=0))
         self._view.listeners.append(self._changed)
 
-    def tell(self, address: str) -> None:
-        """Begin to tell; others call this process at `address`."""
+    def announce(self, address: str) -> None:
+        """Begin to announce the time; others call this process at `address`."""
         self._trusted.host, _ = split_address(address)
         self._tasks.start(self._run())
 
     async def close(self) -> None:
-        """Tell no more."""
+        """Stop reporting."""
         await self._tasks.stop()
         await self._view.close()
 
     def _changed(self, names: set[str]) -> None:
         for name in names - {self._name}:
-            told = self._view.get(name)
-            if told is not None:
-                self._trusted.heard(told.host, name, told.wall_ns)
+            reading = self._view.get(name)
+            if reading is not None:
+                self._trusted.observe(reading.host, name, reading.wall_ns)
 
     async def _run(self) -> None:
         while True:
-            told = Told(self._trusted.host, self._clock.time_ns(), self._trusted.sure_ns())
+            reading = ClockReading(self._trusted.host, self._clock.time_ns(), self._trusted.sure_ns())
             try:
-                await self._store.txn([], [Put(CLOCKS.key(self._name), told.encode())])
+                await self._store.txn([], [Put(CLOCKS.key(self._name), reading.encode())])
             except StoreError as error:
-                log.info("the time is not told: %s", error)
+                log.info("the time is not reported: %s", error)
             else:
-                await self._forget(told.sure_ns - OLD_NS)
-            await asyncio.sleep(TELL_S)
+                await self._forget(reading.sure_ns - OLD_NS)
+            await asyncio.sleep(CLOCK_WRITE_S)
 
     async def _forget(self, before_ns: int) -> None:
-        """Remove what others were sure of before that: this process has just told of a later time, so nobody who starts
-        misses it. One that is told anew meanwhile stays: the removal names what it is meant for.
+        """Remove what others were sure of before that: this process has just written a later time, so nobody who starts
+        misses it. One that is written anew in the meantime stays: the removal names what it is meant for.
         """
         old = [
             (name, seen.revision)
@@ -101,5 +101,5 @@ class ClockExchange:
             try:
                 await self._store.txn([unchanged(key, revision)], [Delete(key)])
             except StoreError as error:
-                log.info("what %s told of the time stays for now: %s", name, error)
+                log.info("what %s wrote of the time stays for now: %s", name, error)
                 return

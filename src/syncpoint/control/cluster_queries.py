@@ -1,8 +1,8 @@
 """Questions to everybody who knows a part of the answer: chains' owners, subscribe forwarders, storage processes.
 
 Place: under the administration of a cluster (`api.cluster_admin`).
-Promise: an answer comes within the deadline, with whatever was told until then; who did not answer is named, with what
-only they could have told.
+Promise: an answer comes within the deadline, with whatever was reported until then; who did not answer is named, with
+what only they could have reported.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ClusterQueries:
     async def chains(
         self, topic: int, subscription: int = 0, ranges_max: int = 0
     ) -> tuple[list[internal.DescribedChain], list[str]]:
-        """What each chain of a topic holds of it (DescribedChain, by number), and who did not tell."""
+        """What each chain of a topic holds of it (DescribedChain, by number), and who did not report."""
         request = internal.DescribeRequest(topic=topic, subscription=subscription, ranges_max=ranges_max)
         end = self._now() + self._deadline_s
         found: dict[int, internal.DescribedChain] = {}
@@ -62,7 +62,7 @@ class ClusterQueries:
             for answer in answers.values():
                 found |= {one.chain: one for one in internal.DescribeResponse.FromString(answer).chains}
             why = {
-                chain: f"{owners[chain].member} does not tell ({failed[owners[chain].address]})"
+                chain: f"{owners[chain].member} does not report ({failed[owners[chain].address]})"
                 if chain in owners and owners[chain].address in failed
                 else "nobody has it open now"
                 for chain in wanted - found.keys()
@@ -76,37 +76,39 @@ class ClusterQueries:
         return [found[chain] for chain in sorted(found) if chain in wanted], unknown
 
     async def deliveries(self, subscription: int, revision: int = 0) -> tuple[Outstanding, list[str]]:
-        """What is out with the subscribers of a subscription, at all subscribe forwarders; and who did not tell.
-        `revision`: of the catalog, that they must know when they tell.
+        """What is out with the subscribers of a subscription, at all subscribe forwarders; and who did not report.
+        `revision`: of the catalog, that they must know when they report.
         """
         members = {one.address: one.name for one in self._view.with_role(SUBSCRIBE)}
         asked = internal.DescribeDeliveryRequest(subscription=subscription, revision=revision)
         request = asked.SerializeToString()
         answers, failed = await self._ask(members, methods.DELIVERIES.Describe, request, self._now() + self._deadline_s)
-        told = [internal.DescribeDeliveryResponse.FromString(one) for one in answers.values()]
+        answered = [internal.DescribeDeliveryResponse.FromString(one) for one in answers.values()]
         out = Outstanding(
-            sum(one.messages for one in told), sum(one.bytes for one in told), sum(one.subscribers for one in told)
+            sum(one.messages for one in answered),
+            sum(one.bytes for one in answered),
+            sum(one.subscribers for one in answered),
         )
-        return out, sorted(f"{members[address]} does not tell ({why})" for address, why in failed.items())
+        return out, sorted(f"{members[address]} does not report ({why})" for address, why in failed.items())
 
     async def push(self, subscription: int) -> tuple[admin.PushState | None, list[str]]:
-        """How a subscription is pushed, by the proxy that does it; and who did not tell."""
+        """How a subscription is pushed, by the proxy that does it; and who did not report."""
         members = {one.address: one.name for one in self._view.with_role(PROXY)}
         request = internal.DescribePushRequest(subscription=subscription).SerializeToString()
         answers, failed = await self._ask(members, methods.PUSHES.Describe, request, self._now() + self._deadline_s)
-        told = [internal.DescribePushResponse.FromString(one) for one in answers.values()]
-        state = next((one.state for one in told if one.HasField("state")), None)
-        return state, sorted(f"{members[address]} does not tell ({why})" for address, why in failed.items())
+        answered = [internal.DescribePushResponse.FromString(one) for one in answers.values()]
+        state = next((one.state for one in answered if one.HasField("state")), None)
+        return state, sorted(f"{members[address]} does not report ({why})" for address, why in failed.items())
 
     async def statuses(self) -> tuple[dict[str, Mapping[str, Any]], list[str]]:
         """What storage processes and publish forwarders say of themselves: name -> role -> values; and who did not."""
         members = {one.address: one.name for role in (STORAGE, PUBLISH) for one in self._view.with_role(role)}
         answers, failed = await self._ask(members, methods.PROCESS.GetStatus, b"", self._now() + self._deadline_s)
-        told = {
+        answered = {
             members[address]: json.loads(internal.StatusResponse.FromString(answer).json)["roles"]
             for address, answer in answers.items()
         }
-        return told, sorted(f"{members[address]} does not tell ({why})" for address, why in failed.items())
+        return answered, sorted(f"{members[address]} does not report ({why})" for address, why in failed.items())
 
     async def _ask(
         self, addresses: Iterable[str], path: str, request: bytes, end: float

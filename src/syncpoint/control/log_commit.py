@@ -3,7 +3,7 @@
 Place: `control.plane.Commit` over one publish forwarder; the catalog's only writer. The copy in SQLite follows once a
 change is persisted: it is for looking at, the log is the truth.
 Promise: a change is checked and applied without waiting in between, and what follows from it is persisted with it:
-where a subscription begins, where it was sought to, what a snapshot holds (`publish.follow`).
+where a subscription begins, where it was moved to, what a snapshot holds (`publish.follow`).
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ class LogCommit:
         except Exception as error:  # it is on its way to the log, and not all of it is followed
             publish.commit.give_up(error)
             raise
-        persisted, told = outcome_of("change")
+        persisted, on_outcome = outcome_of("change")
 
-        def settled(error: Exception | None) -> None:
+        def on_persisted(error: Exception | None) -> None:
             if error is None:
                 self.mirror.note(assigned)
-            told(error)
+            on_outcome(error)
 
-        publish.commit.when_acks_persisted(settled)
+        publish.commit.when_acks_persisted(on_persisted)
         await persisted
         return assigned
 

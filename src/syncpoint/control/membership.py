@@ -40,13 +40,13 @@ class NameTaken(FailedPrecondition):
 
 
 def new_incarnation(random: Random) -> int:
-    """A number that tells this life of a process from every other."""
+    """A number that distinguishes this life of a process from every other."""
     return random.randrange(1, 1 << 64)
 
 
 class Membership:
     """`me` as registered. `lease`: what further keys of this process hang on; None while there is none. `ping`: whether
-    somebody answers at an address; without it only the end of a lease tells that an earlier life is over.
+    somebody answers at an address; without it only the end of a lease shows that an earlier life is over.
     """
 
     def __init__(self, store: SharedStore, me: Member, *, ttl_s: float = TTL_S, ping: Ping | None = None) -> None:
@@ -107,7 +107,7 @@ class Membership:
         if written:
             self.registered_at = max(self.registered_at, written)
             self.lease = lease
-            self._tell()
+            self._notify()
         else:
             await _give_back(lease)
 
@@ -125,7 +125,7 @@ class Membership:
                         return result.revision
                 except Indeterminate as error:
                     log.info("%s does not know whether it is registered: %s", self.me.name, error)
-                continue  # whoever was faster is looked at
+                continue  # whoever was faster is checked
             if loop.time() >= end:
                 raise NameTaken(
                     f"the name {self.me.name} is taken: a living process at {holder.address}"
@@ -167,7 +167,7 @@ class Membership:
                 await self.lease.lost.wait()
                 log.warning("the lease of %s is lost", self.me.name)
                 self.lease = None
-                self._tell()
+                self._notify()
             try:
                 await self._register()
             except (StoreError, ValueError) as error:  # ValueError: the new lease has ended already
@@ -190,7 +190,7 @@ class Membership:
     def _value(self, lease: SharedLease) -> Put:
         return Put(self._key, self.me.encode(), lease.id)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in list(self.on_lease):
             listener(self.lease)
 
@@ -204,6 +204,6 @@ def _holder(found: KeyValue) -> Member | None:
 
 
 async def _give_back(lease: SharedLease) -> None:
-    """It is not needed; where nobody hears that, it is renewed no more and ends by itself."""
+    """It is not needed; where nobody learns that, it is renewed no more and ends by itself."""
     with contextlib.suppress(StoreError):
         await lease.revoke()

@@ -1,7 +1,7 @@
 """What operators decide about traffic: drains and routing rules, kept in the metadata for everybody to watch.
 
 Place: under the admin servicer of a cluster. Promise: what would leave a topic with nowhere to go is refused before
-anything is stored. Changes are made one after another, each over what was looked at when it was checked: one that
+anything is stored. Changes are made one after another, each over what was checked when it was checked: one that
 arrives late, when nobody knows any more what became of it, changes nothing once another has been made.
 Leaves to `router.constraints`: what a rule means, and what is refused. Leaves to routers, proxies and forwarders:
 acting by it.
@@ -160,7 +160,7 @@ class Operations:
         return [DRAINS.name(item.key) for item in items]
 
     async def _changes(self) -> KeyValue | None:
-        """To be asked before anything is looked at that a change is checked against."""
+        """To be asked before anything is checked that a change is checked against."""
         return await answered(self._view.store.get(OPERATIONS))
 
     async def _written(self, seen: KeyValue | None, operation: Operation) -> None:

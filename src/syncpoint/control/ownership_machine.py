@@ -204,7 +204,7 @@ class OwnershipMachine:
 
     def cannot_serve(self, chain: int) -> None:
         """Too few of a chain's disks can be reached from here, and somebody else reaches enough. It is given up at
-        once: closing it may take long, and what is written meanwhile could not be acknowledged.
+        once: closing it may take long, and what is written in the meantime could not be acknowledged.
         """
         held = self.held.get(chain)
         if held is not None and held.phase is Phase.OPEN:

@@ -85,7 +85,7 @@ class PeerChannels:
 
     async def until_lost(self, address: str) -> None:
         """Return when the process at an address has ended, or cannot be reached, or is about to stop: what it was is
-        over as soon as its connections break. Of one that hangs this tells nothing. Never raises `SyncpointError`.
+        over as soon as its connections break. Of one that hangs this reports nothing. Never raises `SyncpointError`.
         """
         try:
             stream = self.stream(address, methods.PROCESS.Stay)

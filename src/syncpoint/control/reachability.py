@@ -46,7 +46,7 @@ class DiskReachability:
         return _enough(record, [self._seen.get(place.process, since) >= since for place in record.places])
 
     async def could_serve(self, record: ChainRecord) -> bool:
-        """The same, looked at now."""
+        """The same, checked now."""
 
         async def there(name: str) -> bool:
             member = self._view.members.get(name)

@@ -23,9 +23,9 @@ from syncpoint.runtime.tasks import Tasks
 
 _ATTEMPTS = 5
 _RETRY_S = 0.1
-_PATIENCE_S = 3.0  # so long somebody waits for the metadata: publishers are told soon that they do not answer
+_PATIENCE_S = 3.0  # how long somebody waits for the metadata: publishers are notified soon that they do not answer
 _SILENT_S = 0.5  # the same, once they have not: what is underway goes on, and says when they do
-_COPY_S = 5.0  # so long the copy of the catalog may lag behind before a registration counts as failed
+_COPY_S = 5.0  # how long the copy of the catalog may lag behind before a registration counts as failed
 
 
 class _Flush:
@@ -107,7 +107,7 @@ class Registration:
             await self._reached(revision)
         except Exception as error:
             answer.set_exception(error)
-            answer.exception()  # told to whoever still waits; if nobody does, there is nothing to report
+            answer.exception()  # reported to whoever still waits; if nobody does, there is nothing to report
         else:
             answer.set_result(revision)
         finally:

@@ -1,4 +1,4 @@
-"""When subscriptions were last in use, told by subscribe forwarders for `expiry`, which deletes those that are not.
+"""When subscriptions were last in use, reported by subscribe forwarders for `expiry`, which deletes those that are not.
 
 Promise: what is stored is at most as old as the last use less `USED_S`, while the metadata can be reached; a report
 that cannot be written is written as soon as they can. A time is never replaced by an earlier one.
@@ -85,7 +85,7 @@ class UsageReporter:
                 await self._write(numbers[begin : begin + TXN_OPS_MAX], known)
 
     async def _write(self, numbers: list[int], known: dict[str, KeyValue]) -> None:
-        """Write what is later than what is stored; where another process was faster it is looked at again."""
+        """Write what is later than what is stored; where another process was faster it is checked again."""
         conditions: list[Compare] = []
         puts: list[Operation] = []
         for number in numbers:

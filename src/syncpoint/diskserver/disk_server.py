@@ -51,7 +51,7 @@ class DiskServerSettings:
     port: int = 0
     connections_max: int = 4096
     tls: ssl.SSLContext | None = None
-    require_disks: bool = False  # a folder that is emptied or exchanged meanwhile is refused
+    require_disks: bool = False  # a folder that is emptied or exchanged in the meantime is refused
     boot: str = ""  # which start of the machine this is; "": ask the system
     files: Files = field(default_factory=OsFiles)
     random: Random = field(default_factory=SystemRandom)

@@ -72,7 +72,7 @@ class RemoteDisk:
         self._patience = patience
         self._tls = tls
         self._changed = threading.Condition()
-        self._settling = threading.Lock()
+        self._resolving = threading.Lock()
         self._free: list[CommandChannel] = []
         self._busy: list[CommandChannel] = []
         self._doubtful: list[CommandChannel] = []  # their last command was given up and may be under way
@@ -85,7 +85,7 @@ class RemoteDisk:
         self._boot = ""
 
     def close_later(self, handle: int) -> None:
-        """Tell the server with the next command that a handle which wrote nothing is not needed any more."""
+        """Notify the server with the next command that a handle which wrote nothing is not needed any more."""
         with self._changed:
             self._closing.append(handle)
 
@@ -119,17 +119,17 @@ class RemoteDisk:
 
     def _until_answered(self, channel: CommandChannel, terms: _Terms, make: Make) -> Reply:
         hello = terms.hello
-        heard = self._clock.monotonic()  # of the server, or of nothing else when the command began
+        answered_at = self._clock.monotonic()  # of the server, or of nothing else when the command began
         sent_to = 0  # the life of the server that may have got it
         again = whole = False
         request: Request | None = None
         channel.seq += 1
         while True:
             try:
-                self._settle(hello)
+                self._resolve_doubt(hello)
                 if not channel.connected:
                     self._connect(channel, hello)
-                heard = self._clock.monotonic()
+                answered_at = self._clock.monotonic()
                 if sent_to not in (0, channel.server):
                     again = True
                 request = make(channel.server, again)
@@ -149,7 +149,7 @@ class RemoteDisk:
                 raise self._note_fence(terms, str(error.strerror)) from None
             except ChannelLost as error:
                 whole = True
-                patient = self._clock.monotonic() - heard < terms.give_up_s
+                patient = self._clock.monotonic() - answered_at < terms.give_up_s
                 if not self.reached or terms.generation != self.generation or not patient:
                     self._note_silence(channel, request, sent=sent_to != 0)
                     raise self._unreachable(str(error)) from error
@@ -185,17 +185,17 @@ class RemoteDisk:
         channel.break_off()
         channel.doubtful = sent and request is not None and request.op not in LOOKUPS
 
-    def _settle(self, hello: Hello) -> None:
+    def _resolve_doubt(self, hello: Hello) -> None:
         """Make sure that the commands given up are not executed from now on."""
         if not self._doubtful:
             return
-        with self._settling:
+        with self._resolving:
             while self._doubtful:
                 channel = self._doubtful[0]
                 self._connect(channel, hello)
                 with self._changed:
                     channel.doubtful = False
-                    if channel in self._doubtful:  # the disk was not abandoned meanwhile
+                    if channel in self._doubtful:  # the disk was not abandoned in the meantime
                         self._doubtful.remove(channel)
                         self._free.append(channel)
 
@@ -217,7 +217,7 @@ class RemoteDisk:
     def _give_back(self, channel: CommandChannel) -> None:
         with self._changed:
             if channel not in self._busy:
-                channel.break_off()  # the disk was abandoned meanwhile
+                channel.break_off()  # the disk was abandoned in the meantime
                 return
             self._busy.remove(channel)
             (self._doubtful if channel.doubtful else self._free).append(channel)
@@ -236,7 +236,7 @@ class RemoteDisk:
         self._sent.lost(self.root)
 
     def leave(self, new_session: Callable[[], int], *, clean: bool) -> None:
-        """Tell the server that we are done, if it is there, and hang up. The disk may be opened anew.
+        """Notify the server that we are done, if it is there, and hang up. The disk may be opened anew.
 
         A server that did not answer may hold our files open, and their locks: a session of its own ends them.
         """

@@ -82,7 +82,7 @@ class RemoteFiles:
         self._unsynced_names: dict[str, int] = {}  # folder -> starts of the machine seen when its names were changed
         self._clean = dict.fromkeys(self._disks, True)
 
-    # --------------------------------------------------------------------------------------------------- the door
+    # --------------------------------------------------------------------------------------------------- the interface
 
     def open(self, path: str, *, create: bool = False, write: bool = True) -> int:
         disk, inner = self._find(path)
@@ -111,7 +111,7 @@ class RemoteFiles:
             self._leave(found.disk)
 
     def lock(self, handle: int) -> None:
-        """Closing a locked file means that the caller is done with its disk: the server is told, and hung up on.
+        """Closing a locked file means that the caller is done with its disk: the server is notified, and hung up on.
 
         The lock ends when the server does; what really keeps others out is the epoch.
         """

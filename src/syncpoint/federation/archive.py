@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ROWS_PER_PART = 500_000
 _ANEW = "Begin a new archive in another folder, and run it more often, or keep messages longer."
 
-Tell = Callable[[int, int], None]  # rows done, rows in all
+OnProgress = Callable[[int, int], None]  # rows done, rows in all
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def archive(
     server: FederatedCluster,
     topic: str,
     folder: Path,
-    tell: Tell,
+    on_progress: OnProgress,
     *,
     rows_per_part: int = ROWS_PER_PART,
 ) -> Done:
@@ -71,13 +71,13 @@ def archive(
             raise FailedPrecondition(f"messages of {topic} were deleted before they were archived: {gaps}. {_ANEW}")
         waiting = _waiting(found, positions)
         total, rows, parts = sum(one.end - one.begin for one in waiting), 0, 0
-        tell(0, total)
+        on_progress(0, total)
         for stretches in _parts(waiting, rows_per_part):
             part = _write_part(spark, server, topic, folder, len(found.parts) + 1, stretches)
             found.parts.append(part)
             found.save(folder)
             rows, parts = rows + part.rows, parts + 1
-            tell(rows, total)
+            on_progress(rows, total)
             processed = pipeline.GetPositionsRequest(topic=topic)
             processed.cursor.name = cursor
             for source, end in found.reached().items():
@@ -87,7 +87,7 @@ def archive(
     return Done(parts, rows)
 
 
-def restore(spark: SparkSession, server: FederatedCluster, folder: Path, topic: str, tell: Tell) -> Done:
+def restore(spark: SparkSession, server: FederatedCluster, folder: Path, topic: str, on_progress: OnProgress) -> Done:
     """Publish an archive to a topic that exists. Raises `FailedPrecondition` or `SyncpointError` when a file is
     missing or not what it was, before anything of its part is published.
     """
@@ -96,7 +96,7 @@ def restore(spark: SparkSession, server: FederatedCluster, folder: Path, topic: 
         raise NotFound(str(folder), f"There is no manifest.json in {folder}.")
     query = f"restore/{found.universe}/{found.incarnation}/{topic}"
     rows = 0
-    tell(0, found.rows)
+    on_progress(0, found.rows)
     for part in found.parts:
         manifests.verify_part(folder, part)
         if part.rows:
@@ -110,7 +110,7 @@ def restore(spark: SparkSession, server: FederatedCluster, folder: Path, topic: 
             }
             frame.write.format("pubsub").mode("append").options(**options).save()
         rows += part.rows
-        tell(rows, found.rows)
+        on_progress(rows, found.rows)
     return Done(len(found.parts), rows)
 
 

@@ -121,7 +121,7 @@ class FederationJob:
             self._failed(one, str(error), now)
         except Exception as error:  # whatever Spark makes of it
             log.exception("flow %s does not begin", flow.name)
-            self._failed(one, _told(error), now)
+            self._failed(one, _error_text(error), now)
         else:
             log.info("flow %s has begun", flow.name)
 
@@ -150,7 +150,7 @@ class FederationJob:
         if not one.query.isActive:
             error = one.query.exception()
             one.query = None
-            self._failed(one, _told(error) if error is not None else "the query has ended", now)
+            self._failed(one, _error_text(error) if error is not None else "the query has ended", now)
 
     def _failed(self, one: _Running, error: str, now: float) -> None:
         log.error("flow %s: %s", one.flow.name, error)
@@ -170,7 +170,7 @@ def _state_of(one: _Running) -> FlowState:
     )
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """What a person needs of Spark's exception: the line that says what happened, not the stacks around it."""
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):

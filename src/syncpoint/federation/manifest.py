@@ -126,13 +126,13 @@ def file_of(folder: Path, path: Path) -> File:
     return File(str(path.relative_to(folder)), path.stat().st_size, _sha256(path))
 
 
-def verify(folder: Path, manifest: Manifest, tell: Callable[[ArchivePart], Any] = lambda part: None) -> None:
+def verify(folder: Path, manifest: Manifest, on_part: Callable[[ArchivePart], Any] = lambda part: None) -> None:
     """Read every file and compare. Raises `FailedPrecondition` when one is missing, `SyncpointError` (DATA_LOSS) when
     one is not what it was; each names the file.
     """
     for part in manifest.parts:
         verify_part(folder, part)
-        tell(part)
+        on_part(part)
 
 
 def verify_part(folder: Path, part: ArchivePart) -> None:

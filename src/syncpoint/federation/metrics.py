@@ -20,7 +20,7 @@ LABELS = ("flow", "source", "target")
 
 
 class Metrics(Collector):
-    """What was last put is what is told."""
+    """What was last put is what is reported."""
 
     def __init__(self) -> None:
         self._progress: Sequence[FlowProgress] = ()
@@ -30,7 +30,7 @@ class Metrics(Collector):
         self.registry.register(self)
 
     def put(self, progress: Sequence[FlowProgress], state: SupervisorState, flows: Mapping[str, FlowState]) -> None:
-        """Replace what is told."""
+        """Replace what is reported."""
         self._progress, self._state, self._flows = progress, state, flows
 
     def serve(self, host: str, port: int) -> int:

@@ -39,7 +39,7 @@ class FlowProgress:
     skipped: int = 0
     gap: str = ""  # the one that stops the flow
     committed_at: float = 0.0  # seconds since 1970; 0: never
-    silent: Mapping[str, str] = field(default_factory=dict)  # who does not answer, and what was heard instead
+    silent: Mapping[str, str] = field(default_factory=dict)  # who does not answer, and what was received instead
 
     @property
     def error(self) -> str:
@@ -96,8 +96,8 @@ class Servers:
             found += link.flows(topics[key])
         return found
 
-    def heard_flows(self, links: Iterable[FederationLink]) -> tuple[list[Flow], dict[str, str]]:
-        """The flows of links whose sources answer; and of the other sources, what was heard instead."""
+    def reported_flows(self, links: Iterable[FederationLink]) -> tuple[list[Flow], dict[str, str]]:
+        """The flows of links whose sources answer; and of the other sources, what was received instead."""
         found: list[Flow] = []
         silent: dict[str, str] = {}
         for link in links:
@@ -149,7 +149,7 @@ class Servers:
         return sum(count for count, _ in counts), sum(count * size for count, size in counts)
 
     def progress(self, flow: Flow) -> FlowProgress:
-        """How far a flow is; whoever does not answer is told in `error`."""
+        """How far a flow is; whoever does not answer is notified in `error`."""
         lag, lag_bytes, silent = None, 0, dict[str, str]()
         link = flow.link
         try:

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """One federation. `tell` hears of every look: the flows' progress, and the state."""
+    """One federation. `on_progress` is called for every look: the flows' progress, and the state."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Supervisor:
         self.scaling = Scaling(federation.runtime)
         self.flows: list[Flow] = []
         self.stopping = threading.Event()
-        self.tell: Callable[[Sequence[FlowProgress], SupervisorState], None] = lambda progress, state: None
+        self.on_progress: Callable[[Sequence[FlowProgress], SupervisorState], None] = lambda progress, state: None
         self._clock = clock
         self._said = SupervisorState(pid=os.getpid(), file=str(file), started=time.time())
         self._topics_at = -TOPICS_S
@@ -144,18 +144,18 @@ class Supervisor:
         self.state.say(self._said)
         if self.metrics is not None:
             self.metrics.put(progress, self._said, self.state.flows())
-        self.tell(progress, self._said)
+        self.on_progress(progress, self._said)
         return progress
 
     def _existing(self, servers: Servers) -> list[Flow]:
         before = self._unlisted
-        heard, self._unlisted = servers.heard_flows(self.links)
+        reported, self._unlisted = servers.reported_flows(self.links)
         for name, why in self._unlisted.items():
             if name not in before:
                 log.warning("the topics of %s are not known: %s", name, why)
         for name in before.keys() - self._unlisted.keys():
             log.info("the topics of %s are known again", name)
-        return heard + [flow for flow in self.flows if flow.link.source.name in self._unlisted]
+        return reported + [flow for flow in self.flows if flow.link.source.name in self._unlisted]
 
     def _note_silence(self, progress: Sequence[FlowProgress]) -> None:
         """Since when who has not answered. Topics that could not be listed are listed at the next look."""

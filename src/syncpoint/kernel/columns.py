@@ -120,7 +120,7 @@ class Gathering:
         """Gather the messages of a batch with offsets in [begin, end), until `bytes_max` bytes are gathered in all.
 
         `first_offset`: of the first message in the payload. `skip`: messages whose bit is set are left out, bit i
-        standing for `first_offset` + i. Returns the first offset that was not looked at; a message is
+        standing for `first_offset` + i. Returns the first offset that was not checked; a message is
         taken whole, so `size` may be more than `bytes_max`. Raises Malformed, also when the batch has fewer messages.
         """
         data: bytes = as_bytes(payload)

@@ -6,7 +6,7 @@ Times are whole ticks of 10 ms; a lease is over once its deadline <= now. Offset
 consumers u32 numbers of the caller's (the highest is kept for "nobody"). Memory: 20 KiB per 1,024 offsets with anything
 outstanding among them (`blocks`), and one spare block.
 Promises: each of the three raises before anything has changed, or does its work wholly. Every lease has an ack id of
-its own (`ackids`): its serial counts the calls of `lease`, its epoch tells tables of the subscription apart, its
+its own (`ackids`): its serial counts the calls of `lease`, its epoch distinguishes tables of the subscription, its
 generation changes with every seek.
 Left to the caller: order, redelivery and its delay, flow control, dead letters, storing what was acknowledged.
 """
@@ -350,7 +350,8 @@ class LeaseTable:
             offset += 1
             bit += 1
 
-    # -- hearing back --------------------------------------------------------------------------------------------------
+    # -- answers come back
+    # --------------------------------------------------------------------------------------------------
 
     def acknowledge(self, request: object, field: int, now: int, strict: bool) -> tuple:
         """End the leases of the ack ids in the repeated string field `field` of a request.
@@ -743,7 +744,7 @@ class LeaseTable:
         return [_spelled(ack_id) for ack_id, times in tally.items() if times == sent[ack_id]]
 
     def _all_blocks(self):
-        """All blocks by source and offset; a list of its own, so that blocks may go meanwhile."""
+        """All blocks by source and offset; a list of its own, so that blocks may go in the meantime."""
         return [blocks[number] for _, blocks in sorted(self._sources.items()) for number in sorted(blocks)]
 
 

@@ -18,7 +18,7 @@ BLOCK_BYTES = 32 << 20  # allocations below this come from the heap; the most gl
 
 
 def keep_freed_memory() -> bool:
-    """Let the C library keep up to 64 MiB of freed memory for the next batch. False if it cannot be told so."""
+    """Let the C library keep up to 64 MiB of freed memory for the next batch. False if it cannot be set so."""
     if not sys.platform.startswith("linux"):
         return False
     try:

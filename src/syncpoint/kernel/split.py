@@ -139,7 +139,7 @@ def modify_fields(response: object) -> list:
 
 @cython.cfunc
 def _string(p: ReadPtr, at: cython.Py_ssize_t, stop: cython.Py_ssize_t, number: cython.uint) -> bytes:
-    """The last field of that number; b"" if there is none. What is behind something malformed is not looked at."""
+    """The last field of that number; b"" if there is none. What is behind something malformed is not checked."""
     start: cython.Py_ssize_t = at
     end: cython.Py_ssize_t = at
     field: Field

@@ -101,8 +101,8 @@ class Restored(NamedTuple):
 async def take_backup(store: SharedStore, clock: Clock) -> bytes:
     """The content of a backup file. Leaves a note of itself in the store (`backup/last`).
 
-    Pages of a listing are read at different revisions. A watch tells what changed meanwhile, and the note is a change
-    of our own: once the watch shows it, everything up to its revision is known.
+    Pages of a listing are read at different revisions. A watch reports what changed in the meantime, and the note is a
+    change of our own: once the watch shows it, everything up to its revision is known.
     """
     begin = (await store.status()).revision + 1
     watch = store.watch("", from_revision=begin)
@@ -229,7 +229,7 @@ async def _remove_universe(store: SharedStore, known: KeyValue | None) -> None:
 
 
 async def _write(store: SharedStore, operations: Iterable[Operation]) -> None:
-    """As long as there is no universe, which is written last: a batch that arrives after that, because nobody heard
+    """As long as there is no universe, which is written last: a batch that arrives after that, because nobody received
     what became of it and it was sent again, must not undo what was drawn and changed since.
     """
     for batch in _batches(operations):

@@ -1,7 +1,7 @@
 """The origin of a backup, checked before a restore removes anything.
 
-Place: beside `backup`. A cluster is told by the name in its settings, and by its universe: the number that its message
-ids begin with. A restore draws the universe anew, so earlier ones count as well: those that chains carry.
+Place: beside `backup`. A cluster is recognized by the name in its settings, and by its universe: the number that its
+message ids begin with. A restore draws the universe anew, so earlier ones count as well: those that chains carry.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ async def differences(store: SharedStore, backup: Backup, name: str) -> list[str
         found.append(f"it is of the cluster {theirs!r}, this one is {name!r}")
     ours, others = _universes(known), _universes(backup.items)
     if store.cluster_id != backup.store and ours and others and not ours & others:
-        told = " and ".join(str(one) for one in sorted(others))
+        listed = " and ".join(str(one) for one in sorted(others))
         found.append(
-            f"its messages are of universe {told}, those here of {', '.join(str(one) for one in sorted(ours))}"
+            f"its messages are of universe {listed}, those here of {', '.join(str(one) for one in sorted(ours))}"
         )
     return found
 

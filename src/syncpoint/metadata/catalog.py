@@ -176,15 +176,15 @@ class Catalog:
         return self._snapshots.page(f"{project}/snapshots/", after, limit)
 
     def topics(self) -> Iterator[Topic]:
-        """All topics. The catalog must not change meanwhile."""
+        """All topics. The catalog must not change in the meantime."""
         return iter(self._topics.by_incarnation.values())
 
     def subscriptions(self) -> Iterator[Subscription]:
-        """All subscriptions. The catalog must not change meanwhile."""
+        """All subscriptions. The catalog must not change in the meantime."""
         return iter(self._subscriptions.by_incarnation.values())
 
     def snapshots(self) -> Iterator[Snapshot]:
-        """All snapshots. The catalog must not change meanwhile."""
+        """All snapshots. The catalog must not change in the meantime."""
         return iter(self._snapshots.by_incarnation.values())
 
     def counts(self) -> tuple[int, int, int]:

@@ -192,8 +192,8 @@ class SharedCatalog:
     # -- following ---------------------------------------------------------------------------------------------------
 
     async def _load(self) -> None:
-        """Read everything, and begin to watch. Pages are read at different revisions: what changed meanwhile, the
-        watch has told by the time the last page is there."""
+        """Read everything, and begin to watch. Pages are read at different revisions: what changed in the meantime, the
+        watch has reported by the time the last page is there."""
         found, begin = await read_all(self._store, HEAD)
         if self._watch is not None:
             await self._watch.close()
@@ -221,7 +221,7 @@ class SharedCatalog:
         self._loads += 1
         self._head = written
         if max(reached, revision) > self.catalog.revision:
-            self._tell(self.catalog.become(records.values(), max(reached, revision), incarnation))
+            self._notify(self.catalog.become(records.values(), max(reached, revision), incarnation))
 
     async def _follow(self) -> None:
         whole = True
@@ -256,9 +256,9 @@ class SharedCatalog:
         return True
 
     def _apply(self, changes: Sequence[CatalogChange]) -> None:
-        self._tell([change for change in changes if self.catalog.apply(change)])
+        self._notify([change for change in changes if self.catalog.apply(change)])
 
-    def _tell(self, changes: Sequence[CatalogChange]) -> None:
+    def _notify(self, changes: Sequence[CatalogChange]) -> None:
         for change in changes:
             for listener in list(self.on_change):
                 try:

@@ -206,7 +206,7 @@ class EmbeddedStore:
         return min((lease.ends for lease in self._leases.values()), default=None)
 
     def expire(self) -> None:
-        """End the leases whose time has come. Every access does it; calling it more often tells watchers in time."""
+        """End the leases whose time has come. Every access does it; calling it more often notifies watchers in time."""
         now = self._clock.monotonic()
         ended = [lease for lease in self._leases.values() if lease.ends <= now]
         if ended:

@@ -3,8 +3,8 @@
 Place: what members, owners, assignments and the catalog stand in when there is more than one machine. `etcd_client` is
 the way there, `etcd_streams` what stays open.
 Promise: the contract of `store_client`. Revisions are those of etcd, so they begin above 1. All keys stand under one
-prefix, so that an etcd may serve others as well; `PREFIX.identity` beside it is drawn once and tells this store from
-any other.
+prefix, so that an etcd may serve others as well; `PREFIX.identity` beside it is drawn once and distinguishes this store
+from any other.
 Leaves to the operator: to let etcd forget old revisions (`--auto-compaction-retention`), and its backups.
 """
 

@@ -2,7 +2,7 @@
 
 Place: under `etcd`; knows endpoints, tokens and failures, nothing of keys.
 Promise: a call ends with its answer, or with `StoreUnavailable` (surely not carried out, or only reading), with
-`Indeterminate` (it may have been), or with `EtcdRefused` (etcd looked at it and said no). A member that is dead, paused
+`Indeterminate` (it may have been), or with `EtcdRefused` (etcd checked it and said no). A member that is dead, paused
 or behind a lost network is left within about three seconds, and every stream on it ends, so that it is opened again
 elsewhere. While no member answers, a few tries a second are made, however many wait; all of them go on as soon as one
 is answered.

@@ -90,7 +90,7 @@ class EtcdWatch:
         stream, self._at = await self._client.stream(WATCH)
         begin, end = self._bounds
         # One revision earlier than wanted: at the very revision up to which it was compacted, etcd may have dropped
-        # a deletion without telling a watch that begins there.
+        # a deletion without notifying a watch that begins there.
         create = etcdpb.WatchCreateRequest(
             key=begin, range_end=end, start_revision=max(1, self._next - 1), progress_notify=True, fragment=True
         )

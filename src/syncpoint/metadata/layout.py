@@ -156,7 +156,7 @@ USED = Prefix("used/")
 # -- pipelines ---------------------------------------------------------------------------------------------------------
 
 QUERY_HOMES = Prefix("pipelines/queries/")
-"""QUERY, quoted: the chain in whose log its epochs are. Written by the proxy that first hears of it, on the condition
+"""QUERY, quoted: the chain in whose log its epochs are. Written by the proxy that first learns of it, on the condition
 that it is absent, and by a chain that finds a query in its log without one. Read by proxies and by that chain. Removed
 by the chain when it forgets the query, a month after its last use."""
 

@@ -129,7 +129,7 @@ class LocalWatch:
         self.stop()
 
     def stop(self) -> None:
-        """No more events; whoever waits for one hears it."""
+        """No more events; whoever waits for one learns it."""
         self._closed = True
         self.abandon()
         self.wake()
@@ -238,7 +238,7 @@ class LocalShared:
             raise StoreUnavailable("the metadata store is closed" if self._closed else "the metadata store is cut off")
 
     def _arm(self) -> None:
-        """Be there when the next lease ends, whoever holds it, so that watchers hear of it in time."""
+        """Be there when the next lease ends, whoever holds it, so that watchers learn of it in time."""
         self._disarm()
         end = self.store.next_end()
         if end is not None and self.watches:

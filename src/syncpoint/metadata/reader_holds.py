@@ -1,6 +1,6 @@
 """Which subscriptions one reader has to itself, as the catalog says: a setting for each of them.
 
-Place: written by those who serve readers (`pipeline.exclusive_readers`, `proxy.exclusive_readers`); looked at by
+Place: written by those who serve readers (`pipeline.exclusive_readers`, `proxy.exclusive_readers`); checked by
 subscribe forwarders before anybody may consume, and by chains before they grant anything.
 Promise: a hold is over at its time, by the clock of whoever looks. Until it is *confirmed* nobody is refused for good:
 it keeps new consumers waiting while those that are there already are looked for.

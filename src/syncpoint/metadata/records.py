@@ -63,7 +63,8 @@ CREATING = "creating"
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic. `incarnation` tells it from earlier ones of the same name; `retention_s` 0 means none of its own.
+    """A topic. `incarnation` distinguishes it from earlier ones of the same name; `retention_s` 0 means none of its
+    own.
 
     Of a cluster: `durability` names its class ("" is the default one), `regions` are those that may store its messages
     (none named: all), `enforce_in_transit` keeps them from other regions on their way, too.

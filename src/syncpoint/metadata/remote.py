@@ -139,7 +139,7 @@ class RemoteShared:
         return TxnResult(answer.ok, answer.revision)
 
     async def counter(self, key: str, *, by: int = 1, deadline_s: float = DEADLINE_S) -> int:
-        # Asked again when there is no answer: a number that was drawn and not heard is nobody's.
+        # Asked again when there is no answer: a number that was drawn and not received is nobody's.
         answer = await self.call(methods.METADATA.Count, internal.MetadataCountRequest(key=key, by=by), deadline_s)
         return int(answer.value)
 

@@ -62,8 +62,8 @@ class LostTopics(NamedTuple):
         )
 
     def may_be(self, topic: int) -> bool:
-        """Whether a topic that the catalog does not know may be a lost one, as far as its number tells: everything that
-        was given out before the last restore, and that the backup did not have. For who has no source to look at.
+        """Whether a topic that the catalog does not know may be a lost one, as far as its number reports: everything
+        that was given out before the last restore, and that the backup did not have. For who has no source to look at.
         """
         return topic not in self.decisions and any(
             topic < gap.below and not gap.known.contains(topic) for gap in self.gaps

@@ -139,9 +139,9 @@ class MetadataService:
         request = internal.MetadataWatchRequest.FromString(payload)
         stream.on_message = None
         watch = self._shared.watch(request.prefix, from_revision=request.from_revision)
-        stream.on_cancel = self._tasks.start(self._tell(stream, watch)).cancel
+        stream.on_cancel = self._tasks.start(self._send_changes(stream, watch)).cancel
 
-    async def _tell(self, stream: StreamingCall, watch: LocalWatch) -> None:
+    async def _send_changes(self, stream: StreamingCall, watch: LocalWatch) -> None:
         writable = asyncio.Event()
         try:
             while True:

@@ -71,7 +71,7 @@ class View(Generic[_V]):
                 self._put(key, item.value, item.revision)
                 changed.add(key)
         self.revision = max(self.revision, begin - 1)
-        self._tell(changed)
+        self._notify(changed)
         return begin
 
     async def _follow(self, watch: SharedWatch) -> None:
@@ -107,7 +107,7 @@ class View(Generic[_V]):
             changed.add(key)
         if events:
             self.revision = max(self.revision, events[-1].revision)
-            self._tell(changed)
+            self._notify(changed)
 
     def _put(self, key: str, value: bytes, revision: int) -> None:
         try:
@@ -116,14 +116,14 @@ class View(Generic[_V]):
             self.items.pop(key, None)
             log.warning("metadata: %s%s cannot be read: %s", self._prefix, key, error)
 
-    def _tell(self, changed: set[str]) -> None:
+    def _notify(self, changed: set[str]) -> None:
         if changed:
             for listener in list(self.listeners):
                 listener(changed)
 
 
 class ClusterView:
-    """Members, drains, chains, owners and loads. `on_change` listeners hear of any change to any of them but loads."""
+    """Members, drains, chains, owners and loads. `on_change` listeners learn of any change to any of them but loads."""
 
     def __init__(self, store: SharedStore) -> None:
         self.store = store

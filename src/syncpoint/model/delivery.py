@@ -91,7 +91,7 @@ Done = Callable[[Exception | None], None]
 
 
 class Listener(Protocol):
-    """What a subscribe forwarder is told about one subscription it serves."""
+    """What a subscribe forwarder receives about one subscription it serves."""
 
     def on_sources(self, views: Sequence[SourceView], complete: bool) -> None:
         """These sources may be delivered from now on (those that are `held`); also called when one is sealed. The
@@ -106,7 +106,7 @@ class Listener(Protocol):
         """The grant of a source has ended: its cursor and its leases are void, somebody else delivers from it."""
 
     def on_reset(self) -> None:
-        """The subscription was sought: its generation changed, every lease and cursor is void."""
+        """The subscription was reset by a seek: its generation changed, every lease and cursor is void."""
 
     def on_removed(self) -> None:
         """The subscription was deleted or detached."""
@@ -116,8 +116,8 @@ class PublishSide(Protocol):
     """What a subscribe forwarder may ask of the publish forwarders that hold sources of a topic."""
 
     def attach(self, subscription: int, listener: Listener) -> None:
-        """Begin to serve a subscription. `listener` hears of its sources, at once or later, and of new data. Attaching
-        again names all sources again. Raises `NotFound`.
+        """Begin to serve a subscription. `listener` is called for its sources, at once or later, and of new data.
+        Attaching again names all sources again. Raises `NotFound`.
         """
 
     def detach(self, subscription: int) -> None:
@@ -144,9 +144,9 @@ class PublishSide(Protocol):
     ) -> None:
         """Record acknowledged offsets (kernel run encoding; sending them twice changes nothing).
 
-        `done` hears when the record is persisted, or that nobody knows; `FailedPrecondition` when it does not count:
-        the subscription was sought, or is gone, or an exactly-once subscription's source is granted to somebody else.
-        Only an exactly-once sender has to know. Not urgent: it may ride with the next commit.
+        `done` is called when the record is persisted, or that nobody knows; `FailedPrecondition` when it does not
+        count: the subscription was reset by a seek, or is gone, or an exactly-once subscription's source is granted to
+        somebody else. Only an exactly-once sender has to know. Not urgent: it may ride with the next commit.
         """
 
     def note_attempts(self, subscription: int, generation: int, source: int, runs: Sequence[AttemptRun]) -> None:

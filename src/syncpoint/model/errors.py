@@ -1,4 +1,4 @@
-"""The errors a client can be told about, each with its gRPC status code.
+"""The errors a client can receive, each with its gRPC status code.
 
 Place: raised by any room that refuses or fails a request; turned into a gRPC status (or an HTTP one) only at the edge,
 by `transport` and `wire`.
@@ -40,7 +40,7 @@ class Code(IntEnum):
 
 
 class SyncpointError(Exception):
-    """A failure with a status code; the base of everything a client may be told.
+    """A failure with a status code; the base of everything a client may receive.
 
     `details`: serialised `google.protobuf.Any` messages, in the order in which clients should see them.
     """

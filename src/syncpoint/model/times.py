@@ -1,7 +1,7 @@
 """Times that several rooms have to agree on, in seconds, and what must be so between them.
 
 A grant is safe when its holder stops before its giver begins to think of somebody else, whatever messages were late.
-Holders count from when they sent what was answered; givers from when they heard it; a giver that may have lost its
+Holders count from when they sent what was answered; givers from when they received it; a giver that may have lost its
 chain counts from when the chain's disks last answered it, and says how long that is ago.
 """
 
@@ -28,7 +28,9 @@ assert UNKNOWN_S < ACK_S, "a proxy that gives up first does not know which ackno
 assert PULL_WAIT_SECONDS_MAX < PULL_S, "a proxy that gives up first takes messages for lost that are on their way"
 
 # -- clocks ------------------------------------------------------------------------------------------------------------
-TELL_S = 60.0  # between two times that a process writes its clock down
+CLOCK_WRITE_S = 60.0  # between two times that a process writes its clock down
 FRESH_S = 200.0  # what another host's clock said is of use for this long
 
-assert 3 * TELL_S < FRESH_S, "one that could not be written in time, or two, must not make the others' clocks unknown"
+assert 3 * CLOCK_WRITE_S < FRESH_S, (
+    "one that could not be written in time, or two, must not make the others' clocks unknown"
+)

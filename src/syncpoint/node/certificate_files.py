@@ -1,6 +1,6 @@
 """Certificates that are replaced on disk while a process runs.
 
-Place: under `public_tls`, of doors for clients, and `cluster/tls`, of connections between processes.
+Place: under `public_tls`, of listeners for clients, and `cluster/tls`, of connections between processes.
 Promise: a certificate that is replaced is shown to every connection from a few seconds later on; one that cannot be
 used, or is half written, is not taken over, and the one before stays. Authorities are read once.
 """

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from starlette.routing import BaseRoute
 
-from syncpoint.access.door import Access
+from syncpoint.access.access import Access
 from syncpoint.rest.http1 import HttpFallback, http_fallback
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits

@@ -51,7 +51,7 @@ class Serve(Protocol):
     ) -> Listening: ...
 
 
-def settle_memory() -> None:
+def freeze_memory() -> None:
     """What a start leaves lives as long as the process: later collections need not look at it."""
     gc.collect()
     gc.freeze()
@@ -59,11 +59,11 @@ def settle_memory() -> None:
 
 @dataclass(frozen=True)
 class NodeEnvironment(Environment):
-    """See the module. `keep_memory` is called before the start and `settle_memory` after it."""
+    """See the module. `keep_memory` is called before the start and `freeze_memory` after it."""
 
     make_locks: Callable[[], Locks] = FolderLocks
     open_metadata: Callable[[Path, Clock, Random], MetadataStore] = open_metadata
     apart: ChildProcesses = field(default_factory=ChildProcesses)
     serve: Serve = serve
     keep_memory: Callable[[], object] = keep_freed_memory
-    settle_memory: Callable[[], None] = settle_memory
+    freeze_memory: Callable[[], None] = freeze_memory

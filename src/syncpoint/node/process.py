@@ -1,8 +1,8 @@
 """One running node: every role in one process, put together from settings and parts.
 
 Order of start: locks, the chain (storage recovers the log, epochs that were decided and not finished are), subscribe
-forwarder, upkeep, and last the door. `ready` is only said when the door answers. Order of stop: streams are told to go
-elsewhere, open calls finish, a last checkpoint is written, the log is sealed.
+forwarder, upkeep, and last the listener. `ready` is only said when the listener answers. Order of stop: streams are
+asked to go elsewhere, open calls finish, a last checkpoint is written, the log is sealed.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import logging
 from dataclasses import replace
 from functools import partial
 
-from syncpoint.access.door import Access
+from syncpoint.access.access import Access
 from syncpoint.access.policy import Policies
 from syncpoint.api.accounts import AccountsService
 from syncpoint.api.admin_handlers import CatalogService
@@ -88,7 +88,7 @@ class Node:
         self.tls: PublicTls | None = None
 
     async def start(self) -> None:
-        """Recover and open the door. Raises `SyncpointError` with what to do when the folders cannot be used."""
+        """Recover and open the listener. Raises `SyncpointError` with what to do when the folders cannot be used."""
         settings, environment, loop = self.settings, self.environment, asyncio.get_running_loop()
         environment.keep_memory()
         self.locks.take(settings.data)
@@ -169,12 +169,12 @@ class Node:
         self.upkeep.start()
         await commits.start()
         await self.upkeep.catch_up()
-        self.server = await self._open_door()
+        self.server = await self._listen()
         self.pushes.start()
         self.host.on_ended = lambda number, error: self._log_failed()
         if self.publish.commit.failed is not None:
             self._log_failed()
-        environment.settle_memory()
+        environment.freeze_memory()
 
     @property
     def endpoint(self) -> str:
@@ -188,7 +188,7 @@ class Node:
             await self.control.commit([CatalogChange.put(Setting(ACK_KEY, key))])
         return key
 
-    async def _open_door(self) -> Listening:
+    async def _listen(self) -> Listening:
         settings = self.settings
         self.publisher = PublisherService(self.publish, PublishTransforms(self.transformer, self.clock, self.random))
         self.streams = StreamingPullService(self.subscribe, self.limits)
@@ -222,9 +222,9 @@ class Node:
             )
             self.tls.files.start()
             tls = self.tls.context
-        http = client_http(methods, settings.door, self.access, self.pushes.pages())
+        http = client_http(methods, settings.transport_limits, self.access, self.pushes.pages())
         return await self.environment.serve(
-            methods, settings.host, settings.port, tls=tls, limits=settings.door, on_fallback=http
+            methods, settings.host, settings.port, tls=tls, limits=settings.transport_limits, on_fallback=http
         )
 
     def _log_failed(self) -> None:

@@ -1,4 +1,4 @@
-"""TLS at a door for clients: files as a context that follows them.
+"""TLS at a listener for clients: files as a context that follows them.
 
 Place: made by `process` and by the role of proxies.
 """

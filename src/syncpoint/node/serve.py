@@ -27,7 +27,7 @@ FAILED, PORT_TAKEN = 1, 2
 
 def run(settings: ServeSettings, announce: Callable[[str], None] = lambda endpoint: None) -> int:
     """Serve until SIGTERM or SIGINT; returns 0, FAILED or PORT_TAKEN. Prints `syncpoint ready on HOST:PORT` once it
-    answers, and tells `announce` of the address."""
+    answers, and passes the address to `announce`."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
         uvloop.run(_serve(settings, announce))

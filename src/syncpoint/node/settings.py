@@ -9,7 +9,7 @@ from syncpoint.transport.limits import TransportLimits
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """What `syncpoint serve` was told."""
+    """What `syncpoint serve` was given."""
 
     host: str = "127.0.0.1"
     port: int = 8085  # 0: any free one
@@ -26,7 +26,9 @@ class ServeSettings:
     models: tuple[tuple[str, str], ...] = ()  # of transforms that ask a model: endpoint name, http or https address
     drain_s: float = 5.0  # how long open calls may take to finish after SIGTERM
     storage: StorageSettings = field(default_factory=StorageSettings)
-    door: TransportLimits = field(default_factory=TransportLimits)  # of the connections of clients; not of workers
+    transport_limits: TransportLimits = field(
+        default_factory=TransportLimits
+    )  # of the connections of clients; not of workers
 
     @property
     def disk_folders(self) -> tuple[Path, ...]:

@@ -63,7 +63,7 @@ class Copies:
             held.insert(at, block)
 
     def blocks(self) -> Iterator[OffsetBlock]:
-        """All of them; may change meanwhile."""
+        """All of them; may change in the meantime."""
         for source in list(self._blocks):
             yield from list(self._blocks.get(source, ()))
 

@@ -2,10 +2,10 @@
 
 Place: a machine beside the publish forwarder, whose extension it is: retention asks it, checkpoints hold its facts;
 `reading` moves it and writes what it gives back. A cursor belongs to one incarnation of a topic.
-Promise: what a cursor has not passed is held within its limits of time and bytes; what was deleted unread is told. A
-position that is not written yet is lost in a crash, which only keeps more: what is held goes by what was written. What
-is remembered is bounded by the sources that exist: a sealed source read to its end needs no position, and leaves with
-the source.
+Promise: what a cursor has not passed is held within its limits of time and bytes; what was deleted unread is reported.
+A position that is not written yet is lost in a crash, which only keeps more: what is held goes by what was written.
+What is remembered is bounded by the sources that exist: a sealed source read to its end needs no position, and leaves
+with the source.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -133,7 +133,7 @@ class Cursors:
         for payload in found:
             self._apply(payload)
         for cursor in self.all():
-            self._settle(cursor)
+            self._reconcile(cursor)
 
     def _apply(self, payload: bytes) -> None:
         fact = decode(payload)
@@ -146,7 +146,7 @@ class Cursors:
         )  # fmt: skip
         self._by_topic.setdefault(fact.topic, {})[fact.name] = cursor
 
-    def _settle(self, cursor: ReaderCursor) -> None:
+    def _reconcile(self, cursor: ReaderCursor) -> None:
         """After a restart: sources that are gone leave, those that were sealed by it may be done."""
         known = {source.number: source for source in self.sources.of_topic(cursor.topic)}
         cursor.done &= known.keys()

@@ -1,8 +1,8 @@
 """Where sources ended of which nothing is stored any more, so that readers know whether they have read all of them.
 
-Place: an extension of the publish forwarder beside `cursors`, driven by `reading`; told in GetPositions of the sources
-that a reader names. Only the newest are remembered: of older ones a reader without a cursor has to believe that it
-missed something. A fact lost in a crash has the same effect.
+Place: an extension of the publish forwarder beside `cursors`, driven by `reading`; reported in GetPositions of the
+sources that a reader names. Only the newest are remembered: of older ones a reader without a cursor has to believe that
+it missed something. A fact lost in a crash has the same effect.
 """
 
 import struct

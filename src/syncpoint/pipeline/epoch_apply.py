@@ -4,7 +4,8 @@ Place: between the machine of epochs and the publish forwarder; `writing` begins
 each that a crash left undone. About 1 MiB is read, named in a fact and appended in one turn of the loop, so other work
 goes on in between, and a small epoch becomes visible at one instant.
 Promises: a place is named in the log right before the messages that take it, so after a crash it is known, place by
-place, what is there; nothing is stored twice and nothing left out. A topic that was deleted meanwhile gets nothing.
+place, what is there; nothing is stored twice and nothing left out. A topic that was deleted in the meantime gets
+nothing.
 """
 
 import logging
@@ -31,11 +32,13 @@ AGAIN_S = 1.0  # until a read that failed is tried again
 DAMAGED_TRIES = 30  # in all, of pieces that no disk gives in good order: a disk that fails for a while says the same
 NUMBER = ExtensionNumber.EPOCHS
 
-Settled = Callable[[Exception | None], None]
+OnPersisted = Callable[[Exception | None], None]
 
 
 class EpochApply:
-    """One decision on its way; its topics are pinned. `settled` is called once all is persisted, or the log fails."""
+    """One decision on its way; its topics are pinned. `on_persisted` is called once all is persisted,
+    or the log fails.
+    """
 
     def __init__(
         self,
@@ -45,10 +48,10 @@ class EpochApply:
         decision: EpochDecision,
         soon: Callable[[Callable[[], None]], object],
         later: Callable[[float, Callable[[], None]], object],
-        settled: Settled,
+        on_persisted: OnPersisted,
     ) -> None:
         self.publish, self.home, self.state, self.decision = publish, home, state, decision
-        self._soon, self._later, self._settled = soon, later, settled
+        self._soon, self._later, self._on_persisted = soon, later, on_persisted
         self._work = [work for work in work_of(decision) if work.number not in decision.places]
         self._next = 0
         self._gathered: list[tuple[Work, bytes]] = []
@@ -78,7 +81,7 @@ class EpochApply:
             self._gather()
         except SyncpointError as error:
             self._end(error)
-        except Exception as error:  # whoever waits must hear of it, too
+        except Exception as error:  # whoever waits must learn of it, too
             self._end(error)
             raise
 
@@ -177,10 +180,10 @@ class EpochApply:
         else:
             self._soon(self.begin)
 
-    def _append_fact(self, fact: bytes, done: Settled | None = None) -> None:
+    def _append_fact(self, fact: bytes, done: OnPersisted | None = None) -> None:
         self.publish.commit.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact), done)
 
-    def _persisted(self, size: int) -> Settled:
+    def _persisted(self, size: int) -> OnPersisted:
         def persisted(error: Exception | None) -> None:
             self._unpersisted -= size
             if error is not None:
@@ -211,4 +214,4 @@ class EpochApply:
     def _end(self, error: Exception | None) -> None:
         if not self._over:
             self._over = True
-            self._settled(error)
+            self._on_persisted(error)

@@ -93,7 +93,7 @@ class EpochState:
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
-    def hear(self, run: QueryRun, now_ns: int) -> Dropped:
+    def on_run(self, run: QueryRun, now_ns: int) -> Dropped:
         """Somebody speaks for a run. The first time it becomes the query's latest, and what earlier runs have staged
         is dropped. Raises `Aborted` for a run that is not the latest.
         """
@@ -300,7 +300,8 @@ class EpochState:
     # -- the log -----------------------------------------------------------------------------------------------------
 
     def facts(self) -> Iterator[bytes]:
-        """All of it, for a checkpoint, drawn over many turns: what is written meanwhile is read after all of this.
+        """All of it, for a checkpoint, drawn over many turns: what is written in the meantime is read after all of
+        this.
 
         The order matters. A decision that is done while this is drawn is either among the first of these, or what it
         did is among the later ones. Links come last, because decisions carry older states of them.

@@ -113,7 +113,7 @@ def check_generation(publish: PublishForwarder, record: Subscription, generation
     ledger = publish.ledgers.get(record.incarnation)
     if ledger is not None and generation != ledger.generation:
         raise ResetBySeek(
-            f"The subscription {record.name} was sought while this stream reads it (seek {ledger.generation}; the"
+            f"The subscription {record.name} was reset while this stream reads it (seek {ledger.generation}; the"
             f" stream's offsets are of {generation}), and is read from another place now. Stop the stream and begin it"
             " with a new checkpoint, without a starting position: then it reads what the seek left unacknowledged."
         )

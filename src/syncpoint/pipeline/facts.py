@@ -13,7 +13,7 @@ from syncpoint.wire.messages import stored_epochs as _stored
 
 
 class RunBegan(NamedTuple):
-    """A run was heard of for the first time."""
+    """A run was seen for the first time."""
 
     run: QueryRun
     used_ns: int

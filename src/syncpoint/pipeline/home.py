@@ -1,4 +1,4 @@
-"""Where pipelines are at home: what one log must know of the world around it before it takes an epoch.
+"""Where pipelines are at home: what one log must know of its surroundings before it takes an epoch.
 
 Place: under `writing`, `staging` and `recovery`. A chain asks the metadata (`mounting.ChainHome`, `homes.Homes`); the
 only chain of one node is the home of everything (`SoloHomes`).
@@ -39,7 +39,7 @@ class HomeRecords(Protocol):
         """The chain that a key names; None: it has no home yet."""
 
     async def claim(self, chain: int, keys: Collection[str]) -> set[str]:
-        """See that keys of which a chain's log tells have their records; returns those that name another chain."""
+        """See that keys of which a chain's log reports have their records; returns those that name another chain."""
 
     async def leave(self, chain: int, keys: Iterable[str]) -> None:
         """These have no home any more, where it was this chain."""

@@ -42,13 +42,13 @@ class Homes:
         found, _ = await answered(read_all(self._store, LINK_HOMES))
         return sorted({int(item.value) for item in found})
 
-    async def settle(self, keys: Sequence[str], chain: int) -> bool:
+    async def place(self, keys: Sequence[str], chain: int) -> bool:
         """Give all these keys a home, together; False: one of them has one."""
         puts = [Put(key, b"%d" % chain) for key in keys]
         return (await answered(self._store.txn([absent(key) for key in keys], puts))).ok
 
     async def claim(self, chain: int, keys: Collection[str]) -> set[str]:
-        """See that keys of which a chain's log tells have their records; returns those that name another chain."""
+        """See that keys of which a chain's log reports have their records; returns those that name another chain."""
         if not keys:
             return set()
         known: dict[str, int] = {}
@@ -56,8 +56,8 @@ class Homes:
             items, _ = await answered(read_all(self._store, prefix))
             known |= {item.key: int(item.value) for item in items}
         for key in sorted(key for key in keys if key not in known):
-            settled = await self.settle([key], chain)
-            known[key] = chain if settled else await self.chain_at(key) or 0
+            placed = await self.place([key], chain)
+            known[key] = chain if placed else await self.chain_at(key) or 0
         return {key for key in keys if known[key] != chain}
 
     async def leave(self, chain: int, keys: Iterable[str]) -> None:

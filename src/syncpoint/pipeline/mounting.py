@@ -4,7 +4,7 @@ Place: `Pipelines.mount` is given to the host of chains (`publish.chain.ChainCon
 of every publish forwarder process, for proxies. Which chain is meant, and the revision of the catalog by which it is to
 be judged at least, a call says in its metadata, so requests and frames pass through a proxy as they are.
 Promise: a chain that is not open here is refused as UNAVAILABLE, with nothing done; when a chain ends, so do the
-streams of its readers and writers. Positions are told only by who still owns the chain when it tells them.
+streams of its readers and writers. Positions are reported only by who still owns the chain when it reports them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ STREAMS = (LOG_READER.ReadRange, EPOCH_WRITER.Stage)
 READ_S = 0.5  # between two ticks of a reading side
 TIDY_S = 60.0  # between two looks for stages and queries that nobody uses
 OBEYED_MS = (
-    100  # so long after its disks have obeyed it, an owner tells positions: no other one can have told any since
+    100  # how long after its disks have obeyed it, an owner reports positions: no other one can have reported any since
 )
 
 log = logging.getLogger(__name__)
@@ -152,7 +152,7 @@ class ChainPipelines:
                 self._leaving = asyncio.get_running_loop().create_task(self._leave(silent))
 
     async def _leave(self, queries: list[str]) -> None:
-        """Their records go first, and nobody may use them meanwhile: a query never has two homes."""
+        """Their records go first, and nobody may use them in the meantime: a query never has two homes."""
         self.writer.leaving.update(queries)
         try:
             await self._homes.leave(self._chain.number, map(query_key, queries))
@@ -219,7 +219,7 @@ class Pipelines:
 
 
 class _Late:
-    """A stream whose method begins later: what comes meanwhile is kept for it."""
+    """A stream whose method begins later: what comes in the meantime is kept for it."""
 
     def __init__(self, stream: StreamingCall, begin: Callable[[], None]) -> None:
         self._stream, self._begin = stream, begin

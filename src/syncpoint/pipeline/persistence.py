@@ -5,12 +5,12 @@ from syncpoint.runtime.tasks import outcome_of
 
 
 async def persisted(publish: PublishForwarder) -> None:
-    """Return once everything that the log was given is persisted: only then may be told what follows from it. Raises
-    `Unavailable` where that is unknown, as it is of a log that has failed.
+    """Return once everything that the log was given is persisted: only then may be answered what follows from it.
+    Raises `Unavailable` where that is unknown, as it is of a log that has failed.
     """
     publish.commit.check_writable()
     if publish.store.persisted >= publish.store.appended:
         return
-    waiting, settled = outcome_of("answer to what was asked")
-    publish.commit.when_acks_persisted(settled)
+    waiting, on_outcome = outcome_of("answer to what was asked")
+    publish.commit.when_acks_persisted(on_outcome)
     await waiting

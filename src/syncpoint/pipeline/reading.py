@@ -141,7 +141,7 @@ class LogReader:
         begins: list[int],
         ends: dict[int, int],
     ) -> ReaderCursor:
-        """The cursor of the request, moved; it is persisted before anybody hears of a new one."""
+        """The cursor of the request, moved; it is persisted before anybody learns of a new one."""
         wanted = asked.cursor
         limits = CursorLimits(wanted.retention_seconds, wanted.retention_bytes, wanted.expiration_seconds)
         cursor = self.cursors.find(topic.incarnation, wanted.name)
@@ -361,8 +361,8 @@ class LogReader:
 
     async def _persist(self, fact: bytes) -> None:
         """Write a fact; returns when it is persisted. Raises `Unavailable` when that is unknown."""
-        persisted, settled = outcome_of("cursor")
-        self._append(fact, settled)
+        persisted, on_outcome = outcome_of("cursor")
+        self._append(fact, on_outcome)
         await persisted
 
 

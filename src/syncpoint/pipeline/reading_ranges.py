@@ -42,7 +42,7 @@ class Selection(NamedTuple):
 
 
 class RangeStream:
-    """The answer to one ReadRange. `count(rows, nbytes)` hears of what was sent."""
+    """The answer to one ReadRange. `count(rows, nbytes)` is called for what was sent."""
 
     def __init__(
         self, stream: StreamingCall, store: Store, wanted: Selection, soon: Soon, count: Callable[[int, int], None]
@@ -50,11 +50,11 @@ class RangeStream:
         self.stream, self.store, self.wanted = stream, store, wanted
         self._soon, self._count = soon, count
         self._at = wanted.begin  # the next offset to look at
-        self._told = wanted.begin  # the caller knows what became of everything before it
+        self._reported = wanted.begin  # the caller knows what became of everything before it
         self._batches: deque[StoredBatch] = deque()
         self._gathering = self._fresh()
         self._reading = self._taken = self._scheduled = self._over = False
-        # What is acknowledged changes on the loop, so it is looked at there.
+        # What is acknowledged changes on the loop, so it is checked there.
         self._takes = not wanted.acked and wanted.frame_bytes >= TAKE_BYTES
 
     def start(self) -> None:
@@ -100,7 +100,7 @@ class RangeStream:
         try:
             self._gather(min(self.wanted.frame_bytes, self._gathering.size + STEP_BYTES))
             if self._at >= self.wanted.end:
-                if self._gathering.rows or self._told < self._at:
+                if self._gathering.rows or self._reported < self._at:
                     self._send()
                 self._over = True
                 self.stream.finish()
@@ -192,7 +192,7 @@ class RangeStream:
         head = encode_batch(rows, nodes, lengths, body_bytes)
         before = b"\x0a" + varint.encode(len(head) + body_bytes) + head  # ReadFrame.batch
         behind = (b"\x10" + varint.encode(rows) if rows else b"") + b"\x18" + varint.encode(self._at)
-        self._told = self._at
+        self._reported = self._at
         self._count(rows, size)
         self.stream.send([before, *(buffer for buffer in body if buffer), behind])
 

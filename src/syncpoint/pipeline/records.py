@@ -114,7 +114,7 @@ class Query:
         return run == self.run or digest(run) in self.earlier
 
     def become(self, run: str) -> None:
-        """A run that was never heard of is the latest from now on."""
+        """A run that was never seen is the latest from now on."""
         if self.run:
             self.earlier[digest(self.run)] = None
             if len(self.earlier) > RUNS_MAX:

@@ -40,7 +40,7 @@ PIECE_BYTES = 256 << 10  # about so much becomes one entry of the log
 
 Write = Callable[[Dropped, Callable[[Exception | None], None]], None]
 """Write facts, and give free what was dropped; then the function is called, with an error if that is unknown."""
-Hear = Callable[[QueryRun], None]
+OnRun = Callable[[QueryRun], None]
 """Somebody speaks for a run. Raises `SyncpointError` when it may not write."""
 
 
@@ -95,13 +95,13 @@ class StagingArea:
         size = len(payload)
         source = self.publish.open_source(STAGING_TOPIC)
 
-        def settled(error: Exception | None) -> None:
+        def on_persisted(error: Exception | None) -> None:
             self.unpersisted -= size
             done(error)
             while self._waiting and not self.busy:
                 self._waiting.popleft()()
 
-        first = self.publish.commit.append_batch(source, payload, count, settled)
+        first = self.publish.commit.append_batch(source, payload, count, on_persisted)
         self.unpersisted += size
         self._enter(source.number, first, size)
         return source.number, first
@@ -111,10 +111,10 @@ class StageStream:
     """One call of Stage: a header, frames, and the answer behind them."""
 
     def __init__(
-        self, stream: StreamingCall, area: StagingArea, state: EpochState, home: Home, hear: Hear, write: Write
+        self, stream: StreamingCall, area: StagingArea, state: EpochState, home: Home, on_run: OnRun, write: Write
     ) -> None:
         self.stream, self.area, self.state, self._write = stream, area, state, write
-        self._home, self._hear = home, hear
+        self._home, self._on_run = home, on_run
         self._admitting: asyncio.Task[None] | None = None
         self.publish = area.publish
         self.header: pipeline.StageHeader | None = None
@@ -188,15 +188,15 @@ class StageStream:
             self._admitting = asyncio.get_running_loop().create_task(self._admit())
 
     @property
-    def _told(self) -> pipeline.StageHeader:
+    def _header(self) -> pipeline.StageHeader:
         """The header, once it has come."""
         assert self.header is not None
         return self.header
 
     async def _admit(self) -> None:
-        """The query must be at home in this log; what comes meanwhile waits."""
+        """The query must be at home in this log; what comes in the meantime waits."""
         try:
-            await self._home.admit(self._told.run.query, self._told.link)
+            await self._home.admit(self._header.run.query, self._header.link)
             self._fence()
         except SyncpointError as error:
             self._fail(error)
@@ -206,7 +206,7 @@ class StageStream:
 
     def _fence(self) -> None:
         """The run must be the latest of its query, from the first message to the last."""
-        self._hear(QueryRun(self._told.run.query, self._told.run.run))
+        self._on_run(QueryRun(self._header.run.query, self._header.run.run))
 
     def _frame(self, frame: pipeline.StageFrame) -> None:
         topic = self.publish.catalog.topic(frame.topic)
@@ -229,7 +229,7 @@ class StageStream:
             located = _located(numbers, nodes, buffers, body)
             if not frame.source:
                 located.pop("offset", None)
-            header = self._told
+            header = self._header
             pieces, dropped = rows.frame(
                 frame.batch,
                 count,
@@ -275,7 +275,7 @@ class StageStream:
         )  # fmt: skip
         answer = pipeline.StageResponse(rows=stage.rows, bytes=stage.bytes, dropped=stage.dropped).SerializeToString()
 
-        def settled(error: Exception | None) -> None:
+        def on_persisted(error: Exception | None) -> None:
             if error is not None:
                 self._fail(Unavailable(f"the stage may or may not be stored: {error}; stage again"))
             elif not self._over:
@@ -283,7 +283,7 @@ class StageStream:
                 self.stream.send(answer)
                 self.stream.finish()
 
-        self._write(self.state.stage(stage), settled)
+        self._write(self.state.stage(stage), on_persisted)
 
     def _fail(self, error: SyncpointError) -> None:
         if not self._over:

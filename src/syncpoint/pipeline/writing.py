@@ -85,7 +85,7 @@ class EpochWriter:
         await finish(self.state, self.home, self._apply, self._finished)
 
     def forget_staged(self) -> None:
-        """Of what is staged nothing will be committed from here; the log is told nothing."""
+        """Of what is staged nothing will be committed from here; the log receives nothing."""
         gone = tuple(self.state.stages.values())
         self.state.drop(gone)
         self._release(gone)
@@ -93,10 +93,10 @@ class EpochWriter:
     def stage(self, stream: StreamingCall) -> None:
         """Stage."""
         self._stages = [one for one in self._stages if not one.over]
-        self._stages.append(StageStream(stream, self.area, self.state, self.home, self._hear, self._write))
+        self._stages.append(StageStream(stream, self.area, self.state, self.home, self._on_run, self._write))
 
     def close(self, error: SyncpointError) -> None:
-        """End the calls that are open. What waits for the log is told by the log."""
+        """End the calls that are open. What waits for the log is notified by the log."""
         for stage in self._stages:
             stage.end(error)
         self._stages = []
@@ -133,7 +133,7 @@ class EpochWriter:
     async def _prepare(self, ask: CommitRequest, pinned: set[int]) -> None:
         """Return when the epoch can be decided at once: none of the query is under way, and its topics are `pinned`."""
         while True:
-            self._hear(ask.run)
+            self._on_run(ask.run)
             if self._under_way(ask.run.query):
                 await self._finished(self._under_way(ask.run.query)[0])
                 continue
@@ -156,7 +156,7 @@ class EpochWriter:
         return waiting
 
     def _apply(self, decision: EpochDecision) -> None:
-        def settled(error: Exception | None) -> None:
+        def on_persisted(error: Exception | None) -> None:
             del self.applying[decision.id]
             self.home.unpin(decision.topics)
             if error is None:
@@ -167,7 +167,7 @@ class EpochWriter:
                 )
 
         applying = self.applying[decision.id] = EpochApply(
-            self.publish, self.home, self.state, decision, self._soon, self._later, settled
+            self.publish, self.home, self.state, decision, self._soon, self._later, on_persisted
         )
         applying.begin()
 
@@ -175,7 +175,7 @@ class EpochWriter:
         """AbortEpoch."""
         run = QueryRun(asked.run.query, asked.run.run)
         await self.home.admit(run.query, "")
-        self._hear(run)
+        self._on_run(run)
         await self._written(self.state.abort(run, asked.epoch))
         return pipeline.AbortEpochResponse()
 
@@ -215,17 +215,17 @@ class EpochWriter:
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
-    def _hear(self, run: QueryRun) -> None:
+    def _on_run(self, run: QueryRun) -> None:
         if run.query in self.leaving:
             raise Unavailable(f"Query {run.query} was silent for a month and is being forgotten; try again.")
-        heard = self.state.hear(run, self.clock.time_ns())
-        if heard.facts:
-            self._write(heard, lambda error: None)
+        registered = self.state.on_run(run, self.clock.time_ns())
+        if registered.facts:
+            self._write(registered, lambda error: None)
 
     def _write(self, dropped: Dropped, done: Callable[[Exception | None], None]) -> None:
         """Write facts in their order. What was dropped with them is free once they are persisted."""
 
-        def settled(error: Exception | None) -> None:
+        def on_persisted(error: Exception | None) -> None:
             if error is None:
                 self._release(dropped.stages)
             done(error)
@@ -233,10 +233,10 @@ class EpochWriter:
         for fact in dropped.facts[:-1]:
             self.publish.commit.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact))
         for fact in dropped.facts[-1:]:
-            self.publish.commit.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact), settled)
+            self.publish.commit.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact), on_persisted)
 
     async def _written(self, dropped: Dropped) -> None:
-        """The same, and wait for it, and for all that was written before it: what is told rests on that, too."""
+        """The same, and wait for it, and for all that was written before it: what is reported rests on that, too."""
         self._write(dropped, lambda error: None)
         await persisted(self.publish)
 

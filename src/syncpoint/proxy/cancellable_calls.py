@@ -31,7 +31,7 @@ class CancellableCall:
         self.task: asyncio.Task[object] | None = None
 
     def move(self) -> None:
-        """Give up the attempt that is underway; its caller hears `Unavailable` and tries elsewhere."""
+        """Give up the attempt that is underway; its caller receives `Unavailable` and tries elsewhere."""
         if self.address is not None and self.task is not None and not self.moved:
             self.moved = True
             self.task.cancel()

@@ -139,7 +139,7 @@ class TopicKeys:
         self._refused: dict[int, float] = {}  # number -> when it was looked for
 
     def current_now(self, topic: int) -> DataKey | None:
-        """The key for new messages of a topic, if it is at hand. One read long ago is read again meanwhile."""
+        """The key for new messages of a topic, if it is at hand. One read long ago is read again in the meantime."""
         found = self._current.get(topic)
         if found is not None and self._clock.monotonic() > found.read_at + REFRESH_S and topic not in self._tasks:
             found.read_at = self._clock.monotonic()
@@ -319,7 +319,7 @@ def _keys_in(path: Path) -> list[bytes]:
 
 
 def _stamp(path: Path | None) -> tuple[int, int, int] | None:
-    """What tells a changed file from the one of before; None: it is not there."""
+    """What distinguishes a changed file from the one of before; None: it is not there."""
     try:
         found = path.stat() if path is not None else None
     except OSError:

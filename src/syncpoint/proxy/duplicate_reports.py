@@ -25,7 +25,7 @@ from syncpoint.wire.messages import internal
 GIVE_UP_S = 120.0
 CALL_S = 0.5  # the owner may hang, and another one come
 PAUSE_S = 0.05
-TOLD_MAX = 1_000  # batches in one call
+BATCHES_MAX = 1_000  # batches in one call
 PENDING_MAX = 100_000
 
 log = logging.getLogger(__name__)
@@ -38,9 +38,9 @@ class DuplicateReports:
 
     def __init__(self, view: ClusterView, peers: PeerChannels, sender: int) -> None:
         self._view, self._peers, self._sender = view, peers, sender
-        self.told = self.duplicates = self.late = self.unknown = 0
+        self.reported = self.duplicates = self.late = self.unknown = 0
         self.pending = 0
-        self._waiting: dict[int, dict[int, float]] = {}  # chain -> batch -> until when it is told
+        self._waiting: dict[int, dict[int, float]] = {}  # chain -> batch -> until when it is reported
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     def add(self, chain: int, batch: int) -> None:
@@ -52,32 +52,32 @@ class DuplicateReports:
         self.pending += 1
         self._waiting.setdefault(chain, {})[batch] = loop.time() + GIVE_UP_S
         if chain not in self._tasks:
-            self._tasks[chain] = loop.create_task(self._tell(chain))
+            self._tasks[chain] = loop.create_task(self._report(chain))
 
     async def close(self) -> None:
-        """Tell nobody any more."""
+        """Notify nobody any more."""
         await stop(self._tasks.values())
         self.unknown += self.pending
         self.pending = 0
         self._waiting.clear()
         self._tasks.clear()
 
-    async def _tell(self, chain: int) -> None:
+    async def _report(self, chain: int) -> None:
         waiting, loop = self._waiting[chain], asyncio.get_running_loop()
         while waiting:
-            batches = list(islice(waiting, TOLD_MAX))
+            batches = list(islice(waiting, BATCHES_MAX))
             try:
                 answer = await self._ask(chain, batches)
             except SyncpointError as error:  # an older version, for example: there is no use in asking again
-                log.warning("chain %d cannot be told which batches were stored elsewhere: %s", chain, error)
+                log.warning("chain %d cannot be informed which batches were stored elsewhere: %s", chain, error)
                 self._not_known(waiting, batches)
                 continue
             if answer is None:
                 self._not_known(waiting, [one for one in batches if waiting[one] <= loop.time()])
                 await asyncio.sleep(PAUSE_S)
                 continue
-            self._settled(waiting, batches)
-            self.told += len(batches)
+            self._remove(waiting, batches)
+            self.reported += len(batches)
             self.duplicates += answer.messages
             self.late += answer.late
             if answer.messages:
@@ -98,11 +98,11 @@ class DuplicateReports:
             raise
         return internal.VoidResponse.FromString(answer)
 
-    def _settled(self, waiting: dict[int, float], batches: list[int]) -> None:
+    def _remove(self, waiting: dict[int, float], batches: list[int]) -> None:
         for batch in batches:
             del waiting[batch]
         self.pending -= len(batches)
 
     def _not_known(self, waiting: dict[int, float], batches: list[int]) -> None:
-        self._settled(waiting, batches)
+        self._remove(waiting, batches)
         self.unknown += len(batches)

@@ -24,7 +24,7 @@ from syncpoint.pipeline.exclusive_readers import others_consume
 from syncpoint.runtime.clock import Clock
 
 CONFLICTS_MAX = 20
-TELL_S = 5.0  # for subscribe forwarders; one that has died is a member for some seconds
+NOTIFY_S = 5.0  # for subscribe forwarders; one that has died is a member for some seconds
 AGAIN_S = 0.2
 
 Commit = Callable[[Sequence[CatalogChange]], Awaitable[object]]
@@ -41,7 +41,7 @@ class ClusterReaders:
 
     @asynccontextmanager
     async def held(self, record: Subscription, reader: str, seconds: float) -> AsyncIterator[None]:
-        """While the chains are asked: they know the hold, and what they say may be told when this ends without an
+        """While the chains are asked: they know the hold, and what they say may be notified when this ends without an
         error. Raises `SyncpointError` where the subscription cannot be had.
         """
         wanted_s(seconds)
@@ -114,7 +114,7 @@ class ClusterReaders:
         `Unavailable`.
         """
         loop = asyncio.get_running_loop()
-        end = loop.time() + TELL_S
+        end = loop.time() + NOTIFY_S
         while True:
             found, silent = await self._queries.deliveries(record.incarnation, self.catalog.revision)
             if found.subscribers or found.messages:

@@ -20,7 +20,7 @@ MISSES = 2
 
 
 class FailureDetector:
-    """Watched addresses. `on_suspect(address, suspected)` hears of changes."""
+    """Watched addresses. `on_suspect(address, suspected)` is called for changes."""
 
     def __init__(self, peers: PeerChannels, *, beat_s: float = BEAT_S, patience_s: float = PATIENCE_S) -> None:
         self._peers, self._beat_s, self._patience_s = peers, beat_s, patience_s

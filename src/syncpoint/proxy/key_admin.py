@@ -83,9 +83,9 @@ async def remove_gone(store: SharedStore, *, exists: Callable[[int], bool] = lam
     """Remove the keys of deleted topics of which nothing is stored; returns how many keys. Raises the store's errors.
 
     `exists`: what is surely there need not be looked up. The order matters: keys are read first, then topics, then
-    chains, then what was lent. So a key of a topic that was made meanwhile is not among them, a chain that registers
-    later finds the topic deleted and stores nothing, and a message leaves its topic as a dead letter only after its key
-    was lent.
+    chains, then what was lent. So a key of a topic that was made in the meantime is not among them, a chain that
+    registers later finds the topic deleted and stores nothing, and a message leaves its topic as a dead letter only
+    after its key was lent.
     """
     found = await listed(store)
     suspects = {one.topic for one in found if not exists(one.topic)}

@@ -1,7 +1,7 @@
 """Calls about pipelines to the owners of chains, through adoption and hand-over, and streams that are relayed to them.
 
 Place: under `pipeline_reading` and `pipeline_writing`; at the other end is `pipeline.mounting`.
-Promise: who calls a chain waits, within its deadline, until somebody has it open, and is told UNAVAILABLE, naming the
+Promise: who calls a chain waits, within its deadline, until somebody has it open, and receives UNAVAILABLE, naming the
 chain, when that is too late. A call that is underway when its chain gets another owner is made again there; a stream is
 ended with UNAVAILABLE. Messages pass in order and as they are; a side that is slow slows the other one down.
 """

@@ -110,7 +110,7 @@ class ClusterReader:
                 return self._joined(topic, answers, max(generations, default=0))
             if left:
                 await asyncio.sleep(AGREE_PAUSE_S)
-        raise Unavailable(f"The subscription {asked.subscription} is being sought. Try again.")
+        raise Unavailable(f"The subscription {asked.subscription} is being reset by a seek. Try again.")
 
     async def _topic_of(self, asked: Any) -> Topic:
         """The topic that is meant; what a request without any chain to ask would be refused for is found here."""

@@ -1,7 +1,7 @@
 """EpochWriter in a cluster: every query is sent to the chain where it is at home.
 
 Place: beside the other methods for clients; the chain's owner does the work (`pipeline.mounting`).
-Promise: a query and its link have one home, chosen by whoever first hears of them and written in the metadata before
+Promise: a query and its link have one home, chosen by whoever first learns of them and written in the metadata before
 anything is staged; it goes where the chain goes. Messages of a topic are staged only where that topic may be stored.
 Frames pass as they came, or with their data sealed; nothing of a stage is kept here.
 """
@@ -165,7 +165,7 @@ class ClusterWriter:
                 return chain
             if chain is None:
                 chain = await self._chosen(link or query, topic, deadline)
-            if await self.homes.settle(missing, chain):
+            if await self.homes.place(missing, chain):
                 return chain
         raise Unavailable(f"Query {query} cannot get a home now. Try again.")
 

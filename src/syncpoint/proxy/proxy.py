@@ -135,7 +135,7 @@ class Proxy:
         return table
 
     def internal_methods(self) -> Methods:
-        """Laid over `methods` at the door for other processes of the cluster."""
+        """Laid over `methods` at the listener for other processes of the cluster."""
         return self.publisher.internal_methods()
 
     async def start(self) -> None:
@@ -144,7 +144,7 @@ class Proxy:
         self.route_client.start()
 
     def drain(self) -> None:
-        """Before the server drains: tell clients and balancers that there are other proxies."""
+        """Before the server drains: notify clients and balancers that there are other proxies."""
         self.health.stop()
         self.relay.drain()
 

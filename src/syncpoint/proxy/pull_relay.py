@@ -36,7 +36,7 @@ DEADLINE_FIELD = 5  # stream_ack_deadline_seconds
 PROTOCOL_FIELD = 10  # protocol_version
 TRY_AGAIN = "The service was unable to fulfill your request. Please try again. [code=8a75]"
 REVIEW_S = 1.0
-SETTLED_S = 3.0  # how long another forwarder must be the better one before a stream is moved to it
+STABLE_S = 3.0  # how long another forwarder must be the better one before a stream is moved to it
 END_S = 2.0  # how long a forwarder has to end a stream that is moved
 UPWARD_BYTES_MAX = 8 << 20  # requests of one client that wait for a forwarder
 ELSEWHERE = frozenset({Code.RESOURCE_EXHAUSTED, *MOVABLE})
@@ -305,7 +305,7 @@ class PullRelay:
             return False
         if self._better_since is None:
             self._better_since = now
-        if now < self._better_since + SETTLED_S:
+        if now < self._better_since + STABLE_S:
             return False
         self._better_since = now
         self._close_behind()

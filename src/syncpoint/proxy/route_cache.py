@@ -124,7 +124,7 @@ class RouteCache:
 
     @property
     def lists(self) -> CandidateLists:
-        """Lists of our own, in the world as it is now."""
+        """Lists of our own, in the cluster as it is now."""
         if self._lists is None:
             view = self.view
             rules = () if self.rules is None else (seen.value for seen in self.rules.items.values())

@@ -231,9 +231,9 @@ class RouteClient:
             await stream.end()
             self._all_stale()
             while (answer := await stream.receive()) is not None:
-                told = internal.RouteResponse.FromString(answer)
-                if told.topics or told.subscriptions:
-                    self._take(told, only_known=True)
+                response = internal.RouteResponse.FromString(answer)
+                if response.topics or response.subscriptions:
+                    self._take(response, only_known=True)
                 else:
                     self._all_stale()  # anything may have changed
         finally:

@@ -140,7 +140,7 @@ class UnaryRelay:
     async def to_holders(
         self, record: Subscription, path: str, request: bytes, field: int, deadline: float | None = None
     ) -> bytes:
-        """Bring ack ids, in this field of a request, to whoever lent the messages. Raises what the client is told."""
+        """Bring ack ids, in this field of a request, to whoever lent the messages. Raises what the client receives."""
         if deadline is None:
             deadline = asyncio.get_running_loop().time() + ACK_S
         parts = self._by_member(record, request, field)
@@ -158,7 +158,7 @@ class UnaryRelay:
         return b""
 
     def _by_member(self, record: Subscription, request: bytes, field: int) -> list[tuple[Member | None, bytes]]:
-        """Parts of a request, each with the forwarder that must hear it; None: whoever serves the subscription."""
+        """Parts of a request, each with the forwarder that must receive it; None: whoever serves the subscription."""
         try:
             others, groups = split.by_lender(request, field)
         except Malformed as bad:
@@ -201,9 +201,9 @@ class UnaryRelay:
         first: Member | None = None,
         whole: bool = False,
     ) -> tuple[bytes, Member]:
-        """The answer of the first forwarder that has one, and who that was. Raises what the client is told.
+        """The answer of the first forwarder that has one, and who that was. Raises what the client receives.
 
-        `whole`: the forwarder is told the deadline as it is, because it answers just before.
+        `whole`: the forwarder receives the deadline as it is, because it answers just before.
         """
         loop = asyncio.get_running_loop()
         attempt, begun, turns = CancellableCall(), loop.time(), 0

@@ -1,6 +1,6 @@
 """Acknowledgements on their way to the log: collected in memory, then written as one entry of a group commit.
 
-Place: used by `commit`. Ledgers hold them from the moment they come; until they are persisted, nobody may be told to
+Place: used by `commit`. Ledgers hold them from the moment they come; until they are persisted, nobody may be asked to
 read on behind them, since the next owner of the log may not know them.
 """
 

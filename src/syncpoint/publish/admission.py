@@ -1,6 +1,6 @@
 """Admission: how much may be on its way to the disks at once.
 
-Place: before anything of a publish is stored. A publish is let in, or told at once to come back later. Limits
+Place: before anything of a publish is stored. A publish is let in, or refused at once, to come back later. Limits
 count messages and bytes accepted and not yet persisted, for the whole system and per topic, so a flood or a slow disk
 bounds memory instead of growing it. Refusal happens before anything is queued: RESOURCE_EXHAUSTED always means "not
 stored", which official clients retry with backoff.
@@ -33,7 +33,7 @@ class Admission:
     def check(self, topic: Topic, nbytes: int) -> None:
         """Raise `ResourceExhausted` if a publish of `nbytes` may not come in now."""
         limit, load = self.limits.system, self.system
-        # A request larger than the limit comes in alone: it would be told to retry for ever otherwise.
+        # A request larger than the limit comes in alone: it would be asked to retry for ever otherwise.
         if load.messages and (load.messages >= limit.messages_max or load.bytes + nbytes > limit.bytes_max):
             self._refuse("the system", load)
         mine = self._topics.get(topic.incarnation)

@@ -120,7 +120,7 @@ class Chain:
         )
         self.forwarder.commit.on_failed = self._failed
         self.follower = Follower(self.forwarder, whole=whole)
-        self.follower.settle()
+        self.follower.reconcile()
         now = context.environment.clock.monotonic()
         known = {key: (grant.grant, grant.holder) for key, grant in memory.grants.items()}
         grants = Grants(epoch, now, known, memory.last_grants)
@@ -293,8 +293,8 @@ class Chain:
 
 
 async def open_chain(record: ChainRecord, epoch: int, context: ChainContext, entered: Callable[[Chain], None]) -> Chain:
-    """Open a chain. `entered` is called as soon as it has to hear of changes, in the turn in which the catalog was read
-    for it. Raises what storage says, and `DiskFenced` when a later epoch is known to the disks.
+    """Open a chain. `entered` is called as soon as it has to learn of changes, in the turn in which the catalog was
+    read for it. Raises what storage says, and `DiskFenced` when a later epoch is known to the disks.
     """
     known = await context.known_disks.known(record.number) if context.known_disks is not None else Known()
     environment = replace(context.environment, notify=context.environment.notifier())

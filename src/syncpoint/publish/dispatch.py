@@ -3,7 +3,8 @@
 Place: `service` brings what came over the streams; the forwarder is listened to once per subscription, whoever serves
 it. Who may have what is `holders`' matter.
 Promise: messages are handed out only under a current grant; an exactly-once acknowledgement counts only under one,
-and the grant was in the log before it. A holder that was told of nothing more to come is told of the next message.
+and the grant was in the log before it. A holder that was notified of nothing more to come is notified of the next
+message.
 """
 
 from __future__ import annotations
@@ -59,11 +60,11 @@ class SourceDispatcher:
                 alive.append((view.source, view.sealed))
         effects = self.grants.sources(subscription, alive, self.forwarder.clock.monotonic())
         self.holders.perform(effects)
-        told = {effect.source for effect in effects}
+        notified = {effect.source for effect in effects}
         sealed_now = [
             self.forwarder.sources.by_number[source]
             for source, sealed in alive
-            if sealed and before.get(source) is False and source not in told
+            if sealed and before.get(source) is False and source not in notified
         ]
         self.holders.send_sources(subscription, sealed_now)
 
@@ -77,12 +78,12 @@ class SourceDispatcher:
             self.progress.data_came(key)
             return
         session = self.holders.session_of(subscription, source)
-        if session is not None:  # otherwise the wish stays: there is nobody to tell yet
+        if session is not None:  # otherwise the wish stays: there is nobody to notify yet
             self.progress.notified(key)
             session.send(data_message(subscription, source))
 
     def on_reset(self, subscription: int) -> None:
-        """The subscription was sought: what was done may be there again."""
+        """The subscription was reset by a seek: what was done may be there again."""
         self.progress.forget_fetches(subscription)
         message = internal.FromChains(
             reset=internal.Reset(
@@ -109,7 +110,9 @@ class SourceDispatcher:
         number, subscription, source = request.id, request.subscription, request.source
         key = (subscription, source)
         if self.forwarder.server.generation(subscription) != request.generation:
-            _refuse_fetch(session, number, FailedPrecondition("The subscription was sought meanwhile."))
+            _refuse_fetch(
+                session, number, FailedPrecondition("The subscription was reset by a seek while this call ran.")
+            )
             return
         if self.grants.grant_of(subscription, source, session.incarnation) != (request.grant or -1):
             _refuse_fetch(session, number, FailedPrecondition("The source is not granted to this forwarder."))
@@ -123,8 +126,8 @@ class SourceDispatcher:
             if isinstance(batches, Exception):
                 _refuse_fetch(session, number, _as_refusal(batches))
             elif self._rests_on_fresh_acks(request, batches):
-                # Who is told now that others have acknowledged something reads on behind it, and would not look back
-                # where that is lost with this log.
+                # Who is notified now that others have acknowledged something reads on behind it, and would not look
+                # back where that is lost with this log.
                 self.forwarder.commit.when_acks_persisted(partial(answer, batches))
             else:
                 answer(batches, None)
@@ -180,7 +183,7 @@ class SourceDispatcher:
 
 
 class _ForwarderListener:
-    """What the forwarder tells about one subscription."""
+    """What the forwarder reports about one subscription."""
 
     def __init__(self, dispatcher: SourceDispatcher, subscription: int) -> None:
         self._dispatcher, self._subscription = dispatcher, subscription
@@ -202,7 +205,7 @@ class _ForwarderListener:
 
 
 def _as_refusal(error: Exception) -> SyncpointError:
-    """What another process may be told."""
+    """What another process may be sent."""
     return error if isinstance(error, SyncpointError) else Unavailable(str(error))
 
 

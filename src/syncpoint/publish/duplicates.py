@@ -1,6 +1,6 @@
 """DuplicateBatches: batches of this chain that another chain has stored, too, and that are delivered from there.
 
-Place: between `service` and the chain's forwarder. A proxy that did not hear what became of a batch here, and had it
+Place: between `service` and the chain's forwarder. A proxy that did not learn what became of a batch here, and had it
 confirmed by another chain, says so to whoever owns this one (protocol rule 20).
 Promise: what is void is acknowledged for every subscription, and the answer given when that is persisted. What nobody
 has been handed yet is never delivered then. A batch that comes after it was said to be void is refused, with nothing
@@ -124,6 +124,6 @@ class _PendingAcks:
             return
         if error is not None:
             self.over.set_exception(error if isinstance(error, SyncpointError) else Unavailable(str(error)))
-            self.over.exception()  # who asked may have gone; the chain has ended, and that is told elsewhere
+            self.over.exception()  # who asked may have gone; the chain has ended, and that is reported elsewhere
         elif not self._left:
             self.over.set_result(None)

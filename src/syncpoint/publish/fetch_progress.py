@@ -1,6 +1,6 @@
 """Fetch progress: what holders of sources wait for, and how far messages were handed out to them.
 
-Beside `dispatch`. A holder whose fetch found nothing is told of the next message, once; whatever comes while it is
+Beside `dispatch`. A holder whose fetch found nothing is notified of the next message, once; whatever comes while it is
 being answered makes it look again.
 """
 
@@ -13,15 +13,15 @@ class FetchProgress:
 
     def __init__(self) -> None:
         self._waiting: set[Key] = set()  # the holder waits for Data
-        self._news: dict[Key, int] = {}  # how often something came that the holder was not told of
+        self._news: dict[Key, int] = {}  # how often something came that the holder was not reported
         self._handed_out: dict[Key, int] = {}  # handed out up to there
 
     def is_waiting(self, key: Key) -> bool:
-        """Whether the holder is to be told of the next message."""
+        """Whether the holder is to be notified of the next message."""
         return key in self._waiting
 
     def data_came(self, key: Key) -> None:
-        """Something came of which nobody is told now: whoever is being answered may have to look again."""
+        """Something came of which nobody is notified now: whoever is being answered may have to look again."""
         self._news[key] = self._news.get(key, 0) + 1
 
     def news(self, key: Key) -> int | None:
@@ -34,7 +34,7 @@ class FetchProgress:
         self._waiting.add(key)
 
     def notified(self, key: Key) -> None:
-        """The holder was told that there is more."""
+        """The holder was notified that there is more."""
         self._waiting.discard(key)
 
     def granted(self, key: Key) -> None:

@@ -2,7 +2,7 @@
 
 Place: between the process's copy of the catalog and one forwarder; `chain` calls it with every change, in order, and on
 one node, where the catalog is in the log itself, `control.log_commit`.
-Promise (protocol rule 16): what follows from a revision (where a subscription starts, where it was sought to, what a
+Promise (protocol rule 16): what follows from a revision (where a subscription starts, where it was moved to, what a
 snapshot holds) is a fact in the chain's log before the revision is confirmed, and a chain is never judged by an older
 revision than its log has acted by.
 
@@ -21,14 +21,14 @@ from syncpoint.model.delivery import Done
 from syncpoint.publish import records, seek
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.ledger import begun
-from syncpoint.publish.recovery import drop_ledgers, keep_recorded, settle_sources
+from syncpoint.publish.recovery import drop_ledgers, keep_recorded, reconcile_sources
 from syncpoint.publish.source import Source
 from syncpoint.storage.record import EntryKind
 
 
 class Follower:
-    """`on_ledger` hears of each subscription that began to have a ledger in this chain. `whole`: the catalog is in this
-    log, and all there is of any topic; then every subscription has its ledger here, also where nothing is stored.
+    """`on_ledger` is called for each subscription that began to have a ledger in this chain. `whole`: the catalog is in
+    this log, and all there is of any topic; then every subscription has its ledger here, also where nothing is stored.
     """
 
     def __init__(self, forwarder: PublishForwarder, *, whole: bool = False) -> None:
@@ -39,14 +39,15 @@ class Follower:
 
     # -- after recovery ----------------------------------------------------------------------------------------------
 
-    def settle(self) -> None:
+    def reconcile(self) -> None:
         """Catch up with the catalog, which is at or above the revision of the log; the facts are on their way then."""
         forwarder = self.forwarder
         keep_recorded(forwarder.memory)
-        settle_sources(forwarder.memory, forwarder.store)
+        reconcile_sources(forwarder.memory, forwarder.store)
         topics, catalog = forwarder.sources.topics(), self.catalog
         snapshots = list(catalog.snapshots() if self.whole else chain.from_iterable(map(catalog.snapshots_of, topics)))
-        # In the order in which it came to be: a snapshot may be of a subscription that was deleted or sought since.
+        # In the order in which it came to be: a snapshot may be of a subscription that was deleted or reset by a seek
+        # since.
         self._keep_snapshots(snapshots)
         drop_ledgers(forwarder.memory)
         if not self.whole:
@@ -61,10 +62,10 @@ class Follower:
         self._keep_snapshots(snapshots)
         for number in [one for one in forwarder.snapshots if self.catalog.snapshot_by_incarnation(one) is None]:
             forwarder.ledgers.drop_snapshot(number)
-        self._settle_grants()
+        self._reconcile_grants()
 
-    def _settle_grants(self) -> None:
-        """Who holds what is here; of what is not here any more, who had it last: it may not have heard that what it
+    def _reconcile_grants(self) -> None:
+        """Who holds what is here; of what is not here any more, who had it last: it may not have learned that what it
         acknowledged was recorded, before all of it was deleted.
         """
         memory, sources = self.forwarder.memory, self.forwarder.sources
@@ -138,7 +139,7 @@ class Follower:
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def checkpoint_parts(self) -> Iterator[bytes]:
-        """All facts of the chain; as in the forwarder, what is written meanwhile is replayed over them."""
+        """All facts of the chain; as in the forwarder, what is written in the meantime is replayed over them."""
         if self.whole:
             for part in self.catalog.encode_parts():
                 yield bytes((records.FactKind.CATALOG,)) + part

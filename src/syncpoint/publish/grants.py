@@ -23,7 +23,7 @@ from syncpoint.publish.source import GONE_MAX
 
 
 class Granted(NamedTuple):
-    """Tell the holder that it may deliver."""
+    """Notify the holder that it may deliver."""
 
     subscription: int
     source: int
@@ -32,7 +32,7 @@ class Granted(NamedTuple):
 
 
 class Revoked(NamedTuple):
-    """Tell the holder, which may not hear it, that it may not any more."""
+    """Notify the holder, which may not learn it, that it may not any more."""
 
     subscription: int
     source: int
@@ -52,9 +52,9 @@ class _HeldGrant:
 
 @dataclass(slots=True)
 class _HolderState:
-    """A subscribe forwarder, as far as this process has heard of it."""
+    """A subscribe forwarder, as far as this process knows it."""
 
-    heard: float
+    seen_at: float
     lost_at: float | None = None
     silent: bool = False  # it was noticed that nothing comes from it
 
@@ -77,7 +77,7 @@ class SubscriptionGrants:
 
 
 class Grants:
-    """See the module. Every method returns what is to be told to whom, in order."""
+    """See the module. Every method returns what is to be reported to whom, in order."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class Grants:
             return
         if peer.silent or peer.lost_at is not None:
             self._mark_pending(holder)
-        peer.heard, peer.lost_at, peer.silent = now, None, False
+        peer.seen_at, peer.lost_at, peer.silent = now, None, False
 
     def on_disconnected(self, holder: int, now: float) -> None:
         """Its stream broke; it may come back."""
@@ -231,9 +231,9 @@ class Grants:
         return self._decide(entry, now)
 
     def tick(self, now: float) -> list[Effect]:
-        """Time passes: what waits for it is looked at."""
+        """Time passes: what waits for it is checked."""
         for holder, peer in self._peers.items():
-            if not peer.silent and now - peer.heard > GRANT_S:
+            if not peer.silent and now - peer.seen_at > GRANT_S:
                 peer.silent = True
                 self._mark_pending(holder)
         effects: list[Effect] = []
@@ -243,7 +243,7 @@ class Grants:
                 self._pending.discard(subscription)
             else:
                 effects += self._decide(entry, now)
-        for holder in [one for one, peer in self._peers.items() if now - peer.heard > 10 * GRANT_S]:
+        for holder in [one for one, peer in self._peers.items() if now - peer.seen_at > 10 * GRANT_S]:
             if not any(holder in entry.holders for entry in self._subscriptions.values()):
                 del self._peers[holder]
         return effects
@@ -323,13 +323,13 @@ class Grants:
 
     def _is_here(self, holder: int, now: float) -> bool:
         peer = self._peers.get(holder)
-        return peer is not None and peer.lost_at is None and now - peer.heard <= GRANT_S
+        return peer is not None and peer.lost_at is None and now - peer.seen_at <= GRANT_S
 
     def _free_at(self, entry: SubscriptionGrants, held: _HeldGrant) -> float:
-        """From when on somebody else may have it, if nothing more is heard."""
+        """From when on somebody else may have it, if nothing more is received."""
         peer = self._peers.get(held.holder)
-        heard = self._opened if peer is None else peer.heard
-        free_at = heard + GRANT_S
+        seen_at = self._opened if peer is None else peer.seen_at
+        free_at = seen_at + GRANT_S
         if not entry.strict and peer is not None and peer.lost_at is not None:
             free_at = min(free_at, peer.lost_at + RECONNECT_S)
         if held.revoked_at is not None:
@@ -353,7 +353,7 @@ class Grants:
         leaving = any(held.revoked_at is not None for held in entry.held.values())
         for source, held in entry.held.items():
             must_go = held.holder != owner or owner not in eligible or leaving
-            # Who is not here cannot be told; until its grant has run out it may come back with it.
+            # Who is not here cannot be reported; until its grant has run out it may come back with it.
             if must_go and held.revoked_at is None and self._is_here(held.holder, now):
                 held.revoked_at = now
                 effects.append(Revoked(entry.subscription, source, held.grant, held.holder))
@@ -415,7 +415,7 @@ class Grants:
         return any(held.revoked_at is not None or not self._is_here(held.holder, now) for held in entry.held.values())
 
     def _mark_pending(self, holder: int) -> None:
-        """It came, or went: all it serves is looked at at the next tick."""
+        """It came, or went: all it serves is checked at the next tick."""
         self._pending.update(one.subscription for one in self._subscriptions.values() if holder in one.holders)
 
 

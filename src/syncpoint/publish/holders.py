@@ -47,7 +47,7 @@ class SourceHolders:
         self.progress = FetchProgress()
         self._rank, self._epoch, self._obeyed_at, self._listener = rank, epoch, obeyed_at, listener
         self._sessions: dict[int, Session] = {}
-        self._registered: set[int] = set()  # subscriptions the forwarder tells us about
+        self._registered: set[int] = set()  # subscriptions the forwarder reports to us
         self._to_sweep: list[int] = []
 
     def attach(self, session: Session, subscription: int, wanted: bool, claims: Mapping[int, int]) -> bool:
@@ -82,7 +82,7 @@ class SourceHolders:
         self.perform(self.grants.on_released(subscription, source, grant, self._clock.monotonic()))
 
     def on_connected(self, session: Session) -> None:
-        """A forwarder has a new stream; what is told to it goes there from now on."""
+        """A forwarder has a new stream; what is asked to it goes there from now on."""
         self._sessions[session.incarnation] = session
         self.on_heartbeat(session)
 
@@ -135,7 +135,7 @@ class SourceHolders:
     # -- subscriptions ----------------------------------------------------------------------------------------------
 
     def register(self, subscription: int) -> None:
-        """Hear of a shared subscription, once the chain holds something of its topic."""
+        """Learn of a shared subscription, once the chain holds something of its topic."""
         known = subscription in self.forwarder.ledgers and self.grants.is_shared(subscription)
         if known and subscription not in self._registered:
             self._registered.add(subscription)
@@ -201,7 +201,7 @@ class SourceHolders:
         return begin >= source.visible == source.end and not fresh
 
     def perform(self, effects: Iterable[Effect], named: int | None = None) -> None:
-        """Carry effects out; `named` is told of all its sources anyway."""
+        """Carry effects out; `named` is notified of all its sources anyway."""
         granted: dict[tuple[int, int], list[Source]] = {}
         for effect in effects:
             session = self._sessions.get(effect.holder)
@@ -212,19 +212,19 @@ class SourceHolders:
             self.progress.granted(effect[:2])
             self._remember(effect)
             source = self.forwarder.sources.by_number.get(effect.source)
-            told = (
+            notified = (
                 session is not None
                 and effect.holder != named
                 and self.forwarder.server.is_reset_persisted(effect.subscription)
             )
-            if source is not None and told:
+            if source is not None and notified:
                 granted.setdefault((effect.holder, effect.subscription), []).append(source)
         for (holder, subscription), sources in granted.items():
             session = self._sessions[holder]
             session.send(self._sources(subscription, sources, holder))
 
     def send_sources(self, subscription: int, sources: Sequence[Source]) -> None:
-        """Something has changed about these: their holders are told."""
+        """Something has changed about these: their holders are notified."""
         if not self.forwarder.server.is_reset_persisted(subscription):
             return
         for source in sources:
@@ -269,7 +269,7 @@ class SourceHolders:
     def _name_all(self, session: Session, record: Subscription) -> None:
         subscription = record.incarnation
         if not self.forwarder.server.is_reset_persisted(subscription):
-            return  # it hears of the seek once that is persisted, and asks again
+            return  # it learns of the seek once that is persisted, and asks again
         alive = self.grants.open_sources(subscription)
         found = [one for one in self.forwarder.sources.of_topic(record.topic_incarnation) if one.number in alive]
         epoch = self._epoch(record.topic_incarnation)

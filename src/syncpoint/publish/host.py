@@ -3,7 +3,7 @@
 Place: between `control.ownership_driver` (which chain, in which epoch), `service` (what others
 ask) and the chains. It carries every change of the catalog and of assignments to every chain, in order.
 Promise: what `confirm` returns for is persisted in the chain's log. A chain whose disks fail it, or know a later
-epoch, is served no more at once, and `on_ended` hears of it.
+epoch, is served no more at once, and `on_ended` is called for it.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class ChainHost:
                 chain.holders.on_connected(known.session)
                 for subscription, attached in known.attached.items():
                     self._attach(chain, known.session, subscription, attached)
-        self._tell_owned()
+        self._send_owned()
 
     @property
     def entered(self) -> list[Chain]:
@@ -110,7 +110,7 @@ class ChainHost:
         """Seal a chain where that is still possible, and let go of it."""
         chain = self._entered.pop(number, None)
         if self.chains.pop(number, None) is not None:
-            self._tell_owned()
+            self._send_owned()
         if chain is not None:
             await chain.close()
 
@@ -118,7 +118,7 @@ class ChainHost:
         """The chain's log cannot be written any more; it stays entered until it is closed."""
         if self.chains.get(chain.number) is chain:
             del self.chains[chain.number]
-            self._tell_owned()
+            self._send_owned()
             self.on_ended(chain.number, DiskFenced(str(error)) if isinstance(error, Fenced) else error)
 
     # -- what changes ------------------------------------------------------------------------------------------------
@@ -250,17 +250,17 @@ class ChainHost:
         session.send(self._owned())
 
     def heeds(self, session: Session) -> bool:
-        """Whether what is said on a stream counts; if not, its forwarder is told."""
+        """Whether what is said on a stream counts; if not, its forwarder is notified."""
         if self._sessions.of(session) is not None:
             return True
         session.send(DISPLACED)
         return False
 
-    def session_heard(self, session: Session) -> None:
+    def on_session_alive(self, session: Session) -> None:
         """A heartbeat came."""
         known = self._sessions.of(session)
         if known is not None:
-            known.heard = self.context.environment.clock.monotonic()
+            known.seen_at = self.context.environment.clock.monotonic()
             for chain in self.chains.values():
                 chain.holders.on_heartbeat(session)
 
@@ -323,7 +323,7 @@ class ChainHost:
         message: bytes = internal.FromChains(owned=internal.Owned(chains=sorted(self.chains))).SerializeToString()
         return message
 
-    def _tell_owned(self) -> None:
+    def _send_owned(self) -> None:
         message = self._owned()
         for known in self._sessions:
             if known.session is not None:

@@ -4,7 +4,7 @@ Place: between `service` and the chain's forwarder.
 Promise: before a chain's first message of a topic the chain is registered for it, and the catalog read at or above that
 registration (protocol rule 16). A message with an ordering key is taken only in the topic's current epoch, by a chain
 that has a part in it, after every other chain has sealed its sources of earlier epochs (rule 18); messages without a
-key do not wait for that. What waits keeps its order, and is told UNAVAILABLE when it cannot be taken
+key do not wait for that. What waits keeps its order, and receives UNAVAILABLE when it cannot be taken
 (`MetadataSilent` when that is the reason): nothing of it is stored then.
 """
 
@@ -123,7 +123,7 @@ class PublishIngress:
         record = self.forwarder.topic_of(batch.request)
         topic = record.incarnation
         if batch.topic not in (0, topic):
-            # Sealed, perhaps, under a key of that topic; and whoever publishes to one that is deleted must hear of it.
+            # Sealed, perhaps, under a key of that topic; and whoever publishes to one that is deleted must learn of it.
             raise OtherTopic(f"{record.name} is topic {topic} here, not {batch.topic}.")
         if batch.resent and self._answered(caller, batch):
             return
@@ -209,7 +209,7 @@ class PublishIngress:
         return self.follower.open_source(topic, 0 if assignment is None else assignment.epoch)
 
     def note_load(self, topic: int, messages: int, nbytes: int) -> None:
-        """So much was taken for a topic, which routers hear of."""
+        """So much was taken for a topic, which routers learn of."""
         known = self.load.get(topic, (0, 0))
         self.load[topic] = (known[0] + messages, known[1] + nbytes)
 
@@ -250,13 +250,13 @@ class PublishIngress:
             caller.reply(response)
             return True
 
-        def settled(error: Exception | None) -> None:
+        def on_persisted(error: Exception | None) -> None:
             if error is None:
                 caller.reply(response)
             else:
                 caller.fail(error if isinstance(error, SyncpointError) else Unavailable(str(error)))
 
-        self.follower.confirm(settled)
+        self.follower.confirm(on_persisted)
         return True
 
     def _check_epoch(self, topic: int, batch: PublishBatch) -> None:
@@ -325,7 +325,7 @@ class PublishIngress:
             return
         epoch = assignment.epoch
         sources = self.forwarder.sources
-        # What an earlier owner of the chain was told of an epoch may be over; what this one was, it would know.
+        # What an earlier owner of the chain was notified of an epoch may be over; what this one was, it would know.
         mine = [one for one in sources.of_topic(topic) if log_of(one.number) == sources.log_counter]
         if not any(one.keyed and one.epoch == epoch for one in mine):
             await self._sealed(topic, epoch, self.chain)

@@ -1,7 +1,7 @@
 """Known disks: which disk identities a chain had when it was last opened, kept in the metadata.
 
-Place: asked before a chain is opened, told after. Disks that were all wiped have nothing to say about what was on them;
-without this they would pass for those of a new chain, and everything acknowledged would be gone in silence.
+Place: asked before a chain is opened, updated after. Disks that were all wiped have nothing to say about what was on
+them; without this they would pass for those of a new chain, and everything acknowledged would be gone in silence.
 Promise: written by the owner of a chain alone, after its disks have let it in, and only over what it has read: what an
 earlier owner still had under way changes nothing any more.
 """

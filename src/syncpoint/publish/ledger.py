@@ -13,7 +13,7 @@ from syncpoint.kernel.acks import AckSet
 class Ledger:
     """Acknowledged offsets by source. `start` is the sync point: offsets below it were published before the
     subscription existed. `renewed_ns`: the newest seek to a snapshot; for the subscription's retention no message is
-    older than that, or what the snapshot kept would be gone as soon as it is sought.
+    older than that, or what the snapshot kept would be gone as soon as it is reset by a seek.
     """
 
     subscription: int

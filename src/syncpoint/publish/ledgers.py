@@ -3,7 +3,7 @@
 Place: an acknowledgement arrives here from `subscribe/lease`, is written to the log beside the
 messages, and lets `storage/recovery/trim` delete what nobody needs.
 Promise: what a record in the log does to a ledger is the same when it is written and when it is read back, because both
-call the same method here with the same value. There are three: a *state* (a ledger begun, sought, or as a checkpoint
+call the same method here with the same value. There are three: a *state* (a ledger begun, reset, or as a checkpoint
 found it: `take`), acknowledgements (`acknowledge`), and a snapshot (`keep`). Each may be applied twice and over later
 ones, which is what fuzzy checkpoints need. What is dropped follows from the catalog and from what storage holds, so
 there is no record of it.

@@ -47,7 +47,7 @@ class FactKind(IntEnum):
     """First byte of a LEDGER entry or of a checkpoint part."""
 
     SOURCE = 1
-    LEDGER = 2  # all of a ledger as it was: begun, sought, or in a checkpoint
+    LEDGER = 2  # all of a ledger as it was: begun, reset, or in a checkpoint
     CATALOG = 3
     BUNDLE = 4  # many sources and ledgers in one checkpoint part, each with its length before it
     # Those of a chain, whose catalog is not in its log:

@@ -9,8 +9,8 @@ says so, before any seek that leaves the source out because it is forgotten. A c
 a number that none of them had yet: what it does not name below that number had been forgotten, whatever is found of it.
 A source that no checkpoint speaks of, and no fact, is unknown and kept.
 
-One node has its catalog in the log. A chain has not: `replay` tells which revision of the catalog is the least it may
-be judged by. `follow` settles both.
+One node has its catalog in the log. A chain has not: `replay` reports which revision of the catalog is the least it may
+be judged by. `follow` reconciles both.
 """
 
 import logging
@@ -155,7 +155,7 @@ def _apply_changes(memory: RecoveredState, payload: bytes) -> None:
                 memory.begin_ledger(change.record)
 
 
-def settle_sources(memory: RecoveredState, store: Store) -> None:
+def reconcile_sources(memory: RecoveredState, store: Store) -> None:
     """Ends of sealed sources, and only those that storage still knows."""
     sources = memory.sources
     for source in list(sources.by_number.values()):

@@ -1,10 +1,10 @@
 """Seek and snapshots: moving a subscription to another acknowledged set.
 
-A seek makes a new generation of the ledger (protocol rule 12): acknowledgements still under way for the old one can
-not mix into it. To a time: everything published before is acknowledged, everything since is not, as far as it is
-retained. To a snapshot: its sets are taken over, and what was published after it is unacknowledged. The snapshot has
-kept its messages for as long as it exists, however short the subscription's retention is; so the retention of what it
-had counts from the seek on.
+A seek makes a new generation of the ledger (protocol rule 12): acknowledgements still under way for the old one cannot
+mix into it. To a time: everything published before is acknowledged, everything since is not, as far as it is retained.
+To a snapshot: its sets are taken over, and what was published after it is unacknowledged. The snapshot has kept its
+messages for as long as it exists, however short the subscription's retention is; so the retention of what it had counts
+from the seek on.
 """
 
 from syncpoint.kernel.acks import AckSet

@@ -164,7 +164,7 @@ class _ServeStream:
             chain.forwarder.server.note_attempts(asked.subscription, asked.generation, asked.source, runs)
 
     def _on_heartbeat(self, asked: internal.Heartbeat) -> None:
-        self._host.session_heard(self)
+        self._host.on_session_alive(self)
         self.send(heartbeat_message(asked.number, self._host.owned_ages_ms()))
 
     def _on_released(self, asked: internal.Released) -> None:

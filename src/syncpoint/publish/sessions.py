@@ -3,9 +3,9 @@
 A forwarder opens a new stream whenever it gives one up. What it wrote on the old one may arrive long after, kept and
 retransmitted by the network, and so may the words of a process that has died. Therefore streams are ordered: processes
 of one name by the revision of their registration, streams of one process by a number that rises.
-Promise: words and ends of any stream but the newest change nothing, and who says them is told; a living forwarder that
-was taken for an older one begins again with a new stream. Precedence is no right for ever: who was silent for SESSION_S
-gives way to anybody, and who has lost its stream for that long is forgotten.
+Promise: words and ends of any stream but the newest change nothing, and who says them is notified; a living forwarder
+that was taken for an older one begins again with a new stream. Precedence is no right for ever: who was silent for
+SESSION_S gives way to anybody, and who has lost its stream for that long is forgotten.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Attached(NamedTuple):
 
 @dataclass(slots=True)
 class KnownForwarder:
-    """A subscribe forwarder as far as this process has heard of it. `session`: None while it has no stream."""
+    """A subscribe forwarder as far as this process knows it. `session`: None while it has no stream."""
 
     member: str
     incarnation: int
     registered: int
     stream: int
     session: Session | None
-    heard: float
+    seen_at: float
     lost_at: float | None = None
     attached: dict[int, Attached] = field(default_factory=dict)
 
@@ -80,7 +80,7 @@ class Sessions:
         if known is None:
             self._add(session, member, now)
             return Began(True)
-        if now - known.heard < SESSION_S and _is_older(session, known):
+        if now - known.seen_at < SESSION_S and _is_older(session, known):
             return Began(False)
         displaced = known.session
         if known.incarnation != session.incarnation:
@@ -88,7 +88,7 @@ class Sessions:
             self._add(session, member, now)
             return Began(True, displaced, known.incarnation)
         known.session, known.stream, known.registered = session, session.stream, session.registered
-        known.heard, known.lost_at = now, None
+        known.seen_at, known.lost_at = now, None
         return Began(True, displaced)
 
     def _add(self, session: Session, member: str, now: float) -> None:

@@ -53,7 +53,7 @@ class SourceTable:
         self._by_topic: dict[int, TopicSources] = {}
         self._next_index = 0
         self.gone: dict[int, None] = {}  # the newest of those that were forgotten
-        self.below = 0  # what recovery was told of: a source of a lower number that is not here holds nothing,
+        self.below = 0  # what recovery was given: a source of a lower number that is not here holds nothing,
         self.unknown: frozenset[int] = frozenset()  # but for these
         self.deleted: set[int] = set()  # these hold nothing either: facts say so that no checkpoint replaces yet
 

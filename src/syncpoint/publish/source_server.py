@@ -43,7 +43,7 @@ class SourceServer:
         self.early: set[int] = set()  # attached subscriptions that take messages before they are persisted
         self._listeners: dict[int, Listener] = {}  # by subscription
         self._audience: dict[int, list[int]] = {}  # topic -> subscriptions with a listener
-        self._resets: dict[int, Ledger] = {}  # sought to this state, which is not persisted: nobody is served yet
+        self._resets: dict[int, Ledger] = {}  # moved to this state, which is not persisted: nobody is served yet
         commit.on_visible = self._notify
 
     # -- listeners ---------------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ class SourceServer:
                     del self._audience[topic]
 
     def name_source(self, source: Source) -> None:
-        """Tell the listeners of its topic that a source was opened, or sealed."""
+        """Notify the listeners of its topic that a source was opened, or sealed."""
         for subscription in tuple(self._audience.get(source.topic, ())):
             self._name(subscription, (source,))
 
@@ -136,7 +136,7 @@ class SourceServer:
     # -- seeks -------------------------------------------------------------------------------------------------------
 
     def begin_reset(self, state: Ledger) -> None:
-        """A subscription was sought to this state: nobody is served from it before it is persisted."""
+        """A subscription was moved to this state: nobody is served from it before it is persisted."""
         self._resets[state.subscription] = state
 
     def on_reset_persisted(self, state: Ledger) -> None:
@@ -149,7 +149,7 @@ class SourceServer:
                 listener.on_reset()
 
     def is_reset_persisted(self, subscription: int) -> bool:
-        """Whether what the subscription was sought to last is persisted."""
+        """Whether what the subscription was moved to last is persisted."""
         return subscription not in self._resets
 
     def generation(self, subscription: int) -> int:
@@ -186,7 +186,7 @@ class SourceServer:
             nonlocal begin
             if isinstance(stored, StorageDamaged) and stored.resume_offset is not None:
                 # Logged as an error, never acknowledged, so never deleted: what lies behind it is delivered all the
-                # same. The subscribe side is told, too: it may be readable again some day.
+                # same. The subscribe side is notified, too: it may be readable again some day.
                 log.error("messages %d to %d of source %d: %s", begin, stored.resume_offset - 1, source, stored)
                 passed.append((begin, max(begin + 1, stored.resume_offset)))
                 begin = passed[-1][1]
@@ -230,14 +230,14 @@ class SourceServer:
     def _not_counted(self, subscription: int, verdict: AckVerdict) -> SyncpointError:
         """Why an acknowledgement is not recorded. What the end of a generation or of a subscription decides may be lost
         with this log, and others may not know of it yet: until then they deliver what is not recorded. So a caller that
-        must not take it for acknowledged is told that it has failed.
+        must not take it for acknowledged is notified that it has failed.
         """
         if verdict is AckVerdict.OLD:
             return FailedPrecondition("The subscription was reset by a seek while this call ran.")
         record = self.catalog.subscription_by_incarnation(subscription)
         if verdict is AckVerdict.NO_LEDGER and (record is None or record.detached):
             return FailedPrecondition("The subscription was deleted or detached while this call ran.")
-        return Unavailable("What the subscription was sought to is not known here yet.")
+        return Unavailable("What the subscription was moved to is not known here yet.")
 
     def note_attempts(self, subscription: int, generation: int, source: int, runs: Sequence[AttemptRun]) -> None:
         """See `PublishSide`."""

@@ -133,7 +133,7 @@ class LogUpkeep:
     # -- disks -------------------------------------------------------------------------------------------------------
 
     def watch_disks(self) -> None:
-        """What becomes of a disk is told where an operator looks first: in the server's output."""
+        """What becomes of a disk is reported where an operator looks first: in the server's output."""
         status, name = self.store.status(), self._name
         for disk in status.disks:
             state = f"{disk.state}: {disk.reason}" if disk.reason else disk.state

@@ -79,7 +79,7 @@ class KeptConnections:
         one.users -= 1
         one.shared = one.shared or shared
         if one not in self._all:
-            return  # all were ended meanwhile
+            return  # all were ended in the meantime
         if not good or now >= one.until or one.http.is_closed():
             self._forget(one)
             if not one.users:

@@ -1,7 +1,7 @@
 """Push configs: which values of `push_config` are accepted, and why others are refused.
 
 Place: asked when a subscription is made or changed, and by ModifyPushConfig, before anything is changed. Only what is
-written is looked at: what a name stands for is vetted at every connection, by `addresses`.
+written is checked: what a name stands for is vetted at every connection, by `addresses`.
 Promise: whatever passes can be pushed to by `http_sender`. Refusals are INVALID_ARGUMENT and name the field.
 """
 

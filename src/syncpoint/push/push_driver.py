@@ -3,7 +3,7 @@
 Place: one in every process that may push; follows the catalog, and `mine` says which subscriptions are its own.
 Promise: each push subscription of ours is subscribed to while it exists, is not detached, names an endpoint that may be
 pushed to, and the service's own identity may read it. What fails is a failure of that subscription alone, and its last
-text is kept for its owner. What the forwarder is told of one turn of the event loop, it is told together.
+text is kept for its owner. What the forwarder is notified of one turn of the event loop, it is reported together.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ class PushedSubscription:
         self._perform(self.pusher.received(lent, self.driver.clock.monotonic()))
 
     def _perform(self, effects: Iterable[Effect]) -> None:
-        """Pushes begin at once; the forwarder may be in the middle of lending, and hears in a turn of its own."""
+        """Pushes begin at once; the forwarder may be in the middle of lending, and learns in a turn of its own."""
         for effect in effects:
             if isinstance(effect, machine.Push):
                 self.under_way += 1
@@ -322,7 +322,7 @@ class PushedSubscription:
             self._for_feed.append(effect)
 
     def flush(self) -> None:
-        """Tell the forwarder. What cannot be told is lent until its deadline, and comes again."""
+        """Report the forwarder. What cannot be reported is lent until its deadline, and comes again."""
         effects, self._for_feed = self._for_feed, []
         feed = self._serving
         if feed is None or not effects:
@@ -334,20 +334,20 @@ class PushedSubscription:
                 room = one.messages
             elif not isinstance(one, machine.Push):
                 ids.setdefault(type(one), []).extend(one.ack_ids)
-        for kind, told in (
+        for kind, reported in (
             (machine.GivenBack, feed.give_back),
             (machine.Acknowledged, feed.acknowledge),
             (machine.Nacked, feed.refuse),
             (machine.Extended, feed.extend),
         ):
             if kind in ids:
-                self._tell(partial(told, ids[kind]))
+                self._notify(partial(reported, ids[kind]))
         if room is not None:
-            self._tell(partial(feed.set_room, room))
+            self._notify(partial(feed.set_room, room))
 
-    def _tell(self, told: Callable[[], None]) -> None:
+    def _notify(self, reported: Callable[[], None]) -> None:
         try:
-            told()
+            reported()
         except (SyncpointError, BadAckId) as error:
             log.debug("%s: the forwarder did not take it: %s", self.record.name, error)
 
@@ -364,7 +364,7 @@ class PushedSubscription:
         except Exception as error:
             log.exception("%s: a push failed", self.record.name)
             self.last_error = f"{type(error).__name__}"
-        finally:  # also when the process ends: who did not hear the answer does not know it
+        finally:  # also when the process ends: who did not learn the answer does not know it
             self.under_way -= 1
             self.last_status = status or 0
             if status in machine.ACKNOWLEDGED:

@@ -69,7 +69,7 @@ class Extended:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """So many messages may be lent from now on, all told."""
+    """So many messages may be lent from now on, all reported."""
 
     messages: int
 

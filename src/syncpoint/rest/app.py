@@ -138,7 +138,7 @@ class RestApp:
 
 
 def application(rest: RestApp, pages: Sequence[BaseRoute] = ()) -> Starlette:
-    """Everything that a port answers over HTTP/1.1. `pages`: looked at before the methods."""
+    """Everything that a port answers over HTTP/1.1. `pages`: checked before the methods."""
     table = rest.table
     text = json_text(openapi_document(table))
     described = discovery_document(table)

@@ -22,7 +22,7 @@ _PARAMETERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "access_token": ("OAuth access token.", {"type": "string"}),
     "alt": ("Data format for response.", {"type": "string", "enum": ["json"], "default": "json"}),
     "fields": ("Selector specifying which fields to include in a partial response.", {"type": "string"}),
-    "key": ("API key; not looked at.", {"type": "string"}),
+    "key": ("API key; not checked.", {"type": "string"}),
     "oauth_token": ("OAuth 2.0 token.", {"type": "string"}),
     "prettyPrint": ("Returns response with indentations and line breaks.", {"type": "boolean", "default": "true"}),
     "quotaUser": ("Available to use for quota purposes.", {"type": "string"}),

@@ -61,7 +61,7 @@ def assign(
     bound = problem.bound(e)
     caps = [bound * weight for weight in problem.bin_weights]
     sticky = problem.packing(caps, problem.current)
-    sticky.settle()
+    sticky.rebalance()
     return problem.plan(problem.better(caps, sticky) if sticky.over and not base else sticky, bound)
 
 

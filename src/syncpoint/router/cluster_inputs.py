@@ -1,7 +1,7 @@
 """What a router watches, turned into the values that planner and lists decide by.
 
-Place: between the views of the metadata and the machines. Promise: a world is made once per change and shared until the
-next one.
+Place: between the views of the metadata and the machines. Promise: a cluster state is made once per change and shared
+until the next one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ClusterInputs:
 
     @property
     def cluster_state(self) -> ClusterState:
-        """The world now."""
+        """The cluster's state now."""
         if self._cluster_state is None:
             cluster = self.cluster
             if self._policy is None:

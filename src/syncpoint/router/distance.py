@@ -45,7 +45,7 @@ class Distances:
         if region not in self._order:
             self._order.append(region)
             self._order.sort(key=lambda one: (self.of(one), one))
-            self._tell()
+            self._notify()
         else:
             self._sort()
 
@@ -86,12 +86,12 @@ class Distances:
                 self._order[place - 1 : place + 1] = [self._order[place], self._order[place - 1]]
                 place -= 1
         if before != self._order:
-            self._tell()
+            self._notify()
 
     def _passes(self, one: str, other: str) -> bool:
         return self.of(one) * (1 + MARGIN) + MARGIN_S < self.of(other)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in list(self.on_change):
             listener()
 

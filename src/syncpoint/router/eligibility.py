@@ -1,6 +1,6 @@
 """Where topics and subscriptions may be assigned at all, by class, location and rules; computed once for each kind.
 
-Place: under the planner. Pure; made for one world and thrown away with it.
+Place: under the planner. Pure; made for one cluster state and thrown away with it.
 Promise: a rule that shuts some clients out of a forwarder keeps what all clients share away from it, as long as there
 is a forwarder that more of them may use.
 """

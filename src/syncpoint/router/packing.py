@@ -2,7 +2,7 @@
 
 Place: the core of `assign`, which gives it names, and of the simulation, which runs it on a million items. Pure.
 Promise: every item is placed; no bin is above its cap as long as a single pass finds room for what does not fit;
-`over` says when one is. Every item is looked at a bounded number of times, so it always ends. The same input gives the
+`over` says when one is. Every item is checked a bounded number of times, so it always ends. The same input gives the
 same output.
 Terms: an item prefers bins by its own order and may be in those only. A cap is in the unit of the weights. Items of one
 group (the parts of a topic) must be in different bins.
@@ -58,7 +58,7 @@ class Packing:
         pairs = zip(self.loads, self.caps, strict=True)
         return max((load / cap if cap else float("inf") if load else 0.0 for load, cap in pairs), default=0.0)
 
-    def settle(self) -> None:
+    def rebalance(self) -> None:
         """Take from bins above their cap, lightest first, and place what is nowhere, heaviest first."""
         self.shed()
         self.place()

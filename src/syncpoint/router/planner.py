@@ -1,12 +1,12 @@
 """The planner: what topics and subscriptions should be assigned to now, given what is there and what is measured.
 
-Place: in every router; one of them writes its plans, the others answer and stand by. A machine: a world and a time come
-in, changes come out. It keeps nothing but smoothed loads, so a router that has just started decides as well as another
-a few seconds later.
+Place: in every router; one of them writes its plans, the others answer and stand by. A machine: a cluster state and a
+time come in, changes come out. It keeps nothing but smoothed loads, so a router that has just started decides as well
+as another a few seconds later.
 Promise: the keys of a topic are spread over chains of one region. They move only when a chain may not be used any more,
 when the topic grows or shrinks, or when a chain is above the bound; of the latter two, a few topics at a time. A
 forwarder that dies moves no key: its chains are adopted whole. Neither does a region whose forwarders are all gone:
-what was not sealed there could not be told from what is lost.
+what was not sealed there could not be distinguished from what is lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from syncpoint.router.location import durability_class
 from syncpoint.router.rendezvous import order
 
 MOVES_MAX = 32  # topics, and subscriptions, that one plan moves for nothing but balance
-SETTLED_S = 30.0  # so long a subscription stays where it was put, before it is moved for nothing but balance
+STABLE_S = 30.0  # how long a subscription stays where it was put, before it is moved for nothing but balance
 IDLE = 1.0  # the load that one without any counts as, so that many of them spread as well
 
 _Made = TypeVar("_Made", TopicAssignment, SubscriptionAssignment)
@@ -92,7 +92,7 @@ class Planner:
             self._plan_subscriptions(choices, state, now, only_new),
         )
 
-    def _settled(self, state: State, now: float) -> frozenset[int]:
+    def _stable(self, state: State, now: float) -> frozenset[int]:
         """Subscriptions that have been where they are for a while: their first subscribers are not torn away at once
         when, as at every start, one forwarder was there before the others.
         """
@@ -101,7 +101,7 @@ class Planner:
             number: put[number] if number in put and put[number][0] == home.epoch else (home.epoch, now)
             for number, home in state.subscription_homes.items()
         }
-        return frozenset(number for number, (_, since) in self._put.items() if now - since >= SETTLED_S)
+        return frozenset(number for number, (_, since) in self._put.items() if now - since >= STABLE_S)
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class Planner:
         ready = {member.name for members in choices.ready.values() for member in members}
         needed: dict[int, SubscriptionAssignment] = {}
         wished = _Wished[SubscriptionAssignment]()
-        settled = self._settled(state, now)
+        stable = self._stable(state, now)
         for number, members in found.items():
             assigned = state.subscription_homes.get(number)
             if assigned is None:
@@ -203,7 +203,7 @@ class Planner:
                 made = SubscriptionAssignment(assigned.epoch + 1, tuple(members))
                 if not ready.issuperset(assigned.members):
                     needed[number] = made
-                elif number in settled or len(members) != len(assigned.members):
+                elif number in stable or len(members) != len(assigned.members):
                     wished.add(number, self._subscriptions.load(number), made)
         return needed | wished.heaviest()
 

@@ -1,8 +1,8 @@
 """What a router says to proxies: internal Router Route and Watch.
 
 Place: beside `router`, which assigns what a proxy asks for and nobody has assigned yet.
-Promise: a list is made of what the metadata says at that moment. A watcher hears of every new assignment and is told to
-ask again when anything else changes that lists depend on; one that reads too slowly is told to ask again, too.
+Promise: a list is made of what the metadata says at that moment. A watcher learns of every new assignment and is asked
+to ask again when anything else changes that lists depend on; one that reads too slowly is asked to ask again, too.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 from syncpoint.wire.serving import served
 
-TOLD_MAX = 500  # names in one message to a watcher; where more have changed it asks for what it needs
-TELL_S = 0.1
+NAMES_MAX = 500  # names in one message to a watcher; where more have changed it asks for what it needs
+NOTIFY_S = 0.1
 _TURN = 100  # lists made in one turn of the loop
 
 
@@ -69,7 +69,7 @@ class RouteService:
 
     @property
     def watchers(self) -> int:
-        """Proxies that hear of changes from this router."""
+        """Proxies that learn of changes from this router."""
         return len(self._watchers)
 
     # -- lists -------------------------------------------------------------------------------------------------------
@@ -175,12 +175,12 @@ class RouteService:
 
     def _soon(self) -> None:
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(TELL_S, self._tell)
+            self._timer = asyncio.get_running_loop().call_later(NOTIFY_S, self._notify)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         topics, subscriptions, anything = sorted(self._topics), sorted(self._subscriptions), self._anything
         self._topics, self._subscriptions, self._anything, self._timer = set(), set(), False, None
-        anything |= len(topics) + len(subscriptions) > TOLD_MAX
+        anything |= len(topics) + len(subscriptions) > NAMES_MAX
         for stream, client in list(self._watchers.items()):
             if not stream.writable:
                 stream.on_writable = partial(self._send, stream, None)

@@ -32,7 +32,7 @@ from syncpoint.transport.calls import Methods
 
 PERIOD_S = 4.0  # between plans when nothing happens but load
 PLANNING_MAX = 20.0  # a router plans for a twentieth of its time at most, unless something happens
-SETTLE_S = 0.25  # what happens together is planned for together
+GATHER_S = 0.25  # what happens together is planned for together
 SWEEP_S = 60.0
 SEEN_S = 1.0
 BATCH = 50
@@ -153,7 +153,7 @@ class Router:
                     await self._wake.wait()
             except TimeoutError:
                 continue
-            await asyncio.sleep(SETTLE_S)
+            await asyncio.sleep(GATHER_S)
             self._wake.clear()
 
     async def _ensure(self, topics: Sequence[int], subscriptions: Sequence[int]) -> None:

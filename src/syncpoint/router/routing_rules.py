@@ -144,7 +144,7 @@ class Policy:
         return None
 
     def permits(self, client: Member | None, forwarder: Member, topic: str) -> bool:
-        """Whether the rules let a client use a forwarder for a topic; drains are not looked at."""
+        """Whether the rules let a client use a forwarder for a topic; drains are not checked."""
         rule = self.decides(client, forwarder, topic) if self._rules else None
         return rule is None or rule.action == ALLOW
 

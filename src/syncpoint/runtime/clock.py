@@ -35,7 +35,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to."""
+    """A clock that moves only on request."""
 
     __slots__ = ("_monotonic_ns", "_time_ns")
 

@@ -1,6 +1,6 @@
 """Which machine this is, as far as its network goes.
 
-Place: one of the doors to the world; a process says it with its name, so that another one knows whether what it sees of
+Place: a part of the environment; a process says it with its name, so that another one knows whether what it sees of
 an address is what that process would see. Two containers of one machine have networks of their own, two machines may
 call themselves the same, and one may be called otherwise from now on: none of that says anything.
 """

@@ -270,10 +270,10 @@ class MemoryFiles:
         # Names go through a journal: whatever happened before is durable no later.
         last = max((at for at, change in enumerate(self._changes) if path in change.folders), default=-1)
         for change in self._changes[: last + 1]:
-            self._settle(change)
+            self._make_durable(change)
         del self._changes[: last + 1]
 
-    def _settle(self, change: _NameChange) -> None:
+    def _make_durable(self, change: _NameChange) -> None:
         for path in change.gone:
             self._durable_names.pop(path, None)
         self._durable_names.update(change.there)
@@ -306,7 +306,7 @@ class MemoryFiles:
 
         changes = [change for change in self._changes if any(map(hit, change.folders))]
         for change in changes[: random.randrange(0, len(changes) + 1)]:
-            self._settle(change)
+            self._make_durable(change)
         self._changes = [change for change in self._changes if not any(map(hit, change.folders))]
         inodes = {i for names in (self._names, self._durable_names) for path, i in names.items() if hit(path)}
         for inode, file in self._files.items():

@@ -39,7 +39,7 @@ def stands_still(pid: int) -> bool:
         try:
             text = (thread / "stat").read_text()
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended meanwhile
+            continue  # it has ended in the meantime
         if text.rpartition(")")[2].split()[0] not in _STILL:
             return False
     return True

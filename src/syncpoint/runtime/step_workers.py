@@ -1,6 +1,6 @@
 """Threads, kept away from what decides: a worker calls its `step` again and again, and sleeps while there is nothing.
 
-Place: `store` starts one worker per disk for commits, one per disk for keeping, one for reads, and a lane per disk.
+Place: `store` starts one worker per disk for commits, one per disk for keeping, one for reads, and a queue per disk.
 Simulations hand in `ManualWorkers` and call the steps themselves, in an order of their choosing.
 Promise: `wake` may be called by any thread, costs well under a microsecond while the worker is busy, and no wake is
 lost.

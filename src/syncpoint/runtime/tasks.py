@@ -75,10 +75,10 @@ def complete(waiting: asyncio.Future[Result], outcome: Result | BaseException) -
 
 
 def outcome_of(what: str) -> tuple[asyncio.Future[None], Callable[[Exception | None], None]]:
-    """A future, and what tells it whether `what` is persisted."""
+    """A future, and what notifies it whether `what` is persisted."""
     persisted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def settled(error: Exception | None) -> None:
+    def on_outcome(error: Exception | None) -> None:
         complete(persisted, error and Unavailable(f"The {what} may or may not be stored: {error}"))
 
-    return persisted, settled
+    return persisted, on_outcome

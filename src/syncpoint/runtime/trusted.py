@@ -2,13 +2,13 @@
 
 Place: one in every process that deletes for age or stamps what is deleted for age later; a machine, the clock is its
 argument. Witnesses are this process's own monotonic clock, its own wall clock, a time that is known to have been
-reached in an earlier life (the anchor), and the wall clocks of other hosts, as their processes tell them.
+reached in an earlier life (the anchor), and the wall clocks of other hosts, as their processes report them.
 Promise: `sure_ns` is a time that has surely been reached, as far as witnesses can say. One wrong clock never makes it
 run ahead: with other hosts it is what the majority of hosts say has been reached, one by itself must have led in step
 with the monotonic clock for as long as it leads, a day at most, before it is followed. So what is deleted by it is
 deleted late rather than early. `time_ns`, for stamps, is the wall clock, but never before what is sure: a clock that
 goes back makes nothing look older than it is.
-Leaves to others: to tell other hosts' clocks (`control.clocks`), to remember an anchor.
+Leaves to others: to report other hosts' clocks (`control.clocks`), to remember an anchor.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TrustedClock:
     runs. Also a `Clock`, of stamps.
     """
 
-    __slots__ = ("_anchor", "_at", "_base", "_clock", "_heard", "_high", "_since", "_sure", "host")
+    __slots__ = ("_anchor", "_at", "_base", "_clock", "_high", "_observed", "_since", "_sure", "host")
 
     def __init__(self, clock: Clock, anchor_ns: int = 0, host: str = "") -> None:
         self._clock, self.host = clock, host
@@ -37,22 +37,22 @@ class TrustedClock:
         self._sure = wall
         self._high = 0  # for stamps: not lowered again by a wall clock that goes back
         self._anchor = 0
-        # (host, process) -> its wall clock less our monotonic one, and when we heard it.
-        self._heard: dict[tuple[str, str], tuple[int, int]] = {}
+        # (host, process) -> its wall clock less our monotonic one, and when we read it.
+        self._observed: dict[tuple[str, str], tuple[int, int]] = {}
         self.known(anchor_ns)
 
     def known(self, anchor_ns: int) -> None:
-        """This time had been reached when this process began. To be told before anything is deleted."""
+        """This time had been reached when this process began. To be reported before anything is deleted."""
         if anchor_ns > self._anchor:
             wall, now = self._read()
             self._anchor = anchor_ns
             self._high = max(self._high + now - self._at if self._high else 0, anchor_ns)
             self._sure, self._at = min(wall, anchor_ns), now
 
-    def heard(self, host: str, process: str, wall_ns: int) -> None:
+    def observe(self, host: str, process: str, wall_ns: int) -> None:
         """The wall clock of another process shows this now. Of all on one host the earliest counts, once."""
         now = _mono_ns(self._clock)
-        self._heard[host, process] = wall_ns - now, now
+        self._observed[host, process] = wall_ns - now, now
 
     def monotonic(self) -> float:
         return self._clock.monotonic()
@@ -95,9 +95,9 @@ class TrustedClock:
     def _hosts(self, wall: int, now: int) -> dict[str, int]:
         """The earliest wall clock of each host, this one's among them."""
         hosts = {self.host: wall}
-        for key, (offset, at) in list(self._heard.items()):
+        for key, (offset, at) in list(self._observed.items()):
             if now - at >= FRESH_S * 1e9:
-                del self._heard[key]
+                del self._observed[key]
             else:
                 hosts[key[0]] = min(hosts.get(key[0], offset + now), offset + now)
         return hosts
@@ -110,7 +110,7 @@ class TrustedClock:
         # Two may disagree because one has gone back: only more of them can say that stamps were too late.
         self._high = agreed if len(said) > 2 else max(self._high, agreed)
         if wall - agreed > STEP_NS:
-            self._since = now  # contradicted: it begins anew when the others are not heard any more
+            self._since = now  # contradicted: it begins anew when the others are not received any more
 
     def _alone(self, wall: int, now: int) -> None:
         self._sure = min(self._sure, wall)

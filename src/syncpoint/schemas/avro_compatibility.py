@@ -28,7 +28,7 @@ def check(new: AvroDefinition, old: AvroDefinition) -> None:
 
 
 class _Resolution:
-    """Of one reader and one writer. A pair of named types is looked at once, so that recursive ones end."""
+    """Of one reader and one writer. A pair of named types is checked once, so that recursive ones end."""
 
     def __init__(self, reader: AvroDefinition, writer: AvroDefinition) -> None:
         self._reader, self._writer = reader, writer

@@ -64,6 +64,6 @@ def compile_proto(text: str) -> bytes:
         if done.returncode:
             # Of its own lines only those about the definition.
             lines = [line for line in errors.splitlines() if line.startswith(f"{_FILE}:")]
-            told = "; ".join(lines).replace(f"{_FILE}:", "line ")
-            raise BadDefinition(told[:_ERRORS_CHARS_MAX].rstrip(".") or "it cannot be compiled")
+            reported = "; ".join(lines).replace(f"{_FILE}:", "line ")
+            raise BadDefinition(reported[:_ERRORS_CHARS_MAX].rstrip(".") or "it cannot be compiled")
         return (folder / "out").read_bytes()

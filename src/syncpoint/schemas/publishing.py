@@ -91,7 +91,7 @@ class SchemaGate:
         return mark(bytes(request), self._choices(topic.schema), topic.schema.encoding)
 
     async def marked_apart(self, topic: Topic, request: bytes) -> bytes:
-        """The same; a large request is checked by another process meanwhile. Raises `Unavailable`, too."""
+        """The same; a large request is checked by another process in the meantime. Raises `Unavailable`, too."""
         bounds = topic.schema
         if bounds is None:
             return request
@@ -132,7 +132,7 @@ def mark(request: bytes, choices: Sequence[TriedRevision], encoding: int) -> byt
     """The request with every message checked and marked. Raises `InvalidArgument`.
 
     Marked, a request may be larger than others, and its messages may have more attributes and are never empty: what the
-    kernel could not tell any more is refused here, in its words.
+    kernel could not report any more is refused here, in its words.
     """
     try:
         parsed = pubsub.PublishRequest.FromString(request)

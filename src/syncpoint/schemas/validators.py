@@ -100,7 +100,7 @@ def needs_compiler(schema: pubsub.Schema) -> bool:
 
 
 def invalid_definition(error: BadDefinition) -> InvalidArgument:
-    """A definition that is not legal, as users are told."""
+    """A definition that is not legal, as users see it."""
     return InvalidArgument("", f"Invalid schema definition: {error}.")
 
 

@@ -48,8 +48,8 @@ class CopyReader:
     """`preference()` gives the slots in the order in which they should be tried, failed disks last.
 
     `late(segment, position)`: whether a disk is still going to write the entry. `answers(slot)`: whether what a read of
-    this disk fails with is the disk's word about the copy; not so for a disk that was given up. `lanes`, by slot: where
-    there are several copies, a disk that hangs is waited for no longer than `patience_s`.
+    this disk fails with is the disk's word about the copy; not so for a disk that was given up. `queues`, by slot:
+    where there are several copies, a disk that hangs is waited for no longer than `patience_s`.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class CopyReader:
         damaged: Damaged,
         late: Callable[[Segment, int], bool] = _nobody_late,
         answers: Callable[[int], bool] = _all_answer,
-        lanes: Sequence[CallQueue] = (),
+        queues: Sequence[CallQueue] = (),
         patience_s: float = 0.0,
     ) -> None:
         self._files = files
@@ -67,7 +67,7 @@ class CopyReader:
         self._damaged = damaged
         self._late = late
         self._answers = answers
-        self._queues = lanes
+        self._queues = queues
         self._patience_s = patience_s
 
     def _copies(self, segment: Segment) -> list[tuple[int, SegmentCopy]]:

@@ -5,7 +5,7 @@ Place: `log` fills an `ActiveIndex` at every append; a disk's writer turns it in
 Form on disk: three sections of 4 KiB pages, each with a checksum seeded by (universe, log, number), hence equal on
 all disks: message records by (source, first offset); records of the other entries by position; one summary per
 source.
-Promise: a sealed index costs no memory but the pages looked at lately, all under one cap in bytes.
+Promise: a sealed index costs no memory but the pages checked lately, all under one cap in bytes.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def check_page(page: bytes, seed: int) -> bytes:
 
 
 class PageCache:
-    """The pages of all sealed indexes looked at lately, under one cap in bytes. Used by several threads."""
+    """The pages of all sealed indexes checked lately, under one cap in bytes. Used by several threads."""
 
     __slots__ = ("_lock", "_pages", "_pages_max")
 

@@ -63,10 +63,10 @@ class StorageSettings:
     lag_bytes_max: int = 64 * MIB  # a disk further behind leaves the live stream and is completed from the others
     read_patience_s: float = 2.0  # a read that takes longer is tried on another disk that has a copy
     hung_s: float = 10.0  # a disk whose commit takes longer is given up, if the others suffice
-    probe_interval_s: float = 1.0  # how often identity, room and failed disks are looked at
+    probe_interval_s: float = 1.0  # how often identity, room and failed disks are checked
     scrub_bytes_s: int = 8 * MIB  # of each disk's sealed segments, read through in the background; 0: never
     copy_live_share_max: float = 0.25  # a segment of which less is live is copied forward and freed
-    collect_entries_step: int = 300  # entries looked at per step of deletion
+    collect_entries_step: int = 300  # entries checked per step of deletion
     copy_bytes_step: int = 2 * MIB  # copied forward per step of deletion
     copy_entries_step: int = 1_000  # ... if they are not more entries than this
     require_disks: bool = False  # a failed disk comes back only with the name it had: never in an emptied folder

@@ -309,7 +309,8 @@ class Store:
         return self._log.appended_bytes
 
     def checkpoint(self, parts: Iterator[bytes]) -> CheckpointWriter:
-        """Begin a checkpoint; call its `step` until it returns True. Entries appended meanwhile count as behind it."""
+        """Begin a checkpoint; call its `step` until it returns True. Entries appended in the meantime count as behind
+        it."""
 
         def append(kind: int, payload: bytes, source: int, first_offset: int, count: int) -> int:
             return self.append(kind, payload, source=source, first_offset=first_offset, count=count)

@@ -1,8 +1,8 @@
 """Confirm: what becomes of the ack ids of one request.
 
 Beside `lease`. A request is answered when all it changed is persisted. Where the outcome stays unknown its sender is
-told so after a while and tries again; for an exactly-once subscription the ids are remembered, because a second
-attempt finds no lease any more and must still hear how the first one ended.
+notified so after a while and tries again; for an exactly-once subscription the ids are remembered, because a second
+attempt finds no lease any more and must still receive how the first one ended.
 """
 
 import base64
@@ -49,7 +49,7 @@ class Confirmation:
         self.persisted(source)
 
     def uncertain(self, source: int) -> list[bytes]:
-        """Nobody will say any more whether it is; returns the ids that are told so now, and stay unknown."""
+        """Nobody will say any more whether it is; returns the ids that are notified so now, and stay unknown."""
         if source not in self._left:
             return []
         self._left.discard(source)
@@ -67,7 +67,7 @@ class Confirmation:
             confirmed(self._failed + (self._ids_of(self._lost) if self._lost else []), self._unsure)
 
     def give_up(self, now: float) -> list[bytes]:
-        """Tell the caller what is unknown, if it has waited long enough; returns these ids."""
+        """Notify the caller what is unknown, if it has waited long enough; returns these ids."""
         if self._confirmed is None or now < self.at + UNKNOWN_S:
             return []
         confirmed, self._confirmed = self._confirmed, None
@@ -87,7 +87,7 @@ class Confirmation:
 
 
 class Unsure:
-    """Ids whose senders were told that the outcome is unknown, and what became of them."""
+    """Ids whose senders were notified that the outcome is unknown, and what became of them."""
 
     def __init__(self) -> None:
         self._of: dict[bytes, Confirmation] = {}

@@ -38,8 +38,8 @@ def dead_letter(delivery: Delivery, source: int, offset: int, attempts: int, *, 
         unread = isinstance(batches, Exception) or any(begin <= offset < end for begin, end in passed_over(batches))
         if policy is None or unread:
             keep()
-        elif batch is None:  # acknowledged meanwhile, or deleted; if it is neither, it must not become so by this
-            leases.settle(source, runs)
+        elif batch is None:  # acknowledged in the meantime, or deleted; if it is neither, it must not become so by this
+            leases.discharge(source, runs)
             delivery.wake()
         else:
             message = frames.message_at(batch.payload, offset - batch.first_offset)

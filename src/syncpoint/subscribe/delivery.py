@@ -1,8 +1,8 @@
 """Delivery: one subscription on its way to its subscribers.
 
 Place: between the publish side and consumers. It takes what happens around it: sources that are granted, revoked or
-sought, consumers that come and go, time. `source_reader` and `redelivery` read, `pump` shares what came among the
-consumers that have room, `lend` leases it. All of these are made anew after a seek.
+reset by a seek, consumers that come and go, time. `source_reader` and `redelivery` read, `pump` shares what came among
+the consumers that have room, `lend` leases it. All of these are made anew after a seek.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,10 +20,10 @@ from syncpoint.subscribe.redelivery import RedeliveryReader
 from syncpoint.subscribe.shared_state import SharedState
 from syncpoint.subscribe.source_reader import SourceReader
 
-WANTED_FULL_S = 10.0  # so long a subscription stays wanted although its subscribers can take nothing,
-WANTED_IDLE_S = 5.0  # and so long when the last one was a pull: another may follow,
-WANTED_GONE_S = 0.5  # and so long when it was a stream: it may have gone to another forwarder
-WANTED_OUT_S = 15.0  # and so long while something is lent that nobody else may deliver meanwhile
+WANTED_FULL_S = 10.0  # how long a subscription stays wanted although its subscribers can take nothing,
+WANTED_IDLE_S = 5.0  # and how long when the last one was a pull: another may follow,
+WANTED_GONE_S = 0.5  # and how long when it was a stream: it may have gone to another forwarder
+WANTED_OUT_S = 15.0  # and how long while something is lent that nobody else may deliver in the meantime
 LOOK_AGAIN_S = 1.0  # how often it is asked how far others are, while keys wait for them
 
 
@@ -110,7 +110,7 @@ class Delivery:
                 self.leases.finish(view.source)
             elif view.held:
                 if self.state.strict and self._grants.get(view.source, view.grant) != view.grant:
-                    self._void(view.source)  # somebody else may have delivered from it meanwhile
+                    self._void(view.source)  # somebody else may have delivered from it in the meantime
                     self.reader.sources.forget(view.source)
                 self._grants[view.source] = view.grant
             elif view.source in self._grants:
@@ -132,16 +132,16 @@ class Delivery:
 
     def on_reset(self) -> None:
         """A seek: every lease and cursor is void, everything unacknowledged is read anew."""
-        self._renew(sought=True)
+        self._renew(by_seek=True)
 
-    def _renew(self, *, sought: bool) -> None:
+    def _renew(self, *, by_seek: bool) -> None:
         self.reader.close()
         self.redeliveries.close()
         self._behind.clear()
         self._grants.clear()
         before = self.leases
         self._make_parts(before.unsure)
-        before.close(None if sought else self.leases)
+        before.close(None if by_seek else self.leases)
         self.table.reset(self.leases.generation)
         self.start()
         self.wake()
@@ -151,9 +151,9 @@ class Delivery:
         are granted anew, and read again whatever is not acknowledged; what is lent counts no more.
         """
         self.publish.detach(self.record.incarnation)
-        self._wanted = False  # whoever is attached to anew has to be told
+        self._wanted = False  # whoever is attached to anew has to be reported
         self._scheduled = False  # perhaps it is not
-        self._renew(sought=False)
+        self._renew(by_seek=False)
 
     def _void(self, source: int) -> None:
         """The grant of a source ended: what was read and lent of it is nobody's business here any more. What was lent
@@ -177,7 +177,7 @@ class Delivery:
             self.start()
 
     def on_removed(self) -> None:
-        """The subscription was deleted or detached: whoever waits is told."""
+        """The subscription was deleted or detached: whoever waits is notified."""
         consumers = list(self.consumers)
         self.consumers.clear()
         for consumer in consumers:

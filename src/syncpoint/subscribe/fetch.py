@@ -54,7 +54,7 @@ class FetchCursor:
     def named(self) -> None:
         """Whoever has the source says so: what failed before may have been another's fault."""
         self.not_before, self._again_s = 0.0, AGAIN_FIRST_S
-        self.data_came()  # we may not have heard of all that came before this was said
+        self.data_came()  # we may not have learned of all that came before this was said
 
     def received(self, batches: Sequence[Batch]) -> None:
         """An answer: what comes next in this source, or nothing for now. What it passed over is no matter of the

@@ -5,7 +5,7 @@ topic is a `peer`; what is said about a source goes to whoever owns its chain no
 delivery with their grants. A subscription whose messages must not be with two forwarders at once (ordered or
 exactly-once: *strict*) delivers nothing from a source while its grant is in doubt; what was lent stays lent, and
 counts if the same grant comes back. Everything here runs on the loop's thread; time comes by `tick`, ten times a
-second. A new owner of a chain is told which grants we believe to hold.
+second. A new owner of a chain is informed which grants we believe to hold.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,7 +17,7 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.model.delivery import AttemptRun, Batch, Done, Listener, Reply, SourceView
 from syncpoint.model.errors import FailedPrecondition, NotFound, Unavailable
 from syncpoint.runtime.clock import Clock
-from syncpoint.subscribe.peers import Door, Peer
+from syncpoint.subscribe.peers import Peer, PeerTransport
 from syncpoint.subscribe.step_guard import StepGuard
 from syncpoint.subscribe.subscription_view import SubscriptionView
 from syncpoint.wire.messages import internal
@@ -50,7 +50,7 @@ class Gatherer:
         directory: ChainDirectory,
         clock: Clock,
         *,
-        connect: Callable[[str, Peer], Door],
+        connect: Callable[[str, Peer], PeerTransport],
         publish: PublishFunction,
         registered: int | None = 0,
     ) -> None:
@@ -92,7 +92,7 @@ class Gatherer:
         for peer in self.peers.values():
             if subscription in peer.attached:
                 peer.attached.discard(subscription)
-                peer.tell(detach=internal.Detach(subscription=subscription))
+                peer.send_message(detach=internal.Detach(subscription=subscription))
 
     def set_demand(self, subscription: int, wanted: bool) -> None:
         served = self._served.get(subscription)
@@ -101,14 +101,14 @@ class Gatherer:
         served.wanted = wanted
         for peer in self.peers.values():
             if peer.up and subscription in peer.attached:
-                peer.tell(wants=internal.Wants(subscription=subscription, wanted=wanted))
+                peer.send_message(wants=internal.Wants(subscription=subscription, wanted=wanted))
 
     def fetch(self, subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
         served = self._served.get(subscription)
         view = served.sources.get(source) if served is not None else None
         peer = self._peer_of(view.chain) if view is not None and view.held else None
         if served is None or view is None or peer is None:
-            self._later(subscription, lambda: reply(Unavailable("the source is not to be reached now")))
+            self._later(subscription, lambda: reply(Unavailable("the source is unreachable now")))
             return
 
         def answered(batches: Sequence[Batch] | Exception) -> None:
@@ -128,7 +128,7 @@ class Gatherer:
             for peer in list(self.peers.values()):
                 if peer.up and peer.silent(now):
                     self.peer_down(peer)  # before it is noticed at the next tick
-                    self._again.update((one, peer.address) for one in self._served)  # it may be heard before that
+                    self._again.update((one, peer.address) for one in self._served)  # it may be received before that
             self._doubt_unowned(served, now)
 
     def check_writable(self) -> None:
@@ -143,10 +143,10 @@ class Gatherer:
         if served is None or generation != served.generation:
             record = self.catalog.subscription_by_incarnation(subscription)
             if record is None or record.detached or (served is not None and generation < served.generation):
-                why = FailedPrecondition("The subscription was sought or detached meanwhile.")
+                why = FailedPrecondition("The subscription was reset by a seek or detached while this call ran.")
                 self._later(subscription, lambda: done(why))
             else:  # it is not attached to at this moment, or a seek has come to others first
-                self._later(subscription, lambda: done(Unavailable("the source is not to be reached now")))
+                self._later(subscription, lambda: done(Unavailable("the source is unreachable now")))
             return
         once = served.record.exactly_once
         if view is None and not once and served.answered and self._complete(served):
@@ -155,7 +155,7 @@ class Gatherer:
             refused = FailedPrecondition("The source is granted to somebody else.")
             self._later(subscription, lambda: done(refused))
         elif view is None or (peer := self._peer_of(view.chain)) is None or (once and self._is_in_doubt(served, view)):
-            self._later(subscription, lambda: done(Unavailable("the source is not to be reached now")))
+            self._later(subscription, lambda: done(Unavailable("the source is unreachable now")))
         else:
             peer.acknowledge(
                 done, runs, urgent=urgent,
@@ -167,7 +167,7 @@ class Gatherer:
         view = served.sources.get(source) if served is not None else None
         peer = self._peer_of(view.chain) if view is not None and view.held else None
         if peer is not None:
-            peer.tell(
+            peer.send_message(
                 note_attempts=internal.NoteAttempts(
                     subscription=subscription,
                     generation=generation,
@@ -178,7 +178,9 @@ class Gatherer:
 
     @staticmethod
     def _is_in_doubt(served: SubscriptionView, view: SourceView) -> bool:
-        """Whether we will hear more of its grant. Of a done source there is nothing more to hear: its owner decides."""
+        """Whether we will learn more of its grant. Of a done source there is nothing more to learn: its
+        owner decides.
+        """
         return view.source in served.sources and not view.held
 
     def generation(self, subscription: int) -> int:
@@ -264,7 +266,7 @@ class Gatherer:
 
     def peer_up(self, peer: Peer) -> None:
         self._each(lambda served: self._attach(served, peer) if peer in self._peers_of(served) else None)
-        peer.tell(serves=internal.Serves(subscriptions=list(self._served)))
+        peer.send_message(serves=internal.Serves(subscriptions=list(self._served)))
 
     def peer_down(self, peer: Peer) -> None:
         mine = {chain for chain, address in self._owners.items() if address == peer.address}
@@ -311,7 +313,7 @@ class Gatherer:
     def _named(self, served: SubscriptionView, peer: Peer, what: Any) -> None:
         owner = self._owners.get(what.chain)
         if owner is not None and owner != peer.address:
-            return  # it is the owner no longer, or we will hear that it is and ask again
+            return  # it is the owner no longer, or we will learn that it is and ask again
         if what.generation > served.generation:
             self._renew(served, what.generation)
         elif what.generation < served.generation:
@@ -334,7 +336,9 @@ class Gatherer:
         self._released(peer, what)
 
     def _released(self, peer: Peer, what: Any) -> None:
-        peer.tell(released=internal.Released(subscription=what.subscription, source=what.source, grant=what.grant))
+        peer.send_message(
+            released=internal.Released(subscription=what.subscription, source=what.source, grant=what.grant)
+        )
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -429,7 +433,7 @@ class Gatherer:
             return
         peer.attached.add(served.subscription)
         mine = {chain for chain, address in self._owners.items() if address == peer.address}
-        peer.tell(
+        peer.send_message(
             attach=internal.Attach(
                 subscription=served.subscription,
                 wanted=served.wanted,

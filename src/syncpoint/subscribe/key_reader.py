@@ -91,7 +91,7 @@ class KeyReader:
                 room, room_bytes, size = room - count, room_bytes - nbytes, size + nbytes
             elif at > identity[1]:
                 self._reader.pass_over(OffsetRun(*identity, at, attempt), batches)
-                order.settle(identity)  # acknowledged meanwhile, deleted, or not to be read now
+                order.discharge(identity)  # acknowledged in the meantime, deleted, or not to be read now
             else:
                 unread = True  # no room for it
                 order.take_back(identity, block=False)

@@ -57,7 +57,7 @@ class LeaseManager:
     # -- acknowledgements --------------------------------------------------------------------------------------------
 
     def acknowledge(self, request: bytes, field: int, now: float, confirmed: Confirmed | None) -> None:
-        """Ack ids in `field` of a raw request. `confirmed(failed ids, unknown ids)` hears once all others are
+        """Ack ids in `field` of a raw request. `confirmed(failed ids, unknown ids)` is called once all others are
         persisted; unknown are those of which nobody knows after a while, for their sender to try again.
 
         Raises, before anything is changed, `BadAckId` when an id is not one of this subscription's, and `Unavailable`
@@ -76,11 +76,11 @@ class LeaseManager:
                 failed, unsure = self.unsure.judge(failed)
             waiting = Confirmation(request, field, confirmed, (source for source, _ in acked), failed, unsure, now)
         for source, runs in acked:
-            self.settle(source, runs)
+            self.discharge(source, runs)
             self._record(_Record(source, runs, waiting, self.voids.get(source, 0)), urgent=confirmed is not None)
 
     def _record(self, record: _Record, *, urgent: bool) -> None:
-        """Tell the publish side until it is known to be persisted; sending it again changes nothing."""
+        """Notify the publish side until it is known to be persisted; sending it again changes nothing."""
 
         def done(error: Exception | None) -> None:
             self._under_way -= 1
@@ -123,7 +123,7 @@ class LeaseManager:
         return None
 
     def _give_up(self, record: _Record, now: float) -> None:
-        """Tell who waits that the outcome is unknown, if that is due."""
+        """Notify who waits that the outcome is unknown, if that is due."""
         unsure = record.waiting.give_up(now) if record.waiting is not None else ()
         if unsure and record.waiting is not None and self.state.record.exactly_once:
             self.unsure.remember(unsure, record.waiting)
@@ -163,7 +163,7 @@ class LeaseManager:
     ) -> None:
         self._examining.remove(record)
         if isinstance(batches, Exception):
-            self._doubt(record)  # to be looked at again
+            self._doubt(record)  # to be checked again
         elif any(_has(batches, begin, begin + length) for begin, length in runs) and record.waiting is not None:
             record.waiting.lost(record.source)
         else:
@@ -177,7 +177,9 @@ class LeaseManager:
             self.resend()
 
     def finish(self, source: int) -> None:
-        """Everything of a source is acknowledged. Whether by what we sent, an exactly-once sender still has to hear."""
+        """Everything of a source is acknowledged. Whether by what we sent, an exactly-once sender still
+        has to learn.
+        """
         self._forget(source)
         if self.state.record.exactly_once:
             return
@@ -204,7 +206,7 @@ class LeaseManager:
             self._leave(record)
 
     def _leave(self, record: _Record) -> None:
-        """It is given up. Others who serve the subscription may hear of its seek or deletion later than we did, and
+        """It is given up. Others who serve the subscription may learn of its seek or deletion later than we did, and
         deliver until then what is not recorded: an exactly-once sender must not take it for acknowledged.
         """
         once = self.state.record.exactly_once
@@ -225,15 +227,15 @@ class LeaseManager:
             self._unknown.append(record._replace(void=self.voids.get(record.source, 0), maybe=True))
             self.state.stalled = True
 
-    def settle(self, source: int, runs: bytes) -> None:
+    def discharge(self, source: int, runs: bytes) -> None:
         """These offsets need no delivery any more: forget their counts, let their keys go on."""
         self.redelivery.forget_acked(source, runs)
         if self.order is not None:
-            self.order.settled(source, runs)
+            self.order.on_discharged(source, runs)
 
     def drop(self, source: int, runs: bytes) -> None:
         """Acknowledge on the subscriber's behalf: filtered out, or dead-lettered."""
-        self.settle(source, runs)
+        self.discharge(source, runs)
         self._record(_Record(source, runs, None, self.voids.get(source, 0)), urgent=False)
 
     # -- what comes back undone --------------------------------------------------------------------------------------

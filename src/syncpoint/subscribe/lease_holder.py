@@ -1,9 +1,9 @@
 """Lease holders: which subscribe forwarder leased a message, read off its ack id.
 
 Several forwarders may serve one subscription, and only the one that lent a message knows its lease. So the epoch of its
-lease tables, which every ack id carries, begins with sixteen bits that tell it from the others; whoever relays ack
-ids, the proxy for instance, finds by them who must hear. Two members of one subscription may share a number by chance
-(one in 65,536): then both have to be asked, so a relay treats a number as a hint and not as a name.
+lease tables, which every ack id carries, begins with sixteen bits that distinguish it from the others; whoever relays
+ack ids, the proxy for instance, finds by them who must receive it. Two members of one subscription may share a number
+by chance (one in 65,536): then both have to be asked, so a relay treats a number as a hint and not as a name.
 """
 
 import base64

@@ -20,7 +20,7 @@ AGAIN_S = (0.05, 1.0)  # before the next attempt: at first, and at most
 
 
 class ServeLink:
-    """A `peers.Door`. Made on the running loop; `connect(network)` is what a `Gatherer` wants."""
+    """A `peers.PeerTransport`. Made on the running loop; `connect(network)` is what a `Gatherer` wants."""
 
     def __init__(self, network: Network, address: str, peer: Peer) -> None:
         self._network, self._address, self._peer = network, address, peer
@@ -31,18 +31,18 @@ class ServeLink:
         self._serving = self._tasks.start(self._run())
 
     def send(self, message: bytes) -> None:
-        """See `peers.Door`."""
+        """See `peers.PeerTransport`."""
         if self._stream is not None:
             self._outbox.append(message)
             self._more.set()
 
     def reset(self) -> None:
-        """See `peers.Door`."""
+        """See `peers.PeerTransport`."""
         if self._stream is not None:
             self._stream.cancel()
 
     def close(self) -> None:
-        """See `peers.Door`. What was sent before still leaves if it can leave now."""
+        """See `peers.PeerTransport`. What was sent before still leaves if it can leave now."""
         self._serving.cancel()
 
     async def closed(self) -> None:
@@ -65,8 +65,8 @@ class ServeLink:
             wait_s = min(2 * wait_s, AGAIN_S[1])
 
     async def _serve(self, channel: AnyChannel) -> bool:
-        """One stream, until it is over. True if it was of use: something was heard on it, and it was the newest."""
-        heard = False
+        """One stream, until it is over. True if it was of use: something was received on it, and it was the newest."""
+        any_received = False
         try:
             self._stream = stream = channel.stream(methods.CHAINS.Serve)
         except SyncpointError as error:
@@ -78,9 +78,11 @@ class ServeLink:
             self._peer.began()
             while (data := await stream.receive()) is not None:
                 self._peer.received(data)
-                heard = heard or self._peer.up
+                any_received = any_received or self._peer.up
         except SyncpointError as error:
-            log.log(logging.INFO if heard else logging.DEBUG, "publish forwarder at %s: %s", self._address, error)
+            log.log(
+                logging.INFO if any_received else logging.DEBUG, "publish forwarder at %s: %s", self._address, error
+            )
         except asyncio.CancelledError:
             await self._flush(stream)
             raise
@@ -90,7 +92,7 @@ class ServeLink:
             self._stream = None
             writer.cancel()
             stream.cancel()
-        return heard
+        return any_received
 
     async def _write(self, stream: AnyStream) -> None:
         try:
@@ -100,10 +102,10 @@ class ServeLink:
                 self._more.clear()
                 await self._more.wait()
         except SyncpointError:
-            return  # whoever reads hears it, too
+            return  # whoever reads learns it, too
 
     async def _flush(self, stream: AnyStream) -> None:
-        """Send what is left, so that the other side hears of a farewell; it may be in no state to."""
+        """Send what is left, so that the other side learns of a farewell; it may be in no state to."""
         try:
             async with asyncio.timeout(AGAIN_S[0]):
                 while self._outbox:

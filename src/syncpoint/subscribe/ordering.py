@@ -73,7 +73,7 @@ class KeyOrder:
 
         At most `limit` messages and `bytes_max` bytes; with `any_first` the first one may be of any size. None also
         when the next message is too large: it keeps its turn. What is given counts as outstanding, and nothing else of
-        the key is given away until `started` is called. Meanwhile it may be taken back or settled: ask
+        the key is given away until `started` is called. In the meantime it may be taken back or completed: ask
         `is_outstanding` before lending it.
         """
         turn = self._next_key(holder)
@@ -122,7 +122,7 @@ class KeyOrder:
         return sum(self._size_of[identity] for identity in identities)
 
     def started(self, key: bytes) -> None:
-        """What `start` gave was lent, taken back or settled: the key may go on."""
+        """What `start` gave was lent, taken back or completed: the key may go on."""
         state = self._keys[key]  # kept while it was loading
         state.loading = False
         self._go_on(key, state)
@@ -132,13 +132,13 @@ class KeyOrder:
         key = self._key_of.get(identity)
         return key is not None and identity in self._keys[key].outstanding
 
-    def settled(self, source: int, runs: bytes) -> None:
+    def on_discharged(self, source: int, runs: bytes) -> None:
         """Acknowledged (or dead-lettered, or gone) offsets: their keys may go on."""
         for begin, length in decode_runs(runs):
             for offset in range(begin, begin + length):
-                self.settle((source, offset))
+                self.discharge((source, offset))
 
-    def settle(self, identity: Identity) -> None:
+    def discharge(self, identity: Identity) -> None:
         """One message needs no delivery any more."""
         key = self._key_of.pop(identity, None)
         if key is None:
@@ -171,7 +171,7 @@ class KeyOrder:
     def take_back(self, identity: Identity, *, block: bool) -> list[Identity]:
         """A message came back undone: it and everything of its key after it waits again. Returns what must lose its
         lease, in order; empty if this was known already. With `block` the key rests until `unblock`, or until the
-        message is settled.
+        message is completed.
         """
         key = self._key_of.get(identity)
         if key is None:

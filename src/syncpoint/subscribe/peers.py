@@ -25,7 +25,7 @@ VERSION = 1
 log = logging.getLogger(__name__)
 
 
-class Door(Protocol):
+class PeerTransport(Protocol):
     """The driver's end of the stream: see `link.ServeLink`."""
 
     def send(self, message: bytes) -> None:
@@ -39,7 +39,7 @@ class Door(Protocol):
 
 
 class Visitor(Protocol):
-    """Who hears of a peer: the gatherer."""
+    """Who learns of a peer: the gatherer."""
 
     def peer_up(self, peer: "Peer") -> None: ...
 
@@ -55,7 +55,7 @@ class _Asked(NamedTuple):
 
 
 class Peer:
-    """See the module. `connect(address, peer)` opens its door; the driver calls `began`, `received` and `lost`."""
+    """See the module. `connect(address, peer)` opens its transport; the driver calls `began`, `received` and `lost`."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Peer:
         incarnation: int,
         clock: Clock,
         visitor: Visitor,
-        connect: Callable[[str, "Peer"], Door],
+        connect: Callable[[str, "Peer"], PeerTransport],
         *,
         registered: int = 0,
         streams: Iterator[int] | None = None,
@@ -83,8 +83,8 @@ class Peer:
         self._asked: dict[int, _Asked] = {}
         self._last_id = self._last_beat = 0
         self._beats: dict[int, float] = {}  # number -> when it was sent
-        self._heard = self._beat_at = -1e9
-        self._door = connect(address, self)
+        self._seen_at = self._beat_at = -1e9
+        self._transport = connect(address, self)
 
     def __repr__(self) -> str:
         return (
@@ -94,12 +94,12 @@ class Peer:
     # -- from the driver -----------------------------------------------------------------------------------------------
 
     def began(self) -> None:
-        """A new stream is there to be written to; whether anybody reads it we will hear."""
-        self._heard = self._clock.monotonic()
+        """A new stream is there to be written to; whether anybody reads it we will learn."""
+        self._seen_at = self._clock.monotonic()
         self._beats.clear()
         self._hello.stream = next(self._streams)
-        self.tell(hello=self._hello)
-        self._beat(self._heard)
+        self.send_message(hello=self._hello)
+        self._beat(self._seen_at)
 
     def received(self, data: bytes) -> None:
         """One FromChains."""
@@ -114,7 +114,7 @@ class Peer:
         kind = message.WhichOneof("what")
         if kind == "displaced":
             log.info("publish forwarder at %s knows a newer stream than this one", self.address)
-            self._door.reset()
+            self._transport.reset()
             self.lost()
             return
         if not self.up:
@@ -125,8 +125,8 @@ class Peer:
         elif kind == "acknowledged":
             self._answered(message.acknowledged)
         elif kind == "heartbeat":
-            sent = self._beats.pop(message.heartbeat.number, self._heard)
-            self._heard = max(self._heard, sent)
+            sent = self._beats.pop(message.heartbeat.number, self._seen_at)
+            self._seen_at = max(self._seen_at, sent)
             for one in message.heartbeat.chains:
                 self._note_owned(one.chain, sent - one.age_ms / 1000)
         elif kind is not None:
@@ -134,7 +134,7 @@ class Peer:
                 for chain in self._owned_at.keys() - set(message.owned.chains):
                     del self._owned_at[chain]
             elif kind == "sources":  # it was sent after the last heartbeat that came back was
-                self._note_owned(message.sources.chain, self._heard - message.sources.age_ms / 1000)
+                self._note_owned(message.sources.chain, self._seen_at - message.sources.age_ms / 1000)
             self._visitor.peer_said(self, kind, getattr(message, kind))
             if kind == "owned":
                 self.chains = frozenset(message.owned.chains)
@@ -151,9 +151,9 @@ class Peer:
 
     # -- to the peer ---------------------------------------------------------------------------------------------------
 
-    def tell(self, **what: Any) -> None:
+    def send_message(self, **what: Any) -> None:
         """Send a ToChains that needs no answer."""
-        self._door.send(internal.ToChains(**what).SerializeToString())
+        self._transport.send(internal.ToChains(**what).SerializeToString())
 
     def fetch(self, answered: Callable[[Sequence[Batch] | Exception], None], max_bytes: int, **fields: int) -> None:
         """Ask for messages; `fields` as in the message Fetch."""
@@ -168,21 +168,21 @@ class Peer:
             answered(Fetched(batches, passed, attempts) if passed or attempts else batches)
 
         number = self._ask(fetched, fields["subscription"])
-        self.tell(fetch=internal.Fetch(id=number, max_bytes=max_bytes, **fields))
+        self.send_message(fetch=internal.Fetch(id=number, max_bytes=max_bytes, **fields))
 
     def acknowledge(
         self, answered: Callable[[Exception | None], None], runs: bytes, *, urgent: bool, **fields: int
     ) -> None:
         """Have acknowledged offsets recorded; `fields` as in the message Acknowledge."""
         number = self._ask(lambda answer, error: answered(error), fields["subscription"])
-        self.tell(acknowledge=internal.Acknowledge(id=number, runs=runs, urgent=urgent, **fields))
+        self.send_message(acknowledge=internal.Acknowledge(id=number, runs=runs, urgent=urgent, **fields))
 
     def tick(self, now: float) -> None:
         """Beat, and give up what has been silent too long."""
         if self.silent(now):
             if self.up or now - self._beat_at >= HOLD_S:
                 self._beat_at = now
-                self._door.reset()
+                self._transport.reset()
                 self.lost()
             return
         if now - self._beat_at >= BEAT_S:
@@ -193,7 +193,7 @@ class Peer:
 
     def silent(self, now: float) -> bool:
         """Whether nothing that was granted by it can be relied on."""
-        return now - self._heard >= HOLD_S
+        return now - self._seen_at >= HOLD_S
 
     def unowned(self, now: float) -> list[int]:
         """Chains of which it may have ceased to be the owner without knowing."""
@@ -203,7 +203,7 @@ class Peer:
         self._owned_at[chain] = max(at, self._owned_at.get(chain, at))
 
     def close(self) -> None:
-        self._door.close()
+        self._transport.close()
         self.lost()
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ class Peer:
     def _beat(self, now: float) -> None:
         self._last_beat += 1
         self._beat_at = self._beats[self._last_beat] = now
-        self.tell(heartbeat=internal.Heartbeat(number=self._last_beat))
+        self.send_message(heartbeat=internal.Heartbeat(number=self._last_beat))
 
     def _ask(self, answered: Callable[[Any, SyncpointError | None], None], about: int) -> int:
         self._last_id += 1

@@ -18,7 +18,7 @@ from syncpoint.model.errors import SyncpointError
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 EVERYTHING = 0  # no subscription has this number
-LOGGED_EVERY = 100  # a step that fails at every tick is told about every ten seconds
+LOGGED_EVERY = 100  # a step that fails at every tick is reported about every ten seconds
 
 
 class StepGuard:
@@ -36,7 +36,7 @@ class StepGuard:
             self._failed(about)
 
     def ask(self, step: Callable[[], T], about: int) -> T:
-        """Do what somebody asked for, who hears of a failure. A refusal has changed nothing."""
+        """Do what somebody asked for, who learns of a failure. A refusal has changed nothing."""
         try:
             return step()
         except (SyncpointError, BadAckId, Malformed):

@@ -97,7 +97,7 @@ class SubscribeForwarder:
         self._soon(partial(self.guard.run, step, subscription))
 
     def _next_epoch(self, subscription: int) -> int:
-        """What tells the ack ids of one lease table from those of another of the subscription."""
+        """What distinguishes the ack ids of one lease table from those of another of the subscription."""
         if self._lender is None:
             return self._random.randrange(0, 1 << 32)
         number = self._tables[subscription] = self._tables.get(subscription, 0) + 1
@@ -147,7 +147,7 @@ class SubscribeForwarder:
         try:
             self.guard.ask(partial(delivery.add, consumer), record.incarnation)
         except Exception:
-            delivery.state.remove(consumer)  # nobody will: its caller hears of no consumer
+            delivery.state.remove(consumer)  # nobody will: its caller learns of no consumer
             raise
         return consumer
 

@@ -69,7 +69,7 @@ class SubscriptionSources:
             cursor.data_came()
 
     def forget(self, source: int) -> None:
-        """Somebody else delivers from it from now on; how far it is will be heard."""
+        """Somebody else delivers from it from now on; how far it is will be learned."""
         self._eligible = None
         self._cursors.pop(source, None)
         self._resting.pop(source, None)

@@ -1,7 +1,7 @@
 """Named judges of a history: each states one promise of the service and lists every place where it was broken.
 
 Place on the message's path: outside of it, after the fact. A checker takes a `History` and returns a `CheckResult`; it
-never stops at the first violation, and it says how many things it looked at, so that a run in which nothing happened
+never stops at the first violation, and it says how many things it checked, so that a run in which nothing happened
 cannot pass for a good one.
 Promises: *failed* operations count as not happened, *unknown* ones as perhaps happened: neither is ever blamed on the
 service, and nothing that was confirmed is ever excused.
@@ -89,7 +89,7 @@ def sync_point(history: History) -> CheckResult:
 
 
 def nothing_invented_or_changed(history: History) -> CheckResult:
-    """Every delivered body is one that was sent, whole, with its ordering key, under the id its publisher was told.
+    """Every delivered body is one that was sent, whole, with its ordering key, under the id its publisher received.
 
     A confirmed publish may still be seen under further ids: a client repeats a publish whose answer was lost. A publish
     that certainly failed must never be seen.
@@ -140,7 +140,7 @@ def order_per_key(history: History) -> CheckResult:
     everything comes again in order. A copy of one that was asked for again while an earlier attempt was under way comes
     where it is stored, behind what was published since, and nothing comes again for it. What was acknowledged in
     between (by whomever), what perhaps was never published, and what became a dead letter may be left out. Receivers
-    are judged one by one, since what two of them hear at once has no order; a key that goes to two receivers at a time
+    are judged one by one, since what two of them learn at once has no order; a key that goes to two receivers at a time
     still shows as a gap at one of them.
     """
     ordered = {one.subscription: one.topic for one in history.creations if one.ordered}

@@ -112,7 +112,7 @@ class EtcdCluster:
             self.kill(number)
 
     def ask(self, number: int, path: str, body: bytes | None = None) -> Any:
-        """A call over etcd's JSON door, so that the harness does not rest on what it tests. Raises `OSError`."""
+        """A call over etcd's JSON interface, so that the harness does not rest on what it tests. Raises `OSError`."""
         tls = ssl.create_default_context()
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))

@@ -1,4 +1,4 @@
-"""Both forwarders over a log in memory, driven step by step: the world of the delivery tests."""
+"""Both forwarders over a log in memory, driven step by step: the harness of the delivery tests."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -41,13 +41,13 @@ class Subscriber:
     """Takes messages and remembers them by data."""
 
     def __init__(
-        self, world: "ForwarderHarness", *, max_messages: int = 1000, max_bytes: int = 1 << 30, single: bool = False
+        self, harness: "ForwarderHarness", *, max_messages: int = 1000, max_bytes: int = 1 << 30, single: bool = False
     ) -> None:
-        self.world, self.gone = world, False
+        self.harness, self.gone = harness, False
         self.received: list[Any] = []
         self.responses = 0
-        self.consumer: Consumer = world.subscribe.join(
-            world.record, self._send, max_messages=max_messages, max_bytes=max_bytes, deadline_s=10,
+        self.consumer: Consumer = harness.subscribe.join(
+            harness.record, self._send, max_messages=max_messages, max_bytes=max_bytes, deadline_s=10,
             gone=self._gone, single=single,
         )  # fmt: skip
         self.held: dict[str, str] = {}  # ack id -> data
@@ -78,16 +78,16 @@ class Subscriber:
             failed.extend(refused)
             self.unknown.extend(unknown)
 
-        self.world.leases.acknowledge(request, 2, self.world.clock.monotonic(), confirmed)
-        self.world.settle()
+        self.harness.leases.acknowledge(request, 2, self.harness.clock.monotonic(), confirmed)
+        self.harness.quiesce()
         return failed
 
     def nack(self, *ack_ids: str) -> None:
         for one in ack_ids:
             self.held.pop(one, None)
         request = pubsub.ModifyAckDeadlineRequest(subscription=SUB, ack_ids=ack_ids).SerializeToString()
-        self.world.leases.modify(request, 4, 0, self.world.clock.monotonic())
-        self.world.settle()
+        self.harness.leases.modify(request, 4, 0, self.harness.clock.monotonic())
+        self.harness.quiesce()
 
 
 class ForwarderHarness:
@@ -125,7 +125,7 @@ class ForwarderHarness:
             store, self.memory, self.clock, self.limits, self.run_soon, self.run_later,  # type: ignore[arg-type]
         )  # fmt: skip
         self.follower = Follower(self.publish, whole=True)
-        self.follower.settle()
+        self.follower.reconcile()
         self.link: PublishSide = self.publish.server
         if self.loss or self.delay_s:
             self.link = LossyLink(self.publish.server, self.clock, self.random, loss=self.loss, delay_s=self.delay_s)
@@ -151,7 +151,7 @@ class ForwarderHarness:
             self.follower.changed(change)
             if change.op is ChangeOp.PUT and isinstance(change.record, Subscription) and change.record.name == SUB:
                 self.record = change.record
-        self.settle()
+        self.quiesce()
 
     def take_snapshot(self, number: int = 9, name: str = "projects/p/snapshots/n", expire_ns: int = 1 << 62) -> None:
         """Of what the subscription has not acknowledged now."""
@@ -163,16 +163,16 @@ class ForwarderHarness:
         return self.subscribe.delivery(self.record).leases
 
     def send(
-        self, *data: str, key: str = "", topic: str = TOPIC, settle: bool = True, **attributes: str
+        self, *data: str, key: str = "", topic: str = TOPIC, quiesce: bool = True, **attributes: str
     ) -> HarnessCaller:
         caller = HarnessCaller()
         messages = [pubsub.PubsubMessage(data=one.encode(), ordering_key=key, attributes=attributes) for one in data]
         self.publish.publish_request(caller, pubsub.PublishRequest(topic=topic, messages=messages).SerializeToString())
-        if settle:
-            self.settle()
+        if quiesce:
+            self.quiesce()
         return caller
 
-    def settle(self) -> None:
+    def quiesce(self) -> None:
         """Run everything that needs no time, disks included."""
         for _ in range(1000):
             while self.soon:
@@ -182,7 +182,7 @@ class ForwarderHarness:
                 self.link.run()
             if not self.soon:
                 return
-        raise AssertionError("the world does not come to rest")
+        raise AssertionError("the harness does not come to rest")
 
     def advance(self, seconds: float) -> None:
         """Let time pass in ticks."""
@@ -193,4 +193,4 @@ class ForwarderHarness:
             for fn in due:
                 fn()
             self.subscribe.tick()
-            self.settle()
+            self.quiesce()

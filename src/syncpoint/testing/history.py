@@ -78,8 +78,8 @@ class Ack:
 class Creation:
     """One subscription coming to be; `ended` is the sync point when the outcome is ok.
 
-    `until`: the stamp from which it is owed nothing any more, because it was deleted or sought elsewhere; 0 for never.
-    `letters`: the subscription that gets its dead letters, "" where it has none.
+    `until`: the stamp from which it is owed nothing any more, because it was deleted or reset by a seek elsewhere; 0
+    for never. `letters`: the subscription that gets its dead letters, "" where it has none.
     """
 
     subscription: str

@@ -182,7 +182,7 @@ class StoreInMemory:
             for batch in batches:
                 if not take(batch):
                     break
-        except Exception as error:  # the asker is told
+        except Exception as error:  # the asker is notified
             reply(error)
         else:
             reply([])

@@ -145,14 +145,14 @@ class HeldStream:
         subscription: str,
         *,
         raw_first: dict[str, Any] | None = None,
-        heard: Callable[[Any], object] = lambda received: None,
+        on_message: Callable[[Any], object] = lambda received: None,
         **first: Any,
     ) -> None:
         """`first` are further fields of the first request; `raw_first` replaces it altogether.
 
-        `heard` is called with every message as it arrives, on the stream's own thread.
+        `on_message` is called with every message as it arrives, on the stream's own thread.
         """
-        self._heard = heard
+        self._on_message = on_message
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         opening = {"subscription": subscription, "stream_ack_deadline_seconds": 60, "client_id": "held", **first}
         self._requests.put(types.StreamingPullRequest(opening if raw_first is None else raw_first))
@@ -170,7 +170,7 @@ class HeldStream:
         try:
             for response in self._call:
                 for received in response.received_messages:
-                    self._heard(received)
+                    self._on_message(received)
                 with self._changed:
                     self.responses.append(response)
                     self.messages.extend(response.received_messages)

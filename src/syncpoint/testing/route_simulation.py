@@ -91,7 +91,7 @@ def _row(e: float | None, weights: list[float], changed: list[float], orders: _O
         bound = math.inf if e is None else max((1 + e) * sum(weights) / alive, max(weights))
         caps = [0.0 if bin in without else bound for bin in range(count + 1)]
         made = Packing(weights, caps, orders.without(without), homes)
-        made.settle()
+        made.rebalance()
         return made
 
     def moved(after: Sequence[int]) -> float:

@@ -201,7 +201,7 @@ class ServerProcess:
         while not self._ready.wait(0.05):
             if self._process.poll() is not None:
                 self._reap(5.0)
-                if self._ready.is_set():  # it was ready and ended at once; the caller hears it from its first call
+                if self._ready.is_set():  # it was ready and ended at once; the caller learns it from its first call
                     return
                 raise ServerFailed(f"the server ended with code {self._process.returncode}:\n{self._tail()}")
             if time.monotonic() > end:

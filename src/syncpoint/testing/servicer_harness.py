@@ -1,7 +1,7 @@
 """Every servicer over both forwarders and a log in memory, reached through the transport's twin without sockets.
 
-Place: `forwarders.ForwarderHarness` with the doors of a node put on: control plane, upkeep, method table, channel. Runs
-on a `SimulatedLoop`, so deadlines, leases and checkpoints take no time.
+Place: `forwarders.ForwarderHarness` with the listeners of a node put on: control plane, upkeep, method table, channel.
+Runs on a `SimulatedLoop`, so deadlines, leases and checkpoints take no time.
 Promise: what a call meets here is the code of production from the method table down to the store. The disks persist a
 turn after a flush, unless `disks_rest` is set: then when `persist` is called.
 Leaves out: sockets, and with them windows; `BareStream` stands in for a stream that is held back.
@@ -45,7 +45,7 @@ from syncpoint.wire.messages import pubsub
 
 
 class ServicerHarness(ForwarderHarness):
-    """A node's doors over the world of the forwarders; one topic and one subscription exist."""
+    """A node's servicers over the harness of the forwarders; one topic and one subscription exist."""
 
     def compiler(self, text: str) -> bytes:
         """Of schemas in Protocol Buffers."""
@@ -102,7 +102,7 @@ class ServicerHarness(ForwarderHarness):
         rounds.start()
         self.upkeep.start()
 
-    def settle(self) -> None:
+    def quiesce(self) -> None:
         """Nothing: the loop runs what is due."""
 
     def persist(self) -> None:
@@ -248,11 +248,11 @@ def simulated(**options: Any) -> Callable[[Callable[[ServicerHarness], Coroutine
             clock = ManualClock()
 
             async def run() -> None:
-                world = ServicerHarness(clock, **options)
+                harness = ServicerHarness(clock, **options)
                 try:
-                    await work(world)
+                    await work(harness)
                 finally:
-                    await world.close()
+                    await harness.close()
 
             run_simulated(clock, run())
 

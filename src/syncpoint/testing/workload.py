@@ -1,8 +1,8 @@
 """A steady load by official clients, entered in a history: what runs while something is broken on purpose.
 
 Place on the message's path: both ends. Soak and fault tests start publishers and receivers from here, break the service
-meanwhile, and let `checkers` judge the history.
-Promise: outcomes are entered as certain only where the client was told so.
+in the meantime, and let `checkers` judge the history.
+Promise: outcomes are entered as certain only where the client was notified so.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class LoadPublisher(threading.Thread):
                 )
                 number += 1
             for operation, future, key in batch:
-                self.settle(operation, future, key)
+                self.complete(operation, future, key)
 
-    def settle(self, operation: Any, future: Any, key: str) -> None:
+    def complete(self, operation: Any, future: Any, key: str) -> None:
         try:
             self.history.published(operation, future.result(timeout=60))
         except REFUSALS:
@@ -114,10 +114,10 @@ class Receiver:
             self.history.end(operation, Outcome.UNKNOWN)
             return
 
-        def settle(future: Any) -> None:
+        def complete(future: Any) -> None:
             self.history.end(operation, Outcome.UNKNOWN if future.exception() else Outcome.OK)
 
-        message.ack_with_response().add_done_callback(settle)
+        message.ack_with_response().add_done_callback(complete)
 
     def end(self) -> None:
         self.future.cancel()
@@ -154,7 +154,7 @@ def clean(api: official.Api, topic: str, names: dict[str, str]) -> None:
 
 
 def rescue(api: official.Api, history: History, topic: str, names: dict[str, str]) -> None:
-    """Receive by unary calls what the receivers did not get in time: tells what is stuck from what is lost."""
+    """Receive by unary calls what the receivers did not get in time: distinguishes what is stuck from what is lost."""
     for name in names.values():
         end = time.monotonic() + 90  # longer than the deadline of a stream's messages
         while history.missing(name, topic) and time.monotonic() < end:

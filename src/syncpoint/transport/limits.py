@@ -98,4 +98,4 @@ class TransportLimits:
     close_s: float = 2.0
     """Seconds a closed connection may take to write its last bytes."""
     sweep_s: float = 1.0
-    """How often the times above are looked at."""
+    """How often the times above are checked."""

@@ -28,7 +28,7 @@ log = logging.getLogger("syncpoint.transport")
 class Faults:
     """What the imagined network does. `delay_s_max`: each way, evenly spread; `loss`: probability per message and way.
 
-    `cut`: nothing passes; calls begun meanwhile fail at once, messages underway are lost.
+    `cut`: nothing passes; calls begun in the meantime fail at once, messages underway are lost.
     """
 
     def __init__(self, random: Random, *, delay_s_max: float = 0.0, loss: float = 0.0) -> None:

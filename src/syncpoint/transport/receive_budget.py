@@ -4,7 +4,7 @@ Place: asked by a connection's streams while a message larger than their window 
 Promise: beyond its streams' windows a connection lets in `limits.receive_extra_bytes`, first come, first served; one
 message is always let in, so nothing waits for ever. Above `limits.held_bytes` over all connections the growing call
 fails.
-Leaves to the streams: telling the peer of window they were given.
+Leaves to the streams: reporting the peer of window they were given.
 """
 
 from __future__ import annotations

@@ -67,11 +67,11 @@ test('exactly-once acknowledgements are confirmed, and old ones refused', async 
 
 test('a seek to the publish time of a message brings it again while the stream is open', async () => {
   const [topic, subscription] = await pair(client(), { retainAckedMessages: true });
-  let sought = false;
+  let moved = false;
   const inbox = listen(subscription, (message) => {
     message.ack();
-    if (!sought) {
-      sought = true;
+    if (!moved) {
+      moved = true;
       setTimeout(() => subscription.seek(message.publishTime), 200);
     }
   });

@@ -42,7 +42,7 @@ def jwks(**keys: Any) -> bytes:
     return json.dumps({"keys": listed}).encode()
 
 
-class World:
+class Harness:
     """A gate, whose catalog, clock and keys the test moves."""
 
     def __init__(self) -> None:
@@ -140,5 +140,5 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def harness() -> Harness:
+    return Harness()

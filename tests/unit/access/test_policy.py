@@ -21,7 +21,7 @@ PUBLISH = "pubsub.topics.publish"
 ANN = frozenset({"user:ann@example.com", "domain:example.com", "allAuthenticatedUsers", "allUsers"})
 
 
-class World:
+class Harness:
     def __init__(self) -> None:
         self.catalog = Catalog()
         self.policies = Policies(self.catalog)
@@ -44,82 +44,84 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def harness() -> Harness:
+    return Harness()
 
 
-def test_nothing_is_granted_by_default(world: World) -> None:
-    assert world.policies.verdict(ANN, PUBLISH, TOPIC, 0.0) == Verdict(False)
+def test_nothing_is_granted_by_default(harness: Harness) -> None:
+    assert harness.policies.verdict(ANN, PUBLISH, TOPIC, 0.0) == Verdict(False)
 
 
 @pytest.mark.parametrize("member", ["user:ann@example.com", "user:Ann@Example.com", "domain:example.com", "allUsers"])
 @pytest.mark.parametrize("resource", [TOPIC, "projects/a", SERVER])
-def test_a_grant_holds_where_it_is_made_and_below(world: World, member: str, resource: str) -> None:
-    world.grant(resource, "roles/pubsub.publisher", member)
-    assert world.may(PUBLISH)
-    assert not world.may("pubsub.topics.get")
-    assert world.may(PUBLISH, "projects/b/topics/other") == (resource == SERVER)
-    assert world.may(PUBLISH, "projects/a") == (resource != TOPIC)
+def test_a_grant_holds_where_it_is_made_and_below(harness: Harness, member: str, resource: str) -> None:
+    harness.grant(resource, "roles/pubsub.publisher", member)
+    assert harness.may(PUBLISH)
+    assert not harness.may("pubsub.topics.get")
+    assert harness.may(PUBLISH, "projects/b/topics/other") == (resource == SERVER)
+    assert harness.may(PUBLISH, "projects/a") == (resource != TOPIC)
 
 
-def test_a_grant_to_others_is_none(world: World) -> None:
-    world.grant(TOPIC, "roles/pubsub.admin", "user:bob@example.com", "serviceAccount:ann@example.com", "domain:le.com")
-    assert not world.may(PUBLISH)
+def test_a_grant_to_others_is_none(harness: Harness) -> None:
+    harness.grant(
+        TOPIC, "roles/pubsub.admin", "user:bob@example.com", "serviceAccount:ann@example.com", "domain:le.com"
+    )
+    assert not harness.may(PUBLISH)
 
 
-def test_a_resource_that_is_created_anew_begins_without_a_policy(world: World) -> None:
-    world.grant(TOPIC, "roles/pubsub.publisher", "allUsers")
+def test_a_resource_that_is_created_anew_begins_without_a_policy(harness: Harness) -> None:
+    harness.grant(TOPIC, "roles/pubsub.publisher", "allUsers")
     deletion = CatalogChange.delete(Topic(1, TOPIC))
-    (orphan,) = orphaned_policies(world.catalog, [deletion])
-    world.apply(deletion)
-    world.apply(CatalogChange.put(Topic(7, TOPIC)))
-    assert not world.may(PUBLISH)
-    world.apply(orphan)
-    assert world.catalog.settings_named("iam-policy:") == []
+    (orphan,) = orphaned_policies(harness.catalog, [deletion])
+    harness.apply(deletion)
+    harness.apply(CatalogChange.put(Topic(7, TOPIC)))
+    assert not harness.may(PUBLISH)
+    harness.apply(orphan)
+    assert harness.catalog.settings_named("iam-policy:") == []
 
 
-def test_what_a_server_does_by_itself_needs_grants_too(world: World) -> None:
+def test_what_a_server_does_by_itself_needs_grants_too(harness: Harness) -> None:
     name = "serviceAccount:pubsub@syncpoint.internal"
-    service = ServiceIdentity(name, world.policies, ManualClock())
+    service = ServiceIdentity(name, harness.policies, ManualClock())
     dead = "projects/b/topics/dead"
     record = Subscription(2, SUBSCRIPTION, 1, TOPIC, dead_letter=DeadLetter(dead, 5))
-    world.apply(CatalogChange.put(Topic(3, dead)))
+    harness.apply(CatalogChange.put(Topic(3, dead)))
     assert not service.may_give_up(record)
-    world.grant(dead, "roles/pubsub.publisher", name)
+    harness.grant(dead, "roles/pubsub.publisher", name)
     assert not service.may_give_up(record), "it acknowledges in the subscription's project"
-    world.grant(SUBSCRIPTION, "roles/pubsub.subscriber", name)
+    harness.grant(SUBSCRIPTION, "roles/pubsub.subscriber", name)
     assert service.may_give_up(record)
     assert not service.may_give_up(Subscription(2, SUBSCRIPTION, 1, TOPIC))
 
 
-def test_a_policy_is_read_as_it_was_set_and_replaced_by_who_has_seen_it(world: World) -> None:
-    assert world.policies.get(TOPIC) == iam.Policy(etag=NO_POLICY_ETAG)
-    first = world.grant(TOPIC, "roles/pubsub.publisher", "allUsers")
-    assert world.policies.get(TOPIC) == first
+def test_a_policy_is_read_as_it_was_set_and_replaced_by_who_has_seen_it(harness: Harness) -> None:
+    assert harness.policies.get(TOPIC) == iam.Policy(etag=NO_POLICY_ETAG)
+    first = harness.grant(TOPIC, "roles/pubsub.publisher", "allUsers")
+    assert harness.policies.get(TOPIC) == first
     assert first.version == 1
     changed = iam.Policy(etag=first.etag, bindings=[iam.Binding(role="roles/pubsub.viewer", members=["allUsers"])])
-    second = world.set(TOPIC, changed)
+    second = harness.set(TOPIC, changed)
     assert second.etag != first.etag
     with pytest.raises(Aborted, match="concurrent policy changes"):
-        world.set(TOPIC, changed)
+        harness.set(TOPIC, changed)
     with pytest.raises(Aborted):
-        world.set(TOPIC, iam.Policy(etag=NO_POLICY_ETAG))
-    third = world.set(TOPIC, iam.Policy(etag=second.etag), "etag")
+        harness.set(TOPIC, iam.Policy(etag=NO_POLICY_ETAG))
+    third = harness.set(TOPIC, iam.Policy(etag=second.etag), "etag")
     assert third.bindings == second.bindings, "the mask leaves them out"
-    assert world.set(TOPIC, iam.Policy()).bindings == [], "without an etag it is replaced whatever stands"
+    assert harness.set(TOPIC, iam.Policy()).bindings == [], "without an etag it is replaced whatever stands"
 
 
-def test_going_back_to_an_earlier_content_does_not_bring_its_etag_back(world: World) -> None:
-    first = world.grant(TOPIC, "roles/pubsub.publisher", "allUsers")
-    world.grant(TOPIC, "roles/pubsub.viewer", "allUsers")
-    assert world.grant(TOPIC, "roles/pubsub.publisher", "allUsers").etag != first.etag
+def test_going_back_to_an_earlier_content_does_not_bring_its_etag_back(harness: Harness) -> None:
+    first = harness.grant(TOPIC, "roles/pubsub.publisher", "allUsers")
+    harness.grant(TOPIC, "roles/pubsub.viewer", "allUsers")
+    assert harness.grant(TOPIC, "roles/pubsub.publisher", "allUsers").etag != first.etag
 
 
 @pytest.mark.parametrize("name", ["projects/a/topics/none", "projects/a/snapshots/none", "projects/a/schemas/none"])
-def test_what_does_not_exist_has_no_policy(world: World, name: str) -> None:
+def test_what_does_not_exist_has_no_policy(harness: Harness, name: str) -> None:
     with pytest.raises(NotFound):
-        world.policies.get(name)
-    assert not world.policies.exists(name)
+        harness.policies.get(name)
+    assert not harness.policies.exists(name)
 
 
 @pytest.mark.parametrize(
@@ -134,16 +136,16 @@ def test_what_does_not_exist_has_no_policy(world: World, name: str) -> None:
         ),
     ],
 )
-def test_illegal_bindings_are_refused(world: World, binding: Any) -> None:
+def test_illegal_bindings_are_refused(harness: Harness, binding: Any) -> None:
     with pytest.raises(InvalidArgument):
-        world.set(TOPIC, iam.Policy(bindings=[iam.Binding(**binding)]))
+        harness.set(TOPIC, iam.Policy(bindings=[iam.Binding(**binding)]))
 
 
-def test_a_policy_is_bounded(world: World) -> None:
+def test_a_policy_is_bounded(harness: Harness) -> None:
     members = [f"user:u{number}@example.com" for number in range(1500)]
-    world.grant(TOPIC, "roles/pubsub.viewer", *members)
+    harness.grant(TOPIC, "roles/pubsub.viewer", *members)
     with pytest.raises(InvalidArgument, match="1500"):
-        world.grant(TOPIC, "roles/pubsub.viewer", *members, "allUsers")
+        harness.grant(TOPIC, "roles/pubsub.viewer", *members, "allUsers")
 
 
 def conditional(expression: str, version: int = 3) -> Any:
@@ -152,27 +154,27 @@ def conditional(expression: str, version: int = 3) -> Any:
     return iam.Policy(version=version, bindings=[binding])
 
 
-def test_a_condition_decides_by_the_resource_and_the_time(world: World) -> None:
-    world.set(
+def test_a_condition_decides_by_the_resource_and_the_time(harness: Harness) -> None:
+    harness.set(
         "projects/a",
         conditional(
             'resource.name.startsWith("projects/a/topics/o") && request.time < timestamp("1970-01-01T00:01:00Z")'
         ),
     )
-    assert world.policies.verdict(ANN, PUBLISH, TOPIC, 59.0) == Verdict(True, True)
-    assert world.policies.verdict(ANN, PUBLISH, TOPIC, 60.0) == Verdict(False, True)
-    assert not world.may(PUBLISH, "projects/a/topics/two")
-    assert world.policies.verdict(ANN, "pubsub.topics.get", TOPIC, 0.0) == Verdict(False), "nothing hangs on it"
+    assert harness.policies.verdict(ANN, PUBLISH, TOPIC, 59.0) == Verdict(True, True)
+    assert harness.policies.verdict(ANN, PUBLISH, TOPIC, 60.0) == Verdict(False, True)
+    assert not harness.may(PUBLISH, "projects/a/topics/two")
+    assert harness.policies.verdict(ANN, "pubsub.topics.get", TOPIC, 0.0) == Verdict(False), "nothing hangs on it"
 
 
-def test_who_does_not_know_conditions_reads_roles_that_can_not_be_mistaken(world: World) -> None:
-    world.set(TOPIC, conditional("true"))
-    (seen,) = world.policies.get(TOPIC, 1).bindings
+def test_who_does_not_know_conditions_reads_roles_that_can_not_be_mistaken(harness: Harness) -> None:
+    harness.set(TOPIC, conditional("true"))
+    (seen,) = harness.policies.get(TOPIC, 1).bindings
     assert seen.role.startswith("roles/pubsub.publisher_withcond_")
     assert not seen.HasField("condition")
-    assert world.policies.get(TOPIC, 3).bindings[0].condition.expression == "true"
+    assert harness.policies.get(TOPIC, 3).bindings[0].condition.expression == "true"
     with pytest.raises(InvalidArgument):
-        world.policies.get(TOPIC, 2)
+        harness.policies.get(TOPIC, 2)
 
 
 @pytest.mark.parametrize(
@@ -187,9 +189,9 @@ def test_expressions_that_can_not_be_evaluated_or_bounded_are_refused(expression
         compiled(expression)
 
 
-def test_conditions_need_version_3(world: World) -> None:
+def test_conditions_need_version_3(harness: Harness) -> None:
     with pytest.raises(InvalidArgument, match="version"):
-        world.set(TOPIC, conditional("true", version=1))
+        harness.set(TOPIC, conditional("true", version=1))
 
 
 def test_roles_of_pubsub_hold_what_google_documents() -> None:

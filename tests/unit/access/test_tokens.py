@@ -20,42 +20,42 @@ from syncpoint.access.tokens import ANONYMOUS, Refused
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import InvalidArgument, Unavailable
 
-from .conftest import ACCOUNT, AUDIENCE, ISSUER, KEY, OTHER_KEY, RSA_KEY, World, jwks
+from .conftest import ACCOUNT, AUDIENCE, ISSUER, KEY, OTHER_KEY, RSA_KEY, Harness, jwks
 
 URL = "https://login.example.com/keys"
 
 
-def who(world: World, token: bytes) -> Any:
-    return world.authenticator.by_token(token.removeprefix(b"Bearer "))
+def who(harness: Harness, token: bytes) -> Any:
+    return harness.authenticator.by_token(token.removeprefix(b"Bearer "))
 
 
 def piece(value: Any) -> bytes:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=")
 
 
-def test_a_token_of_an_issuer_names_a_user(world: World) -> None:
-    ann = who(world, world.token(email="Ann@Example.com"))
+def test_a_token_of_an_issuer_names_a_user(harness: Harness) -> None:
+    ann = who(harness, harness.token(email="Ann@Example.com"))
     assert ann.principal == "user:ann@example.com"
     assert {"domain:example.com", "allUsers", "allAuthenticatedUsers"} < ann.members
     assert not ann.owner
-    assert who(world, world.token(email="root@example.com")).owner
-    rsa_token = world.token(key=RSA_KEY, alg="RS256", header={"kid": "rsa"})
-    assert who(world, rsa_token).principal == ann.principal
+    assert who(harness, harness.token(email="root@example.com")).owner
+    rsa_token = harness.token(key=RSA_KEY, alg="RS256", header={"kid": "rsa"})
+    assert who(harness, rsa_token).principal == ann.principal
 
 
-def test_a_service_account_signs_for_itself(world: World) -> None:
-    app = who(world, world.signed_by_itself())
+def test_a_service_account_signs_for_itself(harness: Harness) -> None:
+    app = who(harness, harness.signed_by_itself())
     assert app.principal == f"serviceAccount:{ACCOUNT}"
-    scoped = world.signed_by_itself(aud=None, scope="openid https://www.googleapis.com/auth/pubsub")
-    assert who(world, scoped).principal == app.principal
-    assert who(world, world.signed_by_itself(aud="https://pubsub.googleapis.com/")).principal == app.principal
+    scoped = harness.signed_by_itself(aud=None, scope="openid https://www.googleapis.com/auth/pubsub")
+    assert who(harness, scoped).principal == app.principal
+    assert who(harness, harness.signed_by_itself(aud="https://pubsub.googleapis.com/")).principal == app.principal
 
 
-def test_a_certificate_names_a_principal(world: World) -> None:
-    found = world.authenticator.by_certificate({"subject": ((("commonName", "etl"),),)})
+def test_a_certificate_names_a_principal(harness: Harness) -> None:
+    found = harness.authenticator.by_certificate({"subject": ((("commonName", "etl"),),)})
     assert found.principal == "serviceAccount:etl@a.example"
     for certificate in (None, {}, {"subject": ((("commonName", "other"),),)}, {"subject": ((("title", "etl"),),)}):
-        assert world.authenticator.by_certificate(certificate) is ANONYMOUS
+        assert harness.authenticator.by_certificate(certificate) is ANONYMOUS
 
 
 FORGED: dict[str, Any] = {
@@ -108,73 +108,73 @@ def jwk(key: Any) -> Any:
     return json.loads(jwks(x=key))["keys"][0]
 
 
-def public_as_secret(world: World) -> bytes:
-    signed = piece({"alg": "HS256", "kid": "rsa"}) + b"." + piece(world.claims())
+def public_as_secret(harness: Harness) -> bytes:
+    signed = piece({"alg": "HS256", "kid": "rsa"}) + b"." + piece(harness.claims())
     secret = canonical(RSA_KEY.public_key()).encode()
     mac = hmac.digest(secret, signed, hashlib.sha256)
     return signed + b"." + base64.urlsafe_b64encode(mac).rstrip(b"=")
 
 
 @pytest.mark.parametrize("kind", FORGED)
-def test_a_forged_token_is_refused(world: World, kind: str) -> None:
-    token = FORGED[kind](world)
+def test_a_forged_token_is_refused(harness: Harness, kind: str) -> None:
+    token = FORGED[kind](harness)
     with pytest.raises(Refused):
-        who(world, token)
-    assert not world.authenticator.sets.wanted, "nothing is fetched because a token says so"
+        who(harness, token)
+    assert not harness.authenticator.sets.wanted, "nothing is fetched because a token says so"
 
 
-def test_a_key_that_is_taken_from_an_account_ends_its_tokens(world: World) -> None:
+def test_a_key_that_is_taken_from_an_account_ends_its_tokens(harness: Harness) -> None:
     key = Key(key_id(OTHER_KEY.public_key()), canonical(OTHER_KEY.public_key()))
     account = Account("etl@a.example", "projects/a", keys=(key,))
-    token = world.signed_by_itself(key=OTHER_KEY, kid=key.id, email=account.email)
+    token = harness.signed_by_itself(key=OTHER_KEY, kid=key.id, email=account.email)
     with pytest.raises(Refused):
-        who(world, token)
-    world.apply(CatalogChange.put(account.setting()))
-    etl = who(world, token)
-    assert world.authenticator.still(etl)
-    world.apply(CatalogChange.put(Account("etl@a.example", "projects/a").setting()))
-    assert not world.authenticator.still(etl)
+        who(harness, token)
+    harness.apply(CatalogChange.put(account.setting()))
+    etl = who(harness, token)
+    assert harness.authenticator.still(etl)
+    harness.apply(CatalogChange.put(Account("etl@a.example", "projects/a").setting()))
+    assert not harness.authenticator.still(etl)
     with pytest.raises(Refused):
-        who(world, token)
+        who(harness, token)
 
 
-def test_a_key_of_an_account_expires(world: World) -> None:
-    ends = world.clock.time_ns() // 10**9 + 60
+def test_a_key_of_an_account_expires(harness: Harness) -> None:
+    ends = harness.clock.time_ns() // 10**9 + 60
     key = Key(key_id(OTHER_KEY.public_key()), canonical(OTHER_KEY.public_key()), expire_s=ends)
-    world.apply(CatalogChange.put(Account("etl@a.example", "projects/a", keys=(key,)).setting()))
-    etl = who(world, world.signed_by_itself(key=OTHER_KEY, kid=key.id, email="etl@a.example"))
-    assert world.authenticator.still(etl)
-    world.clock.advance(61)
-    assert not world.authenticator.still(etl)
+    harness.apply(CatalogChange.put(Account("etl@a.example", "projects/a", keys=(key,)).setting()))
+    etl = who(harness, harness.signed_by_itself(key=OTHER_KEY, kid=key.id, email="etl@a.example"))
+    assert harness.authenticator.still(etl)
+    harness.clock.advance(61)
+    assert not harness.authenticator.still(etl)
 
 
-def test_keys_of_an_issuer_are_asked_for_when_they_are_new_and_go_when_withdrawn(world: World) -> None:
-    world.content["issuers"] = [{"issuer": ISSUER, "jwks_url": URL, "domains": ["example.com"]}]
-    world.authenticator.take(parse(world.content))
-    sets = world.authenticator.sets
+def test_keys_of_an_issuer_are_asked_for_when_they_are_new_and_go_when_withdrawn(harness: Harness) -> None:
+    harness.content["issuers"] = [{"issuer": ISSUER, "jwks_url": URL, "domains": ["example.com"]}]
+    harness.authenticator.take(parse(harness.content))
+    sets = harness.authenticator.sets
     with pytest.raises(Unavailable):
-        who(world, world.token())  # those of the file count no more
-    sets.put(ISSUER, jwks(key_1=KEY), world.clock.monotonic())
-    assert who(world, world.token()).principal == "user:ann@example.com"
+        who(harness, harness.token())  # those of the file count no more
+    sets.put(ISSUER, jwks(key_1=KEY), harness.clock.monotonic())
+    assert who(harness, harness.token()).principal == "user:ann@example.com"
     with pytest.raises(Refused):
-        who(world, world.token(header={"kid": "key-2"}))  # the set was read a moment ago
-    world.clock.advance(11)
+        who(harness, harness.token(header={"kid": "key-2"}))  # the set was read a moment ago
+    harness.clock.advance(11)
     for _ in range(2):
         with pytest.raises(Unavailable):
-            who(world, world.token(header={"kid": "key-2"}))
+            who(harness, harness.token(header={"kid": "key-2"}))
     assert sets.wanted == {ISSUER}
-    before = world.authenticator.generation
-    sets.put(ISSUER, jwks(key_2=OTHER_KEY), world.clock.monotonic())
+    before = harness.authenticator.generation
+    sets.put(ISSUER, jwks(key_2=OTHER_KEY), harness.clock.monotonic())
     assert not sets.wanted
-    assert world.authenticator.generation > before
-    assert who(world, world.token(key=OTHER_KEY, header={"kid": "key-2"})).principal == "user:ann@example.com"
+    assert harness.authenticator.generation > before
+    assert who(harness, harness.token(key=OTHER_KEY, header={"kid": "key-2"})).principal == "user:ann@example.com"
     with pytest.raises(Refused):
-        who(world, world.token())
-    same = world.authenticator.generation
-    sets.put(ISSUER, jwks(key_2=OTHER_KEY), world.clock.monotonic())
-    assert world.authenticator.generation == same
+        who(harness, harness.token())
+    same = harness.authenticator.generation
+    sets.put(ISSUER, jwks(key_2=OTHER_KEY), harness.clock.monotonic())
+    assert harness.authenticator.generation == same
     with pytest.raises(InvalidArgument):
-        sets.put(ISSUER, b"<html>", world.clock.monotonic())
+        sets.put(ISSUER, b"<html>", harness.clock.monotonic())
     assert sets.find(ISSUER, "key-2") is not None, "what cannot be read changes nothing"
 
 
@@ -195,12 +195,12 @@ def test_weak_secret_and_foreign_keys_do_not_get_into_a_set() -> None:
     assert set(keys_of_set(json.dumps({"keys": listed}).encode())) == {"good"}
 
 
-def test_a_subject_becomes_an_address_that_no_other_subject_has(world: World) -> None:
+def test_a_subject_becomes_an_address_that_no_other_subject_has(harness: Harness) -> None:
     kubernetes = {"issuer": "https://k8s", "jwks_file": "keys.json", "domains": ["k8s.example"], "claim": "sub"}
-    world.content["issuers"].append({**kubernetes, "kind": "serviceAccount"})
-    world.authenticator.take(parse(world.content))
+    harness.content["issuers"].append({**kubernetes, "kind": "serviceAccount"})
+    harness.authenticator.take(parse(harness.content))
     named = [
-        who(world, world.token(iss="https://k8s", sub=sub, email=None)).principal
+        who(harness, harness.token(iss="https://k8s", sub=sub, email=None)).principal
         for sub in ("system:serviceaccount:ns:app", "system.serviceaccount.ns.app", "x@root.example", "App", "app")
     ]
     assert named[0] == "serviceAccount:system%3aserviceaccount%3ans%3aapp@k8s.example"
@@ -208,12 +208,12 @@ def test_a_subject_becomes_an_address_that_no_other_subject_has(world: World) ->
     assert all(one.endswith("@k8s.example") for one in named)
 
 
-def test_groups_come_only_from_the_claim_the_file_names_and_in_the_issuers_domains(world: World) -> None:
+def test_groups_come_only_from_the_claim_the_file_names_and_in_the_issuers_domains(harness: Harness) -> None:
     listed = ["ops@example.com", "root@other.com", 5, "x"]
-    assert not any(one.startswith("group:") for one in who(world, world.token(groups=listed)).members)
-    world.content["issuers"][0]["groups_claim"] = "groups"
-    world.authenticator.take(parse(world.content))
-    found = {one for one in who(world, world.token(groups=listed)).members if one.startswith("group:")}
+    assert not any(one.startswith("group:") for one in who(harness, harness.token(groups=listed)).members)
+    harness.content["issuers"][0]["groups_claim"] = "groups"
+    harness.authenticator.take(parse(harness.content))
+    found = {one for one in who(harness, harness.token(groups=listed)).members if one.startswith("group:")}
     assert found == {"group:ops@example.com"}
 
 
@@ -234,16 +234,16 @@ def test_groups_come_only_from_the_claim_the_file_names_and_in_the_issuers_domai
         ({"audiences": AUDIENCE}, "audiences"),
     ],
 )
-def test_a_file_that_means_nothing_is_refused_with_the_place(world: World, change: Any, named: str) -> None:
+def test_a_file_that_means_nothing_is_refused_with_the_place(harness: Harness, change: Any, named: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
-        parse({**world.content, **change})
+        parse({**harness.content, **change})
     assert named in refused.value.message
 
 
-def test_a_file_that_can_not_be_taken_over_leaves_everything_as_it_was(world: World) -> None:
-    ann = who(world, world.token())
-    world.files[Path("app.pem")] = b"no key"
+def test_a_file_that_can_not_be_taken_over_leaves_everything_as_it_was(harness: Harness) -> None:
+    ann = who(harness, harness.token())
+    harness.files[Path("app.pem")] = b"no key"
     with pytest.raises(InvalidArgument):
-        world.authenticator.take(parse(world.content))
-    assert who(world, world.token()) == ann
-    assert who(world, world.signed_by_itself()).account == ACCOUNT
+        harness.authenticator.take(parse(harness.content))
+    assert who(harness, harness.token()) == ann
+    assert who(harness, harness.signed_by_itself()).account == ACCOUNT

@@ -1,4 +1,4 @@
-"""What is read again while a door is open: the file, its keys, the sets of issuers."""
+"""What is read again while a listener is open: the file, its keys, the sets of issuers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from syncpoint.access.settings import load
 from syncpoint.access.tokens import Refused
 from syncpoint.access.upkeep import AccessUpkeep, fetch
 
-from .conftest import ISSUER, KEY, OTHER_KEY, World, jwks
+from .conftest import ISSUER, KEY, OTHER_KEY, Harness, jwks
 
 URL = "https://login.example.com/keys"
 
@@ -35,54 +35,56 @@ class Issuers:
         return self.sets[url]
 
 
-def written(path: Path, world: World, **changes: Any) -> Path:
-    content = {**world.content, **changes}
+def written(path: Path, harness: Harness, **changes: Any) -> Path:
+    content = {**harness.content, **changes}
     content["issuers"] = [{"issuer": ISSUER, "jwks_url": URL, "domains": ["example.com"]}]
     content["service_accounts"] = []
     path.write_text(yaml.safe_dump(content))
     return path
 
 
-def test_keys_are_fetched_before_the_door_opens_and_an_issuer_that_is_silent_does_not_keep_it_shut(
-    world: World, tmp_path: Path
+def test_keys_are_fetched_before_the_listener_opens_and_an_issuer_that_is_silent_does_not_keep_it_shut(
+    harness: Harness, tmp_path: Path
 ) -> None:
     async def scenario() -> None:
-        path = written(tmp_path / "auth.yaml", world)
-        world.authenticator.take(load(path))
+        path = written(tmp_path / "auth.yaml", harness)
+        harness.authenticator.take(load(path))
         issuers = Issuers()
-        upkeep = AccessUpkeep(path, world.gate, issuers)
+        upkeep = AccessUpkeep(path, harness.gate, issuers)
         await upkeep.start()
         await upkeep.stop()
         assert issuers.asked == [URL]
-        assert world.authenticator.by_token(world.token().removeprefix(b"Bearer ")).principal
+        assert harness.authenticator.by_token(harness.token().removeprefix(b"Bearer ")).principal
         issuers.sets.clear()
-        again = AccessUpkeep(path, world.gate, issuers)
+        again = AccessUpkeep(path, harness.gate, issuers)
         await again.start()
         await again.stop()
-        assert world.authenticator.by_token(world.token().removeprefix(b"Bearer ")).principal, "they stand meanwhile"
+        assert harness.authenticator.by_token(harness.token().removeprefix(b"Bearer ")).principal, (
+            "they stand in the meantime"
+        )
         issuers.sets[URL] = jwks(key_1=OTHER_KEY)
-        await AccessUpkeep(path, world.gate, issuers)._fetch(ISSUER)
+        await AccessUpkeep(path, harness.gate, issuers)._fetch(ISSUER)
         with pytest.raises(Refused):
-            world.authenticator.by_token(world.token().removeprefix(b"Bearer "))
+            harness.authenticator.by_token(harness.token().removeprefix(b"Bearer "))
 
     asyncio.run(scenario())
 
 
-def test_the_file_is_taken_over_when_it_changes_and_not_when_it_is_wrong(world: World, tmp_path: Path) -> None:
-    path = written(tmp_path / "auth.yaml", world)
-    world.authenticator.take(load(path))
-    upkeep = AccessUpkeep(path, world.gate, Issuers())
-    before = world.authenticator.generation
+def test_the_file_is_taken_over_when_it_changes_and_not_when_it_is_wrong(harness: Harness, tmp_path: Path) -> None:
+    path = written(tmp_path / "auth.yaml", harness)
+    harness.authenticator.take(load(path))
+    upkeep = AccessUpkeep(path, harness.gate, Issuers())
+    before = harness.authenticator.generation
     upkeep.reload()
-    assert world.authenticator.generation == before
-    written(path, world, owners=["user:ann@example.com", "user:longer@example.com"])
+    assert harness.authenticator.generation == before
+    written(path, harness, owners=["user:ann@example.com", "user:longer@example.com"])
     upkeep.reload()
-    assert "user:longer@example.com" in world.authenticator.settings.owners
-    before = world.authenticator.generation
+    assert "user:longer@example.com" in harness.authenticator.settings.owners
+    before = harness.authenticator.generation
     path.write_text("owners: [nobody]")
     upkeep.reload()
-    assert "user:longer@example.com" in world.authenticator.settings.owners
-    assert world.authenticator.generation == before
+    assert "user:longer@example.com" in harness.authenticator.settings.owners
+    assert harness.authenticator.generation == before
 
 
 @pytest.fixture

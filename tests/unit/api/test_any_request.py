@@ -56,9 +56,9 @@ class Harness(ServicerHarness):
 class Life:
     """A server, and the model beside it."""
 
-    def __init__(self, world: ServicerHarness) -> None:
-        self.world, self.model = world, ResourceModel()
-        self.channel = world.channel
+    def __init__(self, harness: ServicerHarness) -> None:
+        self.harness, self.model = harness, ResourceModel()
+        self.channel = harness.channel
         self.methods = {one.descriptor.name: one for service in SERVICES for one in service}
         self.ack_ids: list[str] = []
         self.revisions: list[str] = []
@@ -82,7 +82,7 @@ class Life:
 
     async def step(self, name: str, seed: int) -> None:
         path, drawing = self.methods[name], Drawing(seed, self.ack_ids, self.revisions)
-        if path.encode() not in self.world.table:
+        if path.encode() not in self.harness.table:
             return  # of clusters only
         if path.is_streaming:
             await self.stream(path, drawing)
@@ -203,19 +203,19 @@ def live(calls: list[tuple[str, int]]) -> None:
     clock = ManualClock()
 
     async def run() -> None:
-        world = Harness(clock)
+        harness = Harness(clock)
         try:
-            life = Life(world)
+            life = Life(harness)
             for name in ("DeleteSubscription", "DeleteTopic"):  # the harness begins with one of each
-                await world.call(
-                    name, **{name[6:].lower(): getattr(world.record, "name" if "Sub" in name else "topic_name")}
+                await harness.call(
+                    name, **{name[6:].lower(): getattr(harness.record, "name" if "Sub" in name else "topic_name")}
                 )
             await life.begin()
             for name, seed in calls:
                 await life.step(name, seed)
             await life.compare_of_topics()
         finally:
-            await world.close()
+            await harness.close()
 
     run_simulated(clock, run())
 

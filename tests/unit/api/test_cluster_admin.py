@@ -65,7 +65,7 @@ class Peers:
         return made
 
 
-class ClusterWorld:
+class ClusterHarness:
     """One proxy's admin methods over a store that the test fills."""
 
     def __init__(self, clock: ManualClock) -> None:
@@ -106,17 +106,17 @@ class ClusterWorld:
         return caught.value
 
 
-def cluster(work: Callable[[ClusterWorld], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Make a coroutine function over a started world a plain test."""
+def cluster(work: Callable[[ClusterHarness], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Make a coroutine function over a started harness a plain test."""
 
     def test() -> None:
         clock = ManualClock()
 
         async def run() -> None:
-            world = ClusterWorld(clock)
-            await world.start()
-            await work(world)
-            await world.shared.close()
+            harness = ClusterHarness(clock)
+            await harness.start()
+            await work(harness)
+            await harness.shared.close()
 
         run_simulated(clock, run())
 
@@ -125,72 +125,74 @@ def cluster(work: Callable[[ClusterWorld], Coroutine[Any, Any, None]]) -> Callab
 
 
 @cluster
-async def test_members_and_chains_are_told_at_once_while_the_metadata_do_not_answer(world: ClusterWorld) -> None:
+async def test_members_and_chains_are_reported_at_once_while_the_metadata_do_not_answer(
+    harness: ClusterHarness,
+) -> None:
     async def silent(*asked: Any, **more: Any) -> None:
         await asyncio.sleep(3600)
 
-    world.shared.get = silent  # type: ignore[assignment]
-    before = world.clock.monotonic()
-    assert len((await world.call("ListMembers")).members) == len(MEMBERS_OF_TWO_REGIONS)
-    assert not (await world.call("ListChains")).chains
-    assert world.clock.monotonic() == before
+    harness.shared.get = silent  # type: ignore[assignment]
+    before = harness.clock.monotonic()
+    assert len((await harness.call("ListMembers")).members) == len(MEMBERS_OF_TWO_REGIONS)
+    assert not (await harness.call("ListChains")).chains
+    assert harness.clock.monotonic() == before
 
 
 @cluster
-async def test_members_and_chains_are_shown_as_they_are(world: ClusterWorld) -> None:
+async def test_members_and_chains_are_shown_as_they_are(harness: ClusterHarness) -> None:
     places = (DiskPlace("c1", "d1", "s1", "k1", "z1"),)
-    world.put(
+    harness.put(
         CHAINS.key("7"),
         ChainRecord(7, "eu-publish-forwarder-1/fast", "fast", "eu", "eu-publish-forwarder-1", places).encode(),
     )
-    world.put(OWNERS.key("7"), ChainOwner("eu-publish-forwarder-2", 4001, 9, "10.0.0.1:4001").encode())
-    world.put(
+    harness.put(OWNERS.key("7"), ChainOwner("eu-publish-forwarder-2", 4001, 9, "10.0.0.1:4001").encode())
+    harness.put(
         LOADS + "eu-publish-forwarder-2", json.dumps({"connections": 3, "messages_s": 1.5, "bytes_s": 20}).encode()
     )
-    (chain,) = (await world.call("ListChains")).chains
+    (chain,) = (await harness.call("ListChains")).chains
     assert (chain.number, chain.durability_class, chain.home, chain.owner, chain.epoch) == (
         7, "fast", "eu-publish-forwarder-1", "eu-publish-forwarder-2", 9,
     )  # fmt: skip
     assert (chain.disks[0].cluster, chain.disks[0].process, chain.disks[0].rack) == ("c1", "s1", "k1")
-    members = {member.name: member for member in (await world.call("ListMembers")).members}
+    members = {member.name: member for member in (await harness.call("ListMembers")).members}
     assert len(members) == 12
     owner = members["eu-publish-forwarder-2"]
     assert (owner.chains, owner.connections, owner.messages_per_second, owner.region) == (1, 3, 1.5, "eu")
 
 
 @cluster
-async def test_the_server_its_topics_and_subscriptions(world: ClusterWorld) -> None:
+async def test_the_server_its_topics_and_subscriptions(harness: ClusterHarness) -> None:
     request = pubsub.Subscription(name=SUB, topic=TOPIC).SerializeToString()
-    await world.channel.unary("/google.pubsub.v1.Subscriber/CreateSubscription", request)
-    server = await world.call("GetServer")
+    await harness.channel.unary("/google.pubsub.v1.Subscriber/CreateSubscription", request)
+    server = await harness.call("GetServer")
     assert (server.topics, server.subscriptions, server.universe) == (1, 1, 10**12)
-    assert (await world.call("GetTopicState", topic=TOPIC)).subscriptions == 1
-    limits = await world.call("UpdateLimits", limits={"system": {"messages": 5}}, update_mask={"paths": ["system"]})
-    assert limits.system.messages == (await world.call("GetLimits")).system.messages == 5
+    assert (await harness.call("GetTopicState", topic=TOPIC)).subscriptions == 1
+    limits = await harness.call("UpdateLimits", limits={"system": {"messages": 5}}, update_mask={"paths": ["system"]})
+    assert limits.system.messages == (await harness.call("GetLimits")).system.messages == 5
 
 
 @cluster
-async def test_a_topic_has_a_durability_class_that_exists(world: ClusterWorld) -> None:
+async def test_a_topic_has_a_durability_class_that_exists(harness: ClusterHarness) -> None:
     mask = {"paths": ["durability_class"]}
-    changed = await world.call(
+    changed = await harness.call(
         "UpdateTopicOptions", options={"topic": TOPIC, "durability_class": "fast"}, update_mask=mask
     )
-    assert changed == await world.call("GetTopicOptions", topic=TOPIC)
+    assert changed == await harness.call("GetTopicOptions", topic=TOPIC)
     assert changed.durability_class == "fast"
-    error = await world.refused(
+    error = await harness.refused(
         "UpdateTopicOptions", options={"topic": TOPIC, "durability_class": "x"}, update_mask=mask
     )
     assert "there are: default, fast" in error.message
-    await world.call("UpdateTopicOptions", options={"topic": TOPIC}, update_mask=mask)
-    assert (await world.call("GetTopicOptions", topic=TOPIC)).durability_class == ""
-    assert (await world.refused("GetTopicOptions", topic=TOPIC + "x")).code is Code.NOT_FOUND
+    await harness.call("UpdateTopicOptions", options={"topic": TOPIC}, update_mask=mask)
+    assert (await harness.call("GetTopicOptions", topic=TOPIC)).durability_class == ""
+    assert (await harness.refused("GetTopicOptions", topic=TOPIC + "x")).code is Code.NOT_FOUND
 
 
 @cluster
-async def test_a_durability_class_can_be_judged_before_there_is_a_topic(world: ClusterWorld) -> None:
+async def test_a_durability_class_can_be_judged_before_there_is_a_topic(harness: ClusterHarness) -> None:
     async def judged(topic: str, name: str) -> Any:
         options, mask = {"topic": topic, "durability_class": name}, {"paths": ["durability_class"]}
-        return await world.call("UpdateTopicOptions", options=options, update_mask=mask, validate_only=True)
+        return await harness.call("UpdateTopicOptions", options=options, update_mask=mask, validate_only=True)
 
     assert (await judged(TOPIC + "x", "fast")).durability_class == "fast"
     with pytest.raises(SyncpointError, match="there are: default, fast"):
@@ -198,96 +200,96 @@ async def test_a_durability_class_can_be_judged_before_there_is_a_topic(world: C
     with pytest.raises(SyncpointError, match="no topic") as caught:
         await judged("no topic", "fast")
     assert caught.value.code is Code.INVALID_ARGUMENT
-    assert (await world.refused("GetTopicOptions", topic=TOPIC + "x")).code is Code.NOT_FOUND
+    assert (await harness.refused("GetTopicOptions", topic=TOPIC + "x")).code is Code.NOT_FOUND
     await judged(TOPIC, "fast")
-    assert (await world.call("GetTopicOptions", topic=TOPIC)).durability_class == "", "nothing was changed"
+    assert (await harness.call("GetTopicOptions", topic=TOPIC)).durability_class == "", "nothing was changed"
 
 
 @cluster
-async def test_drains_come_and_go_with_what_is_left_to_do(world: ClusterWorld) -> None:
+async def test_drains_come_and_go_with_what_is_left_to_do(harness: ClusterHarness) -> None:
     target = "eu-publish-forwarder-1"
-    world.put(OWNERS.key("1"), ChainOwner(target, 4000, 1, "10.0.0.1:4000").encode())
-    world.put(LOADS.key(target), json.dumps({"connections": 4}).encode())
-    drained = await world.call("Drain", target=target, comment="new disks")
+    harness.put(OWNERS.key("1"), ChainOwner(target, 4000, 1, "10.0.0.1:4000").encode())
+    harness.put(LOADS.key(target), json.dumps({"connections": 4}).encode())
+    drained = await harness.call("Drain", target=target, comment="new disks")
     assert (drained.draining, list(drained.members), drained.connections, drained.chains) == (True, [target], 4, 1)
-    assert await world.call("Drain", target=target, comment="again")
-    (listed,) = (await world.call("ListDrains")).drains
-    assert (listed.comment, listed.create_time.ToNanoseconds()) == ("new disks", world.clock.time_ns())
-    assert next(one for one in (await world.call("ListMembers")).members if one.name == target).draining
-    assert not (await world.call("Undrain", target=target)).draining
-    assert (await world.refused("Undrain", target=target)).code is Code.NOT_FOUND
-    assert not (await world.call("GetDrain", target=target)).draining
-    assert (await world.refused("Drain", target="nobody")).code is Code.NOT_FOUND
-    assert (await world.refused("GetDrain", target="region/mars")).code is Code.NOT_FOUND
-    assert (await world.refused("Drain")).code is Code.INVALID_ARGUMENT
-    assert len((await world.call("Drain", target="region/us")).members) == 6
+    assert await harness.call("Drain", target=target, comment="again")
+    (listed,) = (await harness.call("ListDrains")).drains
+    assert (listed.comment, listed.create_time.ToNanoseconds()) == ("new disks", harness.clock.time_ns())
+    assert next(one for one in (await harness.call("ListMembers")).members if one.name == target).draining
+    assert not (await harness.call("Undrain", target=target)).draining
+    assert (await harness.refused("Undrain", target=target)).code is Code.NOT_FOUND
+    assert not (await harness.call("GetDrain", target=target)).draining
+    assert (await harness.refused("Drain", target="nobody")).code is Code.NOT_FOUND
+    assert (await harness.refused("GetDrain", target="region/mars")).code is Code.NOT_FOUND
+    assert (await harness.refused("Drain")).code is Code.INVALID_ARGUMENT
+    assert len((await harness.call("Drain", target="region/us")).members) == 6
 
 
 @cluster
-async def test_a_drain_that_leaves_nothing_is_refused(world: ClusterWorld) -> None:
-    await world.topic(TOPIC + "-us", "us")
-    error = await world.refused("Drain", target="region/us")
+async def test_a_drain_that_leaves_nothing_is_refused(harness: ClusterHarness) -> None:
+    await harness.topic(TOPIC + "-us", "us")
+    error = await harness.refused("Drain", target="region/us")
     assert error.code is Code.FAILED_PRECONDITION
     assert TOPIC + "-us" in error.message
-    await world.call("Drain", target="region/eu")
-    await world.call("Drain", target="us-publish-forwarder-1")
-    assert (await world.refused("Drain", target="us-publish-forwarder-2")).code is Code.FAILED_PRECONDITION
+    await harness.call("Drain", target="region/eu")
+    await harness.call("Drain", target="us-publish-forwarder-1")
+    assert (await harness.refused("Drain", target="us-publish-forwarder-2")).code is Code.FAILED_PRECONDITION
 
 
 @cluster
-async def test_rules_are_tried_stored_listed_and_deleted(world: ClusterWorld) -> None:
+async def test_rules_are_tried_stored_listed_and_deleted(harness: ClusterHarness) -> None:
     rule = {"name": "keep-apart", "action": admin.Constraint.DENY, "clients": "region=eu", "forwarders": "region=us"}
-    trial = await world.call("TestConstraint", constraint=rule)
+    trial = await harness.call("TestConstraint", constraint=rule)
     assert trial.refusal == ""
     assert (list(trial.clients), list(trial.topics)) == (["eu-proxy-1", "eu-proxy-2"], [TOPIC])
-    assert not (await world.call("ListConstraints")).constraints
-    stored = await world.call("CreateConstraint", constraint=rule)
-    assert stored.create_time.ToNanoseconds() == world.clock.time_ns()
-    assert list((await world.call("ListConstraints")).constraints) == [stored]
-    assert (await world.refused("CreateConstraint", constraint=rule)).code is Code.ALREADY_EXISTS
+    assert not (await harness.call("ListConstraints")).constraints
+    stored = await harness.call("CreateConstraint", constraint=rule)
+    assert stored.create_time.ToNanoseconds() == harness.clock.time_ns()
+    assert list((await harness.call("ListConstraints")).constraints) == [stored]
+    assert (await harness.refused("CreateConstraint", constraint=rule)).code is Code.ALREADY_EXISTS
     lock_out = {"name": "lock-out", "action": admin.Constraint.DENY, "clients": "region=eu", "forwarders": "region=eu"}
-    assert "would be left without" in (await world.call("TestConstraint", constraint=lock_out)).refusal
-    assert (await world.refused("CreateConstraint", constraint=lock_out)).code is Code.FAILED_PRECONDITION
-    await world.call("DeleteConstraint", name="keep-apart")
-    assert (await world.refused("DeleteConstraint", name="keep-apart")).code is Code.NOT_FOUND
-    await world.call("CreateConstraint", constraint=lock_out)
+    assert "would be left without" in (await harness.call("TestConstraint", constraint=lock_out)).refusal
+    assert (await harness.refused("CreateConstraint", constraint=lock_out)).code is Code.FAILED_PRECONDITION
+    await harness.call("DeleteConstraint", name="keep-apart")
+    assert (await harness.refused("DeleteConstraint", name="keep-apart")).code is Code.NOT_FOUND
+    await harness.call("CreateConstraint", constraint=lock_out)
     for wrong in ({"name": "x"}, {**rule, "name": "Bad Name"}, {**rule, "clients": "colour=red"}):
-        assert (await world.refused("CreateConstraint", constraint=wrong)).code is Code.INVALID_ARGUMENT
+        assert (await harness.refused("CreateConstraint", constraint=wrong)).code is Code.INVALID_ARGUMENT
 
 
 @cluster
-async def test_a_rule_that_others_depend_on_stays(world: ClusterWorld) -> None:
+async def test_a_rule_that_others_depend_on_stays(harness: ClusterHarness) -> None:
     allow = {"name": "allow-eu", "action": admin.Constraint.ALLOW, "forwarders": "region=eu", "priority": 10}
-    await world.call("CreateConstraint", constraint=allow)
-    await world.call("CreateConstraint", constraint={"name": "deny-all", "action": admin.Constraint.DENY})
-    error = await world.refused("DeleteConstraint", name="allow-eu")
+    await harness.call("CreateConstraint", constraint=allow)
+    await harness.call("CreateConstraint", constraint={"name": "deny-all", "action": admin.Constraint.DENY})
+    error = await harness.refused("DeleteConstraint", name="allow-eu")
     assert error.code is Code.FAILED_PRECONDITION
-    await world.call("DeleteConstraint", name="deny-all")
-    await world.call("DeleteConstraint", name="allow-eu")
+    await harness.call("DeleteConstraint", name="deny-all")
+    await harness.call("DeleteConstraint", name="allow-eu")
 
 
 @cluster
-async def test_without_metadata_nothing_is_decided(world: ClusterWorld) -> None:
-    world.shared.cut = True
+async def test_without_metadata_nothing_is_decided(harness: ClusterHarness) -> None:
+    harness.shared.cut = True
     for method, fields in (
         ("Drain", {"target": "eu-proxy-1"}),
         ("ListConstraints", {}),
         ("UpdateTopicOptions", {"options": {"topic": TOPIC}, "update_mask": {"paths": ["durability_class"]}}),
     ):
-        assert (await world.refused(method, **fields)).code is Code.UNAVAILABLE
-    assert (await world.call("GetServer")).topics == 1
-    assert len((await world.call("ListMembers")).members) == 12
+        assert (await harness.refused(method, **fields)).code is Code.UNAVAILABLE
+    assert (await harness.call("GetServer")).topics == 1
+    assert len((await harness.call("ListMembers")).members) == 12
 
 
-async def subscribed(world: ClusterWorld) -> None:
+async def subscribed(harness: ClusterHarness) -> None:
     """A subscription; its topic in chains 7 and 8, with an owner each, who do not answer yet."""
     request = pubsub.Subscription(name=SUB, topic=TOPIC).SerializeToString()
-    await world.channel.unary("/google.pubsub.v1.Subscriber/CreateSubscription", request)
-    topic = (await world.call("GetTopicState", topic=TOPIC)).incarnation
+    await harness.channel.unary("/google.pubsub.v1.Subscriber/CreateSubscription", request)
+    topic = (await harness.call("GetTopicState", topic=TOPIC)).incarnation
     for chain, port in ((7, 4000), (8, 4001)):
         name = f"eu-publish-forwarder-{port - 3999}"
-        world.put(OWNERS + str(chain), ChainOwner(name, port, 2, f"10.0.0.1:{port}").encode())
-        world.put(OPEN.key(topic, chain), b"{}")
+        harness.put(OWNERS + str(chain), ChainOwner(name, port, 2, f"10.0.0.1:{port}").encode())
+        harness.put(OPEN.key(topic, chain), b"{}")
 
 
 def described(chain: int, **fields: Any) -> Any:
@@ -296,16 +298,16 @@ def described(chain: int, **fields: Any) -> Any:
 
 
 @cluster
-async def test_states_are_summed_over_chains_and_forwarders(world: ClusterWorld) -> None:
-    await subscribed(world)
-    answers = world.peers.answers
+async def test_states_are_summed_over_chains_and_forwarders(harness: ClusterHarness) -> None:
+    await subscribed(harness)
+    answers = harness.peers.answers
     answers["10.0.0.1:4000", DESCRIBE] = described(7, backlog_messages=10, backlog_bytes=1000, oldest_age_s=5.5)
     answers["10.0.0.1:4001", DESCRIBE] = described(8, backlog_messages=1, backlog_bytes=7, oldest_age_s=2.5)
     delivery = internal.DescribeDeliveryResponse(messages=2, bytes=30, subscribers=1)
     for member in MEMBERS_OF_TWO_REGIONS:
         if SUBSCRIBE in member.roles:
             answers[member.address, methods.DELIVERIES.Describe] = delivery
-    state = await world.call("GetSubscriptionState", subscription=SUB)
+    state = await harness.call("GetSubscriptionState", subscription=SUB)
     assert list(state.unknown) == []
     assert (state.backlog_messages, state.backlog_bytes, state.generation) == (11, 1007, 2)
     assert state.oldest_unacked_age.ToNanoseconds() == 5_500_000_000
@@ -314,66 +316,72 @@ async def test_states_are_summed_over_chains_and_forwarders(world: ClusterWorld)
         (7, 9, 3, 5),
         (8, 9, 3, 5),
     ]
-    topic = await world.call("GetTopicState", topic=TOPIC)
+    topic = await harness.call("GetTopicState", topic=TOPIC)
     assert [(one.chain, one.first_offset, one.next_offset) for one in topic.sources] == [(7, 3, 9), (8, 3, 9)]
     assert list(topic.unknown) == []
-    assert (await world.refused("GetSubscriptionState", subscription=SUB, ranges_max=-1)).code is Code.INVALID_ARGUMENT
+    assert (
+        await harness.refused("GetSubscriptionState", subscription=SUB, ranges_max=-1)
+    ).code is Code.INVALID_ARGUMENT
 
 
 @cluster
-async def test_who_does_not_answer_is_named(world: ClusterWorld) -> None:
-    await subscribed(world)
-    world.peers.answers["10.0.0.1:4000", DESCRIBE] = described(7, backlog_messages=10, unreadable="disk on fire")
-    world.store.txn([], [Delete(OWNERS.key("8"))])
-    state = await world.call("GetSubscriptionState", subscription=SUB)
+async def test_who_does_not_answer_is_named(harness: ClusterHarness) -> None:
+    await subscribed(harness)
+    harness.peers.answers["10.0.0.1:4000", DESCRIBE] = described(7, backlog_messages=10, unreadable="disk on fire")
+    harness.store.txn([], [Delete(OWNERS.key("8"))])
+    state = await harness.call("GetSubscriptionState", subscription=SUB)
     assert state.backlog_messages == 10
-    silent = [f"{one.name} does not tell" for one in MEMBERS_OF_TWO_REGIONS if SUBSCRIBE in one.roles]
+    silent = [f"{one.name} does not report" for one in MEMBERS_OF_TWO_REGIONS if SUBSCRIBE in one.roles]
     expected = ["chain 8: nobody has it open now", "chain 7: disk on fire", *silent]
     assert len(state.unknown) == len(expected)
-    assert all(told.startswith(words) for told, words in zip(state.unknown, expected, strict=True)), state.unknown
-    assert "chain 8: nobody has it open now" in (await world.call("GetTopicState", topic=TOPIC)).unknown
-    del world.peers.answers["10.0.0.1:4000", DESCRIBE]
-    (first, _) = (await world.call("GetTopicState", topic=TOPIC)).unknown
-    assert first == "chain 7: eu-publish-forwarder-1 does not tell (Deadline exceeded.)"
+    assert all(reported.startswith(words) for reported, words in zip(state.unknown, expected, strict=True)), (
+        state.unknown
+    )
+    assert "chain 8: nobody has it open now" in (await harness.call("GetTopicState", topic=TOPIC)).unknown
+    del harness.peers.answers["10.0.0.1:4000", DESCRIBE]
+    (first, _) = (await harness.call("GetTopicState", topic=TOPIC)).unknown
+    assert first == "chain 7: eu-publish-forwarder-1 does not report (Deadline exceeded.)"
 
 
 @cluster
-async def test_an_owner_who_takes_over_within_the_deadline_is_asked(world: ClusterWorld) -> None:
-    await subscribed(world)
-    answers = world.peers.answers
+async def test_an_owner_who_takes_over_within_the_deadline_is_asked(harness: ClusterHarness) -> None:
+    await subscribed(harness)
+    answers = harness.peers.answers
     answers["10.0.0.1:4000", DESCRIBE] = described(7, backlog_messages=1)
     answers["10.0.0.1:4001", DESCRIBE] = internal.DescribeResponse()  # it has let go of chain 8
     answers["10.0.0.1:4004", DESCRIBE] = described(8, backlog_messages=5)
 
     async def adopt() -> None:
         await asyncio.sleep(0.5)
-        world.put(OWNERS.key("8"), ChainOwner("eu-proxy-1", 4004, 3, "10.0.0.1:4004").encode())
+        harness.put(OWNERS.key("8"), ChainOwner("eu-proxy-1", 4004, 3, "10.0.0.1:4004").encode())
 
     adopting = asyncio.ensure_future(adopt())
-    state = await world.call("GetSubscriptionState", subscription=SUB)
+    state = await harness.call("GetSubscriptionState", subscription=SUB)
     assert state.backlog_messages == 6
     assert not [one for one in state.unknown if "chain" in one]
     await adopting
 
 
 @cluster
-async def test_disks_that_processes_write_themselves_are_shown_once_as_the_owners_see_them(world: ClusterWorld) -> None:
+async def test_disks_that_processes_write_themselves_are_shown_once_as_the_owners_see_them(
+    harness: ClusterHarness,
+) -> None:
     for number in (7, 8):
         name = f"eu-publish-forwarder-{number - 6}"
         places = tuple(DiskPlace("local", disk, name) for disk in ("disk-1", "disk-2"))
-        world.put(CHAINS + str(number), ChainRecord(number, f"x/{number}", "", "eu", name, places).encode())
+        harness.put(CHAINS + str(number), ChainRecord(number, f"x/{number}", "", "eu", name, places).encode())
         address = f"10.0.0.1:{3993 + number}"
         member = Member(
             name, (PUBLISH,), address, 3993 + number, region="eu", cluster="local", disks=("disk-1", "disk-2")
         )
-        world.put(MEMBERS.key(name), member.encode())
+        harness.put(MEMBERS.key(name), member.encode())
         # The first one has taken over the chain of the second one.
-        world.put(OWNERS.key(str(number)), ChainOwner("eu-publish-forwarder-1", 4000, 2, "10.0.0.1:4000").encode())
+        harness.put(OWNERS.key(str(number)), ChainOwner("eu-publish-forwarder-1", 4000, 2, "10.0.0.1:4000").encode())
 
     async def shown() -> list[tuple[str, int, str]]:
-        return [(one.path, one.state, one.reason) for one in (await world.call("ListDisks")).disks]
+        return [(one.path, one.state, one.reason) for one in (await harness.call("ListDisks")).disks]
 
-    silent = "; ".join(f"chain {number}: eu-publish-forwarder-1, its owner, does not tell" for number in (7, 8))
+    silent = "; ".join(f"chain {number}: eu-publish-forwarder-1, its owner, does not report" for number in (7, 8))
     assert await shown() == [(disk, admin.Disk.UNKNOWN, silent) for disk in ("disk-1", "disk-2")]
 
     good = {"state": "ok", "reason": "", "position": 40, "lacks": 0, "unreadable": 0, "free_bytes": 900}
@@ -384,25 +392,25 @@ async def test_disks_that_processes_write_themselves_are_shown_once_as_the_owner
         }
         for number in (7, 8)
     }
-    told = {"roles": {"publish-forwarder": {"disks": disks, "chains": []}}}
-    world.peers.answers["10.0.0.1:4000", STATUS] = internal.StatusResponse(json=json.dumps(told))
+    reported = {"roles": {"publish-forwarder": {"disks": disks, "chains": []}}}
+    harness.peers.answers["10.0.0.1:4000", STATUS] = internal.StatusResponse(json=json.dumps(reported))
     assert await shown() == [("/disks/a", admin.Disk.OK, ""), ("/disks/b", admin.Disk.OK, "")]
-    assert [one.free_bytes for one in (await world.call("ListDisks")).disks] == [900, 700]
+    assert [one.free_bytes for one in (await harness.call("ListDisks")).disks] == [900, 700]
     disks["8"]["/local/disk-2"] |= {"state": "failed", "reason": "EIO"}
-    world.peers.answers["10.0.0.1:4000", STATUS] = internal.StatusResponse(json=json.dumps(told))
+    harness.peers.answers["10.0.0.1:4000", STATUS] = internal.StatusResponse(json=json.dumps(reported))
     assert (await shown())[1] == ("/disks/b", admin.Disk.FAILED, "chain 8: EIO")
 
 
 @cluster
-async def test_disks_are_shown_as_storage_and_owners_see_them(world: ClusterWorld) -> None:
+async def test_disks_are_shown_as_storage_and_owners_see_them(harness: ClusterHarness) -> None:
     places = (DiskPlace("c1", "d1", "s1"), DiskPlace("c1", "d2", "s1"), DiskPlace("c2", "d1", "s2"))
     for chain in (7, 8):
-        world.put(CHAINS + str(chain), ChainRecord(chain, f"x/{chain}", "", "eu", "x", places).encode())
-    world.put(OWNERS.key("7"), ChainOwner("eu-publish-forwarder-1", 4000, 2, "10.0.0.1:4000").encode())
-    world.put(MEMBERS.key("s1"), Member("s1", (STORAGE,), "10.0.0.1:1", 1, disks=("d1", "d2", "d3")).encode())
+        harness.put(CHAINS + str(chain), ChainRecord(chain, f"x/{chain}", "", "eu", "x", places).encode())
+    harness.put(OWNERS.key("7"), ChainOwner("eu-publish-forwarder-1", 4000, 2, "10.0.0.1:4000").encode())
+    harness.put(MEMBERS.key("s1"), Member("s1", (STORAGE,), "10.0.0.1:1", 1, disks=("d1", "d2", "d3")).encode())
 
     async def shown() -> tuple[dict[str, Any], list[str]]:
-        answer = await world.call("ListDisks")
+        answer = await harness.call("ListDisks")
         return {one.path: one for one in answer.disks}, list(answer.unknown)
 
     found, unknown = await shown()
@@ -419,7 +427,7 @@ async def test_disks_are_shown_as_storage_and_owners_see_them(world: ClusterWorl
 
     free = {"d1": {"free_bytes": 100}, "d2": {"free_bytes": 0}, "d3": {"free_bytes": 300}}
     storage = {"roles": {"storage": {"disks": free}}}
-    world.peers.answers["10.0.0.1:1", STATUS] = internal.StatusResponse(json=json.dumps(storage))
+    harness.peers.answers["10.0.0.1:1", STATUS] = internal.StatusResponse(json=json.dumps(storage))
     good = {"state": "ok", "reason": "", "position": 40, "lacks": 2, "unreadable": 0, "incarnation": "ab12"}
     disks = {
         "/c1/d1": good,
@@ -427,7 +435,7 @@ async def test_disks_are_shown_as_storage_and_owners_see_them(world: ClusterWorl
         "/c2/d1": {**good, "state": "away"},
     }
     owner = {"publish-forwarder": {"disks": {"7": disks}, "chains": [{"chain": 7, "under_replicated": 6}]}}
-    world.peers.answers["10.0.0.1:4000", STATUS] = internal.StatusResponse(json=json.dumps({"roles": owner}))
+    harness.peers.answers["10.0.0.1:4000", STATUS] = internal.StatusResponse(json=json.dumps({"roles": owner}))
     found, unknown = await shown()
     assert len(unknown) == 3
     first = found["s1/d1"]
@@ -442,8 +450,8 @@ async def test_disks_are_shown_as_storage_and_owners_see_them(world: ClusterWorl
     assert (second.state, second.reason) == (admin.Disk.FAILED, "chain 7: EIO")
     assert (second.HasField("free_bytes"), second.free_bytes) == (True, 0)
     assert found["s1/d3"].state == admin.Disk.OK, "it lives, and no chain is on it"
-    assert (await world.call("ListDisks")).under_replicated == 6
+    assert (await harness.call("ListDisks")).under_replicated == 6
     disks["/c1/d1"] = {**good, "state": "damaged", "reason": "segment 1/1", "unreadable": 4}
-    world.peers.answers["10.0.0.1:4000", STATUS] = internal.StatusResponse(json=json.dumps({"roles": owner}))
+    harness.peers.answers["10.0.0.1:4000", STATUS] = internal.StatusResponse(json=json.dumps({"roles": owner}))
     first = (await shown())[0]["s1/d1"]
     assert (first.state, first.reason, first.damaged) == (admin.Disk.DAMAGED, "chain 7: segment 1/1", 4)

@@ -80,34 +80,34 @@ OTHERS = {
 }  # fmt: skip
 
 
-async def prepared(world: ServicerHarness) -> None:
+async def prepared(harness: ServicerHarness) -> None:
     schema = {"type": "AVRO", "definition": '"string"'}
-    await world.call("CreateSchema", parent="projects/p", schema_id="mine", schema=schema)
+    await harness.call("CreateSchema", parent="projects/p", schema_id="mine", schema=schema)
     for name in (TOPIC + "-base", TOPIC + "-dead"):
-        await world.call("CreateTopic", name=name)
+        await harness.call("CreateTopic", name=name)
 
 
-async def created(world: ServicerHarness, kind: str, fields: dict[str, Any]) -> Message:
+async def created(harness: ServicerHarness, kind: str, fields: dict[str, Any]) -> Message:
     """A resource with these fields and one that nobody knows, as it is read back."""
     if kind == "Topic":
         made = pubsub.Topic(name=TOPIC, **fields)
         made.MergeFromString(UNKNOWN)
-        await world.call_with("CreateTopic", made)
-        return await world.call("GetTopic", topic=TOPIC)
+        await harness.call_with("CreateTopic", made)
+        return await harness.call("GetTopic", topic=TOPIC)
     if kind == "Subscription":
         made = pubsub.Subscription(name=SUB, topic=TOPIC + "-base", **fields)
         made.MergeFromString(UNKNOWN)
-        await world.call_with("CreateSubscription", made)
-        return await world.call("GetSubscription", subscription=SUB)
+        await harness.call_with("CreateSubscription", made)
+        return await harness.call("GetSubscription", subscription=SUB)
     if kind == "Snapshot":
-        await world.call("CreateSubscription", name=SUB, topic=TOPIC + "-base")
+        await harness.call("CreateSubscription", name=SUB, topic=TOPIC + "-base")
         request = pubsub.CreateSnapshotRequest(name=SNAP, subscription=SUB, **fields)
-        await world.call_with("CreateSnapshot", request)
-        return await world.call("GetSnapshot", snapshot=SNAP)
+        await harness.call_with("CreateSnapshot", request)
+        return await harness.call("GetSnapshot", snapshot=SNAP)
     request = pubsub.CreateSchemaRequest(parent="projects/p", schema_id="other", schema=pubsub.Schema(**fields))
     request.schema.MergeFromString(UNKNOWN)
-    await world.call_with("CreateSchema", request)
-    return await world.call("GetSchema", name="projects/p/schemas/other")
+    await harness.call_with("CreateSchema", request)
+    return await harness.call("GetSchema", name="projects/p/schemas/other")
 
 
 def without_states(resource: Any, field: str) -> Any:
@@ -132,11 +132,11 @@ def test_every_field_is_accounted_for(kind: str) -> None:
 @pytest.mark.parametrize(("kind", "field"), [(kind, field) for kind in KEPT for field in KEPT[kind]])
 def test_what_is_kept_is_read_back_as_it_was_given(kind: str, field: str) -> None:
     @simulated()
-    async def run(world: ServicerHarness) -> None:
-        await prepared(world)
+    async def run(harness: ServicerHarness) -> None:
+        await prepared(harness)
         value = KEPT[kind][field]
         fields = {**({"type": "AVRO", "definition": '"int"'} if kind == "Schema" else {}), field: value}
-        found = await created(world, kind, fields)
+        found = await created(harness, kind, fields)
         given = getattr(pubsub, kind)(**{field: value})
         assert without_states(found, field) == without_states(given, field)
 
@@ -146,11 +146,11 @@ def test_what_is_kept_is_read_back_as_it_was_given(kind: str, field: str) -> Non
 @pytest.mark.parametrize(("kind", "field"), [(kind, field) for kind in REFUSED for field in REFUSED[kind]])
 def test_what_is_refused_is_refused_by_its_name(kind: str, field: str) -> None:
     @simulated()
-    async def run(world: ServicerHarness) -> None:
-        await prepared(world)
+    async def run(harness: ServicerHarness) -> None:
+        await prepared(harness)
         value, code = REFUSED[kind][field]
         with pytest.raises(SyncpointError, match=field) as refused:
-            await created(world, kind, {field: value})
+            await created(harness, kind, {field: value})
         assert refused.value.code is code
 
     run()
@@ -159,21 +159,21 @@ def test_what_is_refused_is_refused_by_its_name(kind: str, field: str) -> None:
 @pytest.mark.parametrize("kind", ["Topic", "Subscription", "Schema"])
 def test_fields_of_a_later_version_survive(kind: str) -> None:
     @simulated()
-    async def run(world: ServicerHarness) -> None:
-        await prepared(world)
+    async def run(harness: ServicerHarness) -> None:
+        await prepared(harness)
         fields = {"type": "AVRO", "definition": '"int"'} if kind == "Schema" else {}
-        found = await created(world, kind, fields)
+        found = await created(harness, kind, fields)
         assert UNKNOWN in found.SerializeToString()
         labels, mask = {"c": "d"}, {"paths": ["labels"]}
         if kind == "Topic":
-            await world.call("UpdateTopic", topic={"name": TOPIC, "labels": labels}, update_mask=mask)
-            found = await world.call("GetTopic", topic=TOPIC)
+            await harness.call("UpdateTopic", topic={"name": TOPIC, "labels": labels}, update_mask=mask)
+            found = await harness.call("GetTopic", topic=TOPIC)
         elif kind == "Subscription":
             change = {"name": SUB, "labels": labels}
-            await world.call("UpdateSubscription", subscription=change, update_mask=mask)
-            found = await world.call("GetSubscription", subscription=SUB)
+            await harness.call("UpdateSubscription", subscription=change, update_mask=mask)
+            found = await harness.call("GetSubscription", subscription=SUB)
         else:
-            found = await world.call("RollbackSchema", name=found.name, revision_id=found.revision_id)  # type: ignore[attr-defined]
+            found = await harness.call("RollbackSchema", name=found.name, revision_id=found.revision_id)  # type: ignore[attr-defined]
         assert UNKNOWN in found.SerializeToString()
 
     run()

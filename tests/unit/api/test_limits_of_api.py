@@ -156,13 +156,13 @@ LIMITS = [
 @pytest.mark.parametrize("limit", LIMITS, ids=[limit.row for limit in LIMITS])
 def test_at_the_limit_and_one_beyond(limit: Limit) -> None:
     @simulated()
-    async def run(world: ServicerHarness) -> None:
+    async def run(harness: ServicerHarness) -> None:
         for name in (T, T + "-dead"):
-            await world.call("CreateTopic", name=name)
-        await world.call("CreateSubscription", name=S, topic=T)
-        before = len(world.memory.catalog.records())
-        await world.call("Publish", topic=T, messages=[{"data": b"held"}])
-        (held,) = await world.pull(subscription=S)
+            await harness.call("CreateTopic", name=name)
+        await harness.call("CreateSubscription", name=S, topic=T)
+        before = len(harness.memory.catalog.records())
+        await harness.call("Publish", topic=T, messages=[{"data": b"held"}])
+        (held,) = await harness.pull(subscription=S)
 
         def asked(value: Any) -> tuple[str, dict[str, Any]]:
             method, fields = limit.ask(value)
@@ -170,14 +170,14 @@ def test_at_the_limit_and_one_beyond(limit: Limit) -> None:
 
         method, fields = asked(limit.bad)
         with pytest.raises(SyncpointError) as refused:
-            await world.call(method, **fields)
+            await harness.call(method, **fields)
         error = refused.value
         assert error.code is limit.code
         text = f"{error.field} {error.message}" if isinstance(error, InvalidArgument) else error.message
         assert limit.names in text, text
-        assert len(world.memory.catalog.records()) == before, "nothing of it was done"
+        assert len(harness.memory.catalog.records()) == before, "nothing of it was done"
         method, fields = asked(limit.good)
-        await world.call(method, **fields)
+        await harness.call(method, **fields)
 
     run()
 
@@ -195,23 +195,23 @@ def test_the_page_of_limits_has_a_line_for_each() -> None:
 
 def test_there_are_so_many_subscriptions_snapshots_and_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
     @simulated()
-    async def run(world: ServicerHarness) -> None:
+    async def run(harness: ServicerHarness) -> None:
         monkeypatch.setattr(admin_handlers, "SUBSCRIPTIONS_PER_TOPIC_MAX", 2)
         monkeypatch.setattr(admin_handlers, "SNAPSHOTS_PER_TOPIC_MAX", 2)
-        await world.call("CreateTopic", name=T)
+        await harness.call("CreateTopic", name=T)
         for number in range(2):
-            await world.call("CreateSubscription", name=f"{S}{number}", topic=T)
+            await harness.call("CreateSubscription", name=f"{S}{number}", topic=T)
         for number in range(2):
-            await world.call("CreateSnapshot", name=f"{N}{number}", subscription=f"{S}0")
+            await harness.call("CreateSnapshot", name=f"{N}{number}", subscription=f"{S}0")
         with pytest.raises(ResourceExhausted, match="2 subscriptions already"):
-            await world.call("CreateSubscription", name=S, topic=T)
+            await harness.call("CreateSubscription", name=S, topic=T)
         with pytest.raises(ResourceExhausted, match="2 snapshots already"):
-            await world.call("CreateSnapshot", name=N, subscription=f"{S}0")
+            await harness.call("CreateSnapshot", name=N, subscription=f"{S}0")
         monkeypatch.setattr(schema_handlers, "SCHEMAS_PER_PROJECT_MAX", 1)
         schema = {"type": "AVRO", "definition": '"int"'}
-        await world.call("CreateSchema", parent="projects/p", schema_id="one", schema=schema)
+        await harness.call("CreateSchema", parent="projects/p", schema_id="one", schema=schema)
         with pytest.raises(ResourceExhausted, match="1 schemas already"):
-            await world.call("CreateSchema", parent="projects/p", schema_id="two", schema=schema)
+            await harness.call("CreateSchema", parent="projects/p", schema_id="two", schema=schema)
 
     run()
 

@@ -17,11 +17,11 @@ M = pubsub.PubsubMessage
 
 
 @simulated()
-async def test_messages_are_stored_and_ids_rise(world: ServicerHarness) -> None:
-    ids = await world.put("a", "b") + await world.put("c")
+async def test_messages_are_stored_and_ids_rise(harness: ServicerHarness) -> None:
+    ids = await harness.put("a", "b") + await harness.put("c")
     assert len(set(ids)) == 3
     assert ids == sorted(ids, key=int)
-    assert [one.message.message_id for one in await world.pull()] == ids
+    assert [one.message.message_id for one in await harness.pull()] == ids
 
 
 REFUSED = [
@@ -41,65 +41,65 @@ REFUSED = [
 
 def test_bad_messages_are_refused_in_words_that_name_the_field() -> None:
     @simulated()
-    async def run(world: ServicerHarness) -> None:
+    async def run(harness: ServicerHarness) -> None:
         for messages, words in REFUSED:
             with pytest.raises(SyncpointError) as caught:
-                await world.call("Publish", topic=TOPIC, messages=messages)
+                await harness.call("Publish", topic=TOPIC, messages=messages)
             assert caught.value.code is Code.INVALID_ARGUMENT
             assert words in caught.value.message, words
-        assert world.publish.commit.published == 0
-        assert not world.publish.admission.system.messages
+        assert harness.publish.commit.published == 0
+        assert not harness.publish.admission.system.messages
 
     run()
 
 
 @simulated()
-async def test_topics_that_are_not_there_and_bytes_that_are_no_request(world: ServicerHarness) -> None:
+async def test_topics_that_are_not_there_and_bytes_that_are_no_request(harness: ServicerHarness) -> None:
     for topic, code, words in (
         ("projects/p/topics/nowhere", Code.NOT_FOUND, "Resource not found (resource=projects/p/topics/nowhere)."),
         ("nonsense", Code.INVALID_ARGUMENT, "Invalid [topics] name: (name=nonsense)"),
         ("", Code.INVALID_ARGUMENT, "Invalid [topics] name: (name=)"),
     ):
         with pytest.raises(SyncpointError) as caught:
-            await world.put("x", topic=topic)
+            await harness.put("x", topic=topic)
         assert (caught.value.code, caught.value.message) == (code, words)
     for garbage in (b"\xff\xff\xff", b"\x0a\x05ab", b"\x0a\x02\xff\xfe"):
         with pytest.raises(SyncpointError) as caught:
-            await world.channel.unary(PATH, garbage)
+            await harness.channel.unary(PATH, garbage)
         assert caught.value.code is Code.INVALID_ARGUMENT
         assert "not a PublishRequest" in caught.value.message
 
 
 @simulated()
-async def test_the_answer_waits_for_the_disks(world: ServicerHarness) -> None:
-    world.disks_rest = True
-    publishing = asyncio.create_task(world.put("x"))
+async def test_the_answer_waits_for_the_disks(harness: ServicerHarness) -> None:
+    harness.disks_rest = True
+    publishing = asyncio.create_task(harness.put("x"))
     await asyncio.sleep(60)
     assert not publishing.done()
-    assert not (await world.pull(timeout=2.0))
-    world.persist()
+    assert not (await harness.pull(timeout=2.0))
+    harness.persist()
     assert len(await publishing) == 1
-    assert len(await world.pull()) == 1
+    assert len(await harness.pull()) == 1
 
 
 @simulated()
-async def test_a_caller_who_gives_up_leaves_its_message_behind(world: ServicerHarness) -> None:
-    world.disks_rest = True
+async def test_a_caller_who_gives_up_leaves_its_message_behind(harness: ServicerHarness) -> None:
+    harness.disks_rest = True
     with pytest.raises(SyncpointError) as caught:
-        await world.call("Publish", topic=TOPIC, messages=[M(data=b"x")], timeout=1.0)
+        await harness.call("Publish", topic=TOPIC, messages=[M(data=b"x")], timeout=1.0)
     assert caught.value.code is Code.DEADLINE_EXCEEDED
-    world.persist()
-    assert [one.message.data for one in await world.pull()] == [b"x"]
-    assert not world.publish.admission.system.messages
+    harness.persist()
+    assert [one.message.data for one in await harness.pull()] == [b"x"]
+    assert not harness.publish.admission.system.messages
 
 
 @simulated()
-async def test_failed_disks_leave_the_outcome_unknown_and_then_refuse(world: ServicerHarness) -> None:
-    world.disks_rest = True
-    publishing = asyncio.create_task(world.put("x"))
+async def test_failed_disks_leave_the_outcome_unknown_and_then_refuse(harness: ServicerHarness) -> None:
+    harness.disks_rest = True
+    publishing = asyncio.create_task(harness.put("x"))
     await asyncio.sleep(0.01)
-    world.store.fail(OSError("no disk left"))
-    for waiting, words in ((publishing, "outcome is unknown"), (world.put("y"), "cannot be written")):
+    harness.store.fail(OSError("no disk left"))
+    for waiting, words in ((publishing, "outcome is unknown"), (harness.put("y"), "cannot be written")):
         with pytest.raises(SyncpointError, match=words) as caught:
             await waiting
         assert caught.value.code is Code.UNAVAILABLE
@@ -109,55 +109,55 @@ async def test_failed_disks_leave_the_outcome_unknown_and_then_refuse(world: Ser
 @pytest.mark.parametrize("limit", [FlowLimit(messages=2), FlowLimit(bytes=2500)])
 def test_each_limit_binds_alone_and_lets_go(scope: str, limit: FlowLimit) -> None:
     @simulated()
-    async def run(world: ServicerHarness) -> None:
-        world.limits.system = world.limits.topic = FlowLimit()
+    async def run(harness: ServicerHarness) -> None:
+        harness.limits.system = harness.limits.topic = FlowLimit()
         if scope == "topics":
-            world.limits.topics[TOPIC] = limit
+            harness.limits.topics[TOPIC] = limit
         else:
-            setattr(world.limits, scope, limit)
-        world.disks_rest = True
-        waiting = [asyncio.create_task(world.put("x" * 1000)) for _ in range(2)]
+            setattr(harness.limits, scope, limit)
+        harness.disks_rest = True
+        waiting = [asyncio.create_task(harness.put("x" * 1000)) for _ in range(2)]
         await asyncio.sleep(0.01)
         with pytest.raises(SyncpointError) as caught:
-            await world.put("x" * 1000)
+            await harness.put("x" * 1000)
         assert caught.value.code is Code.RESOURCE_EXHAUSTED
         assert ("the system" if scope == "system" else TOPIC) in caught.value.message
-        world.persist()
-        world.disks_rest = False
+        harness.persist()
+        harness.disks_rest = False
         await asyncio.gather(*waiting)
-        await world.put("x" * 1000)
-        assert len(await world.pull()) == 3
+        await harness.put("x" * 1000)
+        assert len(await harness.pull()) == 3
 
     run()
 
 
 @simulated()
-async def test_an_exception_for_one_topic_spares_the_others(world: ServicerHarness) -> None:
-    await world.call("CreateTopic", name="projects/p/topics/other")
-    world.limits.topics["projects/p/topics/other"] = FlowLimit(messages=1)
-    world.disks_rest = True
-    waiting = [asyncio.create_task(world.put("x", topic=t)) for t in (TOPIC, "projects/p/topics/other", TOPIC)]
+async def test_an_exception_for_one_topic_spares_the_others(harness: ServicerHarness) -> None:
+    await harness.call("CreateTopic", name="projects/p/topics/other")
+    harness.limits.topics["projects/p/topics/other"] = FlowLimit(messages=1)
+    harness.disks_rest = True
+    waiting = [asyncio.create_task(harness.put("x", topic=t)) for t in (TOPIC, "projects/p/topics/other", TOPIC)]
     await asyncio.sleep(0.01)
     with pytest.raises(SyncpointError, match="topics/other"):
-        await world.put("x", topic="projects/p/topics/other")
-    world.persist()
+        await harness.put("x", topic="projects/p/topics/other")
+    harness.persist()
     await asyncio.gather(*waiting)
 
 
 @pytest.mark.parametrize("scope", ["system", "topic"])
 def test_a_request_larger_than_the_limit_comes_in_alone(scope: str) -> None:
-    """Otherwise a client would be told to retry for ever."""
+    """Otherwise a client would be asked to retry for ever."""
 
     @simulated()
-    async def run(world: ServicerHarness) -> None:
-        setattr(world.limits, scope, FlowLimit(bytes=100))
-        assert await world.put("x" * 1000)
-        world.disks_rest = True
-        first = asyncio.create_task(world.put("x" * 1000))
+    async def run(harness: ServicerHarness) -> None:
+        setattr(harness.limits, scope, FlowLimit(bytes=100))
+        assert await harness.put("x" * 1000)
+        harness.disks_rest = True
+        first = asyncio.create_task(harness.put("x" * 1000))
         await asyncio.sleep(0.01)
         with pytest.raises(SyncpointError):
-            await world.put("x")
-        world.persist()
+            await harness.put("x")
+        harness.persist()
         await first
 
     run()

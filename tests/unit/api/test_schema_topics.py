@@ -19,22 +19,22 @@ def avro(*fields: str) -> dict[str, Any]:
     return {"type": "AVRO", "definition": json.dumps({"type": "record", "name": "R", "fields": made})}
 
 
-async def prepared(world: ServicerHarness) -> str:
+async def prepared(harness: ServicerHarness) -> str:
     """The id of the first revision; a topic with the schema and a subscription exist."""
-    made = await world.call("CreateSchema", parent="projects/p", schema_id="orders", schema=avro("x"))
-    await world.call("CreateTopic", name=T, schema_settings={"schema": NAME, "encoding": "JSON"})
-    await world.call("CreateSubscription", name=S, topic=T)
+    made = await harness.call("CreateSchema", parent="projects/p", schema_id="orders", schema=avro("x"))
+    await harness.call("CreateTopic", name=T, schema_settings={"schema": NAME, "encoding": "JSON"})
+    await harness.call("CreateSubscription", name=S, topic=T)
     return str(made.revision_id)
 
 
 @simulated()
-async def test_messages_say_which_revision_they_fit(world: ServicerHarness) -> None:
-    first = await prepared(world)
-    second = await world.call("CommitSchema", name=NAME, schema=avro("x", "y"))
-    await world.put('{"x": 1}', '{"x": 1, "y": 2}', topic=T)
-    await world.crash()
-    await world.put('{"x": 3}', topic=T)
-    found = {one.message.data.decode(): dict(one.message.attributes) for one in await world.pull(subscription=S)}
+async def test_messages_say_which_revision_they_fit(harness: ServicerHarness) -> None:
+    first = await prepared(harness)
+    second = await harness.call("CommitSchema", name=NAME, schema=avro("x", "y"))
+    await harness.put('{"x": 1}', '{"x": 1, "y": 2}', topic=T)
+    await harness.crash()
+    await harness.put('{"x": 3}', topic=T)
+    found = {one.message.data.decode(): dict(one.message.attributes) for one in await harness.pull(subscription=S)}
     assert found == {
         data: {
             "googclient_schemaname": NAME,
@@ -50,42 +50,42 @@ async def test_messages_say_which_revision_they_fit(world: ServicerHarness) -> N
 
 
 @simulated()
-async def test_nothing_of_a_request_is_stored_when_one_message_does_not_fit(world: ServicerHarness) -> None:
-    await prepared(world)
+async def test_nothing_of_a_request_is_stored_when_one_message_does_not_fit(harness: ServicerHarness) -> None:
+    await prepared(harness)
     with pytest.raises(InvalidArgument, match=r"Invalid data in message: Message failed schema validation\."):
-        await world.put('{"x": 1}', "nothing", topic=T)
-    assert world.publish.commit.published == 0
+        await harness.put('{"x": 1}', "nothing", topic=T)
+    assert harness.publish.commit.published == 0
 
 
 @simulated()
-async def test_a_message_with_all_its_attributes_has_room_for_more(world: ServicerHarness) -> None:
-    await prepared(world)
+async def test_a_message_with_all_its_attributes_has_room_for_more(harness: ServicerHarness) -> None:
+    await prepared(harness)
     message = pubsub.PubsubMessage(data=b'{"x": 1}', attributes={str(number): "v" for number in range(100)})
-    await world.call("Publish", topic=T, messages=[message])
-    (received,) = await world.pull(subscription=S)
+    await harness.call("Publish", topic=T, messages=[message])
+    (received,) = await harness.pull(subscription=S)
     assert len(received.message.attributes) == 103
 
 
 @simulated()
-async def test_without_its_schema_a_topic_takes_nothing_and_delivers_what_it_has(world: ServicerHarness) -> None:
-    await prepared(world)
-    await world.put('{"x": 1}', topic=T)
-    await world.call("DeleteSchema", name=NAME)
-    await world.call("CreateSchema", parent="projects/p", schema_id="orders", schema=avro("x"))
+async def test_without_its_schema_a_topic_takes_nothing_and_delivers_what_it_has(harness: ServicerHarness) -> None:
+    await prepared(harness)
+    await harness.put('{"x": 1}', topic=T)
+    await harness.call("DeleteSchema", name=NAME)
+    await harness.call("CreateSchema", parent="projects/p", schema_id="orders", schema=avro("x"))
     with pytest.raises(NotFound, match=r"Schema associated with topic deleted\."):
-        await world.put('{"x": 1}', topic=T)
-    assert len(await world.pull(subscription=S)) == 1
+        await harness.put('{"x": 1}', topic=T)
+    assert len(await harness.pull(subscription=S)) == 1
 
 
 @simulated()
-async def test_a_setting_of_a_deleted_schema_does_not_attach_another_of_its_name(world: ServicerHarness) -> None:
-    await prepared(world)
-    await world.call("DeleteSchema", name=NAME)
-    await world.call("CreateSchema", parent="projects/p", schema_id="orders", schema=avro("x"))
+async def test_a_setting_of_a_deleted_schema_does_not_attach_another_of_its_name(harness: ServicerHarness) -> None:
+    await prepared(harness)
+    await harness.call("DeleteSchema", name=NAME)
+    await harness.call("CreateSchema", parent="projects/p", schema_id="orders", schema=avro("x"))
 
     async def update(*paths: str) -> Any:
         topic = {"name": T, "schema_settings": {"schema": NAME, "encoding": "JSON"}}
-        return await world.call("UpdateTopic", topic=topic, update_mask={"paths": list(paths)})
+        return await harness.call("UpdateTopic", topic=topic, update_mask={"paths": list(paths)})
 
     with pytest.raises(NotFound):
         await update("schema_settings.encoding")
@@ -94,17 +94,17 @@ async def test_a_setting_of_a_deleted_schema_does_not_attach_another_of_its_name
 
 
 @simulated()
-async def test_a_dead_letter_keeps_all_the_attributes_of_a_message_with_a_schema(world: ServicerHarness) -> None:
-    await prepared(world)
+async def test_a_dead_letter_keeps_all_the_attributes_of_a_message_with_a_schema(harness: ServicerHarness) -> None:
+    await prepared(harness)
     dead = "projects/p/topics/dead"
-    await world.call("CreateTopic", name=dead)
-    await world.call("CreateSubscription", name=f"{S}-dead", topic=dead)
+    await harness.call("CreateTopic", name=dead)
+    await harness.call("CreateSubscription", name=f"{S}-dead", topic=dead)
     policy = {"dead_letter_topic": dead, "max_delivery_attempts": 5}
-    await world.call("CreateSubscription", name=f"{S}-main", topic=T, dead_letter_policy=policy)
+    await harness.call("CreateSubscription", name=f"{S}-main", topic=T, dead_letter_policy=policy)
     message = pubsub.PubsubMessage(data=b'{"x": 1}', attributes={str(number): "v" for number in range(100)})
-    await world.call("Publish", topic=T, messages=[message])
+    await harness.call("Publish", topic=T, messages=[message])
     for _ in range(5):
-        (one,) = await world.pull(subscription=f"{S}-main")
-        await world.call("ModifyAckDeadline", subscription=f"{S}-main", ack_ids=[one.ack_id], ack_deadline_seconds=0)
-    (letter,) = await world.pull(subscription=f"{S}-dead")
+        (one,) = await harness.pull(subscription=f"{S}-main")
+        await harness.call("ModifyAckDeadline", subscription=f"{S}-main", ack_ids=[one.ack_id], ack_deadline_seconds=0)
+    (letter,) = await harness.pull(subscription=f"{S}-dead")
     assert len(letter.message.attributes) == 100 + 3 + 4

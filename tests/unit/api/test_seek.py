@@ -14,18 +14,18 @@ GONE = "projects/p/subscriptions/gone"
 SNAP = "projects/p/snapshots/snap"
 
 
-def seconds(world: ServicerHarness) -> dict[str, int]:
-    return {"seconds": world.clock.time_ns() // 10**9}
+def seconds(harness: ServicerHarness) -> dict[str, int]:
+    return {"seconds": harness.clock.time_ns() // 10**9}
 
 
 @simulated()
-async def test_seeks_are_refused_in_words(world: ServicerHarness) -> None:
-    await world.call("CreateTopic", name="projects/p/topics/other")
-    await world.call("CreateSubscription", name="projects/p/subscriptions/other", topic="projects/p/topics/other")
-    await world.call("CreateSnapshot", name=SNAP, subscription="projects/p/subscriptions/other")
-    await world.call("CreateSubscription", name="projects/p/subscriptions/detached", topic=TOPIC)
-    await world.call("DetachSubscription", subscription="projects/p/subscriptions/detached")
-    now = seconds(world)
+async def test_seeks_are_refused_in_words(harness: ServicerHarness) -> None:
+    await harness.call("CreateTopic", name="projects/p/topics/other")
+    await harness.call("CreateSubscription", name="projects/p/subscriptions/other", topic="projects/p/topics/other")
+    await harness.call("CreateSnapshot", name=SNAP, subscription="projects/p/subscriptions/other")
+    await harness.call("CreateSubscription", name="projects/p/subscriptions/detached", topic=TOPIC)
+    await harness.call("DetachSubscription", subscription="projects/p/subscriptions/detached")
+    now = seconds(harness)
     for fields, code, words in (
         ({"subscription": GONE, "time": now}, Code.NOT_FOUND, f"Resource not found (resource={GONE})."),
         ({"subscription": "x", "time": now}, Code.INVALID_ARGUMENT, "Invalid [subscriptions] name: (name=x)"),
@@ -48,25 +48,25 @@ async def test_seeks_are_refused_in_words(world: ServicerHarness) -> None:
         ),
     ):
         with pytest.raises(SyncpointError) as caught:
-            await world.call("Seek", **fields)
+            await harness.call("Seek", **fields)
         assert (caught.value.code, caught.value.message) == (code, words)
     for seconds_, nanos in ((-(2**63), 0), (2**63 - 1, 0), (253_402_300_800, 0), (0, -1), (0, 2**31 - 1)):
         with pytest.raises(SyncpointError, match="Timestamp is not valid") as caught:
-            await world.call("Seek", subscription=SUB, time={"seconds": seconds_, "nanos": nanos})
+            await harness.call("Seek", subscription=SUB, time={"seconds": seconds_, "nanos": nanos})
         assert caught.value.code == Code.INVALID_ARGUMENT
     with pytest.raises(SyncpointError, match="not a valid SeekRequest"):
-        await world.channel.unary("/google.pubsub.v1.Subscriber/Seek", b"\xff")
+        await harness.channel.unary("/google.pubsub.v1.Subscriber/Seek", b"\xff")
 
 
 @pytest.mark.parametrize("target", [{"seconds": 253_402_300_799}, {"seconds": 4_000_000_000, "nanos": 1}])
 def test_a_seek_far_ahead_purges(target: dict[str, int]) -> None:
     @simulated()
-    async def run(world: ServicerHarness) -> None:
-        await world.put("a", "b")
-        await world.call("Seek", subscription=SUB, time=target)
-        assert not await world.pull(timeout=4.0)
-        await world.put("c")
-        assert [one.message.data for one in await world.pull()] == [b"c"]
+    async def run(harness: ServicerHarness) -> None:
+        await harness.put("a", "b")
+        await harness.call("Seek", subscription=SUB, time=target)
+        assert not await harness.pull(timeout=4.0)
+        await harness.put("c")
+        assert [one.message.data for one in await harness.pull()] == [b"c"]
 
     run()
 
@@ -74,79 +74,79 @@ def test_a_seek_far_ahead_purges(target: dict[str, int]) -> None:
 @pytest.mark.parametrize("target", [{}, {"seconds": -62_135_596_800}])
 def test_a_seek_far_back_revives_what_is_kept(target: dict[str, int]) -> None:
     @simulated(retain_acked=True)
-    async def run(world: ServicerHarness) -> None:
-        await world.put("a", "b")
-        got = await world.pull()
-        await world.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id for one in got])
-        assert not await world.pull(timeout=4.0)
-        await world.call("Seek", subscription=SUB, time=target)
-        assert len(await world.pull()) == 2
+    async def run(harness: ServicerHarness) -> None:
+        await harness.put("a", "b")
+        got = await harness.pull()
+        await harness.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id for one in got])
+        assert not await harness.pull(timeout=4.0)
+        await harness.call("Seek", subscription=SUB, time=target)
+        assert len(await harness.pull()) == 2
 
     run()
 
 
 @simulated(retain_acked=True)
-async def test_a_seek_is_exact_and_survives_a_crash(world: ServicerHarness) -> None:
-    await world.put("a")
+async def test_a_seek_is_exact_and_survives_a_crash(harness: ServicerHarness) -> None:
+    await harness.put("a")
     await asyncio.sleep(2)
-    middle = world.clock.time_ns()
-    await world.put("b")
+    middle = harness.clock.time_ns()
+    await harness.put("b")
     target = {"seconds": middle // 10**9, "nanos": middle % 10**9}
-    await world.call("Seek", subscription=SUB, time=target)
+    await harness.call("Seek", subscription=SUB, time=target)
     for _ in range(2):
-        assert [one.message.data for one in await world.pull()] == [b"b"]
-        await world.crash()
+        assert [one.message.data for one in await harness.pull()] == [b"b"]
+        await harness.crash()
 
 
 @simulated()
-async def test_a_seek_to_a_snapshot_takes_its_sets_over(world: ServicerHarness) -> None:
-    await world.put("a", "b")
-    got = await world.pull(1)
-    await world.call("Acknowledge", subscription=SUB, ack_ids=[got[0].ack_id])
-    await world.call("CreateSnapshot", name=SNAP, subscription=SUB)
-    rest = await world.pull()
-    await world.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id for one in rest])
-    assert not await world.pull(timeout=4.0)
-    await world.call("Seek", subscription=SUB, snapshot=SNAP)
-    assert [one.message.data for one in await world.pull()] == [b"b"]
+async def test_a_seek_to_a_snapshot_takes_its_sets_over(harness: ServicerHarness) -> None:
+    await harness.put("a", "b")
+    got = await harness.pull(1)
+    await harness.call("Acknowledge", subscription=SUB, ack_ids=[got[0].ack_id])
+    await harness.call("CreateSnapshot", name=SNAP, subscription=SUB)
+    rest = await harness.pull()
+    await harness.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id for one in rest])
+    assert not await harness.pull(timeout=4.0)
+    await harness.call("Seek", subscription=SUB, snapshot=SNAP)
+    assert [one.message.data for one in await harness.pull()] == [b"b"]
 
 
 @simulated()
-async def test_the_answer_waits_for_the_disks_and_says_when_it_is_unknown(world: ServicerHarness) -> None:
-    await world.put("a")
-    world.disks_rest = True
-    seeking = asyncio.create_task(world.call("Seek", subscription=SUB, time=seconds(world)))
+async def test_the_answer_waits_for_the_disks_and_says_when_it_is_unknown(harness: ServicerHarness) -> None:
+    await harness.put("a")
+    harness.disks_rest = True
+    seeking = asyncio.create_task(harness.call("Seek", subscription=SUB, time=seconds(harness)))
     await asyncio.sleep(60)
     assert not seeking.done()
-    world.persist()
+    harness.persist()
     await seeking
-    seeking = asyncio.create_task(world.call("Seek", subscription=SUB, time=seconds(world)))
+    seeking = asyncio.create_task(harness.call("Seek", subscription=SUB, time=seconds(harness)))
     await asyncio.sleep(0.01)
-    world.store.fail(OSError("no disk left"))
+    harness.store.fail(OSError("no disk left"))
     with pytest.raises(SyncpointError, match="The change may or may not be stored") as caught:
         await seeking
     assert caught.value.code is Code.UNAVAILABLE
 
 
 @simulated()
-async def test_what_is_on_its_way_at_a_seek_ahead_is_purged_too(world: ServicerHarness) -> None:
+async def test_what_is_on_its_way_at_a_seek_ahead_is_purged_too(harness: ServicerHarness) -> None:
     """A publish that came before the seek, though its answer did not: it lies before the seek's time."""
-    world.disks_rest = True
-    publishing = asyncio.create_task(world.put("a"))
+    harness.disks_rest = True
+    publishing = asyncio.create_task(harness.put("a"))
     await asyncio.sleep(0.01)
     seeking = asyncio.create_task(
-        world.call("Seek", subscription=SUB, time={"seconds": seconds(world)["seconds"] + 3600})
+        harness.call("Seek", subscription=SUB, time={"seconds": seconds(harness)["seconds"] + 3600})
     )
     await asyncio.sleep(0.01)
-    world.persist()
+    harness.persist()
     await asyncio.gather(publishing, seeking)
-    assert not await world.pull(timeout=4.0)
+    assert not await harness.pull(timeout=4.0)
 
 
 @simulated()
-async def test_leases_from_before_a_seek_are_void(world: ServicerHarness) -> None:
-    await world.put("a")
-    (old,) = await world.pull()
-    await world.call("Seek", subscription=SUB, time={})
-    await world.call("Acknowledge", subscription=SUB, ack_ids=[old.ack_id])  # of an older generation: changes nothing
-    assert len(await world.pull()) == 1
+async def test_leases_from_before_a_seek_are_void(harness: ServicerHarness) -> None:
+    await harness.put("a")
+    (old,) = await harness.pull()
+    await harness.call("Seek", subscription=SUB, time={})
+    await harness.call("Acknowledge", subscription=SUB, ack_ids=[old.ack_id])  # of an older generation: changes nothing
+    assert len(await harness.pull()) == 1

@@ -19,68 +19,68 @@ OTHER = "projects/p/topics/other"
 GONE_TOPIC, GONE = "projects/p/topics/gone", "projects/p/subscriptions/gone"
 
 
-async def ack(world: ServicerHarness, received) -> None:
-    await world.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id for one in received])
+async def ack(harness: ServicerHarness, received) -> None:
+    await harness.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id for one in received])
 
 
-async def limit(world: ServicerHarness, *paths: str, **fields) -> admin.Limits:
-    return await world.call("UpdateLimits", limits=fields, update_mask={"paths": paths})
+async def limit(harness: ServicerHarness, *paths: str, **fields) -> admin.Limits:
+    return await harness.call("UpdateLimits", limits=fields, update_mask={"paths": paths})
 
 
 # -- the server and its disks ------------------------------------------------------------------------------------------
 
 
 @simulated()
-async def test_the_server_describes_itself(world: ServicerHarness) -> None:
-    await world.call("CreateSnapshot", name="projects/p/snapshots/snap", subscription=SUB)
+async def test_the_server_describes_itself(harness: ServicerHarness) -> None:
+    await harness.call("CreateSnapshot", name="projects/p/snapshots/snap", subscription=SUB)
     await asyncio.sleep(60)
-    server = await world.call("GetServer")
+    server = await harness.call("GetServer")
     assert server.version == syncpoint.__version__
-    assert server.universe == world.store.universe
+    assert server.universe == harness.store.universe
     assert (server.log_counter, server.durability) == (1, admin.Durability.Value("SYNC"))
     assert (server.topics, server.subscriptions, server.snapshots) == (1, 1, 1)
     assert server.uptime.ToNanoseconds() == pytest.approx(60e9, abs=1e9)
-    assert server.start_time.ToNanoseconds() + server.uptime.ToNanoseconds() == world.clock.time_ns()
-    assert server.appended_position == server.persisted_position == len(world.store.entries)
+    assert server.start_time.ToNanoseconds() + server.uptime.ToNanoseconds() == harness.clock.time_ns()
+    assert server.appended_position == server.persisted_position == len(harness.store.entries)
     assert not server.draining
-    await world.crash()
-    world.admin.draining = True
-    server = await world.call("GetServer")
+    await harness.crash()
+    harness.admin.draining = True
+    server = await harness.call("GetServer")
     assert (server.log_counter, server.draining, server.topics) == (2, True, 1)
 
 
 @simulated()
-async def test_what_is_not_persisted_yet_shows(world: ServicerHarness) -> None:
-    world.disks_rest = True
-    publishing = asyncio.create_task(world.put("x"))
+async def test_what_is_not_persisted_yet_shows(harness: ServicerHarness) -> None:
+    harness.disks_rest = True
+    publishing = asyncio.create_task(harness.put("x"))
     await asyncio.sleep(0.01)
-    server = await world.call("GetServer")
+    server = await harness.call("GetServer")
     assert server.appended_position > server.persisted_position
     assert server.under_replicated == server.appended_position - server.persisted_position
-    world.persist()
+    harness.persist()
     await publishing
 
 
 @simulated()
-async def test_disks_are_listed_with_what_is_wrong(world: ServicerHarness) -> None:
-    (disk,) = (await world.call("ListDisks")).disks
+async def test_disks_are_listed_with_what_is_wrong(harness: ServicerHarness) -> None:
+    (disk,) = (await harness.call("ListDisks")).disks
     assert (disk.path, disk.state, disk.reason) == ("memory", admin.Disk.OK, "")
     states = (("failed", admin.Disk.FAILED), ("healing", admin.Disk.HEALING), ("damaged", admin.Disk.DAMAGED))
     for state, number in states:
         more = {"reason": "broken", "position": 1, "free_bytes": 7, "unreadable": 5}
-        world.store.state = replace(world.store.state, state=state, **more)
-        (disk,) = (await world.call("ListDisks")).disks
+        harness.store.state = replace(harness.store.state, state=state, **more)
+        (disk,) = (await harness.call("ListDisks")).disks
         assert disk.damaged == 5
         assert (disk.state, disk.reason, disk.position, disk.free_bytes) == (number, "broken", 1, 7)
-        assert disk.under_replicated == len(world.store.entries) - 1
+        assert disk.under_replicated == len(harness.store.entries) - 1
 
 
 @pytest.mark.parametrize("method", ["GetServer", "GetSubscriptionState", "GetTopicState", "UpdateLimits"])
 def test_garbage_is_no_request(method: str) -> None:
     @simulated()
-    async def run(world: ServicerHarness) -> None:
+    async def run(harness: ServicerHarness) -> None:
         with pytest.raises(SyncpointError, match=f"not a valid {method}Request"):
-            await world.channel.unary(f"/syncpoint.admin.v1.Admin/{method}", b"\xff")
+            await harness.channel.unary(f"/syncpoint.admin.v1.Admin/{method}", b"\xff")
 
     run()
 
@@ -89,8 +89,8 @@ def test_garbage_is_no_request(method: str) -> None:
 
 
 @simulated()
-async def test_the_limits_without_any_change(world: ServicerHarness) -> None:
-    shown, usual = await world.call("GetLimits"), FlowLimits()
+async def test_the_limits_without_any_change(harness: ServicerHarness) -> None:
+    shown, usual = await harness.call("GetLimits"), FlowLimits()
     for scope in ("system", "topic", "subscriber"):
         found = getattr(shown, scope)
         assert FlowLimit(found.messages, found.bytes) == getattr(usual, scope)
@@ -99,25 +99,25 @@ async def test_the_limits_without_any_change(world: ServicerHarness) -> None:
 
 
 @simulated()
-async def test_a_mask_changes_what_it_names_and_nothing_else(world: ServicerHarness) -> None:
-    before = await world.call("GetLimits")
-    answer = await limit(world, "topic", topic={"messages": 5}, system={"messages": 1})
+async def test_a_mask_changes_what_it_names_and_nothing_else(harness: ServicerHarness) -> None:
+    before = await harness.call("GetLimits")
+    answer = await limit(harness, "topic", topic={"messages": 5}, system={"messages": 1})
     assert (answer.topic.messages, answer.topic.bytes) == (5, 0)
     assert answer.system == before.system
-    answer = await limit(world, "topics", "subscriptions", topics={TOPIC: {"messages": 7}}, subscriptions={SUB: {}})
+    answer = await limit(harness, "topics", "subscriptions", topics={TOPIC: {"messages": 7}}, subscriptions={SUB: {}})
     assert answer.topics[TOPIC].messages == 7
     assert list(answer.subscriptions) == [SUB]
     assert answer.topic.messages == 5
-    answer = await limit(world, "topics", topics={OTHER: {"bytes": 9}})
+    answer = await limit(harness, "topics", topics={OTHER: {"bytes": 9}})
     assert list(answer.topics) == [OTHER]  # a map is replaced as a whole
-    answer = await limit(world, "topics")
+    answer = await limit(harness, "topics")
     assert not answer.topics
-    assert answer == await world.call("GetLimits")
+    assert answer == await harness.call("GetLimits")
 
 
 @simulated()
-async def test_bad_changes_of_limits_change_nothing(world: ServicerHarness) -> None:
-    before = await world.call("GetLimits")
+async def test_bad_changes_of_limits_change_nothing(harness: ServicerHarness) -> None:
+    before = await harness.call("GetLimits")
     for paths, fields, words in (
         ((), {"topic": {"messages": 5}}, "update_mask must name at least one field"),
         (("nothing",), {}, "update_mask: 'nothing' is not a field that can be changed"),
@@ -131,26 +131,26 @@ async def test_bad_changes_of_limits_change_nothing(world: ServicerHarness) -> N
         (("subscriptions",), {"subscriptions": {"x": {}}}, "Invalid [subscriptions] name: (name=x)"),
     ):
         with pytest.raises(SyncpointError) as caught:
-            await limit(world, *paths, **fields)
+            await limit(harness, *paths, **fields)
         assert caught.value.code is Code.INVALID_ARGUMENT
         assert words in caught.value.message
-    assert await world.call("GetLimits") == before
+    assert await harness.call("GetLimits") == before
 
 
 @simulated()
-async def test_racing_changes_do_not_undo_one_another(world: ServicerHarness) -> None:
-    world.disks_rest = True
+async def test_racing_changes_do_not_undo_one_another(harness: ServicerHarness) -> None:
+    harness.disks_rest = True
     scopes = ("system", "topic", "subscriber")
-    changing = [asyncio.create_task(limit(world, scope, **{scope: {"messages": 77}})) for scope in scopes]
+    changing = [asyncio.create_task(limit(harness, scope, **{scope: {"messages": 77}})) for scope in scopes]
     await asyncio.sleep(0.01)
-    assert (await world.call("GetLimits")).system.messages != 77  # in force when it is persisted
-    world.persist()
+    assert (await harness.call("GetLimits")).system.messages != 77  # in force when it is persisted
+    harness.persist()
     await asyncio.gather(*changing)
     for _ in range(2):
-        shown = await world.call("GetLimits")
+        shown = await harness.call("GetLimits")
         assert [getattr(shown, scope).messages for scope in scopes] == [77] * 3
-        world.disks_rest = False
-        await world.crash()
+        harness.disks_rest = False
+        await harness.crash()
 
 
 BINDING = [
@@ -164,26 +164,26 @@ BINDING = [
 @pytest.mark.parametrize("restart", [False, True])
 def test_every_limit_binds_alone_and_after_a_restart(scope: str, one: dict[str, int], restart: bool) -> None:
     @simulated()
-    async def run(world: ServicerHarness) -> None:
+    async def run(harness: ServicerHarness) -> None:
         fields = {"system": {}, "topic": {}, "subscriber": {}}
         fields[scope] = {{"topics": TOPIC, "subscriptions": SUB}[scope]: one} if scope.endswith("s") else one
-        await limit(world, *fields, **fields)
+        await limit(harness, *fields, **fields)
         if restart:
-            await world.crash()
-        stream = await world.stream()
+            await harness.crash()
+        stream = await harness.stream()
         if scope.startswith("subs"):
             for _ in range(4):
-                await world.put("x" * 950)
+                await harness.put("x" * 950)
             await stream.messages(2)
             assert await stream.silent(3)
             return
-        world.disks_rest = True
-        waiting = [asyncio.create_task(world.put("x" * 950)) for _ in range(2)]
+        harness.disks_rest = True
+        waiting = [asyncio.create_task(harness.put("x" * 950)) for _ in range(2)]
         await asyncio.sleep(0.01)
         with pytest.raises(SyncpointError) as caught:
-            await world.put("x" * 950)
+            await harness.put("x" * 950)
         assert caught.value.code is Code.RESOURCE_EXHAUSTED
-        world.persist()
+        harness.persist()
         await asyncio.gather(*waiting)
         assert len(await stream.messages(2)) == 2
 
@@ -198,36 +198,36 @@ def test_the_backlog_is_exact(seed: int) -> None:
     """Against a set of ids: publishes, pulls, acks of a random part, crashes, deletion of what nobody needs."""
 
     @simulated(ack_deadline_s=600)
-    async def run(world: ServicerHarness) -> None:
+    async def run(harness: ServicerHarness) -> None:
         chance, backlog, held, published = random.Random(seed), dict[str, int](), [], 0
         for _ in range(60):
             match chance.randrange(6):
                 case 0 | 1:
                     count = chance.randrange(1, 40)
-                    at = world.clock.time_ns()
-                    backlog |= dict.fromkeys(await world.put(*["x" * 100] * count), at)
+                    at = harness.clock.time_ns()
+                    backlog |= dict.fromkeys(await harness.put(*["x" * 100] * count), at)
                     published += count
                 case 2:
-                    held += await world.pull(chance.randrange(1, 60), timeout=2.0)
+                    held += await harness.pull(chance.randrange(1, 60), timeout=2.0)
                 case 3 | 4 if held:
                     chance.shuffle(held)
                     cut = chance.randrange(1, len(held) + 1)
-                    await ack(world, held[:cut])
+                    await ack(harness, held[:cut])
                     for one in held[:cut]:
                         del backlog[one.message.message_id]
                     del held[:cut]
                 case 5:
                     held.clear()
-                    await world.crash()
+                    await harness.crash()
                 case _:
                     await asyncio.sleep(chance.random() * 5)
-            state = await world.call("GetSubscriptionState", subscription=SUB)
+            state = await harness.call("GetSubscriptionState", subscription=SUB)
             assert state.backlog_messages == len(backlog)
             assert state.outstanding_messages == len(held)
             assert sum(source.next_offset for source in state.sources) <= published
             assert state.HasField("oldest_unacked_age") is bool(backlog)
             if backlog:
-                age = world.clock.time_ns() - min(backlog.values())
+                age = harness.clock.time_ns() - min(backlog.values())
                 assert state.oldest_unacked_age.ToNanoseconds() == pytest.approx(age, abs=1e8)
                 assert state.backlog_bytes == pytest.approx(150 * len(backlog), rel=0.3)
             else:
@@ -237,59 +237,59 @@ def test_the_backlog_is_exact(seed: int) -> None:
 
 
 @simulated(ack_deadline_s=600)
-async def test_ranges_are_shown_up_to_a_number(world: ServicerHarness) -> None:
-    await world.put(*map(str, range(250)))
-    got = sorted(await world.pull(), key=lambda one: int(one.message.data))
-    await ack(world, got[1::2])
-    state = await world.call("GetSubscriptionState", subscription=SUB, ranges_max=3)
+async def test_ranges_are_shown_up_to_a_number(harness: ServicerHarness) -> None:
+    await harness.put(*map(str, range(250)))
+    got = sorted(await harness.pull(), key=lambda one: int(one.message.data))
+    await ack(harness, got[1::2])
+    state = await harness.call("GetSubscriptionState", subscription=SUB, ranges_max=3)
     (source,) = state.sources
     assert [(one.begin, one.end) for one in source.acked] == [(1, 2), (3, 4), (5, 6)]
     assert (source.ranges_total, source.acked_messages) == (125, 125)
     assert (source.first_unacked_offset, source.next_offset, source.start_offset) == (0, 250, 0)
     assert (state.backlog_messages, state.outstanding_messages) == (125, 125)
-    await ack(world, got[:100:2])
-    (source,) = (await world.call("GetSubscriptionState", subscription=SUB)).sources
+    await ack(harness, got[:100:2])
+    (source,) = (await harness.call("GetSubscriptionState", subscription=SUB)).sources
     assert len(source.acked) == 76  # 0 to 99, then every other one: all are fewer than a hundred
     assert source.first_unacked_offset == 100
     with pytest.raises(SyncpointError, match="ranges_max must not be negative"):
-        await world.call("GetSubscriptionState", subscription=SUB, ranges_max=-1)
+        await harness.call("GetSubscriptionState", subscription=SUB, ranges_max=-1)
 
 
 @simulated()
-async def test_the_sync_point_and_the_generation_show(world: ServicerHarness) -> None:
-    await world.put("a", "b")
-    await world.call("CreateSubscription", name="projects/p/subscriptions/later", topic=TOPIC)
-    await world.put("c")
-    state = await world.call("GetSubscriptionState", subscription="projects/p/subscriptions/later")
+async def test_the_sync_point_and_the_generation_show(harness: ServicerHarness) -> None:
+    await harness.put("a", "b")
+    await harness.call("CreateSubscription", name="projects/p/subscriptions/later", topic=TOPIC)
+    await harness.put("c")
+    state = await harness.call("GetSubscriptionState", subscription="projects/p/subscriptions/later")
     assert [(one.start_offset, one.next_offset) for one in state.sources] == [(2, 3)]
     assert (state.backlog_messages, state.generation, state.subscribers) == (1, 0, 0)
-    await world.call("Seek", subscription="projects/p/subscriptions/later", time={"seconds": 4_000_000_000})
-    state = await world.call("GetSubscriptionState", subscription="projects/p/subscriptions/later")
+    await harness.call("Seek", subscription="projects/p/subscriptions/later", time={"seconds": 4_000_000_000})
+    state = await harness.call("GetSubscriptionState", subscription="projects/p/subscriptions/later")
     assert (state.backlog_messages, state.generation) == (0, 1)
 
 
 @simulated()
-async def test_subscribers_are_counted(world: ServicerHarness) -> None:
-    streams = [await world.stream() for _ in range(2)]
-    pulling = asyncio.create_task(world.pull())
+async def test_subscribers_are_counted(harness: ServicerHarness) -> None:
+    streams = [await harness.stream() for _ in range(2)]
+    pulling = asyncio.create_task(harness.pull())
     await asyncio.sleep(0.01)
-    assert (await world.call("GetSubscriptionState", subscription=SUB)).subscribers == 3
+    assert (await harness.call("GetSubscriptionState", subscription=SUB)).subscribers == 3
     await pulling
     streams[0].raw.cancel()
     await asyncio.sleep(0.01)
-    assert (await world.call("GetSubscriptionState", subscription=SUB)).subscribers == 1
+    assert (await harness.call("GetSubscriptionState", subscription=SUB)).subscribers == 1
 
 
 @simulated()
-async def test_a_detached_subscription_has_no_backlog(world: ServicerHarness) -> None:
-    await world.put("a")
-    await world.call("DetachSubscription", subscription=SUB)
-    state = await world.call("GetSubscriptionState", subscription=SUB)
+async def test_a_detached_subscription_has_no_backlog(harness: ServicerHarness) -> None:
+    await harness.put("a")
+    await harness.call("DetachSubscription", subscription=SUB)
+    state = await harness.call("GetSubscriptionState", subscription=SUB)
     assert (state.backlog_messages, len(state.sources)) == (0, 0)
 
 
 @simulated()
-async def test_states_of_what_is_not_there(world: ServicerHarness) -> None:
+async def test_states_of_what_is_not_there(harness: ServicerHarness) -> None:
     for method, fields, code, name in (
         ("GetSubscriptionState", {"subscription": GONE}, Code.NOT_FOUND, GONE),
         ("GetSubscriptionState", {"subscription": "x"}, Code.INVALID_ARGUMENT, "Invalid [subscriptions] name"),
@@ -299,27 +299,27 @@ async def test_states_of_what_is_not_there(world: ServicerHarness) -> None:
         ("UpdateSubscriptionOptions", {"options": {"subscription": SUB}}, Code.INVALID_ARGUMENT, "update_mask"),
     ):
         with pytest.raises(SyncpointError) as caught:
-            await world.call(method, **fields)
+            await harness.call(method, **fields)
         assert caught.value.code is code
         assert name in caught.value.message
 
 
 @simulated()
-async def test_a_topics_sources_come_with_logs_and_go_with_their_messages(world: ServicerHarness) -> None:
-    await world.call("CreateSnapshot", name="projects/p/snapshots/snap", subscription=SUB)
+async def test_a_topics_sources_come_with_logs_and_go_with_their_messages(harness: ServicerHarness) -> None:
+    await harness.call("CreateSnapshot", name="projects/p/snapshots/snap", subscription=SUB)
     for counter in (1, 2, 3):
-        await world.put("a", "b")
-        state = await world.call("GetTopicState", topic=TOPIC)
+        await harness.put("a", "b")
+        state = await harness.call("GetTopicState", topic=TOPIC)
         assert [one.log_counter for one in state.sources] == list(range(1, counter + 1))
         assert [(one.first_offset, one.next_offset) for one in state.sources] == [(0, 2)] * counter
         assert (state.subscriptions, state.snapshots) == (1, 1)
         if counter < 3:
-            await world.crash()
-    await world.call("DeleteSnapshot", snapshot="projects/p/snapshots/snap")
-    got = [one for _ in range(3) for one in await world.pull()]
-    await ack(world, got)
+            await harness.crash()
+    await harness.call("DeleteSnapshot", snapshot="projects/p/snapshots/snap")
+    got = [one for _ in range(3) for one in await harness.pull()]
+    await ack(harness, got)
     await asyncio.sleep(2)
-    state = await world.call("GetTopicState", topic=TOPIC)
+    state = await harness.call("GetTopicState", topic=TOPIC)
     assert [(one.log_counter, one.first_offset, one.next_offset) for one in state.sources] == [(3, 2, 2)]
 
 
@@ -327,26 +327,26 @@ async def test_a_topics_sources_come_with_logs_and_go_with_their_messages(world:
 
 
 @simulated()
-async def test_early_delivery_reaches_a_stream_that_is_open(world: ServicerHarness) -> None:
-    stream = await world.stream()
-    await world.put("a")
+async def test_early_delivery_reaches_a_stream_that_is_open(harness: ServicerHarness) -> None:
+    stream = await harness.stream()
+    await harness.put("a")
     await stream.messages(1)
 
     async def switch(early: bool) -> None:
         options = {"subscription": SUB, "early_delivery": early}
-        answer = await world.call(
+        answer = await harness.call(
             "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["early_delivery"]}
         )
         assert answer.early_delivery is early
-        shown = await world.call("GetSubscriptionState", subscription=SUB)
+        shown = await harness.call("GetSubscriptionState", subscription=SUB)
         assert shown.options.early_delivery is early
 
     async def seen_before_persisted() -> bool:
-        world.disks_rest = True
-        publishing = asyncio.create_task(world.put("b"))
+        harness.disks_rest = True
+        publishing = asyncio.create_task(harness.put("b"))
         early = not await stream.silent(1)
-        world.persist()
-        world.disks_rest = False
+        harness.persist()
+        harness.disks_rest = False
         await publishing
         if not early:
             await stream.messages(1)
@@ -358,25 +358,25 @@ async def test_early_delivery_reaches_a_stream_that_is_open(world: ServicerHarne
     await switch(False)
     assert not await seen_before_persisted()
     await switch(True)
-    await world.crash()
-    stream = await world.stream()
+    await harness.crash()
+    stream = await harness.stream()
     await stream.messages(4)
     assert await seen_before_persisted()
 
 
 @simulated()
-async def test_only_options_can_be_changed(world: ServicerHarness) -> None:
+async def test_only_options_can_be_changed(harness: ServicerHarness) -> None:
     with pytest.raises(SyncpointError, match="update_mask: 'subscription' is not a field that can be changed"):
-        await world.call(
+        await harness.call(
             "UpdateSubscriptionOptions", options={"subscription": SUB}, update_mask={"paths": ["subscription"]}
         )
 
 
 @simulated()
-async def test_what_the_disks_cannot_tell_is_said_and_the_rest_is_told(world: ServicerHarness) -> None:
-    await world.put("a")
-    world.store.read = lambda source, begin, size, reply, early=False: reply(OSError("rotten"))  # type: ignore
-    state = await world.call("GetSubscriptionState", subscription=SUB)
+async def test_what_the_disks_cannot_show_is_said_and_the_rest_is_reported(harness: ServicerHarness) -> None:
+    await harness.put("a")
+    harness.store.read = lambda source, begin, size, reply, early=False: reply(OSError("rotten"))  # type: ignore
+    state = await harness.call("GetSubscriptionState", subscription=SUB)
     assert (state.backlog_messages, len(state.sources)) == (1, 1)
     assert list(state.unknown) == ["rotten"]
     assert not state.HasField("oldest_unacked_age")

@@ -17,7 +17,7 @@ from syncpoint.wire.messages import health, reflection, reflection_alpha
 
 
 class FakeCall:
-    """A unary or streaming call that notes what it is told."""
+    """A unary or streaming call that notes what it is given."""
 
     def __init__(self, path: bytes = b"/x") -> None:
         self.path = path

@@ -20,9 +20,9 @@ def ids(received) -> list[str]:
     return [one.ack_id for one in received]
 
 
-def bare(world: ServicerHarness, **first) -> BareStream:
+def bare(harness: ServicerHarness, **first) -> BareStream:
     stream = BareStream()
-    world.streams.open(stream)  # type: ignore[arg-type]
+    harness.streams.open(stream)  # type: ignore[arg-type]
     stream.receive(subscription=SUB, **{"stream_ack_deadline_seconds": 10, **first})
     return stream
 
@@ -71,39 +71,39 @@ LATER = [
 
 def test_a_bad_first_message_ends_the_stream() -> None:
     @simulated()
-    async def run(world: ServicerHarness) -> None:
+    async def run(harness: ServicerHarness) -> None:
         for fields, code, words in FIRST:
-            stream = await world.stream(**{"subscription": SUB, **fields})
+            stream = await harness.stream(**{"subscription": SUB, **fields})
             error = await stream.error()
             assert (error.code, error.message) == (code, words)
-        raw = world.channel.stream("/google.pubsub.v1.Subscriber/StreamingPull")
+        raw = harness.channel.stream("/google.pubsub.v1.Subscriber/StreamingPull")
         await raw.send(b"\xff")
         with pytest.raises(Exception, match="The request is not a valid StreamingPullRequest"):
             await raw.receive()
-        assert not world.streams.streams
+        assert not harness.streams.streams
         await asyncio.sleep(0.2)
-        assert not world.subscribe.deliveries
+        assert not harness.subscribe.deliveries
 
     run()
 
 
 def test_a_bad_later_message_ends_the_stream() -> None:
     @simulated()
-    async def run(world: ServicerHarness) -> None:
+    async def run(harness: ServicerHarness) -> None:
         for fields, words in LATER:
-            stream = await world.stream()
+            stream = await harness.stream()
             await stream.send(**fields)
             error = await stream.error()
             assert (error.code, error.message) == (Code.INVALID_ARGUMENT, words)
-        assert not world.streams.streams
+        assert not harness.streams.streams
 
     run()
 
 
 @simulated()
-async def test_a_detached_subscription_can_not_be_streamed(world: ServicerHarness) -> None:
-    await world.call("DetachSubscription", subscription=SUB)
-    assert (await (await world.stream()).error()).code is Code.FAILED_PRECONDITION
+async def test_a_detached_subscription_can_not_be_streamed(harness: ServicerHarness) -> None:
+    await harness.call("DetachSubscription", subscription=SUB)
+    assert (await (await harness.stream()).error()).code is Code.FAILED_PRECONDITION
 
 
 # -- messages, keep-alives, properties ---------------------------------------------------------------------------------
@@ -113,9 +113,9 @@ async def test_a_detached_subscription_can_not_be_streamed(world: ServicerHarnes
 @pytest.mark.parametrize("ordered", [False, True])
 def test_every_response_says_what_the_subscription_is(once: bool, ordered: bool) -> None:
     @simulated(exactly_once=once, ordered=ordered)
-    async def run(world: ServicerHarness) -> None:
-        stream = await world.stream(protocol_version=1)
-        await world.put("x")
+    async def run(harness: ServicerHarness) -> None:
+        stream = await harness.stream(protocol_version=1)
+        await harness.put("x")
         response = await stream.response()
         assert len(response.received_messages) == 1
         await stream.send()
@@ -127,13 +127,13 @@ def test_every_response_says_what_the_subscription_is(once: bool, ordered: bool)
 
 
 @simulated()
-async def test_properties_change_under_an_open_stream(world: ServicerHarness) -> None:
-    stream = await world.stream()
+async def test_properties_change_under_an_open_stream(harness: ServicerHarness) -> None:
+    stream = await harness.stream()
     assert await stream.silent(0.1)
-    world.commit(CatalogChange.put(replace(world.record, exactly_once=True)))
+    harness.commit(CatalogChange.put(replace(harness.record, exactly_once=True)))
     response = await stream.response(within=0.2)  # before there is any message
     assert response.subscription_properties.exactly_once_delivery_enabled
-    await world.put("x")
+    await harness.put("x")
     response = await stream.response()
     assert response.subscription_properties.exactly_once_delivery_enabled
     await stream.send(ack_ids=ids(response.received_messages))
@@ -141,8 +141,8 @@ async def test_properties_change_under_an_open_stream(world: ServicerHarness) ->
 
 
 @simulated()
-async def test_keep_alives_are_answered_to_those_who_understand(world: ServicerHarness) -> None:
-    new, old = await world.stream(protocol_version=1), await world.stream()
+async def test_keep_alives_are_answered_to_those_who_understand(harness: ServicerHarness) -> None:
+    new, old = await harness.stream(protocol_version=1), await harness.stream()
     assert await new.silent()  # the first message is none
     for stream in (new, old):
         await stream.send()
@@ -153,21 +153,21 @@ async def test_keep_alives_are_answered_to_those_who_understand(world: ServicerH
 
 
 @simulated()
-async def test_the_streams_deadline_is_that_of_its_leases_and_may_change(world: ServicerHarness) -> None:
-    stream = await world.stream(stream_ack_deadline_seconds=20)
+async def test_the_streams_deadline_is_that_of_its_leases_and_may_change(harness: ServicerHarness) -> None:
+    stream = await harness.stream(stream_ack_deadline_seconds=20)
     for seconds in (20, 50):
-        await world.put("x")
-        begin = world.clock.monotonic()
+        await harness.put("x")
+        begin = harness.clock.monotonic()
         await stream.messages(1)
         again = (await stream.response(within=100)).received_messages
-        assert world.clock.monotonic() - begin == pytest.approx(seconds, abs=0.3)
+        assert harness.clock.monotonic() - begin == pytest.approx(seconds, abs=0.3)
         await stream.send(ack_ids=ids(again), stream_ack_deadline_seconds=50)
 
 
 @simulated()
-async def test_acks_nacks_and_extensions_in_one_message(world: ServicerHarness) -> None:
-    stream = await world.stream()
-    await world.put("a", "b", "c")
+async def test_acks_nacks_and_extensions_in_one_message(harness: ServicerHarness) -> None:
+    stream = await harness.stream()
+    await harness.put("a", "b", "c")
     a, b, c = await stream.messages(3)
     await stream.send(
         ack_ids=[a.ack_id], modify_deadline_ack_ids=[b.ack_id, c.ack_id], modify_deadline_seconds=[0, 600]
@@ -177,15 +177,15 @@ async def test_acks_nacks_and_extensions_in_one_message(world: ServicerHarness) 
     await stream.send(ack_ids=[again.ack_id])
     assert await stream.silent(500)
     await asyncio.sleep(0.1)
-    await world.crash()
-    assert [one.message.data for one in await world.pull()] == [b"c"]
+    await harness.crash()
+    assert [one.message.data for one in await harness.pull()] == [b"c"]
 
 
 @simulated()
-async def test_acks_may_come_with_the_first_message(world: ServicerHarness) -> None:
-    await world.put("a", "b")
-    got = await world.pull()
-    stream = await world.stream(
+async def test_acks_may_come_with_the_first_message(harness: ServicerHarness) -> None:
+    await harness.put("a", "b")
+    got = await harness.pull()
+    stream = await harness.stream(
         ack_ids=[got[0].ack_id], modify_deadline_ack_ids=[got[1].ack_id], modify_deadline_seconds=[0]
     )
     assert [one.message.data for one in await stream.messages(1)] == [b"b"]
@@ -195,14 +195,14 @@ async def test_acks_may_come_with_the_first_message(world: ServicerHarness) -> N
 
 
 @simulated(exactly_once=True)
-async def test_acks_are_confirmed_when_they_are_persisted(world: ServicerHarness) -> None:
-    stream = await world.stream()
-    await world.put("a", "b")
+async def test_acks_are_confirmed_when_they_are_persisted(harness: ServicerHarness) -> None:
+    stream = await harness.stream()
+    await harness.put("a", "b")
     a, b = await stream.messages(2)
-    world.disks_rest = True
+    harness.disks_rest = True
     await stream.send(ack_ids=[b.ack_id, a.ack_id])
     assert await stream.silent(5)
-    world.persist()
+    harness.persist()
     confirmation = (await stream.response()).acknowledge_confirmation
     assert list(confirmation.ack_ids) == [b.ack_id, a.ack_id]
     assert not confirmation.invalid_ack_ids
@@ -212,23 +212,23 @@ async def test_acks_are_confirmed_when_they_are_persisted(world: ServicerHarness
 
 
 @simulated(exactly_once=True)
-async def test_a_half_close_waits_for_confirmations(world: ServicerHarness) -> None:
-    stream = await world.stream()
-    await world.put("a")
+async def test_a_half_close_waits_for_confirmations(harness: ServicerHarness) -> None:
+    stream = await harness.stream()
+    await harness.put("a")
     (a,) = await stream.messages(1)
-    world.disks_rest = True
+    harness.disks_rest = True
     await stream.send(ack_ids=[a.ack_id])
     await stream.raw.end()
     assert await stream.silent(1)
-    world.persist()
+    harness.persist()
     assert list((await stream.response()).acknowledge_confirmation.ack_ids) == [a.ack_id]
     assert await stream.response() is None
-    assert not world.streams.streams
+    assert not harness.streams.streams
 
 
 @simulated()
-async def test_a_client_may_repeat_its_name(world: ServicerHarness) -> None:
-    stream = await world.stream(client_id="me", protocol_version=1)
+async def test_a_client_may_repeat_its_name(harness: ServicerHarness) -> None:
+    stream = await harness.stream(client_id="me", protocol_version=1)
     await stream.send(client_id="me")
     assert (await stream.response()).HasField("subscription_properties")
     await stream.send(client_id="you")
@@ -237,9 +237,9 @@ async def test_a_client_may_repeat_its_name(world: ServicerHarness) -> None:
 
 
 @simulated(exactly_once=True)
-async def test_extensions_and_nacks_are_confirmed(world: ServicerHarness) -> None:
-    stream = await world.stream()
-    await world.put("a", "b")
+async def test_extensions_and_nacks_are_confirmed(harness: ServicerHarness) -> None:
+    stream = await harness.stream()
+    await harness.put("a", "b")
     a, b = await stream.messages(2)
     await stream.send(ack_ids=[a.ack_id])
     await stream.response()
@@ -258,23 +258,23 @@ async def test_extensions_and_nacks_are_confirmed(world: ServicerHarness) -> Non
 
 
 @simulated(exactly_once=True)
-async def test_confirmations_for_who_has_left_go_nowhere(world: ServicerHarness) -> None:
-    stream = bare(world)
-    await world.put("a")
+async def test_confirmations_for_who_has_left_go_nowhere(harness: ServicerHarness) -> None:
+    stream = bare(harness)
+    await harness.put("a")
     await asyncio.sleep(0.01)
-    world.disks_rest = True
+    harness.disks_rest = True
     stream.receive(ack_ids=ids(stream.sent[0].received_messages))
     stream.break_off()
-    world.persist()
+    harness.persist()
     await asyncio.sleep(0.01)
     assert len(stream.sent) == 1
     assert not stream.finished
 
 
 @simulated()
-async def test_at_least_once_streams_confirm_nothing(world: ServicerHarness) -> None:
-    stream = await world.stream()
-    await world.put("a")
+async def test_at_least_once_streams_confirm_nothing(harness: ServicerHarness) -> None:
+    stream = await harness.stream()
+    await harness.put("a")
     (a,) = await stream.messages(1)
     await stream.send(ack_ids=[a.ack_id], modify_deadline_ack_ids=[a.ack_id], modify_deadline_seconds=[10])
     assert await stream.silent(5)
@@ -298,15 +298,15 @@ BOUNDS = [
 @pytest.mark.parametrize(("first", "scope", "limit"), BOUNDS)
 def test_each_bound_binds_alone(first: dict[str, int], scope: str | None, limit: FlowLimit) -> None:
     @simulated()
-    async def run(world: ServicerHarness) -> None:
-        world.limits.subscriber = FlowLimit()
+    async def run(harness: ServicerHarness) -> None:
+        harness.limits.subscriber = FlowLimit()
         if scope == "subscriptions":
-            world.limits.subscriptions[SUB] = limit
+            harness.limits.subscriptions[SUB] = limit
         elif scope:
-            world.limits.subscriber = limit
-        stream = await world.stream(**first)
+            harness.limits.subscriber = limit
+        stream = await harness.stream(**first)
         for _ in range(5):
-            await world.put("x" * 950)
+            await harness.put("x" * 950)
         held = await stream.messages(2)
         for _ in range(3):
             assert await stream.silent(3)
@@ -317,25 +317,25 @@ def test_each_bound_binds_alone(first: dict[str, int], scope: str | None, limit:
 
 
 @simulated()
-async def test_changed_limits_reach_open_streams(world: ServicerHarness) -> None:
-    stream = await world.stream(max_outstanding_messages=5)
-    await world.call("UpdateLimits", limits={"subscriber": {"messages": 1}}, update_mask={"paths": ["subscriber"]})
-    await world.put("a", "b", "c", "d", "e", "f")
+async def test_changed_limits_reach_open_streams(harness: ServicerHarness) -> None:
+    stream = await harness.stream(max_outstanding_messages=5)
+    await harness.call("UpdateLimits", limits={"subscriber": {"messages": 1}}, update_mask={"paths": ["subscriber"]})
+    await harness.put("a", "b", "c", "d", "e", "f")
     await stream.messages(1)
     assert await stream.silent(3)
-    await world.call("UpdateLimits", limits={"subscriber": {}}, update_mask={"paths": ["subscriber"]})
+    await harness.call("UpdateLimits", limits={"subscriber": {}}, update_mask={"paths": ["subscriber"]})
     await stream.messages(4)
     assert await stream.silent(3)
 
 
 @simulated()
-async def test_a_stream_that_is_held_back_is_given_no_more(world: ServicerHarness) -> None:
-    stream = bare(world)
+async def test_a_stream_that_is_held_back_is_given_no_more(harness: ServicerHarness) -> None:
+    stream = bare(harness)
     stream.writable = False
-    await world.put("a")
+    await harness.put("a")
     await asyncio.sleep(0.01)
     assert stream.data == ["a"]  # it said so only when it took this
-    await world.put("b")
+    await harness.put("b")
     await asyncio.sleep(3)
     assert stream.data == ["a"]
     stream.writable = True
@@ -346,56 +346,56 @@ async def test_a_stream_that_is_held_back_is_given_no_more(world: ServicerHarnes
 
 
 @simulated()
-async def test_a_stream_that_goes_on_keeps_to_the_newest_record(world: ServicerHarness) -> None:
-    stream = bare(world)
-    await world.put("a")
+async def test_a_stream_that_goes_on_keeps_to_the_newest_record(harness: ServicerHarness) -> None:
+    stream = bare(harness)
+    await harness.put("a")
     await asyncio.sleep(0.2)
-    world.commit(CatalogChange.put(replace(world.record, exactly_once=True)))
+    harness.commit(CatalogChange.put(replace(harness.record, exactly_once=True)))
     await asyncio.sleep(0.2)
     assert stream.on_writable is not None
     stream.on_writable()
-    assert world.subscribe.deliveries[2].record.exactly_once
+    assert harness.subscribe.deliveries[2].record.exactly_once
 
 
 # -- the end -----------------------------------------------------------------------------------------------------------
 
 
 @simulated()
-async def test_a_half_close_is_answered_ok_and_leases_run_on(world: ServicerHarness) -> None:
-    stream = await world.stream()
-    await world.put("a")
+async def test_a_half_close_is_answered_ok_and_leases_run_on(harness: ServicerHarness) -> None:
+    stream = await harness.stream()
+    await harness.put("a")
     await stream.messages(1)
     await stream.raw.end()
     assert await stream.response() is None
-    assert not world.streams.streams
-    begin = world.clock.monotonic()
-    assert [one.message.data for one in await world.pull(timeout=None)] == [b"a"]
-    assert world.clock.monotonic() - begin == pytest.approx(10, abs=0.3)
+    assert not harness.streams.streams
+    begin = harness.clock.monotonic()
+    assert [one.message.data for one in await harness.pull(timeout=None)] == [b"a"]
+    assert harness.clock.monotonic() - begin == pytest.approx(10, abs=0.3)
 
 
 @simulated()
-async def test_a_stream_that_breaks_off_gives_back_what_it_never_confirmed(world: ServicerHarness) -> None:
-    stream = await world.stream()
-    await world.put("a", "b")
+async def test_a_stream_that_breaks_off_gives_back_what_it_never_confirmed(harness: ServicerHarness) -> None:
+    stream = await harness.stream()
+    await harness.put("a", "b")
     got = await stream.messages(2)
     await stream.send(modify_deadline_ack_ids=[got[0].ack_id], modify_deadline_seconds=[10])
     stream.raw.cancel()
-    begin = world.clock.monotonic()
-    again = await world.pull()
+    begin = harness.clock.monotonic()
+    again = await harness.pull()
     assert [one.message.data for one in again] == [b"b"]  # nobody ever said to have received it
-    assert world.clock.monotonic() - begin < 0.2
-    await world.call("Acknowledge", subscription=SUB, ack_ids=ids(again))
-    assert [one.message.data for one in await world.pull(timeout=None)] == [b"a"]
-    assert world.clock.monotonic() - begin == pytest.approx(10, abs=0.3)
+    assert harness.clock.monotonic() - begin < 0.2
+    await harness.call("Acknowledge", subscription=SUB, ack_ids=ids(again))
+    assert [one.message.data for one in await harness.pull(timeout=None)] == [b"a"]
+    assert harness.clock.monotonic() - begin == pytest.approx(10, abs=0.3)
 
 
 @simulated()
-async def test_a_half_close_before_the_first_message_is_an_error(world: ServicerHarness) -> None:
-    raw = world.channel.stream("/google.pubsub.v1.Subscriber/StreamingPull")
+async def test_a_half_close_before_the_first_message_is_an_error(harness: ServicerHarness) -> None:
+    raw = harness.channel.stream("/google.pubsub.v1.Subscriber/StreamingPull")
     await raw.end()
     with pytest.raises(Exception, match="first message must set subscription"):
         await raw.receive()
-    assert not world.streams.streams
+    assert not harness.streams.streams
 
 
 @pytest.mark.parametrize(
@@ -404,25 +404,25 @@ async def test_a_half_close_before_the_first_message_is_an_error(world: Servicer
 )
 def test_streams_end_with_their_subscription(method: str, code: Code) -> None:
     @simulated()
-    async def run(world: ServicerHarness) -> None:
-        streams = [await world.stream() for _ in range(3)]
-        await world.put("a")
+    async def run(harness: ServicerHarness) -> None:
+        streams = [await harness.stream() for _ in range(3)]
+        await harness.put("a")
         await asyncio.sleep(0.1)
-        await world.call(method, subscription=SUB)
+        await harness.call(method, subscription=SUB)
         for stream in streams:
             error = await stream.error()
             assert error.code is code
             assert SUB in error.message
-        assert not world.streams.streams
+        assert not harness.streams.streams
 
     run()
 
 
 @simulated()
-async def test_a_stream_ends_where_its_subscription_is_pushed_from_now_on(world: ServicerHarness) -> None:
-    stream = await world.stream()
+async def test_a_stream_ends_where_its_subscription_is_pushed_from_now_on(harness: ServicerHarness) -> None:
+    stream = await harness.stream()
     assert await stream.silent(0.1)
-    await world.call("ModifyPushConfig", subscription=SUB, push_config={"push_endpoint": "https://push.example/x"})
+    await harness.call("ModifyPushConfig", subscription=SUB, push_config={"push_endpoint": "https://push.example/x"})
     error = await stream.error()
     assert (error.code, error.message) == (
         Code.FAILED_PRECONDITION,
@@ -431,67 +431,67 @@ async def test_a_stream_ends_where_its_subscription_is_pushed_from_now_on(world:
 
 
 @simulated()
-async def test_a_drain_sends_clients_elsewhere(world: ServicerHarness) -> None:
-    stream = bare(world)
+async def test_a_drain_sends_clients_elsewhere(harness: ServicerHarness) -> None:
+    stream = bare(harness)
     assert stream.on_drain is not None
     stream.on_drain()
     (error,) = stream.finished
     assert error is not None
     assert error.code is Code.UNAVAILABLE
-    assert not world.streams.streams
-    await world.put("a")
+    assert not harness.streams.streams
+    await harness.put("a")
     await asyncio.sleep(0.1)
     assert not stream.sent
 
 
 @simulated()
-async def test_what_was_never_sent_is_given_back_at_once(world: ServicerHarness) -> None:
-    stream = bare(world)
-    await world.put("a")
+async def test_what_was_never_sent_is_given_back_at_once(harness: ServicerHarness) -> None:
+    stream = bare(harness)
+    await harness.put("a")
     await asyncio.sleep(0.01)
-    await world.put("b")
+    await harness.put("b")
     await asyncio.sleep(0.01)
     assert stream.data == ["a", "b"]
     stream.tokens.pop(0)  # the first response left, and arrived
     (first,) = ids(stream.sent[0].received_messages)
     stream.receive(modify_deadline_ack_ids=[first], modify_deadline_seconds=[10])
     stream.break_off()
-    begin = world.clock.monotonic()
-    again = await world.pull()
+    begin = harness.clock.monotonic()
+    again = await harness.pull()
     assert [one.message.data for one in again] == [b"b"]
-    assert world.clock.monotonic() - begin < 0.2
-    await world.call("Acknowledge", subscription=SUB, ack_ids=ids(again))
-    assert [one.message.data for one in await world.pull(timeout=None)] == [b"a"]
-    assert world.clock.monotonic() - begin == pytest.approx(10, abs=0.3)
+    assert harness.clock.monotonic() - begin < 0.2
+    await harness.call("Acknowledge", subscription=SUB, ack_ids=ids(again))
+    assert [one.message.data for one in await harness.pull(timeout=None)] == [b"a"]
+    assert harness.clock.monotonic() - begin == pytest.approx(10, abs=0.3)
 
 
 @simulated()
-async def test_what_was_never_sent_before_an_end_is_given_back_too(world: ServicerHarness) -> None:
-    stream = bare(world)
-    await world.put("a")
+async def test_what_was_never_sent_before_an_end_is_given_back_too(harness: ServicerHarness) -> None:
+    stream = bare(harness)
+    await harness.put("a")
     await asyncio.sleep(0.01)
     assert stream.on_end is not None
     stream.on_end()
     stream.break_off()
-    assert [one.message.data for one in await world.pull(timeout=2.0)] == [b"a"]
+    assert [one.message.data for one in await harness.pull(timeout=2.0)] == [b"a"]
 
 
 @simulated(dead_letter=("projects/p/topics/dead", 5))
-async def test_what_was_never_sent_counts_as_no_attempt(world: ServicerHarness) -> None:
-    await world.put("a")
+async def test_what_was_never_sent_counts_as_no_attempt(harness: ServicerHarness) -> None:
+    await harness.put("a")
     for _ in range(10):
-        stream = bare(world)
+        stream = bare(harness)
         await asyncio.sleep(0.01)
         assert stream.data == ["a"]
         stream.break_off()
-    assert [one.delivery_attempt for one in await world.pull()] == [1]
+    assert [one.delivery_attempt for one in await harness.pull()] == [1]
 
 
 @simulated()
-async def test_streams_share_what_comes(world: ServicerHarness) -> None:
-    streams = [await world.stream() for _ in range(4)]
+async def test_streams_share_what_comes(harness: ServicerHarness) -> None:
+    streams = [await harness.stream() for _ in range(4)]
     await asyncio.sleep(0.01)
-    await world.put(*map(str, range(100)))
+    await harness.put(*map(str, range(100)))
     counts = [len((await stream.response()).received_messages) for stream in streams]
     assert sum(counts) == 100
     assert max(counts) <= 50

@@ -241,7 +241,7 @@ def test_illegal_pages(service: Any) -> None:
             service.list_topics(pubsub.ListTopicsRequest(**fields))
 
 
-def test_a_failed_commit_is_told(service: Any, plane: Any) -> None:
+def test_a_failed_commit_is_reported(service: Any, plane: Any) -> None:
     plane.commits.failure = Unavailable("the disks are gone")
     with pytest.raises(Unavailable):
         service.create_topic(pubsub.Topic(name=T))

@@ -56,7 +56,7 @@ def server() -> CannedServer:
 
 @pytest.fixture
 def run(server: CannedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Run one command line against the canned server, in project `p` unless told otherwise."""
+    """Run one command line against the canned server, in project `p` unless configured otherwise."""
     monkeypatch.setenv("SYNCPOINT_CONFIG", str(tmp_path / "config.toml"))
     monkeypatch.setenv("PUBSUB_PROJECT_ID", "p")
     for name in ("PUBSUB_EMULATOR_HOST", "GOOGLE_CLOUD_PROJECT", "SYNCPOINT_DATA"):

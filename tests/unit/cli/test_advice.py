@@ -113,7 +113,7 @@ def test_habits_lead_somewhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "method", "error", "told", "not_told"),
+    ("words", "method", "error", "reported", "not_reported"),
     [
         (["drain", "nobody"], "Admin.Drain", NotFound("nobody"), "cluster status", "drain list"),
         (["undrain", "nobody"], "Admin.Undrain", NotFound("nobody"), "`syncpoint drain`", "undrain list"),
@@ -149,19 +149,19 @@ def test_habits_lead_somewhere() -> None:
     ],
 )
 def test_the_advice_follows_the_command(
-    run: Run, server: Any, words: list[str], method: str, error: SyncpointError, told: str, not_told: str
+    run: Run, server: Any, words: list[str], method: str, error: SyncpointError, reported: str, not_reported: str
 ) -> None:
     server.answers[method] = error
     found = run(*words)
     assert found.exit_code != 0
     first, _, second = found.output.partition("\n")
     assert error.message in first
-    assert told in second
-    assert not_told not in second
+    assert reported in second
+    assert not_reported not in second
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "reported"),
     [
         ("the log cannot be written: UNAVAILABLE: 2 of 3 disks failed", "disks list"),
         ("the outcome is unknown: 2 of 3 disks failed; retry, which may store the message twice", "disks list"),
@@ -171,12 +171,12 @@ def test_the_advice_follows_the_command(
         ("The server is stopping.", "try again"),
     ],
 )
-def test_a_server_that_answered_is_not_looked_for(run: Run, server: Any, message: str, told: str) -> None:
+def test_a_server_that_answered_is_not_looked_for(run: Run, server: Any, message: str, reported: str) -> None:
     server.answers["Publisher.Publish"] = Unavailable(message)
     found = run("topics", "publish", "orders", "--message", "x")
     assert found.exit_code == 5
     assert "Is a server running" not in found.output
-    assert told in found.output.partition("\n")[2]
+    assert reported in found.output.partition("\n")[2]
 
 
 def test_a_server_that_was_not_reached_is_looked_for(run: Run, server: Any) -> None:
@@ -202,7 +202,7 @@ def test_what_comes_from_files_and_processes_gets_no_advice_of_a_server(
     assert "`make etcd`" in lines[0].output
 
 
-def test_a_mistake_in_cluster_yaml_is_told_with_its_line(run: Run, tmp_path: Path) -> None:
+def test_a_mistake_in_cluster_yaml_is_reported_with_its_line(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text('metadata: {etcd: ["h:1"]}\nreplication:\n  clusters: 3\n  placment: any\n')
     for words in (["run", "--name", "x", "--config", str(file)], ["cluster", "status", "--config", str(file)]):

@@ -113,7 +113,7 @@ def test_restart_says_how_far_it_came(run: Run, monkeypatch: pytest.MonkeyPatch,
     LocalCluster(tmp_path / "c").create(Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=2))
     done: list[str] = []
 
-    def restart(made: LocalCluster, names: list[str], told: Any) -> None:
+    def restart(made: LocalCluster, names: list[str], report: Any) -> None:
         done.extend(names)
         if "proxy-2" in names:
             raise Unavailable("proxy-2 runs again, and not all is as it was")

@@ -118,10 +118,10 @@ def test_a_port_taken_by_a_server(server, listener):
 
 def test_a_disk_of_which_nothing_is_known_is_not_called_broken(server, listener):
     server.answers["Admin.GetServer"] = admin.Server(version="1.2", topics=3, compiled_kernel=True)
-    dark = admin.Disk(path="s2/d1", state="UNKNOWN", reason="the process that serves it does not tell")
+    dark = admin.Disk(path="s2/d1", state="UNKNOWN", reason="the process that serves it does not report")
     server.answers["Admin.ListDisks"] = admin.ListDisksResponse(disks=[dark])
     (_, found) = examinations.port(Settings(connect=lambda _: server), "127.0.0.1", listener)
-    assert (found.state, found.found) == ("warning", "s2/d1: unknown: the process that serves it does not tell")
+    assert (found.state, found.found) == ("warning", "s2/d1: unknown: the process that serves it does not report")
     assert "replace" not in found.advice
 
 
@@ -138,7 +138,7 @@ def test_the_endpoint_in_force_is_examined(run_json, run, monkeypatch, server, t
     found = run("doctor", "--data", str(tmp_path))
     assert found.exit_code == 1
     assert "endpoint far:9" in found.stdout
-    assert "told by PUBSUB_EMULATOR_HOST" in found.stdout
+    assert "given by PUBSUB_EMULATOR_HOST" in found.stdout
     assert "`unset PUBSUB_EMULATOR_HOST`" in " ".join(found.stdout.split())
     assert server.settings.endpoint == "far:9"
     with socket.socket() as one:
@@ -166,5 +166,5 @@ def test_the_report(run, run_json, tmp_path, listener, server):
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         free = one.getsockname()[1]
-    told = run_json("doctor", "--data", str(tmp_path), "--port", str(free))
-    assert {"what": "port " + str(free), "state": "ok", "found": "free", "advice": ""} in told
+    reported = run_json("doctor", "--data", str(tmp_path), "--port", str(free))
+    assert {"what": "port " + str(free), "state": "ok", "found": "free", "advice": ""} in reported

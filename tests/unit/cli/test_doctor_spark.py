@@ -71,7 +71,7 @@ def test_a_library_that_is_not_there():
 
 
 @pytest.mark.parametrize(
-    ("answer", "state", "told"),
+    ("answer", "state", "reported"),
     [
         ("{} {} 1 1", "ok", ""),
         ("{} {} 0 1", "problem", "has no pyspark_pubsub"),
@@ -80,13 +80,13 @@ def test_a_library_that_is_not_there():
         ("hello", "problem", "unknown answer"),
     ],
 )
-def test_the_python_that_was_chosen(program, monkeypatch, answer, state, told):
+def test_the_python_that_was_chosen(program, monkeypatch, answer, state, reported):
     chosen = program("other", answer.format(*sys.version_info[:2]))
     monkeypatch.setenv("PYSPARK_PYTHON", chosen)
     finding = examinations.python_of("PYSPARK_PYTHON")
     assert finding.state == state
     assert chosen in finding.found
-    assert told in finding.found
+    assert reported in finding.found
     assert (f"PYSPARK_PYTHON={sys.executable}" in finding.advice) is (state != "ok")
 
 

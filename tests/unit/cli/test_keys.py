@@ -24,7 +24,7 @@ OLD, NEW = bytes(range(100, 132)), bytes(range(200, 232))
 OLD_ID, NEW_ID = KeyRing([OLD]).current, KeyRing([NEW]).current
 
 
-class World:
+class Harness:
     """A cluster's file, its key file, and the metadata behind them."""
 
     def __init__(self, folder: Path, run: Any) -> None:
@@ -62,8 +62,8 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> World:
-    made = World(tmp_path, run)
+def harness(tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> Harness:
+    made = Harness(tmp_path, run)
 
     async def metadata(environment: ClusterEnvironment, settings: Any) -> LocalShared:
         return LocalShared(made.store, environment.clock)
@@ -74,57 +74,57 @@ def world(tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch) -> World:
     return made
 
 
-def test_the_life_of_keys(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_life_of_keys(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    assert "1 topic will be sealed" in world.run("rotate", "orders")
-    assert "1 topic will be sealed" in world.run("rotate"), "those that have one"
-    assert "2 topics will be sealed" in world.run("rotate", "orders", "projects/p/topics/bills")
-    found = world.listed()
+    assert "1 topic will be sealed" in harness.run("rotate", "orders")
+    assert "1 topic will be sealed" in harness.run("rotate"), "those that have one"
+    assert "2 topics will be sealed" in harness.run("rotate", "orders", "projects/p/topics/bills")
+    found = harness.listed()
     assert [(one["topic"], one["dataKeys"]) for one in found["topics"]] == [
         ("projects/p/topics/bills", 1),
         ("projects/p/topics/orders", 3),
     ]
     assert found["keyFile"] == [{"line": 1, "id": OLD_ID, "wraps": True, "dataKeys": 4}]
 
-    world.file.write_text(f"{NEW.hex()}\n{OLD.hex()}\n")
-    text = world.run("list")
+    harness.file.write_text(f"{NEW.hex()}\n{OLD.hex()}\n")
+    text = harness.run("list")
     assert "wraps new data keys" in text
     assert "opens older ones" in text
-    assert f"4 data keys wrapped anew under {NEW_ID}" in world.run("rewrap")
-    assert "not needed: may be removed" in world.run("list")
-    world.file.write_text(NEW.hex())
-    assert [one["wrappedBy"] for one in world.listed()["topics"]] == [[NEW_ID], [NEW_ID]]
-    world.run("rotate", "orders")
+    assert f"4 data keys wrapped anew under {NEW_ID}" in harness.run("rewrap")
+    assert "not needed: may be removed" in harness.run("list")
+    harness.file.write_text(NEW.hex())
+    assert [one["wrappedBy"] for one in harness.listed()["topics"]] == [[NEW_ID], [NEW_ID]]
+    harness.run("rotate", "orders")
 
-    world.file.write_text(OLD.hex())
-    assert "cannot be opened with this key file" in world.run("list", code=1)
-    assert "not in this proxy's key file" in world.run("rewrap", code=1)
+    harness.file.write_text(OLD.hex())
+    assert "cannot be opened with this key file" in harness.run("list", code=1)
+    assert "not in this proxy's key file" in harness.run("rewrap", code=1)
 
-    told = (world.shown + caplog.text).encode()
-    for secret in world.secrets():
+    reported = (harness.shown + caplog.text).encode()
+    for secret in harness.secrets():
         for form in (secret, secret.hex().encode(), base64.b64encode(secret), repr(secret).encode()):
-            assert form not in told
+            assert form not in reported
 
 
-def test_what_is_left_of_deleted_topics(world: World) -> None:
-    world.run("rotate", "orders", "bills")
-    world.store.txn([], [Put(OPEN.key(6, 1), b"{}")])
-    for item in world.store.range(RECORDS).items:
-        world.store.txn([], [Delete(item.key)])
-    assert {one["topic"] for one in world.listed()["topics"]} == {"(deleted: 5)", "(deleted: 6)"}
-    assert "1 key of deleted topics removed" in world.run("rewrap")
-    assert [one["topic"] for one in world.listed()["topics"]] == ["(deleted: 6)"]
-    assert "0 topics" in world.run("rotate")
+def test_what_is_left_of_deleted_topics(harness: Harness) -> None:
+    harness.run("rotate", "orders", "bills")
+    harness.store.txn([], [Put(OPEN.key(6, 1), b"{}")])
+    for item in harness.store.range(RECORDS).items:
+        harness.store.txn([], [Delete(item.key)])
+    assert {one["topic"] for one in harness.listed()["topics"]} == {"(deleted: 5)", "(deleted: 6)"}
+    assert "1 key of deleted topics removed" in harness.run("rewrap")
+    assert [one["topic"] for one in harness.listed()["topics"]] == ["(deleted: 6)"]
+    assert "0 topics" in harness.run("rotate")
 
 
-def test_what_can_not_be_done_is_said(world: World) -> None:
-    assert "there is no topic projects/p/topics/other" in world.run("rotate", "orders", "other", code=3)
-    assert world.listed()["topics"] == [], "nothing was done by halves"
-    world.file.write_text("rubbish that is secret")
-    text = world.run("list", code=1)
+def test_what_can_not_be_done_is_said(harness: Harness) -> None:
+    assert "there is no topic projects/p/topics/other" in harness.run("rotate", "orders", "other", code=3)
+    assert harness.listed()["topics"] == [], "nothing was done by halves"
+    harness.file.write_text("rubbish that is secret")
+    text = harness.run("list", code=1)
     assert "has a line that is no key" in text
     assert "rubbish" not in text
-    world.file.unlink()
-    assert "cannot be read" in world.run("rewrap", code=1)
-    world.config.write_text('metadata: {etcd: ["127.0.0.1:1"]}\n')
-    assert "is not sealed" in world.run("list", code=1)
+    harness.file.unlink()
+    assert "cannot be read" in harness.run("rewrap", code=1)
+    harness.config.write_text('metadata: {etcd: ["127.0.0.1:1"]}\n')
+    assert "is not sealed" in harness.run("list", code=1)

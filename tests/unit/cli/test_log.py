@@ -43,7 +43,7 @@ def disk(tmp_path):
 @pytest.fixture
 def report(monkeypatch):
     """What the library would have found, and the disks it was asked about."""
-    told = {
+    reported = {
         "ok": True,
         "problems": [],
         "disks": [],
@@ -52,11 +52,11 @@ def report(monkeypatch):
     }
 
     def verify(disks):
-        told["asked"] = tuple(disks)
-        return told
+        reported["asked"] = tuple(disks)
+        return reported
 
     monkeypatch.setattr(inspect_disks, "verify", verify)
-    return told
+    return reported
 
 
 def test_verify(run, disk, report):
@@ -67,7 +67,7 @@ def test_verify(run, disk, report):
     assert "All is well." in result.stdout
 
 
-def test_verify_tells_problems(run, disk, report):
+def test_verify_reports_problems(run, disk, report):
     report |= {"ok": False, "problems": ["segment 4 of log 1 is on no disk"]}
     result = run("log", "verify", "--disk", str(disk))
     assert result.exit_code == 1
@@ -124,11 +124,11 @@ def filled(tmp_path):
     from syncpoint.storage.store import EntryKind, Store
 
     disks = [tmp_path / name for name in "abc"]
-    told: list = []
+    reported: list = []
     store = Store.open(
         disks,
         StorageSettings(segment_bytes=1 << 20, pool_segments=0),
-        Environment(notify=told.append),
+        Environment(notify=reported.append),
     )
     store.append(EntryKind.MESSAGES, b"one", source=store.log_counter << 24, first_offset=0, count=3)
     store.close()
@@ -142,9 +142,9 @@ def words_for(disks):
 def test_verify_and_dump_of_real_disks(run, filled):
     result = run("log", "verify", *words_for(filled))
     assert result.exit_code == 0, result.output
-    told = json.loads(run("log", "verify", *words_for(filled), "--format", "json").stdout)
-    assert told["ok"]
-    (segment,) = [segment for one in told["logs"] for segment in one["segments"] if segment["last_position"]]
+    reported = json.loads(run("log", "verify", *words_for(filled), "--format", "json").stdout)
+    assert reported["ok"]
+    (segment,) = [segment for one in reported["logs"] for segment in one["segments"] if segment["last_position"]]
     assert set(segment["copies"].values()) == {"good"}
     assert segment["good_copies"] == 3
     lines = run("log", "dump", *words_for(filled), "--payloads", "--format", "json").stdout.splitlines()
@@ -171,12 +171,12 @@ def test_recover_of_healthy_disks(run, filled):
     result = run("log", "recover", *words)
     assert result.exit_code == 0, result.output
     assert "Nothing acknowledged is lost" in result.stdout
-    told = json.loads(run("log", "recover", *words, "--format", "json").stdout)
-    assert told["problems"] == []
+    reported = json.loads(run("log", "recover", *words, "--format", "json").stdout)
+    assert reported["problems"] == []
     assert not any((disk / "audit").exists() for disk in filled)
 
 
-def test_recover_gives_up_only_when_told(run, filled):
+def test_recover_gives_up_only_on_request(run, filled):
     words = [word for disk in filled for word in ("--disk", str(disk))]
     for disk in filled[:2]:
         for path in sorted(disk.rglob("*"), reverse=True):

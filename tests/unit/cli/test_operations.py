@@ -75,8 +75,8 @@ def test_disks_of_a_cluster_say_what_is_not_known(server, run):
         {"chain": 2, "state": "UNKNOWN", "reason": "nobody has it open"},
     ]
     known = admin.Disk(path="s1/d1", state="UNKNOWN", chains=chains, free_bytes=0, reason="chain 2: nobody has it open")
-    dark = admin.Disk(path="s2/d1", state="UNKNOWN", reason="the process that serves it does not tell")
-    server.answers["Admin.ListDisks"] = admin.ListDisksResponse(disks=[known, dark], unknown=["s2 does not tell (x)"])
+    dark = admin.Disk(path="s2/d1", state="UNKNOWN", reason="the process that serves it does not report")
+    server.answers["Admin.ListDisks"] = admin.ListDisksResponse(disks=[known, dark], unknown=["s2 does not report (x)"])
     result = run("disks", "list")
     assert result.exit_code == 0
     first, second = (line for line in result.stdout.splitlines() if line.startswith("s"))
@@ -84,7 +84,7 @@ def test_disks_of_a_cluster_say_what_is_not_known(server, run):
     assert "chain 1: 01234567, chain 2: unknown" in first
     assert "0.0 GiB" in first
     assert second.split()[:6] == ["s2/d1", "unknown", "0", "0", "0", "unknown"]
-    assert "unknown: s2 does not tell (x)" in result.stderr
+    assert "unknown: s2 does not report (x)" in result.stderr
 
 
 def test_limits_set_changes_what_is_named(server, run):
@@ -157,12 +157,12 @@ def test_limits_that_make_no_sense(server, run, words):
 @pytest.fixture
 def served(monkeypatch):
     """What `serve` would have run: a node that only notes its settings."""
-    told = []
+    reported = []
     node = ModuleType("syncpoint.node.serve")
     node.PORT_TAKEN = 2
-    node.run = lambda settings, announce: told.append(settings)
+    node.run = lambda settings, announce: reported.append(settings)
     monkeypatch.setitem(sys.modules, "syncpoint.node.serve", node)
-    return told
+    return reported
 
 
 def test_serve_hands_over_its_options(run, served, tmp_path):
@@ -213,7 +213,7 @@ def test_serve_does_not_blame_the_port_for_a_folder(run, served, monkeypatch):
     assert "Serving" not in result.stderr
 
 
-def test_serve_tells_how_to_point_clients_to_it_once_it_is_there(run, served, monkeypatch, tmp_path):
+def test_serve_reports_how_to_point_clients_to_it_once_it_is_there(run, served, monkeypatch, tmp_path):
     def serve(settings, announce):
         announce("127.0.0.1:4711")
         return 0

@@ -1,4 +1,4 @@
-"""Tables: what is cut on a terminal, what never is, and how ages are told."""
+"""Tables: what is cut on a terminal, what never is, and how ages are reported."""
 
 import os
 
@@ -71,7 +71,7 @@ def test_cells_of_wide_characters_and_of_many_lines():
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [
         ("0s", "0.0 s"),
         ("0.25s", "0.2 s"),
@@ -84,8 +84,8 @@ def test_cells_of_wide_characters_and_of_many_lines():
         ("soon", "soon"),
     ],
 )
-def test_ages(given, told):
-    assert output.age(given) == told
+def test_ages(given, reported):
+    assert output.age(given) == reported
 
 
 def test_a_state_begins_with_what_waits(server, run, run_json):

@@ -29,7 +29,7 @@ def test_a_definition_is_given_once(run, words):
     assert "--definition-file" in result.stderr
 
 
-def test_commit_and_rollback_tell_the_revision(server, run):
+def test_commit_and_rollback_report_the_revision(server, run):
     server.answers["SchemaService.CommitSchema"] = server.answers["SchemaService.RollbackSchema"] = MADE
     words = "--type", "protocol-buffer", "--definition", "message A {}"
     for result in (run("schemas", "commit", "orders", *words), run("schemas", "rollback", "orders", "0000000a")):

@@ -37,9 +37,9 @@ def test_a_new_disk_is_said_to_be_filled_only_by_a_server_that_runs(
     arguments = ["--data", str(tmp_path / "data")]
     for disk in disks(tmp_path, "a", "c"):
         arguments += ["--disk", str(disk)]
-    told = " ".join(CliRunner().invoke(serve, arguments).output.split())
-    assert told.count("is new: it is filled from the others.") == starts
-    assert (f"Disk {tmp_path / 'b'} is new" in told) == starts
+    reported = " ".join(CliRunner().invoke(serve, arguments).output.split())
+    assert reported.count("is new: it is filled from the others.") == starts
+    assert (f"Disk {tmp_path / 'b'} is new" in reported) == starts
 
 
 @pytest.mark.parametrize("named", [(), ("a", "b", "c")], ids=["the first start", "a usual start"])
@@ -113,7 +113,7 @@ def test_a_file_of_auth_does_not_stand_in_for_tls(tmp_path: Path, monkeypatch: p
     assert CliRunner().invoke(serve, ["--data", str(tmp_path), *tls, "--host", "0.0.0.0"]).exit_code == 2
 
 
-def test_doors_of_a_cluster_that_others_reach_need_tls_and_a_proxy_more() -> None:
+def test_addresses_of_a_cluster_that_others_reach_need_tls_and_a_proxy_more() -> None:
     process = ProcessSettings("p", ("proxy",), listen="127.0.0.1:0")
     plain = parse({"metadata": {"etcd": ["h:1"]}})
     assert exposures(plain, process, insecure=False) == []

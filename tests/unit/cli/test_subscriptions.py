@@ -201,7 +201,7 @@ def test_pull_shows_what_came_twice_once_with_its_newest_ack_id(server, run, mon
     assert leasing.acknowledged == [f"ack-{leasing.deliveries}"]
 
 
-def test_pull_waits_no_longer_than_told(server, run):
+def test_pull_waits_no_longer_than_asked(server, run):
     server.answers["Subscriber.Pull"] = pulled()
     result = run("subscriptions", "pull", "billing", "--wait", "--timeout", "0.05")
     assert result.exit_code == 0

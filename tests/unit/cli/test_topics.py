@@ -139,9 +139,9 @@ def test_failures_in_json(server, run):
 
     server.answers["Publisher.GetTopic"] = NotFound("projects/p/topics/orders")
     result = run("topics", "describe", "orders", "--format", "json")
-    told = json.loads(result.stderr)["error"]
-    assert told["code"] == "NOT_FOUND"
-    assert "orders" in told["message"]
+    reported = json.loads(result.stderr)["error"]
+    assert reported["code"] == "NOT_FOUND"
+    assert "orders" in reported["message"]
 
 
 def test_create_with_a_durability_class(server, run):

@@ -99,10 +99,10 @@ def test_patience_has_an_end():
 
 def test_other_failures_are_not_tried_again():
     channel = Moody(NotFound("t"))
-    told = ((b"authorization", b"Bearer x"),)
-    with Client("unused:1", channel=channel, metadata=told) as client, pytest.raises(NotFound):
+    reported = ((b"authorization", b"Bearer x"),)
+    with Client("unused:1", channel=channel, metadata=reported) as client, pytest.raises(NotFound):
         client.call("Publisher.GetTopic", pubsub.GetTopicRequest(topic="t"))
-    assert (channel.calls, channel.metadata) == (1, told)
+    assert (channel.calls, channel.metadata) == (1, reported)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.testing.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.messages import pubsub
-from tests.kit.catalog import PlaneWorld, planned
+from tests.kit.catalog import PlaneHarness, planned
 
 T, T2 = "projects/p/topics/one", "projects/p/topics/two"
 S, N = "projects/p/subscriptions/sub", "projects/p/snapshots/snap"
@@ -22,14 +22,14 @@ Step = tuple[str, dict[str, Any]]
 class OnNode:
     """One node. `read_as`: what reading the disks does from now on."""
 
-    def __init__(self, world: ServicerHarness) -> None:
-        self.world, self.call, self.control = world, world.call, world.control
+    def __init__(self, harness: ServicerHarness) -> None:
+        self.harness, self.call, self.control = harness, harness.call, harness.control
 
     async def fill(self) -> None:
-        await self.world.put("a", topic=T)
+        await self.harness.put("a", topic=T)
 
     def read_as(self, reading: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        read = self.world.store.read
+        read = self.harness.store.read
 
         def late(source, begin, size, reply, *, early=False):  # type: ignore[no-untyped-def]
             async def run() -> None:
@@ -42,24 +42,24 @@ class OnNode:
 
             self.task = asyncio.create_task(run())
 
-        self.world.store.read = late  # type: ignore[method-assign]
+        self.harness.store.read = late  # type: ignore[method-assign]
 
 
 class OnCluster:
     """The same of a cluster of two chains, asked at one proxy."""
 
-    def __init__(self, world: PlaneWorld) -> None:
-        self.world, self.call, self.control = world, world.proxies[0].call, world.proxies[0].control
+    def __init__(self, harness: PlaneHarness) -> None:
+        self.harness, self.call, self.control = harness, harness.proxies[0].call, harness.proxies[0].control
 
     async def fill(self) -> None:
         topic = self.control.catalog.topic(T)
-        for owner in self.world.owners.values():
+        for owner in self.harness.owners.values():
             await owner.shared.at(self.control.catalog.revision)
             await owner.publish(topic.incarnation)
             owner.described.backlog_messages = 1
 
     def read_as(self, reading: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        for owner in self.world.owners.values():
+        for owner in self.harness.owners.values():
             owner.reading = reading
 
 
@@ -71,12 +71,12 @@ def on_both(work: Callable[[Site], Coroutine[Any, Any, Any]]) -> list[Any]:
     found: list[Any] = []
 
     @simulated()
-    async def on_node(world: ServicerHarness) -> None:
-        found.append(await work(OnNode(world)))
+    async def on_node(harness: ServicerHarness) -> None:
+        found.append(await work(OnNode(harness)))
 
     @planned()
-    async def in_cluster(world: PlaneWorld) -> None:
-        found.append(await work(OnCluster(world)))
+    async def in_cluster(harness: PlaneHarness) -> None:
+        found.append(await work(OnCluster(harness)))
 
     on_node()
     in_cluster()
@@ -89,7 +89,7 @@ async def outcome(call: Coroutine[Any, Any, Any]) -> str:
     except SyncpointError as error:
         return f"{error.code.name}: {error.message}"
     if isinstance(answer, pubsub.Snapshot):
-        answer.ClearField("expire_time")  # in a cluster time passes meanwhile
+        answer.ClearField("expire_time")  # in a cluster time passes in the meantime
     return str(answer)
 
 

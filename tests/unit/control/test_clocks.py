@@ -1,4 +1,4 @@
-"""Members that tell each other the time, and what is deleted by it."""
+"""Members that report each other the time, and what is deleted by it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Process:
 
     async def start(self) -> Process:
         await self.exchange.start()
-        self.exchange.tell(f"{self.host}:1")
+        self.exchange.announce(f"{self.host}:1")
         return self
 
 
@@ -74,7 +74,7 @@ async def test_a_process_that_starts_with_a_wrong_clock_believes_the_others(
     right = [await Process(store, clock, f"f{n}", f"10.0.0.{n}").start() for n in range(2)]
     await asyncio.sleep(300)
     wrong = await Process(store, clock, "f9", "10.0.0.9", wrong_s=32 * DAY).start()
-    assert abs(wrong.trusted.sure_ns() - clock.time_ns()) < 61 * NS, "before it has heard anybody"
+    assert abs(wrong.trusted.sure_ns() - clock.time_ns()) < 61 * NS, "before it has received anybody"
     await asyncio.sleep(3 * DAY)
     for process in (*right, wrong):
         assert abs(process.trusted.sure_ns() - clock.time_ns()) < NS
@@ -183,7 +183,7 @@ async def test_what_cannot_be_read_as_a_clock_is_left_out(store: MemoryStore, cl
 
 
 @simulated
-async def test_what_names_told_that_are_not_used_any_more_goes(store: MemoryStore, clock: ManualClock) -> None:
+async def test_what_names_reported_that_are_not_used_any_more_goes(store: MemoryStore, clock: ManualClock) -> None:
     stays = await Process(store, clock, "stays", "10.0.0.1").start()
     for number in range(30):
         gone = await Process(store, clock, f"once-{number}", "10.0.0.2").start()
@@ -194,7 +194,7 @@ async def test_what_names_told_that_are_not_used_any_more_goes(store: MemoryStor
     await returns.exchange.close()
     assert len(store.range(CLOCKS).items) == 32
     await asyncio.sleep(6 * DAY)
-    assert len(store.range(CLOCKS).items) == 32, "whoever starts now still hears of them"
+    assert len(store.range(CLOCKS).items) == 32, "whoever starts now still learns of them"
     returns = await Process(store, clock, "returns", "10.0.0.3").start()
     await asyncio.sleep(3 * DAY)
     assert {item.key for item in store.range(CLOCKS).items} == {f"{CLOCKS}stays", f"{CLOCKS}returns"}

@@ -33,7 +33,9 @@ LATE_S = 10.0
 
 
 class Late(LocalShared):
-    """A store behind a network that keeps a write for ten seconds where `delays` says so; its caller hears nothing."""
+    """A store behind a network that keeps a write for ten seconds where `delays` says so; its caller
+    receives nothing.
+    """
 
     def __init__(self, store: MemoryStore, clock: ManualClock) -> None:
         super().__init__(store, clock)
@@ -151,7 +153,7 @@ async def test_a_stuck_copy_of_the_catalog_holds_up_nobody_else(store: Late) -> 
 
 
 @late
-async def test_whoever_waits_for_a_registration_hears_soon_that_the_metadata_does_not_answer(store: Late) -> None:
+async def test_whoever_waits_for_a_registration_learns_soon_that_the_metadata_does_not_answer(store: Late) -> None:
     registration = Registration(store, Copy(), ME)
     store.delays = lambda one: True
     loop = asyncio.get_running_loop()
@@ -190,7 +192,7 @@ async def test_a_removal_is_sent_only_if_it_is_still_wanted_once_the_metadata_an
 
 
 @late
-async def test_what_is_registered_is_told_only_once_the_copy_has_reached_the_catalog_of_then(store: Late) -> None:
+async def test_what_is_registered_is_reported_only_once_the_copy_has_reached_the_catalog_of_then(store: Late) -> None:
     copy = Copy()
     registration = Registration(store, copy, ME)
     await registration.register(1, 7)
@@ -279,13 +281,13 @@ async def test_a_name_that_lives_on_another_host_is_not_taken_by_what_this_host_
     async def refused(address: str) -> Reach:
         return Reach.REFUSED
 
-    for address, host, told in (
+    for address, host, reported in (
         ("10.0.0.1:2", "b", " on host a"),
         (ME.address, "b", " on host a"),
         (ME.address, "a", ""),
     ):
         other = Membership(store, replace(ME, address=address, incarnation=12, host=host, network="2"), ping=refused)
-        with pytest.raises(NameTaken, match=rf"a living process at 10\.0\.0\.1:1{told} has it"):
+        with pytest.raises(NameTaken, match=rf"a living process at 10\.0\.0\.1:1{reported} has it"):
             await other.start()
     assert not earlier.superseded.is_set()
     assert Member.decode(store.store.get(MEMBERS.key("f1")).value).incarnation == 11  # type: ignore[union-attr]
@@ -375,13 +377,13 @@ def test_an_ownership_that_nobody_wants_is_given_up() -> None:
     members = {"f1": Versioned(ME, 1), "f2": Versioned(other, 1)}
     owner = ChainOwner("f1", 11, 4, ME.address)
     chain = ChainRecord(1, "f2/default", "default", "r", "f2")
-    effects = machine.step(10.0, world(members, {"f1"}, {1: chain}, {1: Versioned(owner, 5)}))
+    effects = machine.step(10.0, harness(members, {"f1"}, {1: chain}, {1: Versioned(owner, 5)}))
     assert effects == [ReleaseOwnership(1, 4)]
     machine.released(1)
-    assert machine.step(10.1, world(members, {"f1"}, {1: chain}, {})) == []
+    assert machine.step(10.1, harness(members, {"f1"}, {1: chain}, {})) == []
 
 
-def world(members: Any, draining: set[str], chains: Any, owners: Any) -> Any:
+def harness(members: Any, draining: set[str], chains: Any, owners: Any) -> Any:
     from syncpoint.control.ownership_machine import OwnershipView
 
     return OwnershipView(members, frozenset(draining), chains, owners, 9)

@@ -36,12 +36,12 @@ CREATES = [
 @pytest.mark.parametrize(("method", "fields"), CREATES)
 def test_of_racing_creates_one_wins_also_after_a_restart(method: str, fields: dict[str, str]) -> None:
     @simulated()
-    async def run(world: ServicerHarness) -> None:
-        await world.put("a")
-        assert await codes(*(world.call(method, **fields) for _ in range(5))) == ["ALREADY_EXISTS"] * 4 + ["OK"]
-        counts = world.control.catalog.counts()
-        await world.crash()
-        assert world.control.catalog.counts() == counts
+    async def run(harness: ServicerHarness) -> None:
+        await harness.put("a")
+        assert await codes(*(harness.call(method, **fields) for _ in range(5))) == ["ALREADY_EXISTS"] * 4 + ["OK"]
+        counts = harness.control.catalog.counts()
+        await harness.crash()
+        assert harness.control.catalog.counts() == counts
 
     run()
 
@@ -51,156 +51,158 @@ def test_a_snapshot_loses_against_the_end_of_its_subscription(first: str) -> Non
     """The store answers late: the subscription goes while the snapshot looks for its oldest message."""
 
     @simulated()
-    async def run(world: ServicerHarness) -> None:
-        await world.put("a")
-        read = world.store.read
+    async def run(harness: ServicerHarness) -> None:
+        await harness.put("a")
+        read = harness.store.read
 
         def late(source, begin, max_bytes, reply, *, early=False):  # type: ignore[no-untyped-def]
             asyncio.get_running_loop().call_later(2, lambda: read(source, begin, max_bytes, reply, early=early))
 
-        world.store.read = late  # type: ignore[method-assign]
-        snapping = asyncio.create_task(world.call("CreateSnapshot", name=SNAP, subscription=SUB))
+        harness.store.read = late  # type: ignore[method-assign]
+        snapping = asyncio.create_task(harness.call("CreateSnapshot", name=SNAP, subscription=SUB))
         await asyncio.sleep(1)
-        await world.call(first, subscription=SUB)
+        await harness.call(first, subscription=SUB)
         with pytest.raises(SyncpointError) as caught:
             await snapping
         assert caught.value.code in (Code.NOT_FOUND, Code.FAILED_PRECONDITION)
         assert SUB in caught.value.message
-        assert world.control.catalog.snapshot(SNAP) is None
+        assert harness.control.catalog.snapshot(SNAP) is None
 
     run()
 
 
 @simulated()
-async def test_a_change_shows_at_once_and_is_answered_when_persisted(world: ServicerHarness) -> None:
-    world.disks_rest = True
-    creating = asyncio.create_task(world.call("CreateTopic", name=NEW))
+async def test_a_change_shows_at_once_and_is_answered_when_persisted(harness: ServicerHarness) -> None:
+    harness.disks_rest = True
+    creating = asyncio.create_task(harness.call("CreateTopic", name=NEW))
     await asyncio.sleep(60)
     assert not creating.done()
-    assert world.control.catalog.topic(NEW) is not None
-    assert world.mirror.revision < world.control.catalog.revision
-    world.persist()
+    assert harness.control.catalog.topic(NEW) is not None
+    assert harness.mirror.revision < harness.control.catalog.revision
+    harness.persist()
     await creating
     await asyncio.sleep(1)
-    assert world.mirror.agrees(world.control.catalog)
+    assert harness.mirror.agrees(harness.control.catalog)
 
 
 @simulated()
-async def test_a_caller_who_gives_up_leaves_a_whole_change_behind(world: ServicerHarness) -> None:
-    world.disks_rest = True
+async def test_a_caller_who_gives_up_leaves_a_whole_change_behind(harness: ServicerHarness) -> None:
+    harness.disks_rest = True
     with pytest.raises(SyncpointError) as caught:
-        await world.call("CreateTopic", name=NEW, timeout=1.0)
+        await harness.call("CreateTopic", name=NEW, timeout=1.0)
     assert caught.value.code is Code.DEADLINE_EXCEEDED
-    committing = asyncio.create_task(world.control.commit([CatalogChange.put(Topic(77, "projects/p/topics/seventy"))]))
-    seeking = asyncio.create_task(world.control.seek(world.record, time_ns=1))
+    committing = asyncio.create_task(
+        harness.control.commit([CatalogChange.put(Topic(77, "projects/p/topics/seventy"))])
+    )
+    seeking = asyncio.create_task(harness.control.seek(harness.record, time_ns=1))
     await asyncio.sleep(0)
     for task in (committing, seeking):
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    world.persist()
-    world.disks_rest = False
+    harness.persist()
+    harness.disks_rest = False
     await asyncio.sleep(1)
-    assert world.mirror.agrees(world.control.catalog)
-    await world.crash()
-    assert world.control.catalog.topic(NEW) is not None
-    assert world.control.catalog.topic("projects/p/topics/seventy") is not None
+    assert harness.mirror.agrees(harness.control.catalog)
+    await harness.crash()
+    assert harness.control.catalog.topic(NEW) is not None
+    assert harness.control.catalog.topic("projects/p/topics/seventy") is not None
 
 
 @simulated()
-async def test_what_was_not_persisted_is_gone_after_a_crash_and_can_be_made_again(world: ServicerHarness) -> None:
+async def test_what_was_not_persisted_is_gone_after_a_crash_and_can_be_made_again(harness: ServicerHarness) -> None:
     await asyncio.sleep(1)
-    world.disks_rest = True
-    creating = asyncio.create_task(world.call("CreateTopic", name=NEW))
+    harness.disks_rest = True
+    creating = asyncio.create_task(harness.call("CreateTopic", name=NEW))
     await asyncio.sleep(0.01)
     creating.cancel()
-    await world.crash()
-    world.disks_rest = False
-    assert world.control.catalog.topic(NEW) is None
-    await world.call("CreateTopic", name=NEW)
+    await harness.crash()
+    harness.disks_rest = False
+    assert harness.control.catalog.topic(NEW) is None
+    await harness.call("CreateTopic", name=NEW)
 
 
 @simulated()
-async def test_failed_disks_make_the_outcome_unknown_and_then_refuse(world: ServicerHarness) -> None:
-    world.disks_rest = True
-    creating = asyncio.create_task(world.call("CreateTopic", name=NEW))
+async def test_failed_disks_make_the_outcome_unknown_and_then_refuse(harness: ServicerHarness) -> None:
+    harness.disks_rest = True
+    creating = asyncio.create_task(harness.call("CreateTopic", name=NEW))
     await asyncio.sleep(0.01)
-    world.store.fail(OSError("no disk left"))
+    harness.store.fail(OSError("no disk left"))
     with pytest.raises(SyncpointError, match="may or may not be stored") as caught:
         await creating
     assert caught.value.code is Code.UNAVAILABLE
-    before = world.control.catalog.revision
+    before = harness.control.catalog.revision
     with pytest.raises(SyncpointError, match="cannot be written"):
-        await world.call("CreateTopic", name="projects/p/topics/later")
-    assert world.control.catalog.revision == before
+        await harness.call("CreateTopic", name="projects/p/topics/later")
+    assert harness.control.catalog.revision == before
 
 
 @simulated()
-async def test_updates_of_one_subscription_do_not_undo_one_another(world: ServicerHarness) -> None:
+async def test_updates_of_one_subscription_do_not_undo_one_another(harness: ServicerHarness) -> None:
     async def update(field: str, **fields) -> None:
-        await world.call("UpdateSubscription", subscription={"name": SUB, **fields}, update_mask={"paths": [field]})
+        await harness.call("UpdateSubscription", subscription={"name": SUB, **fields}, update_mask={"paths": [field]})
 
     early = {"options": {"subscription": SUB, "early_delivery": True}, "update_mask": {"paths": ["early_delivery"]}}
     await asyncio.gather(
         update("labels", labels={"a": "b"}),
         update("ack_deadline_seconds", ack_deadline_seconds=99),
-        world.call("UpdateSubscriptionOptions", **early),
+        harness.call("UpdateSubscriptionOptions", **early),
         update("retain_acked_messages", retain_acked_messages=True),
     )
-    await world.crash()
-    record = world.control.catalog.subscription(SUB)
+    await harness.crash()
+    record = harness.control.catalog.subscription(SUB)
     assert record is not None
     assert (record.ack_deadline_s, record.early_delivery, record.retain_acked) == (99, True, True)
 
 
 @simulated()
-async def test_a_name_may_be_used_again_and_messages_do_not_come_back(world: ServicerHarness) -> None:
-    await world.put("old")
+async def test_a_name_may_be_used_again_and_messages_do_not_come_back(harness: ServicerHarness) -> None:
+    await harness.put("old")
     for number in range(3):
-        await world.call("DeleteTopic", topic=TOPIC)
-        await world.call("DeleteSubscription", subscription=SUB)
-        await world.call("CreateTopic", name=TOPIC)
-        await world.call("CreateSubscription", name=SUB, topic=TOPIC)
+        await harness.call("DeleteTopic", topic=TOPIC)
+        await harness.call("DeleteSubscription", subscription=SUB)
+        await harness.call("CreateTopic", name=TOPIC)
+        await harness.call("CreateSubscription", name=SUB, topic=TOPIC)
         if number:
-            await world.crash()
-        await world.put("new")
-        assert [one.message.data for one in await world.pull()] == [b"new"]
+            await harness.crash()
+        await harness.put("new")
+        assert [one.message.data for one in await harness.pull()] == [b"new"]
 
 
 @simulated()
-async def test_a_snapshot_holds_what_is_unacknowledged_at_its_return(world: ServicerHarness) -> None:
-    await world.put("a", "b")
-    got = await world.pull(1)
-    snapping = asyncio.create_task(world.call("CreateSnapshot", name=SNAP, subscription=SUB))
+async def test_a_snapshot_holds_what_is_unacknowledged_at_its_return(harness: ServicerHarness) -> None:
+    await harness.put("a", "b")
+    got = await harness.pull(1)
+    snapping = asyncio.create_task(harness.call("CreateSnapshot", name=SNAP, subscription=SUB))
     await snapping
-    await world.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id for one in got + await world.pull()])
+    await harness.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id for one in got + await harness.pull()])
     await asyncio.sleep(5)  # nobody but the snapshot needs them now
-    await world.crash()
-    assert not await world.pull(timeout=4.0)
-    await world.call("Seek", subscription=SUB, snapshot=SNAP)
-    assert sorted(one.message.data for one in await world.pull()) == [b"a", b"b"]
+    await harness.crash()
+    assert not await harness.pull(timeout=4.0)
+    await harness.call("Seek", subscription=SUB, snapshot=SNAP)
+    assert sorted(one.message.data for one in await harness.pull()) == [b"a", b"b"]
 
 
 @simulated()
-async def test_incarnations_are_never_used_twice(world: ServicerHarness) -> None:
+async def test_incarnations_are_never_used_twice(harness: ServicerHarness) -> None:
     seen = set()
     for _ in range(3):
-        await world.call("CreateTopic", name=NEW)
-        record = world.control.catalog.topic(NEW)
+        await harness.call("CreateTopic", name=NEW)
+        record = harness.control.catalog.topic(NEW)
         assert record is not None
         assert record.incarnation not in seen
         seen.add(record.incarnation)
-        await world.call("DeleteTopic", topic=NEW)
-        await world.crash()
-    assert world.record.incarnation not in seen
+        await harness.call("DeleteTopic", topic=NEW)
+        await harness.crash()
+    assert harness.record.incarnation not in seen
 
 
 @simulated()
-async def test_a_log_of_an_earlier_version_begins_and_is_sought_as_before(world: ServicerHarness) -> None:
+async def test_a_log_of_an_earlier_version_begins_and_is_reset_as_before(harness: ServicerHarness) -> None:
     """There, sync points and snapshots stood in the records, and seeks in the log alone."""
     await asyncio.sleep(5)  # the first checkpoint of this life is behind
-    await world.put("a", "b")
-    catalog, publish = world.control.catalog, world.publish
+    await harness.put("a", "b")
+    catalog, publish = harness.control.catalog, harness.publish
     (source,) = publish.sources.of_topic(1)
     start, acked = (Start(source.number, 1),), AckSet()
     acked.add(0, 2)
@@ -213,57 +215,59 @@ async def test_a_log_of_an_earlier_version_begins_and_is_sought_as_before(world:
     publish.commit.append_fact(EntryKind.LEDGER, encode_ledger(Ledger(2, 3, {source.number: acked})))
     await asyncio.sleep(0.1)
     for _ in range(2):  # the second time from a checkpoint
-        await world.crash()
-        await world.commits.start()
-        record = world.control.catalog.subscription(SUB)
+        await harness.crash()
+        await harness.commits.start()
+        record = harness.control.catalog.subscription(SUB)
         assert record is not None
-        assert record.generation == world.publish.ledgers[2].generation == 3
-        assert world.publish.ledgers[30].start == {source.number: 1}
-        assert world.publish.snapshots[31].acks[source.number].count(0, 2) == 2
-        world.upkeep.log.last_checkpoint()
-    assert [one.message.data for one in await world.pull(subscription=late.name)] == [b"b"]
-    await world.put("c")
-    assert [one.message.data for one in await world.pull()] == [b"c"]
-    await world.call("Seek", subscription=SUB, snapshot=SNAP)
-    assert world.publish.ledgers[2].generation == 4
-    assert [one.message.data for one in await world.pull()] == [b"c"]
+        assert record.generation == harness.publish.ledgers[2].generation == 3
+        assert harness.publish.ledgers[30].start == {source.number: 1}
+        assert harness.publish.snapshots[31].acks[source.number].count(0, 2) == 2
+        harness.upkeep.log.last_checkpoint()
+    assert [one.message.data for one in await harness.pull(subscription=late.name)] == [b"b"]
+    await harness.put("c")
+    assert [one.message.data for one in await harness.pull()] == [b"c"]
+    await harness.call("Seek", subscription=SUB, snapshot=SNAP)
+    assert harness.publish.ledgers[2].generation == 4
+    assert [one.message.data for one in await harness.pull()] == [b"c"]
 
 
 @simulated(retain_acked=True)
-async def test_a_seek_that_was_not_followed_before_a_crash_is_followed_after_it(world: ServicerHarness) -> None:
-    await world.put("a")
-    (got,) = await world.pull()
-    await world.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id])
-    record = world.control.catalog.subscription(SUB)
+async def test_a_seek_that_was_not_followed_before_a_crash_is_followed_after_it(harness: ServicerHarness) -> None:
+    await harness.put("a")
+    (got,) = await harness.pull()
+    await harness.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id])
+    record = harness.control.catalog.subscription(SUB)
     assert record is not None
     moved = replace(record, generation=1, target=SeekTarget(0, None))
     new = Subscription(
-        30, "projects/p/subscriptions/new", 1, TOPIC, created_revision=world.control.catalog.revision + 2
+        30, "projects/p/subscriptions/new", 1, TOPIC, created_revision=harness.control.catalog.revision + 2
     )
     kept = Snapshot(31, SNAP, 1, TOPIC, expire_ns=1 << 62, subscription=2, generation=1)
-    changes = world.control.catalog.assign([CatalogChange.put(moved), CatalogChange.put(new), CatalogChange.put(kept)])
-    world.publish.commit.append_fact(EntryKind.CATALOG, encode_changes(changes))
+    changes = harness.control.catalog.assign(
+        [CatalogChange.put(moved), CatalogChange.put(new), CatalogChange.put(kept)]
+    )
+    harness.publish.commit.append_fact(EntryKind.CATALOG, encode_changes(changes))
     for change in changes:
-        world.control.catalog.apply(change)
+        harness.control.catalog.apply(change)
     await asyncio.sleep(0.1)
-    await world.crash()
-    assert [one.message.data for one in await world.pull()] == [b"a"]
-    assert world.publish.ledgers[30].start == {1 << 24: 1}
-    assert world.publish.snapshots[31].acks[1 << 24].count(0, 1) == 0
+    await harness.crash()
+    assert [one.message.data for one in await harness.pull()] == [b"a"]
+    assert harness.publish.ledgers[30].start == {1 << 24: 1}
+    assert harness.publish.snapshots[31].acks[1 << 24].count(0, 1) == 0
 
 
 @simulated()
-async def test_a_seek_whose_place_cannot_be_read_changes_nothing(world: ServicerHarness) -> None:
-    await world.put("a")
-    offset_at = world.store.offset_at
+async def test_a_seek_whose_place_cannot_be_read_changes_nothing(harness: ServicerHarness) -> None:
+    await harness.put("a")
+    offset_at = harness.store.offset_at
 
     def unreadable(source: int, time_ns: int) -> int:
         raise Unavailable("the disks do not answer")
 
-    world.store.offset_at = unreadable  # type: ignore[method-assign]
+    harness.store.offset_at = unreadable  # type: ignore[method-assign]
     with pytest.raises(SyncpointError, match="do not answer"):
-        await world.call("Seek", subscription=SUB, time={"seconds": 5})
-    world.store.offset_at = offset_at  # type: ignore[method-assign]
-    assert world.control.catalog.subscription(SUB).generation == 0
-    await world.call("Seek", subscription=SUB, time={"seconds": 5})
-    assert [one.message.data for one in await world.pull()] == [b"a"]
+        await harness.call("Seek", subscription=SUB, time={"seconds": 5})
+    harness.store.offset_at = offset_at  # type: ignore[method-assign]
+    assert harness.control.catalog.subscription(SUB).generation == 0
+    await harness.call("Seek", subscription=SUB, time={"seconds": 5})
+    assert [one.message.data for one in await harness.pull()] == [b"a"]

@@ -1,4 +1,4 @@
-"""Doors, views, membership, founding, registration, reports and expiry, each alone."""
+"""Listeners, views, membership, founding, registration, reports and expiry, each alone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.storage.placement import Wanted
 from syncpoint.storage.quorum import AckRule
 from syncpoint.testing.simulated_loop import run_simulated
-from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
+from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.transport.network import TcpNetwork
 from syncpoint.wire import methods
@@ -69,15 +69,16 @@ def alone(work):  # type: ignore[no-untyped-def]
     return test
 
 
-# -- doors -------------------------------------------------------------------------------------------------------------
+# -- listeners
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_who_answers_who_refuses_and_who_is_silent() -> None:
     async def run(loop: ProcessLoop) -> None:
         network = SimNetwork(SeededRandom(1))
         process, caller = SimProcess(loop, "p"), SimProcess(loop, "q")
-        door = await process.start(network.serve(process_methods(lambda: {"a": 1}), "10.0.0.1", 0))
-        address = f"10.0.0.1:{door.port}"
+        serving = await process.start(network.serve(process_methods(lambda: {"a": 1}), "10.0.0.1", 0))
+        address = f"10.0.0.1:{serving.port}"
 
         async def ask() -> None:
             peers = PeerChannels(network)
@@ -95,17 +96,17 @@ def test_who_answers_who_refuses_and_who_is_silent() -> None:
 
         await caller.start(ask())
 
-    run_world(ManualClock(), run)
+    run_in_loop(ManualClock(), run)
 
 
-def test_over_real_sockets_a_dead_process_is_told_from_a_living_one() -> None:
+def test_over_real_sockets_a_dead_process_is_distinguished_from_a_living_one() -> None:
     async def run() -> None:
         network = TcpNetwork()
-        door = await network.serve(process_methods(dict), "127.0.0.1", 0)
+        serving = await network.serve(process_methods(dict), "127.0.0.1", 0)
         peers = PeerChannels(network)
-        address = f"127.0.0.1:{door.port}"
+        address = f"127.0.0.1:{serving.port}"
         assert await peers.ping(address) is Reach.ANSWERED
-        await door.close()
+        await serving.close()
         for _ in range(3):  # the first may still meet the old connection
             reach = await peers.ping(address)
         assert reach is Reach.REFUSED
@@ -159,16 +160,16 @@ async def test_a_view_follows_and_lists_again_when_events_are_gone(bare: Bare) -
     for number in range(2_500):
         bare.put(f"x/{number}", b"1")
     view = View(bare.open(), "x/", int)
-    heard: list[set[str]] = []
+    received: list[set[str]] = []
     await view.start()
-    view.listeners.append(heard.append)
+    view.listeners.append(received.append)
     assert len(view.items) == 2_500
     bare.put("x/7", b"2")
     bare.put("x/8", b"not a number")
     bare.store.txn([], [Delete("x/9")])
     await asyncio.sleep(0.1)
     assert (view.get("7"), view.get("8"), view.get("9")) == (2, None, None)
-    assert set.union(*heard) == {"7", "8", "9"}
+    assert set.union(*received) == {"7", "8", "9"}
     shared = view._store
     shared.cut = True
     bare.put("x/7", b"3")

@@ -11,7 +11,7 @@ from syncpoint.metadata.layout import ASSIGNED_TOPICS
 from syncpoint.metadata.records import ACTIVE, CREATING
 from syncpoint.model.errors import Code, MetadataSilent, NotFound, SyncpointError, Unavailable
 from syncpoint.router.assignment import TopicAssignment
-from tests.kit.catalog import SNAP, SUB, TOPIC, PlaneWorld, planned
+from tests.kit.catalog import SNAP, SUB, TOPIC, PlaneHarness, planned
 
 
 async def outcomes(*waiting) -> list[str]:
@@ -19,38 +19,38 @@ async def outcomes(*waiting) -> list[str]:
     return sorted(one.code.name if isinstance(one, SyncpointError) else "OK" for one in found)
 
 
-async def with_topic(world: PlaneWorld) -> int:
+async def with_topic(harness: PlaneHarness) -> int:
     """A topic that both chains hold something of."""
-    await world.proxies[0].call("CreateTopic", name=TOPIC)
-    topic = world.proxies[0].control.catalog.topic(TOPIC)
+    await harness.proxies[0].call("CreateTopic", name=TOPIC)
+    topic = harness.proxies[0].control.catalog.topic(TOPIC)
     assert topic is not None
-    for owner in world.owners.values():
+    for owner in harness.owners.values():
         await owner.shared.at(1)
         await owner.publish(topic.incarnation)
     return topic.incarnation
 
 
 @planned()
-async def test_of_creates_racing_in_two_processes_one_wins(world: PlaneWorld) -> None:
+async def test_of_creates_racing_in_two_processes_one_wins(harness: PlaneHarness) -> None:
     for number in range(5):
-        creates = [proxy.call("CreateTopic", name=f"{TOPIC}{number}") for proxy in world.proxies * 3]
+        creates = [proxy.call("CreateTopic", name=f"{TOPIC}{number}") for proxy in harness.proxies * 3]
         assert await outcomes(*creates) == ["ALREADY_EXISTS"] * 5 + ["OK"]
     topic = f"{TOPIC}0"
-    creates = [proxy.call("CreateSubscription", name=SUB, topic=topic) for proxy in world.proxies * 3]
+    creates = [proxy.call("CreateSubscription", name=SUB, topic=topic) for proxy in harness.proxies * 3]
     assert (await outcomes(*creates)).count("OK") == 1
 
 
 @planned()
-async def test_changes_of_different_things_do_not_stand_in_each_others_way(world: PlaneWorld) -> None:
+async def test_changes_of_different_things_do_not_stand_in_each_others_way(harness: PlaneHarness) -> None:
     creates = [
-        proxy.call("CreateTopic", name=f"{TOPIC}{n}{p}") for n in range(20) for p, proxy in enumerate(world.proxies)
+        proxy.call("CreateTopic", name=f"{TOPIC}{n}{p}") for n in range(20) for p, proxy in enumerate(harness.proxies)
     ]
     assert await outcomes(*creates) == ["OK"] * 40
 
 
 @planned()
-async def test_what_one_process_was_answered_another_knows(world: PlaneWorld) -> None:
-    one, other = world.proxies
+async def test_what_one_process_was_answered_another_knows(harness: PlaneHarness) -> None:
+    one, other = harness.proxies
     await one.call("CreateTopic", name=TOPIC)
     assert (await other.call("GetTopic", topic=TOPIC)).name == TOPIC
     await other.call("DeleteTopic", topic=TOPIC)
@@ -60,9 +60,9 @@ async def test_what_one_process_was_answered_another_knows(world: PlaneWorld) ->
 
 @planned()
 async def test_a_process_without_the_metadata_reads_what_it_knows_and_says_of_nothing_that_it_is_or_is_not(
-    world: PlaneWorld,
+    harness: PlaneHarness,
 ) -> None:
-    one, other = world.proxies
+    one, other = harness.proxies
     await one.call("CreateTopic", name=TOPIC)
     await one.call("CreateTopic", name=f"{TOPIC}2")
     await other.call("GetTopic", topic=f"{TOPIC}2")
@@ -83,22 +83,22 @@ async def test_a_process_without_the_metadata_reads_what_it_knows_and_says_of_no
 
 
 @planned()
-async def test_a_subscription_is_active_when_every_chain_has_confirmed(world: PlaneWorld) -> None:
-    topic = await with_topic(world)
-    proxy = world.proxies[0]
+async def test_a_subscription_is_active_when_every_chain_has_confirmed(harness: PlaneHarness) -> None:
+    topic = await with_topic(harness)
+    proxy = harness.proxies[0]
     await proxy.call("CreateSubscription", name=SUB, topic=TOPIC)
     record = proxy.control.catalog.subscription(SUB)
     assert (record.state, record.created_revision) == (ACTIVE, 2)
-    for owner in world.owners.values():
+    for owner in harness.owners.values():
         assert owner.confirmed == [(topic, 2)]
         assert owner.start_of(record) == 1
 
 
 @planned()
-async def test_a_chain_that_does_not_confirm_keeps_it_creating_and_a_retry_finishes(world: PlaneWorld) -> None:
-    await with_topic(world)
-    one, other = world.proxies
-    world.owners[2].deaf = True
+async def test_a_chain_that_does_not_confirm_keeps_it_creating_and_a_retry_finishes(harness: PlaneHarness) -> None:
+    await with_topic(harness)
+    one, other = harness.proxies
+    harness.owners[2].deaf = True
     with pytest.raises(SyncpointError, match="Chain 2 has not confirmed") as caught:
         await one.call("CreateSubscription", name=SUB, topic=TOPIC)
     assert caught.value.code is Code.UNAVAILABLE
@@ -107,7 +107,7 @@ async def test_a_chain_that_does_not_confirm_keeps_it_creating_and_a_retry_finis
         await other.call("CreateSubscription", name=SUB, topic=TOPIC, ack_deadline_seconds=77)
     assert caught.value.code is Code.ALREADY_EXISTS
     incarnation = one.control.catalog.subscription(SUB).incarnation
-    world.owners[2].deaf = False
+    harness.owners[2].deaf = False
     await other.call("CreateSubscription", name=SUB, topic=TOPIC)
     assert other.control.catalog.subscription(SUB).incarnation == incarnation
     assert other.control.catalog.subscription(SUB).state == ACTIVE
@@ -117,45 +117,45 @@ async def test_a_chain_that_does_not_confirm_keeps_it_creating_and_a_retry_finis
 
 
 @planned()
-async def test_one_that_is_still_creating_can_be_deleted(world: PlaneWorld) -> None:
-    await with_topic(world)
-    proxy = world.proxies[0]
-    world.owners[2].deaf = True
+async def test_one_that_is_still_creating_can_be_deleted(harness: PlaneHarness) -> None:
+    await with_topic(harness)
+    proxy = harness.proxies[0]
+    harness.owners[2].deaf = True
     assert await outcomes(proxy.call("CreateSubscription", name=SUB, topic=TOPIC)) == ["UNAVAILABLE"]
     await proxy.call("DeleteSubscription", subscription=SUB)
     assert proxy.control.catalog.subscription(SUB) is None
 
 
 @planned()
-async def test_ownership_moves_while_a_chain_is_asked(world: PlaneWorld) -> None:
-    await with_topic(world)
-    world.owners[2].deaf = True
-    creating = asyncio.create_task(world.proxies[0].call("CreateSubscription", name=SUB, topic=TOPIC))
+async def test_ownership_moves_while_a_chain_is_asked(harness: PlaneHarness) -> None:
+    await with_topic(harness)
+    harness.owners[2].deaf = True
+    creating = asyncio.create_task(harness.proxies[0].call("CreateSubscription", name=SUB, topic=TOPIC))
     await asyncio.sleep(0.5)
-    world.disown(2)
+    harness.disown(2)
     await asyncio.sleep(0.5)
     assert not creating.done()
-    world.owners[1].own(2)
+    harness.owners[1].own(2)
     await creating
 
 
 @planned()
-async def test_a_chain_without_an_owner_is_waited_for(world: PlaneWorld) -> None:
-    await with_topic(world)
-    world.disown(1)
-    creating = asyncio.create_task(world.proxies[0].call("CreateSubscription", name=SUB, topic=TOPIC))
+async def test_a_chain_without_an_owner_is_waited_for(harness: PlaneHarness) -> None:
+    await with_topic(harness)
+    harness.disown(1)
+    creating = asyncio.create_task(harness.proxies[0].call("CreateSubscription", name=SUB, topic=TOPIC))
     await asyncio.sleep(2)
-    world.owners[1].own()
+    harness.owners[1].own()
     await creating
-    world.disown(1)
+    harness.disown(1)
     with pytest.raises(SyncpointError, match="nobody owns it"):
-        await world.proxies[0].call("CreateSubscription", name=SUB + "2", topic=TOPIC)
+        await harness.proxies[0].call("CreateSubscription", name=SUB + "2", topic=TOPIC)
 
 
 @planned()
-async def test_a_seek_makes_a_generation_and_every_chain_confirms_it(world: PlaneWorld) -> None:
-    await with_topic(world)
-    one, other = world.proxies
+async def test_a_seek_makes_a_generation_and_every_chain_confirms_it(harness: PlaneHarness) -> None:
+    await with_topic(harness)
+    one, other = harness.proxies
     await one.call("CreateSubscription", name=SUB, topic=TOPIC)
     await one.call("CreateSnapshot", name=SNAP, subscription=SUB)
     await asyncio.gather(
@@ -165,23 +165,23 @@ async def test_a_seek_makes_a_generation_and_every_chain_confirms_it(world: Plan
     record, snapshot = one.control.catalog.subscription(SUB), one.control.catalog.snapshot(SNAP)
     assert record.generation == 2
     assert record.target in ((5 * 10**9, None), (None, snapshot.incarnation))
-    for owner in world.owners.values():
+    for owner in harness.owners.values():
         assert max(owner.confirmed)[1] == one.control.catalog.revision
 
 
 @planned()
-async def test_a_snapshot_names_its_subscription_and_an_unfinished_one_gives_way(world: PlaneWorld) -> None:
-    await with_topic(world)
-    one, other = world.proxies
+async def test_a_snapshot_names_its_subscription_and_an_unfinished_one_gives_way(harness: PlaneHarness) -> None:
+    await with_topic(harness)
+    one, other = harness.proxies
     await one.call("CreateSubscription", name=SUB, topic=TOPIC)
-    world.owners[1].deaf = True
+    harness.owners[1].deaf = True
     assert await outcomes(one.call("CreateSnapshot", name=SNAP, subscription=SUB)) == ["UNAVAILABLE"]
     first = one.control.catalog.snapshot(SNAP)
     assert (first.status, first.subscription) == (CREATING, one.control.catalog.subscription(SUB).incarnation)
     with pytest.raises(SyncpointError) as caught:
         await one.call("Seek", subscription=SUB, snapshot=SNAP)
     assert caught.value.code is Code.NOT_FOUND
-    world.owners[1].deaf = False
+    harness.owners[1].deaf = False
     await other.call("CreateSnapshot", name=SNAP, subscription=SUB)
     second = other.control.catalog.snapshot(SNAP)
     assert second.status == ACTIVE
@@ -190,11 +190,11 @@ async def test_a_snapshot_names_its_subscription_and_an_unfinished_one_gives_way
 
 
 @planned()
-async def test_changes_of_retention_and_schema_are_confirmed_a_label_is_not(world: PlaneWorld) -> None:
-    await with_topic(world)
-    proxy = world.proxies[0]
+async def test_changes_of_retention_and_schema_are_confirmed_a_label_is_not(harness: PlaneHarness) -> None:
+    await with_topic(harness)
+    proxy = harness.proxies[0]
     await proxy.call("CreateSubscription", name=SUB, topic=TOPIC)
-    world.owners[1].deaf = True
+    harness.owners[1].deaf = True
     label = {"name": SUB, "labels": {"a": "b"}}
     await proxy.call("UpdateSubscription", subscription=label, update_mask={"paths": ["labels"]})
     retain = {"name": SUB, "retain_acked_messages": True}
@@ -205,51 +205,51 @@ async def test_changes_of_retention_and_schema_are_confirmed_a_label_is_not(worl
     fits = {"name": TOPIC, "schema_settings": {"schema": "projects/p/schemas/order", "encoding": "JSON"}}
     change = proxy.call("UpdateTopic", topic=fits, update_mask={"paths": ["schema_settings"]})
     assert await outcomes(change) == ["UNAVAILABLE"], "a chain may not ask for it yet"
-    world.owners[1].deaf = False
+    harness.owners[1].deaf = False
     longer = {"name": TOPIC, "message_retention_duration": {"seconds": 700}}
     await proxy.call("UpdateTopic", topic=longer, update_mask={"paths": ["message_retention_duration"]})
     await proxy.call("DetachSubscription", subscription=SUB)
-    assert max(world.owners[1].confirmed)[1] == proxy.control.catalog.revision
+    assert max(harness.owners[1].confirmed)[1] == proxy.control.catalog.revision
 
 
 @planned(chains=3)
-async def test_before_keys_move_all_other_chains_have_sealed(world: PlaneWorld) -> None:
-    topic = await with_topic(world)
-    barrier = world.proxies[0].barrier
+async def test_before_keys_move_all_other_chains_have_sealed(harness: PlaneHarness) -> None:
+    topic = await with_topic(harness)
+    barrier = harness.proxies[0].barrier
     with pytest.raises(Unavailable, match="epoch None"):
         await barrier.sealed(topic, 1, 2)
-    world.store.txn([], [Put(ASSIGNED_TOPICS.key(topic), TopicAssignment(2, (2,)).encode())])
+    harness.store.txn([], [Put(ASSIGNED_TOPICS.key(topic), TopicAssignment(2, (2,)).encode())])
     with pytest.raises(Unavailable, match="epoch 2, not in 1"):
         await barrier.sealed(topic, 1, 2)
     await barrier.sealed(topic, 2, 2)
-    assert [owner.sealed for owner in world.owners.values()] == [[(topic, 2)], [], [(topic, 2)]]
-    world.owners[3].deaf = True
+    assert [owner.sealed for owner in harness.owners.values()] == [[(topic, 2)], [], [(topic, 2)]]
+    harness.owners[3].deaf = True
     with pytest.raises(Unavailable, match="Chain 3 has not confirmed"):
         await barrier.sealed(topic, 2, 2)
 
 
 @planned()
-async def test_the_oldest_message_is_that_of_all_chains_or_of_none(world: PlaneWorld) -> None:
-    await with_topic(world)
-    proxy = world.proxies[0]
+async def test_the_oldest_message_is_that_of_all_chains_or_of_none(harness: PlaneHarness) -> None:
+    await with_topic(harness)
+    proxy = harness.proxies[0]
     await proxy.call("CreateSubscription", name=SUB, topic=TOPIC)
     record = proxy.control.catalog.subscription(SUB)
     assert await proxy.control.oldest_age_s(record) == 0
-    for chain, owner in world.owners.items():
+    for chain, owner in harness.owners.items():
         owner.described.oldest_age_s = 10.0 * chain
     assert await proxy.control.oldest_age_s(record) == 20.0
-    world.owners[1].described.unreadable = "its disks do not answer in time"
+    harness.owners[1].described.unreadable = "its disks do not answer in time"
     with pytest.raises(Unavailable, match="chain 1: its disks"):
         await proxy.control.oldest_age_s(record)
-    world.owners[1].described.unreadable = ""
-    world.disown(2)
+    harness.owners[1].described.unreadable = ""
+    harness.disown(2)
     with pytest.raises(Unavailable, match="chain 2: nobody"):
         await proxy.control.oldest_age_s(record)
 
 
 @planned()
-async def test_without_metadata_nothing_changes_and_everything_can_be_read(world: PlaneWorld) -> None:
-    proxy = world.proxies[0]
+async def test_without_metadata_nothing_changes_and_everything_can_be_read(harness: PlaneHarness) -> None:
+    proxy = harness.proxies[0]
     await proxy.call("CreateTopic", name=TOPIC)
     proxy.store.cut = True
     assert (await proxy.call("GetTopic", topic=TOPIC)).name == TOPIC
@@ -262,13 +262,13 @@ async def test_without_metadata_nothing_changes_and_everything_can_be_read(world
 
 
 @planned()
-async def test_deleting_does_not_wait_for_a_dead_chain_for_ever(world: PlaneWorld) -> None:
-    await with_topic(world)
-    proxy = world.proxies[0]
-    world.disown(1)
-    before = world.loop.time()
+async def test_deleting_does_not_wait_for_a_dead_chain_for_ever(harness: PlaneHarness) -> None:
+    await with_topic(harness)
+    proxy = harness.proxies[0]
+    harness.disown(1)
+    before = harness.loop.time()
     await proxy.call("DeleteTopic", topic=TOPIC)
-    assert world.loop.time() - before < 4
+    assert harness.loop.time() - before < 4
     with pytest.raises(NotFound):
         await proxy.call("DeleteTopic", topic=TOPIC)
 
@@ -278,8 +278,8 @@ def test_sync_point_races(seed: int) -> None:
     """Publishers on four chains, most of them opening the topic just now, against creations in two processes."""
 
     @planned(seed, chains=4)
-    async def run(world: PlaneWorld) -> None:
-        proxy, names = world.proxies[0], [f"{TOPIC}{number}" for number in range(8)]
+    async def run(harness: PlaneHarness) -> None:
+        proxy, names = harness.proxies[0], [f"{TOPIC}{number}" for number in range(8)]
         for name in names:
             await proxy.call("CreateTopic", name=name)
         messages: list[tuple[float, int, int, int]] = []  # (when its publish began, topic, chain, offset)
@@ -287,21 +287,21 @@ def test_sync_point_races(seed: int) -> None:
 
         async def publish(chain: int, name: str) -> None:
             topic = proxy.control.catalog.topic(name).incarnation
-            await asyncio.sleep(world.random.random())
+            await asyncio.sleep(harness.random.random())
             for _ in range(8):
-                begun = world.loop.time()
-                messages.append((begun, topic, *await world.owners[chain].publish(topic)))
-                await asyncio.sleep(world.random.random() * 0.2)
+                begun = harness.loop.time()
+                messages.append((begun, topic, *await harness.owners[chain].publish(topic)))
+                await asyncio.sleep(harness.random.random() * 0.2)
 
         async def create(number: int) -> None:
-            await asyncio.sleep(world.random.random())
+            await asyncio.sleep(harness.random.random())
             name = f"{SUB}{number}"
             topic = names[number % len(names)]
-            await world.proxies[number % 3 % 2].insist("CreateSubscription", name=name, topic=topic)
-            created.append((world.loop.time(), name))
+            await harness.proxies[number % 3 % 2].insist("CreateSubscription", name=name, topic=topic)
+            created.append((harness.loop.time(), name))
 
-        world.network.break_chance = 0.02 if seed % 2 else 0.0
-        publishing = [publish(chain, name) for chain in world.owners for name in names]
+        harness.network.break_chance = 0.02 if seed % 2 else 0.0
+        publishing = [publish(chain, name) for chain in harness.owners for name in names]
         await asyncio.gather(*publishing, *(create(number) for number in range(32)))
         await proxy.control.refresh()
         assert len(created) == 32
@@ -309,6 +309,6 @@ def test_sync_point_races(seed: int) -> None:
             record = proxy.control.catalog.subscription(name)
             for begun, topic, chain, offset in messages:
                 if topic == record.topic_incarnation and begun > at:
-                    assert offset >= world.owners[chain].start_of(record)
+                    assert offset >= harness.owners[chain].start_of(record)
 
     run()

@@ -158,7 +158,9 @@ def test_what_a_machine_lost_is_sent_again(durability: str) -> None:
 
 
 def test_zeros_are_read_as_zeros(served: Served) -> None:
-    """What was never written is not sent, but told: the parts of a file, mixed ones, and what lies behind its end."""
+    """What was never written is not sent, but reported: the parts of a file, mixed ones, and what lies
+    behind its end.
+    """
     files, size = served.files(), 3 << 20
     handle = put(files, "f", bytes(size) + b"x" + bytes(99))
     sent: list[int] = []

@@ -31,7 +31,7 @@ HELLO = Hello("d", 7, 1, 100, "sync", 1, 1)
 FOLDER = "/disk/chains/0000000007"
 
 
-class World:
+class Harness:
     def __init__(self) -> None:
         self.files = MemoryFiles()
         self.files.mkdir("/disk")
@@ -67,39 +67,39 @@ class World:
 
 
 def test_a_higher_token_ends_the_lower_one() -> None:
-    world = World()
-    old = world.hello()
-    assert world.write(old, "a", b"old").status == Status.OK
-    new = world.hello(epoch=2)
-    refused = world.run(old, DiskOp.FDATASYNC, handle=1, changes=[FileChange(ChangeKind.WRITE, 0, 3, b"bad")])
+    harness = Harness()
+    old = harness.hello()
+    assert harness.write(old, "a", b"old").status == Status.OK
+    new = harness.hello(epoch=2)
+    refused = harness.run(old, DiskOp.FDATASYNC, handle=1, changes=[FileChange(ChangeKind.WRITE, 0, 3, b"bad")])
     assert refused.status == Status.FENCED
     assert b"epoch 2" in bytes(refused.payload)
-    world.run(new, DiskOp.OPEN, handle=1, path="a")
-    assert world.run(new, DiskOp.PREAD, handle=1, a=10).payload == b"old"
+    harness.run(new, DiskOp.OPEN, handle=1, path="a")
+    assert harness.run(new, DiskOp.PREAD, handle=1, a=10).payload == b"old"
     with pytest.raises(DiskFenced):
-        world.hello(attempt=2)
+        harness.hello(attempt=2)
 
 
 def test_a_lookup_under_a_lower_token_is_refused_too() -> None:
-    world = World()
-    old = world.hello()
-    world.hello(epoch=2)
-    assert world.run(old, DiskOp.STAT, path="").status == Status.FENCED
+    harness = Harness()
+    old = harness.hello()
+    harness.hello(epoch=2)
+    assert harness.run(old, DiskOp.STAT, path="").status == Status.FENCED
 
 
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_token_outlives_the_process_and_the_power(cut: bool) -> None:
-    world = World()
-    world.hello(epoch=5)
+    harness = Harness()
+    harness.hello(epoch=5)
     if cut:
-        world.files.power_cut(_NoChance())
-    world.restart()
+        harness.files.power_cut(_NoChance())
+    harness.restart()
     with pytest.raises(DiskFenced):
-        world.hello(epoch=4)
+        harness.hello(epoch=4)
     with pytest.raises(DiskFenced):
-        world.hello(epoch=5, session=99)
-    world.hello(epoch=5)
-    world.hello(epoch=6, session=1)
+        harness.hello(epoch=5, session=99)
+    harness.hello(epoch=5)
+    harness.hello(epoch=6, session=1)
 
 
 class _NoChance:
@@ -116,98 +116,100 @@ class _NoChance:
 
 
 def test_a_later_session_of_the_same_epoch_ends_the_earlier_one() -> None:
-    world = World()
-    first = world.hello()
-    world.hello(session=101)
-    assert world.run(first, DiskOp.MKDIR, path="x").status == Status.FENCED
+    harness = Harness()
+    first = harness.hello()
+    harness.hello(session=101)
+    assert harness.run(first, DiskOp.MKDIR, path="x").status == Status.FENCED
 
 
 def test_a_request_of_another_epoch_than_its_connection_is_refused() -> None:
-    world = World()
-    channel = world.hello(epoch=2)
-    assert world.run(channel, DiskOp.MKDIR, path="x", epoch=1).status == Status.FENCED
+    harness = Harness()
+    channel = harness.hello(epoch=2)
+    assert harness.run(channel, DiskOp.MKDIR, path="x", epoch=1).status == Status.FENCED
 
 
 def test_a_command_sent_again_is_answered_and_not_done_again() -> None:
-    world = World()
-    channel = world.hello()
-    world.write(channel, "a", b"1")
+    harness = Harness()
+    channel = harness.hello()
+    harness.write(channel, "a", b"1")
     request = Request(DiskOp.RENAME, path="a", other="b", epoch=1, seq=50)
-    assert world.service.run(channel, 1, request).status == Status.OK
-    assert world.hello(attempt=2) is channel
-    assert world.service.run(channel, 2, request).status == Status.OK
-    assert world.service.run(channel, 2, request._replace(seq=51)).status == Status.ERROR
+    assert harness.service.run(channel, 1, request).status == Status.OK
+    assert harness.hello(attempt=2) is channel
+    assert harness.service.run(channel, 2, request).status == Status.OK
+    assert harness.service.run(channel, 2, request._replace(seq=51)).status == Status.ERROR
 
 
 def test_only_the_newest_connection_of_a_channel_counts() -> None:
-    world = World()
-    channel = world.hello()
-    world.hello(attempt=3)
-    world.hello(attempt=2)  # came late
-    assert world.run(channel, DiskOp.MKDIR, attempt=2, path="x").status == Status.STALE
-    assert world.run(channel, DiskOp.MKDIR, attempt=3, path="x").status == Status.OK
+    harness = Harness()
+    channel = harness.hello()
+    harness.hello(attempt=3)
+    harness.hello(attempt=2)  # came late
+    assert harness.run(channel, DiskOp.MKDIR, attempt=2, path="x").status == Status.STALE
+    assert harness.run(channel, DiskOp.MKDIR, attempt=3, path="x").status == Status.OK
 
 
 def test_after_a_restart_what_was_done_is_no_error() -> None:
-    world = World()
-    channel = world.hello()
-    world.write(channel, "a", b"1")
-    world.run(channel, DiskOp.RENAME, path="a", other="b")
-    world.run(channel, DiskOp.MKDIR, path="f")
-    world.run(channel, DiskOp.RMDIR, path="f")
-    world.restart()
-    channel = world.hello()
-    assert world.run(channel, DiskOp.RENAME, path="a", other="b").status == Status.ERROR
-    assert world.run(channel, DiskOp.RENAME, path="a", other="b", flags=AGAIN).status == Status.OK
-    assert world.run(channel, DiskOp.RENAME, path="x", other="y", flags=AGAIN).status == Status.ERROR
-    assert world.run(channel, DiskOp.RMDIR, path="f", flags=AGAIN).status == Status.OK
-    assert world.run(channel, DiskOp.UNLINK, path="a", flags=AGAIN).status == Status.OK
-    assert world.run(channel, DiskOp.UNLINK, path="a").status == Status.ERROR
+    harness = Harness()
+    channel = harness.hello()
+    harness.write(channel, "a", b"1")
+    harness.run(channel, DiskOp.RENAME, path="a", other="b")
+    harness.run(channel, DiskOp.MKDIR, path="f")
+    harness.run(channel, DiskOp.RMDIR, path="f")
+    harness.restart()
+    channel = harness.hello()
+    assert harness.run(channel, DiskOp.RENAME, path="a", other="b").status == Status.ERROR
+    assert harness.run(channel, DiskOp.RENAME, path="a", other="b", flags=AGAIN).status == Status.OK
+    assert harness.run(channel, DiskOp.RENAME, path="x", other="y", flags=AGAIN).status == Status.ERROR
+    assert harness.run(channel, DiskOp.RMDIR, path="f", flags=AGAIN).status == Status.OK
+    assert harness.run(channel, DiskOp.UNLINK, path="a", flags=AGAIN).status == Status.OK
+    assert harness.run(channel, DiskOp.UNLINK, path="a").status == Status.ERROR
 
 
 def test_a_file_is_opened_again_only_if_it_is_the_same() -> None:
-    world = World()
-    channel = world.hello()
-    opened = world.run(channel, DiskOp.OPEN, handle=1, path="a", flags=CREATE | WRITE)
+    harness = Harness()
+    channel = harness.hello()
+    opened = harness.run(channel, DiskOp.OPEN, handle=1, path="a", flags=CREATE | WRITE)
     file = f"{opened.b}:{opened.c}"
-    world.restart()
-    channel = world.hello()
+    harness.restart()
+    channel = harness.hello()
     more = {"handle": 1, "path": "a", "other": file, "flags": REOPEN | WRITE}
-    assert world.run(channel, DiskOp.FDATASYNC, changes=[FileChange(ChangeKind.ZERO, 0, 5)], **more).status == Status.OK
-    world.files.unlink(f"{FOLDER}/a")
-    world.restart()
-    channel = world.hello()
-    assert world.run(channel, DiskOp.FDATASYNC, **more).status == Status.ERROR
-    world.write(channel, "a", b"another")
-    world.restart()
-    channel = world.hello()
-    assert world.run(channel, DiskOp.FDATASYNC, **more).status == Status.ERROR
+    assert (
+        harness.run(channel, DiskOp.FDATASYNC, changes=[FileChange(ChangeKind.ZERO, 0, 5)], **more).status == Status.OK
+    )
+    harness.files.unlink(f"{FOLDER}/a")
+    harness.restart()
+    channel = harness.hello()
+    assert harness.run(channel, DiskOp.FDATASYNC, **more).status == Status.ERROR
+    harness.write(channel, "a", b"another")
+    harness.restart()
+    channel = harness.hello()
+    assert harness.run(channel, DiskOp.FDATASYNC, **more).status == Status.ERROR
 
 
 @pytest.mark.parametrize(
     "path", ["..", "../x", "a/../../x", "/etc", "a//b", ".", FENCING_FILE, FENCING_FILE + ".tmp", "a\0"]
 )
 def test_no_path_leads_out_of_the_folder(path: str) -> None:
-    world = World()
-    channel = world.hello()
+    harness = Harness()
+    channel = harness.hello()
     for op in (DiskOp.STAT, DiskOp.UNLINK, DiskOp.LISTDIR, DiskOp.MKDIR, DiskOp.RMDIR, DiskOp.SYNC_DIR):
-        assert world.run(channel, op, path=path).errno == 13
-    assert world.run(channel, DiskOp.OPEN, handle=1, path=path, flags=CREATE | WRITE).errno == 13
-    world.write(channel, "good", b"")
-    assert world.run(channel, DiskOp.RENAME, path="good", other=path).errno == 13
+        assert harness.run(channel, op, path=path).errno == 13
+    assert harness.run(channel, DiskOp.OPEN, handle=1, path=path, flags=CREATE | WRITE).errno == 13
+    harness.write(channel, "good", b"")
+    assert harness.run(channel, DiskOp.RENAME, path="good", other=path).errno == 13
 
 
 def test_the_token_is_not_shown() -> None:
-    world = World()
-    channel = world.hello()
-    world.write(channel, "a", b"")
-    assert world.run(channel, DiskOp.LISTDIR, path="").payload == b"a"
+    harness = Harness()
+    channel = harness.hello()
+    harness.write(channel, "a", b"")
+    assert harness.run(channel, DiskOp.LISTDIR, path="").payload == b"a"
 
 
 def test_changes_are_done_in_order() -> None:
-    world = World()
-    channel = world.hello()
-    world.run(channel, DiskOp.OPEN, handle=1, path="a", flags=CREATE | WRITE)
+    harness = Harness()
+    channel = harness.hello()
+    harness.run(channel, DiskOp.OPEN, handle=1, path="a", flags=CREATE | WRITE)
     changes = [
         FileChange(ChangeKind.ALLOCATE, 0, 20),
         FileChange(ChangeKind.WRITE, 0, 6, b"abcdef"),
@@ -216,102 +218,102 @@ def test_changes_are_done_in_order() -> None:
         FileChange(ChangeKind.TRUNCATE, 0, 5),
     ]
     for _ in range(2):
-        assert world.run(channel, DiskOp.CHANGE, handle=1, changes=changes).status == Status.OK
-        assert world.run(channel, DiskOp.PREAD, handle=1, a=100).payload == b"ab\0xe"
-        assert world.run(channel, DiskOp.FSTAT, handle=1).a == 5
+        assert harness.run(channel, DiskOp.CHANGE, handle=1, changes=changes).status == Status.OK
+        assert harness.run(channel, DiskOp.PREAD, handle=1, a=100).payload == b"ab\0xe"
+        assert harness.run(channel, DiskOp.FSTAT, handle=1).a == 5
 
 
-def test_a_failed_sync_is_told() -> None:
-    world = World()
-    channel = world.hello()
-    world.write(channel, "a", b"1")
+def test_a_failed_sync_is_reported() -> None:
+    harness = Harness()
+    channel = harness.hello()
+    harness.write(channel, "a", b"1")
 
     def fault(operation: str, path: str) -> None:
         if operation == "fdatasync":
             raise OSError(5, "broken")
 
-    world.files.faults.append(fault)
-    assert world.run(channel, DiskOp.FDATASYNC, handle=1)[:2] == (Status.ERROR, 5)
+    harness.files.faults.append(fault)
+    assert harness.run(channel, DiskOp.FDATASYNC, handle=1)[:2] == (Status.ERROR, 5)
 
 
 @pytest.mark.parametrize("durability", ["async", "memory", "sync"])
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("restarted", [True, False])
 def test_a_disk_that_lost_unsynced_entries_counts_as_unknown(durability: str, clean: bool, restarted: bool) -> None:
-    world = World()
-    channel = world.hello(durability=durability)
-    world.write(channel, "disk.json", b"me")
+    harness = Harness()
+    channel = harness.hello(durability=durability)
+    harness.write(channel, "disk.json", b"me")
     if clean:
-        world.run(channel, DiskOp.LEAVE, a=1)
+        harness.run(channel, DiskOp.LEAVE, a=1)
     if restarted:
-        world.boot = "second"
-    world.restart()
-    world.hello(epoch=2, durability=durability)
-    assert world.exists(f"{FOLDER}/disk.json") == (durability == "sync" or clean or not restarted)
+        harness.boot = "second"
+    harness.restart()
+    harness.hello(epoch=2, durability=durability)
+    assert harness.exists(f"{FOLDER}/disk.json") == (durability == "sync" or clean or not restarted)
 
 
 def test_a_polite_stop_syncs_and_is_clean() -> None:
-    world = World()
-    channel = world.hello(durability="async")
-    world.write(channel, "disk.json", b"me")
-    world.run(channel, DiskOp.CHANGE, handle=1, changes=[FileChange(ChangeKind.WRITE, 0, 2, b"ME")])
-    world.service.stop()
-    world.boot = "second"
-    world.files.power_cut(_NoChance())
-    world.restart()
-    channel = world.hello(durability="async")  # the same owner goes on
-    world.run(channel, DiskOp.OPEN, handle=1, path="disk.json")
-    assert world.run(channel, DiskOp.PREAD, handle=1, a=2).payload == b"ME"
-    world.boot = "third"  # and now it was not clean
-    world.restart()
-    world.hello(durability="async")
-    assert not world.exists(f"{FOLDER}/disk.json")
+    harness = Harness()
+    channel = harness.hello(durability="async")
+    harness.write(channel, "disk.json", b"me")
+    harness.run(channel, DiskOp.CHANGE, handle=1, changes=[FileChange(ChangeKind.WRITE, 0, 2, b"ME")])
+    harness.service.stop()
+    harness.boot = "second"
+    harness.files.power_cut(_NoChance())
+    harness.restart()
+    channel = harness.hello(durability="async")  # the same owner goes on
+    harness.run(channel, DiskOp.OPEN, handle=1, path="disk.json")
+    assert harness.run(channel, DiskOp.PREAD, handle=1, a=2).payload == b"ME"
+    harness.boot = "third"  # and now it was not clean
+    harness.restart()
+    harness.hello(durability="async")
+    assert not harness.exists(f"{FOLDER}/disk.json")
 
 
 def test_a_damaged_token_makes_the_disk_unknown() -> None:
-    world = World()
-    channel = world.hello(epoch=5)
-    world.write(channel, "disk.json", b"me")
-    handle = world.files.open(f"{FOLDER}/{FENCING_FILE}")
-    world.files.pwritev(handle, [b"x"], 20)
-    world.restart()
-    world.hello(epoch=1)
-    assert not world.exists(f"{FOLDER}/disk.json")
+    harness = Harness()
+    channel = harness.hello(epoch=5)
+    harness.write(channel, "disk.json", b"me")
+    handle = harness.files.open(f"{FOLDER}/{FENCING_FILE}")
+    harness.files.pwritev(handle, [b"x"], 20)
+    harness.restart()
+    harness.hello(epoch=1)
+    assert not harness.exists(f"{FOLDER}/disk.json")
 
 
 def test_a_wiped_folder_gets_its_token_again() -> None:
-    world = World()
-    channel = world.hello(epoch=5)
-    world.files.wipe("/disk")
-    assert world.run(channel, DiskOp.MKDIR, path="").status == Status.OK
-    world.restart()
+    harness = Harness()
+    channel = harness.hello(epoch=5)
+    harness.files.wipe("/disk")
+    assert harness.run(channel, DiskOp.MKDIR, path="").status == Status.OK
+    harness.restart()
     with pytest.raises(DiskFenced):
-        world.hello(epoch=4)
+        harness.hello(epoch=4)
 
 
 def test_a_chain_is_deleted_only_with_a_tombstone() -> None:
-    world = World()
-    channel = world.hello()
-    world.run(channel, DiskOp.MKDIR, path="logs")
-    world.write(channel, "logs/a", b"1")
-    assert world.run(channel, DiskOp.DELETE).errno == 1
-    assert world.run(channel, DiskOp.TOMBSTONE).status == Status.OK
-    assert world.run(channel, DiskOp.DELETE).status == Status.OK
-    assert not world.exists(f"{FOLDER}/logs/a")
+    harness = Harness()
+    channel = harness.hello()
+    harness.run(channel, DiskOp.MKDIR, path="logs")
+    harness.write(channel, "logs/a", b"1")
+    assert harness.run(channel, DiskOp.DELETE).errno == 1
+    assert harness.run(channel, DiskOp.TOMBSTONE).status == Status.OK
+    assert harness.run(channel, DiskOp.DELETE).status == Status.OK
+    assert not harness.exists(f"{FOLDER}/logs/a")
     with pytest.raises(DiskFenced):
-        world.hello(epoch=9)
-    world.restart()
+        harness.hello(epoch=9)
+    harness.restart()
     with pytest.raises(DiskFenced):
-        world.hello(epoch=9)
+        harness.hello(epoch=9)
 
 
 def test_a_deletion_cut_short_is_ended_at_the_next_start() -> None:
-    world = World()
-    channel = world.hello()
-    world.write(channel, "a", b"1")
-    world.run(channel, DiskOp.TOMBSTONE)
-    world.restart()
-    assert not world.exists(f"{FOLDER}/a")
+    harness = Harness()
+    channel = harness.hello()
+    harness.write(channel, "a", b"1")
+    harness.run(channel, DiskOp.TOMBSTONE)
+    harness.restart()
+    assert not harness.exists(f"{FOLDER}/a")
 
 
 def test_unknown_chains_are_set_aside_and_never_deleted(tmp_path: Path) -> None:
@@ -333,9 +335,9 @@ def test_unknown_chains_are_set_aside_and_never_deleted(tmp_path: Path) -> None:
 
 
 def test_a_token_waits_for_the_command_under_way_and_then_closes_its_files() -> None:
-    world = World()
-    channel = world.hello()
-    world.write(channel, "a", b"1")
+    harness = Harness()
+    channel = harness.hello()
+    harness.write(channel, "a", b"1")
     reached, go_on = threading.Event(), threading.Event()
 
     def hang(operation: str, path: str) -> None:
@@ -343,18 +345,18 @@ def test_a_token_waits_for_the_command_under_way_and_then_closes_its_files() -> 
             reached.set()
             go_on.wait(20)
 
-    world.files.faults.append(hang)
-    thread = threading.Thread(target=lambda: world.run(channel, DiskOp.FDATASYNC, handle=1))
+    harness.files.faults.append(hang)
+    thread = threading.Thread(target=lambda: harness.run(channel, DiskOp.FDATASYNC, handle=1))
     thread.start()
     reached.wait(20)
     with pytest.raises(Busy):
-        world.hello(epoch=2)
+        harness.hello(epoch=2)
     with pytest.raises(DiskFenced):
-        world.hello(attempt=2)  # fenced already, although the token is not answered for yet
+        harness.hello(attempt=2)  # fenced already, although the token is not answered for yet
     go_on.set()
     thread.join(20)
-    world.hello(epoch=2)
-    assert world.service.status()["disks"]["d"]["chains"][7] == {"epoch": 2, "open_files": 0, "channels": 1}
+    harness.hello(epoch=2)
+    assert harness.service.status()["disks"]["d"]["chains"][7] == {"epoch": 2, "open_files": 0, "channels": 1}
 
 
 @pytest.mark.parametrize("emptied", [False, True], ids=["another folder", "the same folder, emptied"])
@@ -386,11 +388,11 @@ def test_a_required_disk_is_not_begun_anew(tmp_path: Path, emptied: bool) -> Non
 
 
 def test_no_such_disk_or_chain() -> None:
-    world = World()
+    harness = Harness()
     with pytest.raises(FileNotFoundError):
-        world.hello(disk="other")
+        harness.hello(disk="other")
     with pytest.raises(ValueError, match="chain"):
-        world.hello(chain=-1)
+        harness.hello(chain=-1)
 
 
 def test_the_record_of_a_token() -> None:

@@ -295,7 +295,7 @@ def test_a_lower_epoch_is_refused_also_after_restarts(served: DiskProcess) -> No
     assert new.pread(reading, 10, 0) == b"old"
 
 
-def test_a_writer_that_waits_is_told_that_it_was_replaced(served: DiskProcess) -> None:
+def test_a_writer_that_waits_is_notified_that_it_was_replaced(served: DiskProcess) -> None:
     old = remote([served], waits=always)
     old.mkdir(ROOT)
     handle = put(old, f"{ROOT}/a", b"old")

@@ -1,4 +1,4 @@
-"""What the pages point to exists: files, headings, and the commands they tell a reader to type."""
+"""What the pages point to exists: files, headings, and the commands they report a reader to type."""
 
 from __future__ import annotations
 

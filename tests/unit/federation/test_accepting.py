@@ -19,7 +19,7 @@ def refusing(flow: Any) -> Any:
     raise FailedPrecondition("Link copy.orders has refused no gap since its last commit.")
 
 
-def test_what_the_target_has_skipped_is_told(tmp_path: Path) -> None:
+def test_what_the_target_has_skipped_is_reported(tmp_path: Path) -> None:
     servers: Any = SimpleNamespace(accept_gap=lambda flow: SimpleNamespace(skipped=["a gap"]))
     assert _accept_at_target(servers, FLOW, StateFolder(tmp_path)) == ["a gap"]
 

@@ -38,7 +38,7 @@ def test_a_right_file(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "reported"),
     [
         ("clusters: [eu, us]", "clusters: [eu, uss]"),
         ("token: {env: US_TOKEN}", "token: secret"),
@@ -46,12 +46,12 @@ def test_a_right_file(file: Path) -> None:
         ("namespaces:", "namespace:"),
     ],
 )
-def test_a_wrong_file_is_refused_with_the_place(file: Path, wrong: str, told: str) -> None:
-    file.write_text(FILE.replace(wrong, told))
+def test_a_wrong_file_is_refused_with_the_place(file: Path, wrong: str, reported: str) -> None:
+    file.write_text(FILE.replace(wrong, reported))
     result = said("federation", "validate", str(file))
     assert result.exit_code == 1
     place = {"[eu, uss]": "uss", "secret": "clusters.us.token", "2": "version", "namespace:": "namespace"}
-    assert place[told.partition(": ")[2] or told] in result.output
+    assert place[reported.partition(": ")[2] or reported] in result.output
 
 
 def test_stop_needs_somebody_who_runs(file: Path) -> None:

@@ -32,9 +32,9 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert found == written
     assert found is not None
     assert (found.rows, found.ends()) == (20, {7: 20})
-    told: list[int] = []
-    manifests.verify(tmp_path, found, lambda part: told.append(part.number))
-    assert told == [1, 2]
+    reported: list[int] = []
+    manifests.verify(tmp_path, found, lambda part: reported.append(part.number))
+    assert reported == [1, 2]
 
 
 def test_a_file_that_changed_or_is_missing_is_found(tmp_path: Path) -> None:

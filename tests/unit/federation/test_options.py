@@ -1,4 +1,4 @@
-"""What a flow's source is told: blocks where nothing changes, columns where something does, bounds of a batch."""
+"""What a flow's source is reported: blocks where nothing changes, columns where something does, bounds of a batch."""
 
 from __future__ import annotations
 

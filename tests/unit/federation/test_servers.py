@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from syncpoint.federation.flow_plan import Flow
-from syncpoint.federation.job import _told
+from syncpoint.federation.job import _error_text
 from syncpoint.federation.patterns import links_of
 from syncpoint.federation.servers import Servers, read_token
 from syncpoint.federation.spec import FederatedCluster, parse
@@ -102,7 +102,7 @@ def test_progress_is_what_both_ends_say(servers: Answers, flow: Flow) -> None:
     assert progress.gap == "source 4: 5 to 8"
 
 
-def test_who_does_not_answer_is_told(servers: Answers, flow: Flow) -> None:
+def test_who_does_not_answer_is_reported(servers: Answers, flow: Flow) -> None:
     servers.down = {"a"}
     assert servers.progress(flow).lag is None
     assert "a is away" in servers.progress(flow).error
@@ -110,7 +110,7 @@ def test_who_does_not_answer_is_told(servers: Answers, flow: Flow) -> None:
     assert "b is away" in servers.progress(flow).error
 
 
-def test_a_secret_that_is_not_there_is_told_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_that_is_not_there_is_reported_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "token").write_text(SECRET + "\n")
     assert read_token(FederatedCluster("b", "b:1", token={"file": str(tmp_path / "token")})) == SECRET
     monkeypatch.setenv("B_TOKEN", SECRET)
@@ -123,7 +123,7 @@ def test_a_secret_that_is_not_there_is_told_by_its_place(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("plain", "plain"),
         (
@@ -136,5 +136,5 @@ def test_a_secret_that_is_not_there_is_told_by_its_place(tmp_path: Path, monkeyp
         ),
     ],
 )
-def test_what_a_person_needs_of_an_exception_of_spark(text: str, told: str) -> None:
-    assert _told(RuntimeError(text)) == told
+def test_what_a_person_needs_of_an_exception_of_spark(text: str, reported: str) -> None:
+    assert _error_text(RuntimeError(text)) == reported

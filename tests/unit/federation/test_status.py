@@ -63,7 +63,7 @@ def test_a_wide_terminal_shows_all() -> None:
 def test_watching_into_a_pipe_writes_every_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "federation.yaml"
     file.write_text(TEXT)
-    monkeypatch.setattr(Servers, "heard_flows", lambda made, links: ([progress().flow], {}))
+    monkeypatch.setattr(Servers, "reported_flows", lambda made, links: ([progress().flow], {}))
     monkeypatch.setattr(Servers, "progress", lambda made, flow: progress())
     looks = iter([None, None])
 

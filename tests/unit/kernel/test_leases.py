@@ -529,5 +529,5 @@ def test_memory_is_given_back() -> None:
     assert table.next_deadline() == -1
 
 
-def test_repr_tells_what_is_outstanding() -> None:
+def test_repr_reports_what_is_outstanding() -> None:
     assert "3 messages" in repr(filled()[0])

@@ -273,7 +273,7 @@ def test_a_restore_that_was_broken_off_is_begun_again() -> None:
 
 
 def test_what_arrives_after_a_restore_undoes_nothing() -> None:
-    """A batch whose outcome nobody heard was sent again; the first copy comes when processes have drawn numbers."""
+    """A batch whose outcome nobody received was sent again; the first copy comes when processes have drawn numbers."""
 
     async def work(clock: ManualClock) -> None:
         source, target = made(clock), Twice(MemoryStore(clock=clock, random=SeededRandom(4)), clock)

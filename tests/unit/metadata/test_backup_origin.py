@@ -1,4 +1,4 @@
-"""A backup of another cluster is told before anything is removed."""
+"""A backup of another cluster is reported before anything is removed."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def test_its_own_and_a_new_store_take_it_others_do_not() -> None:
         saved = await backup(mine)
         assert await differences(mine, saved, "shop") == []
         assert await differences(store(3), saved, "shop") == []
-        (told,) = await differences(other, saved, "shop")
-        assert str(UNIVERSE_MIN + 1) in told
-        assert str(UNIVERSE_MIN + 2) in told
-        (told,) = await differences(store(3), saved, "mall")
-        assert "'shop'" in told
+        (reported,) = await differences(other, saved, "shop")
+        assert str(UNIVERSE_MIN + 1) in reported
+        assert str(UNIVERSE_MIN + 2) in reported
+        (reported,) = await differences(store(3), saved, "mall")
+        assert "'shop'" in reported
 
     asyncio.run(work())
 

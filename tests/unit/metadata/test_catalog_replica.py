@@ -44,15 +44,15 @@ def records(mirror: SharedCatalog) -> list[Record]:
 def test_a_commit_reaches_every_mirror_in_order() -> None:
     async def work(store: MemoryStore, clock: ManualClock) -> None:
         (one, _), (two, _) = await opened(store, clock), await opened(store, clock)
-        heard: list[CatalogChange] = []
-        two.on_change.append(heard.append)
+        received: list[CatalogChange] = []
+        two.on_change.append(received.append)
         topic = Topic(one.next_incarnation(), A)
         subscription = Subscription(one.next_incarnation(), S, topic.incarnation, A, state=CREATING)
         assigned = await one.commit([CatalogChange.put(topic), CatalogChange.put(subscription)])
         assert [change.revision for change in assigned] == [1, 2]
         assert one.catalog.topic(A) == topic
         await two.at(2)
-        assert heard == assigned
+        assert received == assigned
         made = two.catalog.subscription(S)
         assert made is not None
         assert (made.state, made.created_revision) == (CREATING, 2)
@@ -105,8 +105,8 @@ def test_who_was_away_too_long_takes_over_the_differences() -> None:
         kept = Topic(one.next_incarnation(), B)
         await one.commit([CatalogChange.put(old), CatalogChange.put(kept)])
         await two.at(2)
-        mirror, heard = two.catalog, list[CatalogChange]()
-        two.on_change.append(heard.append)
+        mirror, received = two.catalog, list[CatalogChange]()
+        two.on_change.append(received.append)
         shared.cut = True
         new = Topic(one.next_incarnation(), A)
         await one.commit([CatalogChange.delete(old)])
@@ -117,7 +117,7 @@ def test_who_was_away_too_long_takes_over_the_differences() -> None:
         await two.at(5)
         assert two.catalog is mirror
         assert records(two) == records(one)
-        assert [(change.revision, change.op, change.record.name) for change in heard] == [
+        assert [(change.revision, change.op, change.record.name) for change in received] == [
             (5, ChangeOp.DELETE, A), (5, ChangeOp.PUT, A), (5, ChangeOp.PUT, B),
         ]  # fmt: skip
         await two.commit([CatalogChange.delete(new)])
@@ -200,8 +200,8 @@ def test_many_writers_whose_answers_are_lost(seed: int) -> None:
         random = SeededRandom(seed)
         stores = [Lossy(store, clock) for _ in range(3)]
         mirrors = [SharedCatalog(one) for one in stores]
-        heard: list[list[CatalogChange]] = [[], [], []]
-        for mirror, into in zip(mirrors, heard, strict=True):
+        received: list[list[CatalogChange]] = [[], [], []]
+        for mirror, into in zip(mirrors, received, strict=True):
             await mirror.start()
             mirror.on_change.append(into.append)
         done, undone, unknown = set(), set(), set()
@@ -226,10 +226,10 @@ def test_many_writers_whose_answers_are_lost(seed: int) -> None:
         await asyncio.gather(*map(write, range(3)))
         await asyncio.sleep(10.0)
         await mirrors[0].commit([CatalogChange.put(Setting("end", b""))])
-        for mirror, changes in zip(mirrors, heard, strict=True):
+        for mirror, changes in zip(mirrors, received, strict=True):
             await mirror.at(mirrors[0].catalog.revision)
-            assert changes == heard[0]
-        assert [change.revision for change in heard[0]] == list(range(1, len(heard[0]) + 1))
+            assert changes == received[0]
+        assert [change.revision for change in received[0]] == list(range(1, len(received[0]) + 1))
         there = {record.name for record in records(mirrors[0])} - {"end"}
         assert done <= there <= done | unknown
         assert len(done) > 5

@@ -63,7 +63,7 @@ def test_a_lease_lives_as_long_as_its_process() -> None:
     run_two(work)
 
 
-def test_who_is_cut_off_loses_his_lease_and_hears_later_what_happened() -> None:
+def test_who_is_cut_off_loses_his_lease_and_learns_later_what_happened() -> None:
     async def work(one: LocalShared, two: LocalShared, clock: ManualClock) -> None:
         lease = await one.lease(4.0)
         await one.txn([], [Put("owner", b"one", lease.id)])
@@ -111,16 +111,16 @@ def test_closing_a_watch_wakes_who_waits_for_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reported"),
     [
         (StoreUnavailable("away"), "nothing was changed: away"),
         (Indeterminate("late"), "may or may not be stored: late"),
     ],
 )
-def test_who_knows_no_store_is_told_what_became_of_a_change(error: StoreError, told: str) -> None:
+def test_who_knows_no_store_is_notified_what_became_of_a_change(error: StoreError, reported: str) -> None:
     async def call() -> None:
         raise error
 
-    with pytest.raises(Unavailable, match=told) as caught:
+    with pytest.raises(Unavailable, match=reported) as caught:
         asyncio.run(answered(call()))
     assert caught.value.__cause__ is error

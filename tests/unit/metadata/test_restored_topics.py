@@ -1,4 +1,6 @@
-"""Topics that a restore has made unknown: told from those that were deleted, whatever was restored how often."""
+"""Topics that a restore has made unknown: distinguished from those that were deleted, whatever was
+restored how often.
+"""
 
 from __future__ import annotations
 

@@ -189,8 +189,8 @@ def test_revoking_and_overwriting(store: MetadataStore) -> None:
 
 def test_a_watch_misses_nothing(store: MetadataStore, clock: ManualClock) -> None:
     put(store, "a/0")
-    told: list[int] = []
-    watch = store.watch("a/", from_revision=1, notify=lambda: told.append(1))
+    reported: list[int] = []
+    watch = store.watch("a/", from_revision=1, notify=lambda: reported.append(1))
     assert watch.poll() == [Event(1, "a/0", b"v")]
     assert watch.poll() == []
     store.txn([], [Put("a/2", b"2"), Put("a/1", b"1"), Put("b/1", b"")])
@@ -203,10 +203,10 @@ def test_a_watch_misses_nothing(store: MetadataStore, clock: ManualClock) -> Non
     assert not isinstance(events, Resync)
     assert sorted(events[:2]) == [(2, "a/1", b"1"), (2, "a/2", b"2")]
     assert events[2:] == [(3, "a/1", None), (6, "a/9", b""), (7, "a/9", None)]
-    assert len(told) == 4
+    assert len(reported) == 4
     watch.close()
     put(store, "a/3")
-    assert len(told) == 4
+    assert len(reported) == 4
 
 
 def test_a_watch_never_parts_a_revision(store: MetadataStore) -> None:
@@ -387,7 +387,7 @@ def test_a_failed_commit_is_indeterminate(
 
 
 def test_other_files_are_refused(opened: Callable[..., SqliteStore], tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("this is not a database, and long enough to be looked at" * 20)
+    (tmp_path / "text").write_text("this is not a database, and long enough to be checked" * 20)
     with pytest.raises(StoreUnavailable):
         opened(tmp_path / "text")
     opened().close()

@@ -64,8 +64,8 @@ def test_errors_survive_pickling() -> None:
 @pytest.mark.parametrize("kind", [errors.StaleEpoch, errors.OtherTopic, errors.OtherSchema, errors.ResetBySeek])
 def test_a_reason_gives_an_error_its_type_back(kind: type[errors.StaleEpoch]) -> None:
     error = kind("not now")
-    told = errors.received(error.code, error.message, [b"of a stranger", *error.details])
-    assert (type(told), told.code, told.message) == (kind, Code.FAILED_PRECONDITION, "not now")
+    reported = errors.received(error.code, error.message, [b"of a stranger", *error.details])
+    assert (type(reported), reported.code, reported.message) == (kind, Code.FAILED_PRECONDITION, "not now")
     info = error_details_pb2.ErrorInfo()
     assert any_pb2.Any.FromString(error.details[0]).Unpack(info), "clients can read it, too"
     assert (info.reason, info.domain) == (kind.reason, errors.DOMAIN)
@@ -75,15 +75,19 @@ def test_a_reason_gives_an_error_its_type_back(kind: type[errors.StaleEpoch]) ->
     ("code", "kind"), [(3, errors.InvalidArgument), (14, errors.Unavailable), (99, errors.SyncpointError)]
 )
 def test_without_a_reason_the_code_gives_the_type(code: int, kind: type[errors.SyncpointError]) -> None:
-    told = errors.received(code, "not now")
-    assert (type(told), told.code, str(told)[-7:]) == (kind, Code(code) if code < 17 else Code.UNKNOWN, "not now")
-    assert getattr(told, "field", "") == ""
+    reported = errors.received(code, "not now")
+    assert (type(reported), reported.code, str(reported)[-7:]) == (
+        kind,
+        Code(code) if code < 17 else Code.UNKNOWN,
+        "not now",
+    )
+    assert getattr(reported, "field", "") == ""
 
 
 # -- who decides by a text ---------------------------------------------------------------------------------------------
 
 SRC = Path(__file__).parents[3] / "src"
-BY_TEXT = {  # etcd says what happened in words alone: codes and details of its answers do not tell these apart
+BY_TEXT = {  # etcd says what happened in words alone: codes and details of its answers do not report these apart
     "syncpoint/metadata/etcd_client.py",
     "syncpoint/metadata/etcd_streams.py",
 }

@@ -33,7 +33,7 @@ def child(folder: Path) -> subprocess.Popen[str]:
     )
 
 
-def test_a_second_process_is_refused_and_told_who_has_the_folder(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_and_reported_who_has_the_folder(tmp_path: Path) -> None:
     locks = FolderLocks()
     locks.take(tmp_path / "deep" / "data")
     with child(tmp_path / "deep" / "data") as second:

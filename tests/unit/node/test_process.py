@@ -64,7 +64,7 @@ async def at_once(work: Callable[[], Any]) -> Any:
     return work()
 
 
-class NodeWorld:
+class NodeHarness:
     """A machine with three disks, and the node on it."""
 
     def __init__(self, clock: ManualClock, folder: Path) -> None:
@@ -76,7 +76,7 @@ class NodeWorld:
         self._pump = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
-        """The threads of storage: writers and readers often, keepers of disks now and then."""
+        """The threads of storage: writers and readers often, maintainers of disks now and then."""
         for turn in count():
             await asyncio.sleep(0.004)
             for workers in self.workers:
@@ -104,7 +104,7 @@ class NodeWorld:
             make_locks=NoLocks,
             serve=self._serve,
             keep_memory=lambda: None,
-            settle_memory=lambda: None,
+            freeze_memory=lambda: None,
         )
         self.node = Node(self.settings, environment)
         await self.node.start()
@@ -147,16 +147,16 @@ class NodeWorld:
         return bool(found.status == found.SERVING)
 
 
-def simulated(work: Callable[[NodeWorld], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+def simulated(work: Callable[[NodeHarness], Coroutine[Any, Any, None]]) -> Callable[[], None]:
     def test() -> None:
         clock = ManualClock()
 
         async def run(folder: str) -> None:
-            world = NodeWorld(clock, Path(folder))
+            harness = NodeHarness(clock, Path(folder))
             try:
-                await work(world)
+                await work(harness)
             finally:
-                await world.close()
+                await harness.close()
 
         with TemporaryDirectory() as folder:
             run_simulated(clock, run(folder))
@@ -166,75 +166,75 @@ def simulated(work: Callable[[NodeWorld], Coroutine[Any, Any, None]]) -> Callabl
 
 
 @simulated
-async def test_what_was_acknowledged_and_what_was_not_outlive_a_kill_and_an_orderly_end(world: NodeWorld) -> None:
-    await world.start()
-    await world.create()
-    (first,) = await world.publish("a")
-    assert await world.pull(ack=True) == ["a"]
-    await world.publish("b")
-    logs = [world.node.store.log_counter]
-    await world.crash()
-    logs.append(world.node.store.log_counter)
-    assert await world.pull() == ["b"]
-    (third,) = await world.publish("c")
+async def test_what_was_acknowledged_and_what_was_not_outlive_a_kill_and_an_orderly_end(harness: NodeHarness) -> None:
+    await harness.start()
+    await harness.create()
+    (first,) = await harness.publish("a")
+    assert await harness.pull(ack=True) == ["a"]
+    await harness.publish("b")
+    logs = [harness.node.store.log_counter]
+    await harness.crash()
+    logs.append(harness.node.store.log_counter)
+    assert await harness.pull() == ["b"]
+    (third,) = await harness.publish("c")
     assert parse_message_id(third).universe == parse_message_id(first).universe
-    await world.node.stop()
-    assert list(world.node.host.chains) == []
-    await world.start()
-    assert world.node.store.recovered.cut == []  # it was sealed
-    logs.append(world.node.store.log_counter)
+    await harness.node.stop()
+    assert list(harness.node.host.chains) == []
+    await harness.start()
+    assert harness.node.store.recovered.cut == []  # it was sealed
+    logs.append(harness.node.store.log_counter)
     assert sorted(set(logs)) == logs
-    assert sorted([*await world.pull(), *await world.pull()]) == ["b", "c"]
+    assert sorted([*await harness.pull(), *await harness.pull()]) == ["b", "c"]
 
 
 @simulated
-async def test_disks_that_were_all_emptied_do_not_pass_for_new_ones(world: NodeWorld) -> None:
-    await world.start()
-    await world.create()
-    await world.node.stop()
+async def test_disks_that_were_all_emptied_do_not_pass_for_new_ones(harness: NodeHarness) -> None:
+    await harness.start()
+    await harness.create()
+    await harness.node.stop()
     for disk in DISKS:
-        world.files.wipe(disk)
+        harness.files.wipe(disk)
     with pytest.raises(DisksMissing):
-        await world.start()
-    assert world.node.host.chains == {}
+        await harness.start()
+    assert harness.node.host.chains == {}
 
 
 @simulated
-async def test_who_balances_load_is_told_of_a_log_that_failed(world: NodeWorld) -> None:
-    await world.start()
-    await world.create()
-    await world.publish("a")
-    assert await world.is_serving()
+async def test_who_balances_load_is_reported_a_log_that_failed(harness: NodeHarness) -> None:
+    await harness.start()
+    await harness.create()
+    await harness.publish("a")
+    assert await harness.is_serving()
     for disk in DISKS:
-        world.files.faults.append(FailOn(disk, errno.EIO, ("pwritev", "fdatasync")))
+        harness.files.faults.append(FailOn(disk, errno.EIO, ("pwritev", "fdatasync")))
     with pytest.raises(SyncpointError) as refused:
-        await world.publish("b")
+        await harness.publish("b")
     assert refused.value.code is Code.UNAVAILABLE
-    assert not await world.is_serving()
-    assert not await world.is_serving(methods.PUBLISHER.name)
-    assert await world.is_serving(methods.SUBSCRIBER.name)
-    assert await world.pull() == ["a"]
-    world.files.faults.clear()
-    await world.crash()
-    assert await world.is_serving()
-    assert "a" in await world.pull()
+    assert not await harness.is_serving()
+    assert not await harness.is_serving(methods.PUBLISHER.name)
+    assert await harness.is_serving(methods.SUBSCRIBER.name)
+    assert await harness.pull() == ["a"]
+    harness.files.faults.clear()
+    await harness.crash()
+    assert await harness.is_serving()
+    assert "a" in await harness.pull()
 
 
 @simulated
-async def test_no_fact_in_the_log_is_read_by_two(world: NodeWorld) -> None:
-    await world.start()
-    numbers = [one.number for one in world.node.publish.extensions]
+async def test_no_fact_in_the_log_is_read_by_two(harness: NodeHarness) -> None:
+    await harness.start()
+    numbers = [one.number for one in harness.node.publish.extensions]
     assert len(numbers) >= 5
     assert len(set(numbers)) == len(numbers)
 
 
 @simulated
-async def test_a_change_of_the_catalog_is_followed_once(world: NodeWorld) -> None:
-    await world.start()
+async def test_a_change_of_the_catalog_is_followed_once(harness: NodeHarness) -> None:
+    await harness.start()
     followed: list[int] = []
-    chain = world.node.host.chain(0)
+    chain = harness.node.host.chain(0)
     changed = chain.follower.changed
     chain.follower.changed = lambda change: (followed.append(change.revision), changed(change))[1]  # type: ignore
-    await world.create()
+    await harness.create()
     assert followed == sorted(set(followed))
     assert len(followed) == 2

@@ -26,12 +26,12 @@ def test_two_of_three_disks_emptied(tmp_path: Path, capsys: pytest.CaptureFixtur
     shutil.rmtree(disks[1])
     capsys.readouterr()
     assert run(settings) == FAILED
-    told = capsys.readouterr().err
-    assert f"{disks[0]} (empty, or not mounted: it holds no disk.json)" in told
-    assert f"{disks[1]} (empty, or not mounted: it holds no disk.json)" in told
-    assert f"{disks[2]} (" not in told
-    assert f"syncpoint log recover --disk {disks[0]} --disk {disks[1]} --disk '{disks[2]}'\n" in told
-    assert "--accept-loss" in told
+    reported = capsys.readouterr().err
+    assert f"{disks[0]} (empty, or not mounted: it holds no disk.json)" in reported
+    assert f"{disks[1]} (empty, or not mounted: it holds no disk.json)" in reported
+    assert f"{disks[2]} (" not in reported
+    assert f"syncpoint log recover --disk {disks[0]} --disk {disks[1]} --disk '{disks[2]}'\n" in reported
+    assert "--accept-loss" in reported
 
 
 def test_without_disks_of_its_own_the_data_folder_is_named() -> None:

@@ -23,7 +23,7 @@ def test_runs_are_ordered_by_first_appearance_and_only_the_latest_may_write() ->
     for call in (
         lambda: server.stage(A, 0, 1, "x", [2]),
         lambda: server.commit(ask(A, 0)),
-        lambda: server.state.hear(A, 0),
+        lambda: server.state.on_run(A, 0),
     ):
         with pytest.raises(Aborted, match=r"superseded by run b"):
             call()
@@ -34,20 +34,20 @@ def test_runs_are_ordered_by_first_appearance_and_only_the_latest_may_write() ->
 def test_a_new_run_drops_what_the_one_before_has_staged() -> None:
     server = Server()
     old = server.stage(A, 0, 0, "x", [1])
-    dropped = server.state.hear(B, 0)
+    dropped = server.state.on_run(B, 0)
     assert dropped.stages == (old,)
     assert not server.state.stages
-    assert server.state.hear(B, 0).facts == []
+    assert server.state.on_run(B, 0).facts == []
 
 
 def test_the_fence_survives_restarts_and_remembers_many_runs() -> None:
     server = Server()
     for number in range(RUNS_MAX + 1):
-        server.write(server.state.hear(QueryRun("q", str(number)), 0).facts)
+        server.write(server.state.on_run(QueryRun("q", str(number)), 0).facts)
     again = server.crashed(len(server.log.entries))
     for number in (0, 500, RUNS_MAX - 1):
         with pytest.raises(Aborted):
-            again.state.hear(QueryRun("q", str(number)), 0)
+            again.state.on_run(QueryRun("q", str(number)), 0)
     assert len(again.state.queries["q"].earlier) == RUNS_MAX
 
 
@@ -56,7 +56,7 @@ def test_the_fence_survives_restarts_and_remembers_many_runs() -> None:
 )
 def test_a_run_has_two_names(run: QueryRun) -> None:
     with pytest.raises(InvalidArgument, match="1 to 1024 bytes"):
-        EpochState().hear(run, 0)
+        EpochState().on_run(run, 0)
 
 
 def test_a_link_has_a_name_and_a_topic() -> None:
@@ -151,7 +151,7 @@ def test_silent_queries_lose_their_stages_and_are_forgotten() -> None:
     server = Server()
     server.stage(A, 0, 0, "x", [1])
     assert not server.state.tidy(STALE_NS - 1).stages
-    server.state.hear(A, STALE_NS)  # alive: an epoch may take long
+    server.state.on_run(A, STALE_NS)  # alive: an epoch may take long
     assert not server.state.tidy(2 * STALE_NS - 1).stages
     assert len(server.state.tidy(2 * STALE_NS).stages) == 1
     assert "q" in server.state.queries
@@ -224,7 +224,7 @@ def test_a_checkpoint_drawn_while_epochs_go_on_misses_nothing() -> None:
 
 
 class Driver:
-    """What Spark would do: plans from its checkpoint, stages, commits, and remembers what it was told."""
+    """What Spark would do: plans from its checkpoint, stages, commits, and remembers what it was reported."""
 
     def __init__(self, number: int, at: int, epoch: int) -> None:
         self.run = QueryRun("q", f"run {number}")
@@ -241,7 +241,7 @@ class Epochs(RuleBasedStateMachine):
         self.end = 0
         self.runs = 1
         self.driver = Driver(1, 0, 0)
-        self.server.write(self.server.state.hear(self.driver.run, 0).facts)
+        self.server.write(self.server.state.on_run(self.driver.run, 0).facts)
         self.server.log.persist()
         self.zombies: list[Driver] = []
         self.confirmed = 0  # everything below was confirmed to a driver
@@ -296,7 +296,7 @@ class Epochs(RuleBasedStateMachine):
         self.zombies.append(old)
         self.driver = Driver(self.runs, old.at, old.epoch)
         self.driver.history = dict(old.history)
-        self.server.write(self.server.state.hear(self.driver.run, 0).facts)
+        self.server.write(self.server.state.on_run(self.driver.run, 0).facts)
         self.server.log.persist()
 
     @rule(back=st.integers(1, 3))

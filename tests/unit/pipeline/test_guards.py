@@ -17,45 +17,45 @@ from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import epochs, links, staging, writing
 from syncpoint.pipeline.epochs import EpochState
 from syncpoint.wire.messages import pipeline
-from tests.kit.epochs import ONE, DieAt, Died, World, frame
+from tests.kit.epochs import ONE, DieAt, Died, Harness, frame
 
-Scenario = Callable[[World], set[int]]
+Scenario = Callable[[Harness], set[int]]
 """Does what Spark may do, and returns the numbers that must be there once each."""
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    made = World(commit_bytes_max=500)
+def harness() -> Iterator[Harness]:
+    made = Harness(commit_bytes_max=500)
     made.subscribe(1, "one", 11)
     yield made
     made.close()
 
 
-def damage(world: World, scenario: Scenario) -> tuple[set[int], set[int]]:
+def damage(harness: Harness, scenario: Scenario) -> tuple[set[int], set[int]]:
     """(lost, duplicated) numbers."""
-    wanted = scenario(world)
-    stored = Counter(int(data) for data in world.data(1))
+    wanted = scenario(harness)
+    stored = Counter(int(data) for data in harness.data(1))
     return wanted - set(stored), {number for number, times in stored.items() if times > 1}
 
 
-def stage(world: World, run: str, epoch: int, rows: range, attempt: str = "x", source: int = 0) -> None:
+def stage(harness: Harness, run: str, epoch: int, rows: range, attempt: str = "x", source: int = 0) -> None:
     columns: dict[str, Any] = {"data": [b"%d" % row for row in rows]}
     if source:
         columns["offset"] = list(rows)
-    world.stage(run, epoch, 0, attempt, frame(ONE, source, **columns))
+    harness.stage(run, epoch, 0, attempt, frame(ONE, source, **columns))
 
 
-def commit(world: World, run: str, epoch: int, attempt: str = "x", plan: range | None = None) -> Any:
+def commit(harness: Harness, run: str, epoch: int, attempt: str = "x", plan: range | None = None) -> Any:
     more: dict[str, Any] = {}
     if plan is not None:
         ranges = [pipeline.SourceRange(source=5, begin=plan.start, end=plan.stop)]
         more = {"link": "l", "source_topic": "u/t-1", "planned": ranges}
-    return world.commit_epoch(run, epoch, (0, attempt), **more)
+    return harness.commit_epoch(run, epoch, (0, attempt), **more)
 
 
 @contextlib.contextmanager
 def refused(code: Code) -> Iterator[None]:
-    """What a caller may be told; without the guard nothing is said."""
+    """What a caller may be notified; without the guard nothing is said."""
     try:
         yield
     except SyncpointError as error:
@@ -66,142 +66,148 @@ def refused(code: Code) -> Iterator[None]:
 # -- the run fence ----------------------------------------------------------------------------------------------------
 
 
-def a_zombie_commits_after_its_successor_began(world: World) -> set[int]:
+def a_zombie_commits_after_its_successor_began(harness: Harness) -> set[int]:
     """Run a hangs with half of epoch 0 staged; run b plans the epoch anew, larger; then run a wakes up."""
-    stage(world, "a", 0, range(5))
-    stage(world, "b", 0, range(9), "y")
+    stage(harness, "a", 0, range(5))
+    stage(harness, "b", 0, range(9), "y")
     with refused(Code.ABORTED):
-        stage(world, "a", 0, range(5), "z")
-        commit(world, "a", 0, "z")
+        stage(harness, "a", 0, range(5), "z")
+        commit(harness, "a", 0, "z")
     with refused(Code.FAILED_PRECONDITION):
-        commit(world, "b", 0, "y")
+        commit(harness, "b", 0, "y")
     return set(range(9))
 
 
-def test_guarded_by_the_run_fence(world: World) -> None:
-    assert damage(world, a_zombie_commits_after_its_successor_began) == (set(), set())
+def test_guarded_by_the_run_fence(harness: Harness) -> None:
+    assert damage(harness, a_zombie_commits_after_its_successor_began) == (set(), set())
 
 
-def test_without_the_run_fence_a_zombie_makes_its_successor_lose(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_run_fence_a_zombie_makes_its_successor_lose(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(EpochState, "_fence", lambda state, query, run: None)
-    lost, _ = damage(world, a_zombie_commits_after_its_successor_began)
+    lost, _ = damage(harness, a_zombie_commits_after_its_successor_began)
     assert lost == set(range(5, 9))
 
 
 # -- overlap of intervals ---------------------------------------------------------------------------------------------
 
 
-def a_rolled_back_checkpoint(world: World) -> set[int]:
+def a_rolled_back_checkpoint(harness: Harness) -> set[int]:
     """Epochs 0 and 1 are committed; then the checkpoint is lost, and all is planned again as epoch 0."""
-    stage(world, "a", 0, range(4), source=5)
-    commit(world, "a", 0, plan=range(4))
-    stage(world, "a", 1, range(4, 8), source=5)
-    commit(world, "a", 1, plan=range(4, 8))
-    stage(world, "b", 0, range(11), source=5)
-    commit(world, "b", 0, plan=range(11))
+    stage(harness, "a", 0, range(4), source=5)
+    commit(harness, "a", 0, plan=range(4))
+    stage(harness, "a", 1, range(4, 8), source=5)
+    commit(harness, "a", 1, plan=range(4, 8))
+    stage(harness, "b", 0, range(11), source=5)
+    commit(harness, "b", 0, plan=range(11))
     return set(range(11))
 
 
-def test_guarded_by_intervals(world: World) -> None:
-    assert damage(world, a_rolled_back_checkpoint) == (set(), set())
+def test_guarded_by_intervals(harness: Harness) -> None:
+    assert damage(harness, a_rolled_back_checkpoint) == (set(), set())
 
 
-def test_without_intervals_a_rolled_back_checkpoint_duplicates(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_intervals_a_rolled_back_checkpoint_duplicates(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(links, "floor", lambda link, planned: 0)
-    _, duplicated = damage(world, a_rolled_back_checkpoint)
+    _, duplicated = damage(harness, a_rolled_back_checkpoint)
     assert duplicated == set(range(8))
 
 
 # -- refusal of gaps ---------------------------------------------------------------------------------------------------
 
 
-def a_plan_that_leaves_a_gap(world: World) -> set[int]:
-    """The reader comes back too far ahead. Told so, it reads what is missing first."""
-    stage(world, "a", 0, range(4), source=5)
-    commit(world, "a", 0, plan=range(4))
-    stage(world, "b", 1, range(7, 9), source=5)
+def a_plan_that_leaves_a_gap(harness: Harness) -> set[int]:
+    """The reader comes back too far ahead. Reported so, it reads what is missing first."""
+    stage(harness, "a", 0, range(4), source=5)
+    commit(harness, "a", 0, plan=range(4))
+    stage(harness, "b", 1, range(7, 9), source=5)
     try:
-        commit(world, "b", 1, plan=range(7, 9))
+        commit(harness, "b", 1, plan=range(7, 9))
     except SyncpointError as error:
         if error.code is not Code.OUT_OF_RANGE:
             raise
-        stage(world, "c", 1, range(4, 9), source=5)
-        commit(world, "c", 1, plan=range(4, 9))
+        stage(harness, "c", 1, range(4, 9), source=5)
+        commit(harness, "c", 1, plan=range(4, 9))
     return set(range(9))
 
 
-def test_guarded_by_the_refusal_of_gaps(world: World) -> None:
-    assert damage(world, a_plan_that_leaves_a_gap) == (set(), set())
+def test_guarded_by_the_refusal_of_gaps(harness: Harness) -> None:
+    assert damage(harness, a_plan_that_leaves_a_gap) == (set(), set())
 
 
-def test_without_the_refusal_of_gaps_messages_are_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_refusal_of_gaps_messages_are_lost(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "gaps", lambda link, planned: ())
-    lost, _ = damage(world, a_plan_that_leaves_a_gap)
+    lost, _ = damage(harness, a_plan_that_leaves_a_gap)
     assert lost == {4, 5, 6}
 
 
 # -- idempotent epochs -------------------------------------------------------------------------------------------------
 
 
-def killed_between_commit_and_checkpoint(world: World) -> set[int]:
+def killed_between_commit_and_checkpoint(harness: Harness) -> set[int]:
     """The epoch is committed, the driver dies before it has noted that, and the next run does it again."""
-    stage(world, "a", 0, range(6))
-    commit(world, "a", 0)
-    world.restart()
-    stage(world, "b", 0, range(6), "y")
-    commit(world, "b", 0, "y")
+    stage(harness, "a", 0, range(6))
+    commit(harness, "a", 0)
+    harness.restart()
+    stage(harness, "b", 0, range(6), "y")
+    commit(harness, "b", 0, "y")
     return set(range(6))
 
 
-def test_guarded_by_idempotent_epochs(world: World) -> None:
-    assert damage(world, killed_between_commit_and_checkpoint) == (set(), set())
+def test_guarded_by_idempotent_epochs(harness: Harness) -> None:
+    assert damage(harness, killed_between_commit_and_checkpoint) == (set(), set())
 
 
-def test_without_idempotent_epochs_a_second_commit_duplicates(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_idempotent_epochs_a_second_commit_duplicates(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(EpochState, "_is_committed", lambda state, query, ask, link: False)
-    _, duplicated = damage(world, killed_between_commit_and_checkpoint)
+    _, duplicated = damage(harness, killed_between_commit_and_checkpoint)
     assert duplicated == set(range(6))
 
 
 # -- the choice of the attempt -----------------------------------------------------------------------------------------
 
 
-def two_attempts_of_a_partition(world: World) -> set[int]:
+def two_attempts_of_a_partition(harness: Harness) -> set[int]:
     """The first attempt staged everything before its worker was given up; the second one is named in the commit."""
-    stage(world, "a", 0, range(6), "first")
-    stage(world, "a", 0, range(6), "second")
-    commit(world, "a", 0, "second")
+    stage(harness, "a", 0, range(6), "first")
+    stage(harness, "a", 0, range(6), "second")
+    commit(harness, "a", 0, "second")
     return set(range(6))
 
 
-def test_guarded_by_the_choice_of_the_attempt(world: World) -> None:
-    assert damage(world, two_attempts_of_a_partition) == (set(), set())
+def test_guarded_by_the_choice_of_the_attempt(harness: Harness) -> None:
+    assert damage(harness, two_attempts_of_a_partition) == (set(), set())
 
 
-def test_without_the_choice_of_the_attempt_both_are_stored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_choice_of_the_attempt_both_are_stored(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     def everything(state: EpochState, ask: epochs.CommitRequest) -> tuple[Any, ...]:
         return tuple(stage for stage in state.stages.values() if stage.epoch == ask.epoch)
 
     monkeypatch.setattr(EpochState, "_chosen", everything)
-    _, duplicated = damage(world, two_attempts_of_a_partition)
+    _, duplicated = damage(harness, two_attempts_of_a_partition)
     assert duplicated == set(range(6))
 
 
 # -- what a crash leaves -----------------------------------------------------------------------------------------------
 
 
-def every_crash_of_a_commit(world: World) -> set[int]:
+def every_crash_of_a_commit(harness: Harness) -> set[int]:
     """At each write of a commit the power goes; the driver does the epoch again, with another run."""
     wanted: set[int] = set()
     for calls in range(12):
         rows = range(10 * calls, 10 * calls + 10)
-        stage(world, f"a{calls}", calls, rows)
-        world.files.faults.append(DieAt(calls))
+        stage(harness, f"a{calls}", calls, rows)
+        harness.files.faults.append(DieAt(calls))
         with contextlib.suppress(Died):
-            commit(world, f"a{calls}", calls)
-        world.restart()
-        stage(world, f"b{calls}", calls, rows, "y")
-        commit(world, f"b{calls}", calls, "y")
+            commit(harness, f"a{calls}", calls)
+        harness.restart()
+        stage(harness, f"b{calls}", calls, rows, "y")
+        commit(harness, f"b{calls}", calls, "y")
         wanted |= set(rows)
     return wanted
 
@@ -212,13 +218,13 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_small_pieces")
-def test_guarded_by_recovery(world: World) -> None:
-    assert damage(world, every_crash_of_a_commit) == (set(), set())
+def test_guarded_by_recovery(harness: Harness) -> None:
+    assert damage(harness, every_crash_of_a_commit) == (set(), set())
 
 
 @pytest.mark.usefixtures("_small_pieces")
 def test_without_the_end_of_decided_epochs_at_the_start_messages_are_lost(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def nothing(*_: object) -> None:
         return
@@ -232,22 +238,22 @@ def test_without_the_end_of_decided_epochs_at_the_start_messages_are_lost(
     apply = EpochState.apply
     monkeypatch.setattr(writing, "finish", nothing)
     monkeypatch.setattr(EpochState, "apply", done_all)
-    lost, _ = damage(world, every_crash_of_a_commit)
+    lost, _ = damage(harness, every_crash_of_a_commit)
     assert lost
 
 
 @pytest.mark.usefixtures("_small_pieces")
-def test_without_a_look_at_what_is_there_messages_are_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_look_at_what_is_there_messages_are_lost(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EpochState, "keep_found", lambda state, decision, end_of: None)
-    lost, _ = damage(world, every_crash_of_a_commit)
+    lost, _ = damage(harness, every_crash_of_a_commit)
     assert lost
 
 
 @pytest.mark.usefixtures("_small_pieces")
-def test_without_places_in_the_log_messages_come_twice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_places_in_the_log_messages_come_twice(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     def forget(state: EpochState, decision: Any, end_of: object) -> None:
         decision.places.clear()
 
     monkeypatch.setattr(EpochState, "keep_found", forget)
-    _, duplicated = damage(world, every_crash_of_a_commit)
+    _, duplicated = damage(harness, every_crash_of_a_commit)
     assert duplicated

@@ -95,7 +95,7 @@ RUN = QueryRun("q", "r")
 
 def book_at(end: int) -> EpochState:
     state = EpochState()
-    state.hear(RUN, 0)
+    state.on_run(RUN, 0)
     state.links["l"] = at(end)
     return state
 

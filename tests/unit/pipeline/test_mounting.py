@@ -21,7 +21,7 @@ from syncpoint.pipeline.mounting import CHAIN, REVISION, ChainPipelines, Pipelin
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.transport.memory import MemoryChannel
 from syncpoint.wire.messages import internal, pipeline
-from tests.kit.chain import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainWorld, Process, Subscriber, simulated
+from tests.kit.chain import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainHarness, Process, Subscriber, simulated
 from tests.kit.epochs import frame
 from tests.kit.errors import failing
 
@@ -31,9 +31,9 @@ WRITER, READER = "/syncpoint.pipeline.v1.EpochWriter/", "/syncpoint.pipeline.v1.
 class Served:
     """A publish forwarder process whose chains have pipelines, and a client of it that names the chain."""
 
-    def __init__(self, world: ChainWorld, name: str, homes: Homes, chain: int = 1) -> None:
-        self.process: Process = world.process(name)
-        self.world, self.homes, self.chain = world, homes, chain
+    def __init__(self, harness: ChainHarness, name: str, homes: Homes, chain: int = 1) -> None:
+        self.process: Process = harness.process(name)
+        self.harness, self.homes, self.chain = harness, homes, chain
         pipelines = Pipelines(homes, self.process.shared)
         self.process.host.context.mount = pipelines.mount
         self.channel = MemoryChannel(pipelines.methods(self.process.host))
@@ -49,7 +49,7 @@ class Served:
 
     @property
     def named(self) -> list[tuple[bytes, bytes]]:
-        return [(CHAIN, b"%d" % self.chain), (REVISION, b"%d" % self.world.master.revision)]
+        return [(CHAIN, b"%d" % self.chain), (REVISION, b"%d" % self.harness.master.revision)]
 
     def stream(self, path: str) -> Any:
         return self.channel.stream(path, self.named)
@@ -93,44 +93,44 @@ class Served:
         return out
 
 
-def homes_of(world: ChainWorld) -> Homes:
-    return Homes(LocalShared(MemoryStore(clock=world.clock, random=SeededRandom(3)), world.clock))
+def homes_of(harness: ChainHarness) -> Homes:
+    return Homes(LocalShared(MemoryStore(clock=harness.clock, random=SeededRandom(3)), harness.clock))
 
 
 async def at_home(homes: Homes, query: str = "q", chain: int = 1) -> None:
-    assert await homes.settle([query_key(query)], chain)
+    assert await homes.place([query_key(query)], chain)
 
 
-async def opened(world: ChainWorld) -> tuple[Served, Served]:
+async def opened(harness: ChainHarness) -> tuple[Served, Served]:
     """A process that has the chain open, in which the query is at home, and one that may follow it."""
-    homes = homes_of(world)
-    first, second = Served(world, "f1", homes), Served(world, "f2", homes)
+    homes = homes_of(harness)
+    first, second = Served(harness, "f1", homes), Served(harness, "f2", homes)
     await first.open()
     await at_home(homes)
     return first, second
 
 
 @simulated
-async def test_an_epoch_goes_into_a_chain_that_is_registered_for_its_topic(world: ChainWorld) -> None:
-    served, _ = await opened(world)
-    await world.subscribe()
+async def test_an_epoch_goes_into_a_chain_that_is_registered_for_its_topic(harness: ChainHarness) -> None:
+    served, _ = await opened(harness)
+    await harness.subscribe()
     assert (await served.stage(0, "a", "b")).rows == 2
     assert await served.read() == []
     result = await served.commit(0)
     assert (result.rows, result.repeated_epoch) == (2, False)
     ((topic, (messages, nbytes)),) = served.process.host.take_load().items()
     assert (topic, messages, nbytes > 2) == (TOPIC_NUMBER, 2, True)
-    assert (TOPIC_NUMBER, 1) in world.registered
-    assert all(topic == TOPIC_NUMBER for topic, _ in world.registered)  # what is staged lies in no topic
+    assert (TOPIC_NUMBER, 1) in harness.registered
+    assert all(topic == TOPIC_NUMBER for topic, _ in harness.registered)  # what is staged lies in no topic
     subscriber = await Subscriber(served.process, 11).attached()
     assert await subscriber.read_all() == await served.read() == ["a", "b"]
     assert (await served.commit(0)).repeated_epoch
 
 
 @simulated
-async def test_a_decided_epoch_is_finished_by_the_next_owner_before_it_serves(world: ChainWorld) -> None:
-    first, second = await opened(world)
-    await world.subscribe()
+async def test_a_decided_epoch_is_finished_by_the_next_owner_before_it_serves(harness: ChainHarness) -> None:
+    first, second = await opened(harness)
+    await harness.subscribe()
     await first.stage(0, "a", "b")
     begin, EpochApply.begin = EpochApply.begin, lambda self: None  # type: ignore[method-assign]
     try:
@@ -150,9 +150,9 @@ async def test_a_decided_epoch_is_finished_by_the_next_owner_before_it_serves(wo
 
 
 @simulated
-async def test_what_is_staged_outlives_the_owner_and_is_committed_at_the_next(world: ChainWorld) -> None:
-    first, second = await opened(world)
-    await world.subscribe()
+async def test_what_is_staged_outlives_the_owner_and_is_committed_at_the_next(harness: ChainHarness) -> None:
+    first, second = await opened(harness)
+    await harness.subscribe()
     await first.stage(0, "a")
     await first.process.crash()
     await second.open()
@@ -164,9 +164,9 @@ async def test_what_is_staged_outlives_the_owner_and_is_committed_at_the_next(wo
 
 
 @simulated
-async def test_a_query_at_home_elsewhere_is_refused_and_stores_nothing(world: ChainWorld) -> None:
-    homes = homes_of(world)
-    served = Served(world, "f1", homes)
+async def test_a_query_at_home_elsewhere_is_refused_and_stores_nothing(harness: ChainHarness) -> None:
+    homes = homes_of(harness)
+    served = Served(harness, "f1", homes)
     await served.open()
     await at_home(homes, chain=2)
     assert (await failing(served.stage(0, "a"))).code is Code.FAILED_PRECONDITION
@@ -178,24 +178,24 @@ async def test_a_query_at_home_elsewhere_is_refused_and_stores_nothing(world: Ch
 
 
 @simulated
-async def test_a_topic_stays_registered_while_an_epoch_is_about_to_store_in_it(world: ChainWorld) -> None:
-    homes = homes_of(world)
-    served = Served(world, "f1", homes)
+async def test_a_topic_stays_registered_while_an_epoch_is_about_to_store_in_it(harness: ChainHarness) -> None:
+    homes = homes_of(harness)
+    served = Served(harness, "f1", homes)
     chain = await served.open()
     await served.mounted.home.pin({TOPIC_NUMBER})
     for _ in range(3):
         chain.tidy()
         await asyncio.sleep(0.1)
-    assert (TOPIC_NUMBER, 1) in world.registered
+    assert (TOPIC_NUMBER, 1) in harness.registered
     served.mounted.home.unpin({TOPIC_NUMBER})
     chain.tidy()
     await asyncio.sleep(0.1)
-    assert (TOPIC_NUMBER, 1) not in world.registered
+    assert (TOPIC_NUMBER, 1) not in harness.registered
 
 
 @simulated
-async def test_a_chain_that_is_closed_ends_its_streams(world: ChainWorld) -> None:
-    served, _ = await opened(world)
+async def test_a_chain_that_is_closed_ends_its_streams(harness: ChainHarness) -> None:
+    served, _ = await opened(harness)
     stream = served.stream(WRITER + "Stage")
     header = pipeline.StageHeader(run=pipeline.Run(query="q", run="r"), attempt="a")
     await stream.send(pipeline.StageRequest(header=header).SerializeToString())
@@ -206,8 +206,8 @@ async def test_a_chain_that_is_closed_ends_its_streams(world: ChainWorld) -> Non
 
 
 @simulated
-async def test_a_chain_whose_log_fails_ends_its_streams(world: ChainWorld) -> None:
-    first, second = await opened(world)
+async def test_a_chain_whose_log_fails_ends_its_streams(harness: ChainHarness) -> None:
+    first, second = await opened(harness)
     stream, idle = first.stream(WRITER + "Stage"), first.stream(WRITER + "Stage")
     header = pipeline.StageHeader(run=pipeline.Run(query="q", run="r"), attempt="a")
     for one in (stream, idle):
@@ -223,27 +223,27 @@ async def test_a_chain_whose_log_fails_ends_its_streams(world: ChainWorld) -> No
 
 
 @simulated
-async def test_positions_are_told_only_by_who_still_owns_the_chain(world: ChainWorld) -> None:
-    homes = homes_of(world)
-    first, second = Served(world, "f1", homes), Served(world, "f2", homes)
+async def test_positions_are_reported_only_by_who_still_owns_the_chain(harness: ChainHarness) -> None:
+    homes = homes_of(harness)
+    first, second = Served(harness, "f1", homes), Served(harness, "f2", homes)
     await first.open()
-    await world.subscribe()
+    await harness.subscribe()
     await first.process.publish("a")
     await second.open()
-    assert 1 in first.process.host.chains  # it has not heard of the other one
+    assert 1 in first.process.host.chains  # it has not learned of the other one
     await asyncio.sleep(0.2)
     assert (await failing(first.read())).code is Code.UNAVAILABLE
     assert await second.read() == ["a"]
 
 
 @simulated
-async def test_an_owner_sees_that_what_is_in_its_log_has_a_home(world: ChainWorld) -> None:
-    first, second = await opened(world)
+async def test_an_owner_sees_that_what_is_in_its_log_has_a_home(harness: ChainHarness) -> None:
+    first, second = await opened(harness)
     await at_home(first.homes, "moved")
     for query in ("q", "moved"):
         await first.stage(0, "a", query=query)
     await first.homes.leave(1, [query_key("q"), query_key("moved")])
-    assert await first.homes.settle([query_key("moved")], 2)
+    assert await first.homes.place([query_key("moved")], 2)
     await first.process.crash()
     await second.open()
     assert await first.homes.chain_at(query_key("q")) == 1
@@ -252,9 +252,9 @@ async def test_an_owner_sees_that_what_is_in_its_log_has_a_home(world: ChainWorl
 
 
 @simulated
-async def test_a_forgotten_query_has_no_home_any_more(world: ChainWorld) -> None:
-    served, _ = await opened(world)
-    assert await served.homes.settle([link_key("l")], 1)
+async def test_a_forgotten_query_has_no_home_any_more(harness: ChainHarness) -> None:
+    served, _ = await opened(harness)
+    assert await served.homes.place([link_key("l")], 1)
     await served.stage(0, "a", link="l")
     mounted = served.mounted
     mounted.writer.state.queries["q"].used_ns = 0
@@ -271,11 +271,11 @@ async def test_a_forgotten_query_has_no_home_any_more(world: ChainWorld) -> None
 
 
 @simulated
-async def test_a_stream_waits_for_the_catalog_that_its_caller_knows(world: ChainWorld) -> None:
-    served, _ = await opened(world)
+async def test_a_stream_waits_for_the_catalog_that_its_caller_knows(harness: ChainHarness) -> None:
+    served, _ = await opened(harness)
     served.process.shared.held = True
     later = "projects/p/topics/later"
-    world.commit(CatalogChange.put(Topic(9, later)))
+    harness.commit(CatalogChange.put(Topic(9, later)))
     stream = served.stream(WRITER + "Stage")
     header = pipeline.StageHeader(run=pipeline.Run(query="q", run="r"), attempt="a")
     await stream.send(pipeline.StageRequest(header=header).SerializeToString())
@@ -294,23 +294,25 @@ async def with_cursor(served: Served, first: bool = False, **asked: Any) -> Any:
 
 
 @simulated
-async def test_a_chain_that_begins_with_a_topic_later_has_its_cursors_from_the_first_message(world: ChainWorld) -> None:
-    homes = homes_of(world)
-    served, other = Served(world, "f1", homes), Served(world, "f2", homes, chain=2)
+async def test_a_chain_that_begins_with_a_topic_later_has_its_cursors_from_the_first_message(
+    harness: ChainHarness,
+) -> None:
+    homes = homes_of(harness)
+    served, other = Served(harness, "f1", homes), Served(harness, "f2", homes, chain=2)
     await served.open()
     await served.process.publish("a")  # nobody needs it
-    world.commit(cursor_names.put(TOPIC_NUMBER, {"c": CursorLimits()}))
+    harness.commit(cursor_names.put(TOPIC_NUMBER, {"c": CursorLimits()}))
     await with_cursor(served, first=True)
     chain = await other.open(2)
     await other.process.publish("b", "c", chain=2)
     (source,) = chain.forwarder.sources.of_topic(TOPIC_NUMBER)
-    assert any(one.holds(source, 0, 2, world.clock.time_ns()) for one in chain.forwarder.extensions)
+    assert any(one.holds(source, 0, 2, harness.clock.time_ns()) for one in chain.forwarder.extensions)
     await other.process.crash()
-    third = Served(world, "f3", homes, chain=2)
+    third = Served(harness, "f3", homes, chain=2)
     chain = await third.open(2)
     assert await third.read() == ["b", "c"]
     (source,) = chain.forwarder.sources.of_topic(TOPIC_NUMBER)
-    assert any(one.holds(source, 0, 2, world.clock.time_ns()) for one in chain.forwarder.extensions)
+    assert any(one.holds(source, 0, 2, harness.clock.time_ns()) for one in chain.forwarder.extensions)
     await with_cursor(third, processed=[pipeline.SourceRange(source=source.number, end=2)])
     for _ in range(100):  # what it has passed is written within a second, and then deleted
         await asyncio.sleep(0.1)
@@ -320,9 +322,9 @@ async def test_a_chain_that_begins_with_a_topic_later_has_its_cursors_from_the_f
 
 
 @simulated
-async def test_a_chain_delivers_nothing_while_a_reader_has_the_subscription_alone(world: ChainWorld) -> None:
-    await world.subscribe()
-    one = Served(world, "f1", homes_of(world))
+async def test_a_chain_delivers_nothing_while_a_reader_has_the_subscription_alone(harness: ChainHarness) -> None:
+    await harness.subscribe()
+    one = Served(harness, "f1", homes_of(harness))
     await one.open()
     await one.process.publish("a")
     early = await Subscriber(one.process, 70).attached()
@@ -331,17 +333,17 @@ async def test_a_chain_delivers_nothing_while_a_reader_has_the_subscription_alon
     asked = pipeline.GetPositionsRequest(subscription=SUB, exclusive_reader="stream-1")
 
     def write(hold: ReaderHold | None) -> None:
-        now_ns = world.clock.time_ns()
-        changes = put_hold(world.master, SUB_NUMBER, hold, now_ns) if hold else [drop_hold(SUB_NUMBER)]
-        world.commit(*changes)
+        now_ns = harness.clock.time_ns()
+        changes = put_hold(harness.master, SUB_NUMBER, hold, now_ns) if hold else [drop_hold(SUB_NUMBER)]
+        harness.commit(*changes)
 
     with pytest.raises(SyncpointError) as refused:
         await one.call(READER + "GetPositions", asked, pipeline.Positions)
     assert refused.value.code is Code.ABORTED  # the catalog names no reader
-    write(ReaderHold("stream-1", world.clock.time_ns() + 10**11, confirmed=True))
+    write(ReaderHold("stream-1", harness.clock.time_ns() + 10**11, confirmed=True))
     with pytest.raises(SyncpointError, match="1 subscribe forwarders deliver it"):
         await one.call(READER + "GetPositions", asked, pipeline.Positions)
-    await early.tell(detach=internal.Detach(subscription=SUB_NUMBER))
+    await early.send_message(detach=internal.Detach(subscription=SUB_NUMBER))
     (found,) = (await one.call(READER + "GetPositions", asked, pipeline.Positions)).sources
     late = await Subscriber(one.process, 71).attached()
     await asyncio.sleep(1)

@@ -16,7 +16,7 @@ from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.record import StoredBatch
 from syncpoint.testing.forwarder_harness import Subscriber
 from syncpoint.wire.messages import pipeline
-from tests.kit.reading import SUB, TOPIC, ReadingWorld
+from tests.kit.reading import SUB, TOPIC, ReadingHarness
 
 SNAPSHOT = "projects/p/snapshots/then"
 
@@ -27,8 +27,8 @@ def refusal(call: Any, *arguments: Any, **fields: Any) -> SyncpointError:
     return caught.value
 
 
-def only_source(world: ReadingWorld) -> Any:
-    (source,) = world.positions().sources
+def only_source(harness: ReadingHarness) -> Any:
+    (source,) = harness.positions().sources
     return source
 
 
@@ -36,34 +36,34 @@ def only_source(world: ReadingWorld) -> Any:
 
 
 def test_an_empty_topic_has_no_sources() -> None:
-    answer = ReadingWorld().positions(topic_incarnation=1)
+    answer = ReadingHarness().positions(topic_incarnation=1)
     assert (answer.topic, answer.topic_incarnation, len(answer.sources)) == (TOPIC, 1, 0)
 
 
 def test_sources_appear_and_seal_with_restarts() -> None:
-    world = ReadingWorld()
-    world.send("a", "b")
-    first = only_source(world)
+    harness = ReadingHarness()
+    harness.send("a", "b")
+    first = only_source(harness)
     assert (first.begin, first.end, first.sealed, first.epoch, first.chain) == (0, 2, False, 0, 0)
-    assert first.mean_bytes == len(world.store.entries[-1].payload) // 2
-    world.restart()
-    world.send("c")
-    answer = world.positions()
+    assert first.mean_bytes == len(harness.store.entries[-1].payload) // 2
+    harness.restart()
+    harness.send("c")
+    answer = harness.positions()
     assert [(one.end, one.sealed) for one in answer.sources] == [(2, True), (1, False)]
     assert answer.sources[0].source == first.source
-    assert answer.universe == f"{world.store.universe:x}"
-    assert answer.time.ToNanoseconds() == world.clock.time_ns()
+    assert answer.universe == f"{harness.store.universe:x}"
+    assert answer.time.ToNanoseconds() == harness.clock.time_ns()
 
 
 def test_only_what_is_persisted_is_named_and_read() -> None:
-    world = ReadingWorld()
-    world.send("a")
-    world.send("b", settle=False)
-    world.publish.commit.flush()
-    (source,) = world.publish.sources.of_topic(1)
+    harness = ReadingHarness()
+    harness.send("a")
+    harness.send("b", quiesce=False)
+    harness.publish.commit.flush()
+    (source,) = harness.publish.sources.of_topic(1)
     assert (source.visible, source.end) == (1, 2)
     wanted = {"topic": TOPIC, "source": source.number, "begin": 0, "end": 2}
-    error = refusal(world.reader._selection, _request(**wanted))
+    error = refusal(harness.reader._selection, _request(**wanted))
     assert error.code == Code.OUT_OF_RANGE
     assert "not persisted" in str(error)
 
@@ -75,51 +75,51 @@ def _request(**fields: Any) -> Any:
 
 
 def test_starting_positions() -> None:
-    world = ReadingWorld(retain_acked=True)
-    world.send("a", "b")
-    world.advance(10)
-    between = world.clock.time_ns()
-    world.advance(10)
-    world.send("c")
-    world.take_snapshot(7, SNAPSHOT)
-    one = Subscriber(world)
-    world.settle()
+    harness = ReadingHarness(retain_acked=True)
+    harness.send("a", "b")
+    harness.advance(10)
+    between = harness.clock.time_ns()
+    harness.advance(10)
+    harness.send("c")
+    harness.take_snapshot(7, SNAPSHOT)
+    one = Subscriber(harness)
+    harness.quiesce()
     one.ack(*[ack_id for ack_id, data in one.held.items() if data in "ab"])
-    assert [s.start for s in world.positions().sources] == [0]
-    assert [s.start for s in world.positions(latest=True).sources] == [3]
+    assert [s.start for s in harness.positions().sources] == [0]
+    assert [s.start for s in harness.positions(latest=True).sources] == [3]
     at = {"seconds": between // 10**9, "nanos": between % 10**9}
-    assert [s.start for s in world.positions(time=at).sources] == [2]
-    assert [s.start for s in world.positions(time={"seconds": 1 << 33}).sources] == [3]
-    assert [s.start for s in world.positions(subscription=SUB, backlog=True).sources] == [2]
-    assert [s.start for s in world.positions(snapshot=SNAPSHOT).sources] == [0]
-    assert refusal(world.positions, time={"seconds": 1, "nanos": -5}).code == Code.INVALID_ARGUMENT
-    assert refusal(world.positions, backlog=True).code == Code.INVALID_ARGUMENT
+    assert [s.start for s in harness.positions(time=at).sources] == [2]
+    assert [s.start for s in harness.positions(time={"seconds": 1 << 33}).sources] == [3]
+    assert [s.start for s in harness.positions(subscription=SUB, backlog=True).sources] == [2]
+    assert [s.start for s in harness.positions(snapshot=SNAPSHOT).sources] == [0]
+    assert refusal(harness.positions, time={"seconds": 1, "nanos": -5}).code == Code.INVALID_ARGUMENT
+    assert refusal(harness.positions, backlog=True).code == Code.INVALID_ARGUMENT
 
 
 def test_a_snapshot_is_read_as_what_was_not_acknowledged_then() -> None:
-    world = ReadingWorld(retain_acked=True)
-    world.send(*"abcdef")
-    one = Subscriber(world)
-    world.settle()
+    harness = ReadingHarness(retain_acked=True)
+    harness.send(*"abcdef")
+    one = Subscriber(harness)
+    harness.quiesce()
     one.ack(*[ack_id for ack_id, data in one.held.items() if data in "ace"])
-    world.take_snapshot(7, SNAPSHOT)
+    harness.take_snapshot(7, SNAPSHOT)
     one.ack()
-    world.send("g")
-    (source,) = world.positions(snapshot=SNAPSHOT).sources
+    harness.send("g")
+    (source,) = harness.positions(snapshot=SNAPSHOT).sources
     assert source.start == 1
-    found = world.rows(source=source.source, begin=source.start, end=7, skip_snapshot=SNAPSHOT)
+    found = harness.rows(source=source.source, begin=source.start, end=7, skip_snapshot=SNAPSHOT)
     assert [row["data"] for row in found] == [b"b", b"d", b"f", b"g"]
-    left = world.rows(source=source.source, begin=0, end=7, skip_snapshot=SNAPSHOT, skip_subscription=SUB)
+    left = harness.rows(source=source.source, begin=0, end=7, skip_snapshot=SNAPSHOT, skip_subscription=SUB)
     assert [row["data"] for row in left] == [b"g"]
-    world.restart()
-    assert world.rows(source=source.source, begin=1, end=7, skip_snapshot=SNAPSHOT) == found
+    harness.restart()
+    assert harness.rows(source=source.source, begin=1, end=7, skip_snapshot=SNAPSHOT) == found
 
 
 def test_refused_positions() -> None:
-    world = ReadingWorld()
-    world.send("a")
+    harness = ReadingHarness()
+    harness.send("a")
     other = "projects/p/topics/other"
-    world.commit(
+    harness.commit(
         CatalogChange.put(Topic(8, other)), CatalogChange.put(Subscription(9, "projects/p/subscriptions/gone", 99, "t"))
     )
     for fields, code in (
@@ -135,27 +135,27 @@ def test_refused_positions() -> None:
         ({"subscription": SUB, "processed": [{"source": 1, "end": 1}]}, Code.INVALID_ARGUMENT),
         ({"subscription": SUB, "exclusive_reader": "x", "exclusive_seconds": -1}, Code.INVALID_ARGUMENT),
     ):
-        assert refusal(world.positions, **fields).code == code, fields
-    world.take_snapshot(7, SNAPSHOT)
-    assert refusal(world.positions, topic=other, snapshot=SNAPSHOT).code == Code.INVALID_ARGUMENT
+        assert refusal(harness.positions, **fields).code == code, fields
+    harness.take_snapshot(7, SNAPSHOT)
+    assert refusal(harness.positions, topic=other, snapshot=SNAPSHOT).code == Code.INVALID_ARGUMENT
 
 
 def test_a_topic_created_again_is_another_topic() -> None:
-    world = ReadingWorld()
-    world.send("a")
-    source = only_source(world)
-    topic = world.publish.catalog.topic(TOPIC)
+    harness = ReadingHarness()
+    harness.send("a")
+    source = only_source(harness)
+    topic = harness.publish.catalog.topic(TOPIC)
     assert topic is not None
-    world.commit(CatalogChange.delete(topic), CatalogChange.put(Topic(5, TOPIC)))
-    error = refusal(world.positions, topic_incarnation=1)
+    harness.commit(CatalogChange.delete(topic), CatalogChange.put(Topic(5, TOPIC)))
+    error = refusal(harness.positions, topic_incarnation=1)
     assert error.code == Code.FAILED_PRECONDITION
     assert "created again" in str(error)
-    assert world.positions().topic_incarnation == 5
-    assert refusal(world.positions, subscription=SUB).code == Code.FAILED_PRECONDITION
-    _, error_ = world.frames(topic_incarnation=1, source=source.source, begin=0, end=1)
+    assert harness.positions().topic_incarnation == 5
+    assert refusal(harness.positions, subscription=SUB).code == Code.FAILED_PRECONDITION
+    _, error_ = harness.frames(topic_incarnation=1, source=source.source, begin=0, end=1)
     assert error_ is not None
     assert error_.code == Code.FAILED_PRECONDITION
-    _, error_ = world.frames(source=source.source, begin=0, end=1)
+    _, error_ = harness.frames(source=source.source, begin=0, end=1)
     assert error_ is not None
     assert error_.code == Code.INVALID_ARGUMENT
 
@@ -179,100 +179,106 @@ def test_any_range_in_frames_of_any_size(sent: list[list[str]], data: st.DataObj
 
 
 def any_range_in_frames_of_any_size(sent: list[list[str]], data: st.DataObject) -> None:
-    world = ReadingWorld()
-    world.store.on_disk = data.draw(st.booleans(), "on disk")
+    harness = ReadingHarness()
+    harness.store.on_disk = data.draw(st.booleans(), "on disk")
     for batch in sent:
-        world.send(*batch)
+        harness.send(*batch)
     flat = [one for batch in sent for one in batch]
     begin = data.draw(st.integers(0, len(flat)))
     end = data.draw(st.integers(begin, len(flat)))
     frame_bytes = data.draw(st.integers(0, 400))
-    found = world.rows(source=only_source(world).source, begin=begin, end=end, frame_bytes=frame_bytes)
+    found = harness.rows(source=only_source(harness).source, begin=begin, end=end, frame_bytes=frame_bytes)
     assert [(row["offset"], row["data"].decode()) for row in found] == list(enumerate(flat))[begin:end]
 
 
 def test_frames_say_how_far_they_go() -> None:
-    world = ReadingWorld()
+    harness = ReadingHarness()
     for _ in range(6):
-        world.send("x" * 100, kind="a")
-        world.send("y" * 100, kind="b")
-    fields = {"source": only_source(world).source, "begin": 0, "end": 12, "frame_bytes": 1, "columns": [columns.OFFSET]}
-    found, error = world.frames(filter='attributes.kind = "a"', **fields)
+        harness.send("x" * 100, kind="a")
+        harness.send("y" * 100, kind="b")
+    fields = {
+        "source": only_source(harness).source,
+        "begin": 0,
+        "end": 12,
+        "frame_bytes": 1,
+        "columns": [columns.OFFSET],
+    }
+    found, error = harness.frames(filter='attributes.kind = "a"', **fields)
     assert error is None
     assert [(frame.rows, frame.next_offset) for frame in found] == [(1, at) for at in range(1, 12, 2)] + [(0, 12)]
-    assert world.reader.rows == 6
-    none, error = world.frames(filter="attributes:c", **fields)
+    assert harness.reader.rows == 6
+    none, error = harness.frames(filter="attributes:c", **fields)
     assert error is None
     assert [(frame.rows, frame.next_offset) for frame in none] == [(0, 12)]
-    assert world.frames(**{**fields, "end": 0}) == ([], None)
+    assert harness.frames(**{**fields, "end": 0}) == ([], None)
 
 
 def test_no_columns_are_only_counts() -> None:
-    world = ReadingWorld()
-    world.send(*"abc")
-    (frame,), _ = world.frames(source=only_source(world).source, begin=1, end=3)
+    harness = ReadingHarness()
+    harness.send(*"abc")
+    (frame,), _ = harness.frames(source=only_source(harness).source, begin=1, end=3)
     assert (frame.rows, frame.next_offset) == (2, 3)
     assert len(frame.batch) < 128
 
 
 def test_what_a_subscription_acknowledged_is_left_out_also_where_it_is_deleted() -> None:
-    world = ReadingWorld(filter_text='attributes.kind = "a"')
+    harness = ReadingHarness(filter_text='attributes.kind = "a"')
     for data in "abcdef":
-        world.send(data, kind="b" if data == "f" else "a")
-    ledger = world.publish.ledgers[world.record.incarnation]
-    source = only_source(world)
+        harness.send(data, kind="b" if data == "f" else "a")
+    ledger = harness.publish.ledgers[harness.record.incarnation]
+    source = only_source(harness)
     ledger.of(source.source).add(1, 3)
-    world.collect()
+    harness.collect()
     fields = {"source": source.source, "begin": 0, "end": 6}
-    found = world.rows(skip_subscription=SUB, **fields)
+    found = harness.rows(skip_subscription=SUB, **fields)
     assert [row["data"] for row in found] == [b"a", b"d", b"e"]
-    assert [row["data"] for row in world.rows(skip_subscription=SUB, filter="attributes:kind", **fields)] == [
+    assert [row["data"] for row in harness.rows(skip_subscription=SUB, filter="attributes:kind", **fields)] == [
         b"a", b"d", b"e",
     ]  # fmt: skip
-    rows, error = world.frames(**fields)
+    rows, error = harness.frames(**fields)
     assert error is not None
     assert error.code == Code.OUT_OF_RANGE
     assert f"Messages 1 to 2 of source {source.source} of {TOPIC} are not stored" in str(error)
     assert [frame.rows for frame in rows] == [1]  # what came before is right
     ledger.of(source.source).add(5, 6)
-    world.collect()
-    assert len(world.rows(skip_subscription=SUB, **fields)) == 3
-    _, error = world.frames(**{**fields, "begin": 5})
+    harness.collect()
+    assert len(harness.rows(skip_subscription=SUB, **fields)) == 3
+    _, error = harness.frames(**{**fields, "begin": 5})
     assert error is not None
     assert "Messages 5 to 5" in str(error)
 
 
 def test_copies_and_loops() -> None:
-    world = ReadingWorld()
-    source = world.publish.open_source(1)
+    harness = ReadingHarness()
+    source = harness.publish.open_source(1)
 
     def field(number: int, value: bytes) -> bytes:
         tag = number << 3 | 2
         return bytes((tag & 127 | 128, tag >> 7)) + bytes((len(value),)) + value
 
     for body in (b"", field(1001, b"a"), field(1001, b"b") + field(1002, b"a") + field(1002, b"c")):
-        world.publish.commit.append_batch(source, len(body).to_bytes(4, "little") + body, 1, lambda error: None)
-    world.settle()
+        harness.publish.commit.append_batch(source, len(body).to_bytes(4, "little") + body, 1, lambda error: None)
+    harness.quiesce()
     numbers = (columns.OFFSET, columns.ORIGIN, columns.VISITED)
     fields = {"numbers": numbers, "source": source.number, "begin": 0, "end": 3}
-    assert world.rows(**fields) == [
+    assert harness.rows(**fields) == [
         {"offset": 0, "origin": "", "visited": []},
         {"offset": 1, "origin": "a", "visited": []},
         {"offset": 2, "origin": "b", "visited": ["a", "c"]},
     ]
-    assert [row["offset"] for row in world.rows(origins=["", "b"], **fields)] == [0, 2]
-    assert [row["offset"] for row in world.rows(origins=[""], **fields)] == [0]
-    assert [row["offset"] for row in world.rows(not_visited="c", **fields)] == [0, 1]
-    assert [row["offset"] for row in world.rows(not_visited="b", **fields)] == [0, 1, 2]
+    assert [row["offset"] for row in harness.rows(origins=["", "b"], **fields)] == [0, 2]
+    assert [row["offset"] for row in harness.rows(origins=[""], **fields)] == [0]
+    assert [row["offset"] for row in harness.rows(not_visited="c", **fields)] == [0, 1]
+    assert [row["offset"] for row in harness.rows(not_visited="b", **fields)] == [0, 1, 2]
 
 
 def test_refused_ranges() -> None:
-    world = ReadingWorld()
-    world.send("a")
-    source = only_source(world).source
+    harness = ReadingHarness()
+    harness.send("a")
+    source = only_source(harness).source
     good = {"source": source, "begin": 0, "end": 1}
     other = "projects/p/topics/other"
-    world.commit(CatalogChange.put(Topic(8, other)), CatalogChange.put(Subscription(9, SUB + "-other", 8, other)))
+    harness.commit(CatalogChange.put(Topic(8, other)), CatalogChange.put(Subscription(9, SUB + "-other", 8, other)))
     for fields, code in (
         ({"end": 2}, Code.OUT_OF_RANGE),
         ({"source": 5}, Code.OUT_OF_RANGE),
@@ -288,26 +294,26 @@ def test_refused_ranges() -> None:
         ({"skip_subscription": SUB + "-other"}, Code.INVALID_ARGUMENT),
         ({"skip_snapshot": SNAPSHOT}, Code.NOT_FOUND),
     ):
-        frames, error = world.frames(**{**good, **fields})
+        frames, error = harness.frames(**{**good, **fields})
         assert not frames
         assert error is not None
         assert error.code == code, (fields, error)
-    assert world.frames(source=5, begin=3, end=3) == ([], None)
+    assert harness.frames(source=5, begin=3, end=3) == ([], None)
 
 
 def test_what_storage_can_not_read_fails_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = ReadingWorld()
-    world.send("a")
-    fields = {"source": only_source(world).source, "begin": 0, "end": 1}
+    harness = ReadingHarness()
+    harness.send("a")
+    fields = {"source": only_source(harness).source, "begin": 0, "end": 1}
     for error, code in ((StorageDamaged("rot"), Code.DATA_LOSS), (OSError("broken"), Code.INTERNAL)):
-        monkeypatch.setattr(world.store, "read", lambda source, begin, size, reply, error=error, **more: reply(error))
-        _, found = world.frames(**fields)
+        monkeypatch.setattr(harness.store, "read", lambda source, begin, size, reply, error=error, **more: reply(error))
+        _, found = harness.frames(**fields)
         assert found is not None
         assert found.code == code
 
 
 class SlowStream:
-    """A caller that takes a frame when it is told to."""
+    """A caller that takes a frame when it is asked to."""
 
     def __init__(self) -> None:
         self.frames: list[Any] = []
@@ -332,69 +338,69 @@ class SlowStream:
         self.ended, self.error = True, error
 
 
-def opened(world: ReadingWorld, **fields: Any) -> SlowStream:
+def opened(harness: ReadingHarness, **fields: Any) -> SlowStream:
     stream = SlowStream()
-    world.reader.read_range(stream)  # type: ignore[arg-type]
-    stream.on_message(_request(topic=TOPIC, source=only_source(world).source, **fields).SerializeToString())
-    world.settle()
+    harness.reader.read_range(stream)  # type: ignore[arg-type]
+    stream.on_message(_request(topic=TOPIC, source=only_source(harness).source, **fields).SerializeToString())
+    harness.quiesce()
     return stream
 
 
 def test_nothing_is_gathered_before_the_caller_takes_it() -> None:
-    world = ReadingWorld()
+    harness = ReadingHarness()
     for _ in range(5):
-        world.send("x" * 50)
-    stream = opened(world, begin=0, end=5, frame_bytes=1)
+        harness.send("x" * 50)
+    stream = opened(harness, begin=0, end=5, frame_bytes=1)
     for taken in range(1, 6):
         assert len(stream.frames) == taken
         assert stream.ended is (taken == 5)
         stream.ready = True
         stream.on_writable()
-        world.settle()
+        harness.quiesce()
     assert stream.ended
     assert stream.error is None
 
 
 def test_a_stream_that_is_cancelled_or_drained_reads_no_more() -> None:
-    world = ReadingWorld()
+    harness = ReadingHarness()
     for _ in range(5):
-        world.send("x" * 50)
-    gone = opened(world, begin=0, end=5, frame_bytes=1)
+        harness.send("x" * 50)
+    gone = opened(harness, begin=0, end=5, frame_bytes=1)
     gone.on_cancel()
-    drained = opened(world, begin=0, end=5, frame_bytes=1)
+    drained = opened(harness, begin=0, end=5, frame_bytes=1)
     drained.on_drain()
     assert drained.error is not None
     assert drained.error.code == Code.UNAVAILABLE
     for stream in (gone, drained):
         stream.ready = True
         stream.on_writable()
-        world.settle()
+        harness.quiesce()
         assert len(stream.frames) == 1
 
 
 class ReadingThread:
     """In place of the store's way to its disks: a test is the thread that reads."""
 
-    def __init__(self, world: ReadingWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, harness: ReadingHarness, monkeypatch: pytest.MonkeyPatch) -> None:
         self.batches: list[StoredBatch] = []
-        self._world = world
-        world.store.read(only_source(world).source, 0, 1 << 20, self.batches.extend)
-        monkeypatch.setattr(world.store, "read", self._read)
+        self._harness = harness
+        harness.store.read(only_source(harness).source, 0, 1 << 20, self.batches.extend)
+        monkeypatch.setattr(harness.store, "read", self._read)
 
     def _read(self, source: int, begin: int, size: int, reply: Any, *, take: Any) -> None:
         self.reply, self.take = reply, take
 
     def answer(self, answer: list[StoredBatch] | Exception) -> None:
         self.reply(answer)
-        self._world.settle()
+        self._harness.quiesce()
 
 
-def gathering(monkeypatch: pytest.MonkeyPatch) -> tuple[ReadingWorld, ReadingThread, SlowStream]:
-    world = ReadingWorld()
+def gathering(monkeypatch: pytest.MonkeyPatch) -> tuple[ReadingHarness, ReadingThread, SlowStream]:
+    harness = ReadingHarness()
     for _ in range(4):
-        world.send("x" * 50)
-    thread = ReadingThread(world, monkeypatch)
-    return world, thread, opened(world, begin=0, end=4, columns=[columns.OFFSET])
+        harness.send("x" * 50)
+    thread = ReadingThread(harness, monkeypatch)
+    return harness, thread, opened(harness, begin=0, end=4, columns=[columns.OFFSET])
 
 
 def rows_of(stream: SlowStream) -> list[int]:
@@ -405,12 +411,12 @@ def rows_of(stream: SlowStream) -> list[int]:
 def test_a_call_that_ends_while_a_thread_gathers_for_it_sends_nothing_of_that(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, thread, stream = gathering(monkeypatch)
+    harness, thread, stream = gathering(monkeypatch)
     assert thread.take(thread.batches[0])
     if how == "drained":
         stream.on_drain()
     else:
-        world.reader._ranges[-1].end(SyncpointError(Code.UNAVAILABLE, "elsewhere now"))
+        harness.reader._ranges[-1].end(SyncpointError(Code.UNAVAILABLE, "elsewhere now"))
     assert stream.error is not None
     assert stream.error.code == Code.UNAVAILABLE
     assert not thread.take(thread.batches[1]), "nobody waits for more"
@@ -437,7 +443,7 @@ def test_what_was_gathered_before_a_fault_goes_first(monkeypatch: pytest.MonkeyP
     assert stream.error.code == Code.DATA_LOSS
 
 
-def test_a_thread_that_gathers_tells_gaps_and_what_is_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_gathers_reports_gaps_and_what_is_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
     _, thread, stream = gathering(monkeypatch)
     assert thread.take(thread.batches[0])
     with pytest.raises(SyncpointError) as gap:
@@ -457,18 +463,18 @@ def test_a_thread_that_gathers_tells_gaps_and_what_is_no_message(monkeypatch: py
 
 
 def test_what_is_acknowledged_is_looked_up_by_nobody_but_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = ReadingWorld()
-    world.send("x", "y")
-    world.publish.ledgers[world.record.incarnation].of(only_source(world).source).add(0, 1)
-    thread = ReadingThread(world, monkeypatch)
-    monkeypatch.setattr(world.store, "read", lambda source, begin, size, reply: reply(thread.batches))
-    stream = opened(world, begin=0, end=2, skip_subscription=SUB, columns=[columns.OFFSET])
+    harness = ReadingHarness()
+    harness.send("x", "y")
+    harness.publish.ledgers[harness.record.incarnation].of(only_source(harness).source).add(0, 1)
+    thread = ReadingThread(harness, monkeypatch)
+    monkeypatch.setattr(harness.store, "read", lambda source, begin, size, reply: reply(thread.batches))
+    stream = opened(harness, begin=0, end=2, skip_subscription=SUB, columns=[columns.OFFSET])
     assert rows_of(stream) == [1]
 
 
 def test_a_call_without_a_request() -> None:
     stream = SlowStream()
-    ReadingWorld().reader.read_range(stream)  # type: ignore[arg-type]
+    ReadingHarness().reader.read_range(stream)  # type: ignore[arg-type]
     stream.on_end()
     assert stream.error is not None
     assert stream.error.code == Code.INVALID_ARGUMENT
@@ -478,132 +484,132 @@ def test_a_call_without_a_request() -> None:
 
 
 def test_a_reader_has_a_subscription_to_itself_and_acknowledges() -> None:
-    world = ReadingWorld()
-    world.send(*"abc")
+    harness = ReadingHarness()
+    harness.send(*"abc")
     mine = {"subscription": SUB, "exclusive_reader": "stream-1", "exclusive_seconds": 30}
-    (source,) = world.positions(backlog=True, **mine).sources
+    (source,) = harness.positions(backlog=True, **mine).sources
     with pytest.raises(FailedPrecondition, match="stream-1"):
-        world.subscribe.check_free(world.record)
-    error = refusal(world.positions, subscription=SUB, exclusive_reader="stream-2")
+        harness.subscribe.check_free(harness.record)
+    error = refusal(harness.positions, subscription=SUB, exclusive_reader="stream-2")
     assert (error.code, "stream-1" in str(error)) == (Code.FAILED_PRECONDITION, True)
-    assert len(world.positions(subscription=SUB).sources) == 1  # looking is free
-    world.positions(processed=[{"source": source.source, "end": 2}], **mine)
-    world.positions(processed=[{"source": source.source, "end": 2}], **mine)
-    world.advance(0.1)  # acknowledgements nobody waits for linger
-    world.restart()
+    assert len(harness.positions(subscription=SUB).sources) == 1  # looking is free
+    harness.positions(processed=[{"source": source.source, "end": 2}], **mine)
+    harness.positions(processed=[{"source": source.source, "end": 2}], **mine)
+    harness.advance(0.1)  # acknowledgements nobody waits for linger
+    harness.restart()
     with pytest.raises(FailedPrecondition, match="stream-1"):
-        world.subscribe.check_free(world.record)
-    assert world.positions(subscription=SUB, backlog=True).sources[0].start == 2
-    world.positions(**mine)
-    world.call("ReleaseSubscription", subscription=SUB, exclusive_reader="stream-2")  # not its own
+        harness.subscribe.check_free(harness.record)
+    assert harness.positions(subscription=SUB, backlog=True).sources[0].start == 2
+    harness.positions(**mine)
+    harness.call("ReleaseSubscription", subscription=SUB, exclusive_reader="stream-2")  # not its own
     with pytest.raises(FailedPrecondition):
-        world.subscribe.check_free(world.record)
-    world.call("ReleaseSubscription", subscription=SUB, exclusive_reader="stream-1")
-    world.subscribe.check_free(world.record)
-    one = Subscriber(world)
-    world.settle()
+        harness.subscribe.check_free(harness.record)
+    harness.call("ReleaseSubscription", subscription=SUB, exclusive_reader="stream-1")
+    harness.subscribe.check_free(harness.record)
+    one = Subscriber(harness)
+    harness.quiesce()
     assert one.data == ["c"]
-    assert refusal(world.call, "ReleaseSubscription", subscription=SUB).code == Code.INVALID_ARGUMENT
+    assert refusal(harness.call, "ReleaseSubscription", subscription=SUB).code == Code.INVALID_ARGUMENT
 
 
 def test_a_refused_call_takes_nothing() -> None:
-    world = ReadingWorld()
-    assert refusal(world.positions, subscription=SUB, exclusive_reader="x", snapshot=SNAPSHOT).code == Code.NOT_FOUND
-    world.subscribe.check_free(world.record)
+    harness = ReadingHarness()
+    assert refusal(harness.positions, subscription=SUB, exclusive_reader="x", snapshot=SNAPSHOT).code == Code.NOT_FOUND
+    harness.subscribe.check_free(harness.record)
 
 
 def test_a_silent_reader_loses_it() -> None:
-    world = ReadingWorld()
+    harness = ReadingHarness()
     mine = {"subscription": SUB, "exclusive_reader": "stream-1", "exclusive_seconds": 5}
-    world.positions(**mine)
-    world.clock.advance(4)
-    world.positions(**mine)
-    world.clock.advance(4)
-    assert refusal(world.positions, **{**mine, "exclusive_reader": "other"}).code == Code.FAILED_PRECONDITION
-    world.clock.advance(4)  # holds are written for half as long again
-    world.subscribe.check_free(world.record)
-    world.positions(**{**mine, "exclusive_reader": "other"})
-    assert refusal(world.positions, **mine).code == Code.FAILED_PRECONDITION
+    harness.positions(**mine)
+    harness.clock.advance(4)
+    harness.positions(**mine)
+    harness.clock.advance(4)
+    assert refusal(harness.positions, **{**mine, "exclusive_reader": "other"}).code == Code.FAILED_PRECONDITION
+    harness.clock.advance(4)  # holds are written for half as long again
+    harness.subscribe.check_free(harness.record)
+    harness.positions(**{**mine, "exclusive_reader": "other"})
+    assert refusal(harness.positions, **mine).code == Code.FAILED_PRECONDITION
 
 
 def test_a_reader_is_refused_while_others_consume() -> None:
-    world = ReadingWorld()
-    world.send(*"abc")
+    harness = ReadingHarness()
+    harness.send(*"abc")
     mine = {"subscription": SUB, "exclusive_reader": "stream-1"}
-    one = Subscriber(world)
-    world.settle()
-    assert "1 are attached" in str(refusal(world.positions, **mine))
-    world.subscribe.leave(world.record, one.consumer)
-    assert "3 messages are outstanding" in str(refusal(world.positions, **mine))
+    one = Subscriber(harness)
+    harness.quiesce()
+    assert "1 are attached" in str(refusal(harness.positions, **mine))
+    harness.subscribe.leave(harness.record, one.consumer)
+    assert "3 messages are outstanding" in str(refusal(harness.positions, **mine))
     one.ack(next(iter(one.held)))
-    world.advance(20)  # the others' deadlines are over
-    world.positions(**mine)
+    harness.advance(20)  # the others' deadlines are over
+    harness.positions(**mine)
 
 
 def test_what_was_read_ahead_for_others_is_not_delivered_after_the_stream_has_processed_it() -> None:
-    world = ReadingWorld()
-    world.send(*"abc")
+    harness = ReadingHarness()
+    harness.send(*"abc")
     mine = {"subscription": SUB, "exclusive_reader": "stream-1"}
-    one = Subscriber(world, max_messages=1)
-    world.settle()
-    world.subscribe.leave(world.record, one.consumer, broken=True)
-    (source,) = world.positions(**mine).sources
-    world.positions(processed=[{"source": source.source, "end": 2}], **mine)
-    world.call("ReleaseSubscription", **mine)
-    again = Subscriber(world)
-    world.settle()
+    one = Subscriber(harness, max_messages=1)
+    harness.quiesce()
+    harness.subscribe.leave(harness.record, one.consumer, broken=True)
+    (source,) = harness.positions(**mine).sources
+    harness.positions(processed=[{"source": source.source, "end": 2}], **mine)
+    harness.call("ReleaseSubscription", **mine)
+    again = Subscriber(harness)
+    harness.quiesce()
     assert again.data == ["c"]
 
 
 def test_processed_sources_before_a_named_one_are_acknowledged_to_their_end() -> None:
-    world = ReadingWorld()
-    world.send("a", "b")
-    world.restart()
-    world.send("c", "d")
+    harness = ReadingHarness()
+    harness.send("a", "b")
+    harness.restart()
+    harness.send("c", "d")
     mine = {"subscription": SUB, "exclusive_reader": "stream-1"}
-    _, new = world.positions(**mine).sources
-    answer = world.positions(processed=[{"source": new.source, "end": 1}], backlog=True, **mine)
+    _, new = harness.positions(**mine).sources
+    answer = harness.positions(processed=[{"source": new.source, "end": 1}], backlog=True, **mine)
     assert [one.start for one in answer.sources] == [2, 1]
 
 
 def test_a_seek_is_not_undone_by_a_stream_that_reads_the_subscription() -> None:
-    world = ReadingWorld(retain_acked=True)
-    world.send(*"abc")
+    harness = ReadingHarness(retain_acked=True)
+    harness.send(*"abc")
     mine = {"subscription": SUB, "exclusive_reader": "stream-1"}
-    begun = world.positions(backlog=True, **mine)
+    begun = harness.positions(backlog=True, **mine)
     done = [{"source": begun.sources[0].source, "end": 3}]
-    world.positions(processed=done, generation=begun.generation, **mine)
-    world.settle()
-    assert world.positions(subscription=SUB, backlog=True).sources[0].start == 3
-    seek_to_time(world.publish, world.record, 0, None)
-    world.settle()
-    error = refusal(world.positions, processed=done, generation=begun.generation, **mine)
+    harness.positions(processed=done, generation=begun.generation, **mine)
+    harness.quiesce()
+    assert harness.positions(subscription=SUB, backlog=True).sources[0].start == 3
+    seek_to_time(harness.publish, harness.record, 0, None)
+    harness.quiesce()
+    error = refusal(harness.positions, processed=done, generation=begun.generation, **mine)
     assert error.code == Code.FAILED_PRECONDITION
     assert "new checkpoint" in str(error)
-    world.settle()
-    again = world.positions(subscription=SUB, backlog=True, exclusive_reader="stream-1")
+    harness.quiesce()
+    again = harness.positions(subscription=SUB, backlog=True, exclusive_reader="stream-1")
     assert [one.start for one in again.sources] == [0]
     done[0]["end"] = 2
-    world.positions(processed=done, generation=again.generation, **mine)
-    assert world.positions(subscription=SUB, backlog=True).sources[0].start == 2
+    harness.positions(processed=done, generation=again.generation, **mine)
+    assert harness.positions(subscription=SUB, backlog=True).sources[0].start == 2
 
 
-def test_where_a_source_ended_is_told_to_who_stood_in_it() -> None:
-    world = ReadingWorld()
-    world.send("a", "b")
-    (first,) = world.positions().sources
-    world.restart()
-    one = Subscriber(world)
-    world.settle()
+def test_where_a_source_ended_is_reported_to_who_stood_in_it() -> None:
+    harness = ReadingHarness()
+    harness.send("a", "b")
+    (first,) = harness.positions().sources
+    harness.restart()
+    one = Subscriber(harness)
+    harness.quiesce()
     one.ack()
-    world.advance(1)
-    world.collect()
-    world.send("c")
-    world.reader.tick()
-    world.settle()
+    harness.advance(1)
+    harness.collect()
+    harness.send("c")
+    harness.reader.tick()
+    harness.quiesce()
     for _ in range(2):
-        answer = world.positions(known=[first.source, 12345])
+        answer = harness.positions(known=[first.source, 12345])
         assert first.source not in [at.source for at in answer.sources]
         assert [(at.source, at.end) for at in answer.ended] == [(first.source, 2)]
-        assert not world.positions().ended
-        world.restart()
+        assert not harness.positions().ended
+        harness.restart()

@@ -14,74 +14,74 @@ from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import epoch_apply, staging, writing
 from syncpoint.runtime.memory_files import FailOn
 from syncpoint.wire.messages import pipeline
-from tests.kit.epochs import ONE, TWO, World, frame
+from tests.kit.epochs import ONE, TWO, Harness, frame
 
 RUN_A = pipeline.Run(query="q", run="a")
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
+def harness() -> Iterator[Harness]:
+    made = Harness()
     made.subscribe(1, "one", 11)
     made.subscribe(2, "two", 12)
     yield made
     made.close()
 
 
-def test_an_epoch_is_visible_as_a_whole_and_only_when_committed(world: World) -> None:
-    answer = world.stage("a", 0, 0, "x", frame(ONE, data=[b"1", b"2"]), frame(TWO, data=[b"3"]))
+def test_an_epoch_is_visible_as_a_whole_and_only_when_committed(harness: Harness) -> None:
+    answer = harness.stage("a", 0, 0, "x", frame(ONE, data=[b"1", b"2"]), frame(TWO, data=[b"3"]))
     assert (answer.rows, answer.dropped) == (3, 0)
-    world.stage("a", 0, 1, "x", frame(ONE, data=[b"4"]))
-    assert world.data(1) == world.data(2) == []
-    result = world.commit_epoch("a", 0, (1, "x"), (0, "x"))
-    assert world.data(1) == [b"4", b"1", b"2"]
-    assert world.data(2) == [b"3"]
+    harness.stage("a", 0, 1, "x", frame(ONE, data=[b"4"]))
+    assert harness.data(1) == harness.data(2) == []
+    result = harness.commit_epoch("a", 0, (1, "x"), (0, "x"))
+    assert harness.data(1) == [b"4", b"1", b"2"]
+    assert harness.data(2) == [b"3"]
     assert result.rows == 4
     assert not result.repeated_epoch
     (one, two) = result.stored
     assert (one.topic, one.begin, one.end, two.topic, two.begin, two.end) == (ONE, 0, 3, TWO, 0, 1)
-    again = world.commit_epoch("a", 0, (1, "x"), (0, "x"))
+    again = harness.commit_epoch("a", 0, (1, "x"), (0, "x"))
     assert again.repeated_epoch
     assert list(again.stored) == list(result.stored)
-    assert world.data(1) == [b"4", b"1", b"2"]
+    assert harness.data(1) == [b"4", b"1", b"2"]
 
 
-def test_messages_without_identity_get_one(world: World) -> None:
-    world.stage("a", 0, 0, "x", frame(ONE, data=[b"1", b"2"], message_id=["7", ""], ordering_key=["k", ""]),
+def test_messages_without_identity_get_one(harness: Harness) -> None:
+    harness.stage("a", 0, 0, "x", frame(ONE, data=[b"1", b"2"], message_id=["7", ""], ordering_key=["k", ""]),
                 keep_identity=True)  # fmt: skip
-    world.commit_epoch("a", 0, (0, "x"))
-    one, two = world.stored(1)
-    (source,) = world.publish.sources.of_topic(1)
+    harness.commit_epoch("a", 0, (0, "x"))
+    one, two = harness.stored(1)
+    (source,) = harness.publish.sources.of_topic(1)
     assert one.message_id == "7"
     assert one.ordering_key == "k"
     assert two.message_id == f"{source.prefix.decode()}{1:012d}"
-    assert one.publish_time.ToNanoseconds() == world.clock.time_ns() == two.publish_time.ToNanoseconds()
+    assert one.publish_time.ToNanoseconds() == harness.clock.time_ns() == two.publish_time.ToNanoseconds()
 
 
-def test_a_topic_with_a_schema_takes_no_frames(world: World) -> None:
-    topic = world.publish.catalog.topic(ONE)
+def test_a_topic_with_a_schema_takes_no_frames(harness: Harness) -> None:
+    topic = harness.publish.catalog.topic(ONE)
     assert topic is not None
-    world.commit(CatalogChange.put(replace(topic, schema=TopicSchema("projects/p/schemas/s", 7, 1))))
+    harness.commit(CatalogChange.put(replace(topic, schema=TopicSchema("projects/p/schemas/s", 7, 1))))
     with pytest.raises(SyncpointError, match="has a schema") as refused:
-        world.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
+        harness.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
     assert refused.value.code is Code.FAILED_PRECONDITION
 
 
-def test_the_topic_of_a_frame_must_exist_when_it_comes_and_when_it_is_committed(world: World) -> None:
+def test_the_topic_of_a_frame_must_exist_when_it_comes_and_when_it_is_committed(harness: Harness) -> None:
     with pytest.raises(SyncpointError, match="projects/p/topics/none") as refused:
-        world.stage("a", 0, 0, "x", frame("projects/p/topics/none", data=[b"1"]))
+        harness.stage("a", 0, 0, "x", frame("projects/p/topics/none", data=[b"1"]))
     assert refused.value.code is Code.NOT_FOUND
-    world.stage("a", 0, 0, "y", frame(ONE, data=[b"1"]), frame(TWO, data=[b"2"]))
-    topic = world.publish.catalog.topic(TWO)
+    harness.stage("a", 0, 0, "y", frame(ONE, data=[b"1"]), frame(TWO, data=[b"2"]))
+    topic = harness.publish.catalog.topic(TWO)
     assert topic is not None
-    world.commit(CatalogChange.delete(topic))
+    harness.commit(CatalogChange.delete(topic))
     with pytest.raises(SyncpointError) as refused:
-        world.commit_epoch("a", 0, (0, "y"))
+        harness.commit_epoch("a", 0, (0, "y"))
     assert refused.value.code is Code.NOT_FOUND
-    assert world.data(1) == []
-    world.stage("a", 0, 0, "z", frame(ONE, data=[b"1"]))  # the epoch stayed open
-    world.commit_epoch("a", 0, (0, "z"))
-    assert world.data(1) == [b"1"]
+    assert harness.data(1) == []
+    harness.stage("a", 0, 0, "z", frame(ONE, data=[b"1"]))  # the epoch stayed open
+    harness.commit_epoch("a", 0, (0, "z"))
+    assert harness.data(1) == [b"1"]
 
 
 BAD = [
@@ -99,18 +99,18 @@ BAD = [
 
 
 @pytest.mark.parametrize(("bad", "text"), BAD, ids=[text for _, text in BAD])
-def test_frames_that_can_not_be_are_named(world: World, bad: object, text: str) -> None:
+def test_frames_that_can_not_be_are_named(harness: Harness, bad: object, text: str) -> None:
     with pytest.raises(SyncpointError, match=text) as refused:
-        world.stage("a", 0, 0, "x", bad)
+        harness.stage("a", 0, 0, "x", bad)
     assert refused.value.code is Code.INVALID_ARGUMENT
-    world.settle()
-    assert world.writer.area.bytes == 0
-    assert not world.writer.state.stages
+    harness.quiesce()
+    assert harness.writer.area.bytes == 0
+    assert not harness.writer.state.stages
 
 
-def test_a_header_comes_first_and_once(world: World) -> None:
+def test_a_header_comes_first_and_once(harness: Harness) -> None:
     async def send(*requests: object) -> bytes:
-        stream = world.channel.stream("/syncpoint.pipeline.v1.EpochWriter/Stage")
+        stream = harness.channel.stream("/syncpoint.pipeline.v1.EpochWriter/Stage")
         for one in requests:
             await stream.send(one.SerializeToString())  # type: ignore[attr-defined]
         await stream.end()
@@ -121,26 +121,26 @@ def test_a_header_comes_first_and_once(world: World) -> None:
     header = pipeline.StageRequest(header=pipeline.StageHeader(run=pipeline.Run(query="q", run="a")))
     for requests in ((pipeline.StageRequest(frame=frame(ONE, data=[b"a"])),), (header, header), ()):
         with pytest.raises(SyncpointError, match="header"):
-            world.run(send(*requests))
-    world.run(send(header))
+            harness.run(send(*requests))
+    harness.run(send(header))
 
 
 def test_too_much_staged_is_refused_before_it_is_stored() -> None:
-    world = World(staged_bytes_max=1000)
-    world.stage("a", 0, 0, "x", frame(ONE, data=[b"x" * 600]))
-    before = world.store.appended_bytes
+    harness = Harness(staged_bytes_max=1000)
+    harness.stage("a", 0, 0, "x", frame(ONE, data=[b"x" * 600]))
+    before = harness.store.appended_bytes
     with pytest.raises(SyncpointError, match="are staged already") as refused:
-        world.stage("a", 0, 1, "x", frame(ONE, data=[b"x" * 600]))
+        harness.stage("a", 0, 1, "x", frame(ONE, data=[b"x" * 600]))
     assert refused.value.code is Code.RESOURCE_EXHAUSTED
-    assert world.store.appended_bytes == before
-    world.commit_epoch("a", 0, (0, "x"))
-    world.stage("a", 1, 0, "x", frame(ONE, data=[b"x" * 600]))
-    world.call("AbortEpoch", pipeline.AbortEpochRequest(run=pipeline.Run(query="q", run="a"), epoch=1))
-    assert world.writer.area.bytes == 0
-    world.close()
+    assert harness.store.appended_bytes == before
+    harness.commit_epoch("a", 0, (0, "x"))
+    harness.stage("a", 1, 0, "x", frame(ONE, data=[b"x" * 600]))
+    harness.call("AbortEpoch", pipeline.AbortEpochRequest(run=pipeline.Run(query="q", run="a"), epoch=1))
+    assert harness.writer.area.bytes == 0
+    harness.close()
 
 
-def test_callers_wait_while_the_disks_are_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callers_wait_while_the_disks_are_behind(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "UNPERSISTED_BYTES_MAX", 500)
     seen: list[int] = []
     put = staging.StagingArea.put
@@ -150,16 +150,16 @@ def test_callers_wait_while_the_disks_are_behind(world: World, monkeypatch: pyte
         return put(area, payload, count, done)  # type: ignore[arg-type]
 
     monkeypatch.setattr(staging.StagingArea, "put", watched)
-    answer = world.stage("a", 0, 0, "x", *(frame(ONE, data=[b"x" * 400]) for _ in range(12)))
+    answer = harness.stage("a", 0, 0, "x", *(frame(ONE, data=[b"x" * 400]) for _ in range(12)))
     assert answer.rows == 12
     assert max(seen) < 500
-    world.commit_epoch("a", 0, (0, "x"))
-    assert len(world.data(1)) == 12
+    harness.commit_epoch("a", 0, (0, "x"))
+    assert len(harness.data(1)) == 12
 
 
-def test_a_cancelled_stage_leaves_nothing(world: World) -> None:
+def test_a_cancelled_stage_leaves_nothing(harness: Harness) -> None:
     async def half() -> None:
-        stream = world.channel.stream("/syncpoint.pipeline.v1.EpochWriter/Stage")
+        stream = harness.channel.stream("/syncpoint.pipeline.v1.EpochWriter/Stage")
         header = pipeline.StageHeader(run=pipeline.Run(query="q", run="a"), attempt="x")
         await stream.send(pipeline.StageRequest(header=header).SerializeToString())
         await stream.send(pipeline.StageRequest(frame=frame(ONE, data=[b"1"])).SerializeToString())
@@ -167,47 +167,49 @@ def test_a_cancelled_stage_leaves_nothing(world: World) -> None:
             await stream._changed if False else None
         stream.cancel()
 
-    world.run(half())
-    world.settle()
-    assert world.writer.area.bytes == 0
-    assert not world.writer.state.stages
+    harness.run(half())
+    harness.quiesce()
+    assert harness.writer.area.bytes == 0
+    assert not harness.writer.state.stages
 
 
-def test_large_epochs_go_in_steps_and_restarts_find_everything(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_epochs_go_in_steps_and_restarts_find_everything(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(staging, "PIECE_BYTES", 300)
     monkeypatch.setattr(epoch_apply, "TURN_BYTES", 900)
     monkeypatch.setattr(epoch_apply, "UNPERSISTED_BYTES_MAX", 2000)
     wanted = [b"%03d" % number + b"x" * 90 for number in range(80)]
-    world.stage("a", 0, 0, "x", frame(ONE, data=wanted[:50]), frame(ONE, data=wanted[50:]))
-    world.restart(power=False)
-    result = world.commit_epoch("a", 0, (0, "x"))
+    harness.stage("a", 0, 0, "x", frame(ONE, data=wanted[:50]), frame(ONE, data=wanted[50:]))
+    harness.restart(power=False)
+    result = harness.commit_epoch("a", 0, (0, "x"))
     assert result.rows == 80
     assert len(result.stored) == 1
-    assert world.data(1) == wanted
-    world.checkpoint()
-    world.restart()
-    assert world.data(1) == wanted
-    assert world.commit_epoch("a", 0, (0, "x")).repeated_epoch
+    assert harness.data(1) == wanted
+    harness.checkpoint()
+    harness.restart()
+    assert harness.data(1) == wanted
+    assert harness.commit_epoch("a", 0, (0, "x")).repeated_epoch
 
 
-def test_staged_messages_are_kept_until_done_and_then_deleted(world: World) -> None:
-    world.stage("a", 0, 0, "kept", *(frame(ONE, data=[b"x" * 20_000]) for _ in range(4)))
+def test_staged_messages_are_kept_until_done_and_then_deleted(harness: Harness) -> None:
+    harness.stage("a", 0, 0, "kept", *(frame(ONE, data=[b"x" * 20_000]) for _ in range(4)))
     for number in range(20):  # others fill the log
-        world.stage("a", 5, number, "y", frame(TWO, data=[b"y" * 30_000]))
-    world.checkpoint()
-    world.collect()
-    world.restart()
-    world.checkpoint()
-    world.collect()
-    assert world.commit_epoch("a", 0, (0, "kept")).rows == 4
-    assert len(world.data(1)) == 4
-    world.call("AbortEpoch", pipeline.AbortEpochRequest(run=pipeline.Run(query="q", run="a"), epoch=5))
-    assert world.writer.area.bytes == 0
+        harness.stage("a", 5, number, "y", frame(TWO, data=[b"y" * 30_000]))
+    harness.checkpoint()
+    harness.collect()
+    harness.restart()
+    harness.checkpoint()
+    harness.collect()
+    assert harness.commit_epoch("a", 0, (0, "kept")).rows == 4
+    assert len(harness.data(1)) == 4
+    harness.call("AbortEpoch", pipeline.AbortEpochRequest(run=pipeline.Run(query="q", run="a"), epoch=5))
+    assert harness.writer.area.bytes == 0
     for _ in range(3):
-        world.restart(power=False)
-        world.checkpoint()
-        world.collect()
-    assert world.staged_sources == []
+        harness.restart(power=False)
+        harness.checkpoint()
+        harness.collect()
+    assert harness.staged_sources == []
 
 
 def link(begin: int, end: int, source: int = 5, **more: object) -> dict[str, object]:
@@ -220,56 +222,56 @@ def rows_of(begin: int, end: int, step: int = 1) -> dict[str, list[object]]:
     return {"data": [b"%d" % offset for offset in offsets], "offset": list(offsets)}
 
 
-def test_a_link_drops_overlap_refuses_gaps_and_is_told(world: World) -> None:
-    world.stage("a", 0, 0, "x", frame(ONE, 5, **rows_of(10, 20)), via="eu", here="us")
-    world.commit_epoch("a", 0, (0, "x"), **link(10, 20))
-    world.stage("b", 0, 0, "x", frame(ONE, 5, **rows_of(10, 26, 2)))  # an empty checkpoint: planned anew
-    result = world.commit_epoch("b", 0, (0, "x"), **link(10, 26))
+def test_a_link_drops_overlap_refuses_gaps_and_is_reported(harness: Harness) -> None:
+    harness.stage("a", 0, 0, "x", frame(ONE, 5, **rows_of(10, 20)), via="eu", here="us")
+    harness.commit_epoch("a", 0, (0, "x"), **link(10, 20))
+    harness.stage("b", 0, 0, "x", frame(ONE, 5, **rows_of(10, 26, 2)))  # an empty checkpoint: planned anew
+    result = harness.commit_epoch("b", 0, (0, "x"), **link(10, 26))
     assert (result.rows, result.duplicates_dropped, result.repeated_epoch) == (3, 5, False)
-    assert world.data(1) == [b"%d" % number for number in (*range(10, 20), 20, 22, 24)]
-    world.stage("b", 1, 0, "x", frame(ONE, 5, **rows_of(30, 33)))
+    assert harness.data(1) == [b"%d" % number for number in (*range(10, 20), 20, 22, 24)]
+    harness.stage("b", 1, 0, "x", frame(ONE, 5, **rows_of(30, 33)))
     with pytest.raises(SyncpointError, match=r"source 5 \[26, 30\)") as refused:
-        world.commit_epoch("b", 1, (0, "x"), **link(30, 33))
+        harness.commit_epoch("b", 1, (0, "x"), **link(30, 33))
     assert refused.value.code is Code.OUT_OF_RANGE
-    world.restart()
-    (known,) = world.call("ListLinks", pipeline.ListLinksRequest()).links
+    harness.restart()
+    (known,) = harness.call("ListLinks", pipeline.ListLinksRequest()).links
     assert (known.rows, known.duplicates_dropped, known.epochs, known.gaps_refused) == (13, 5, 2, 1)
     assert [(one.source, one.begin, one.end) for one in (*known.base, *known.committed, *known.refused)] == [
         (5, 10, 10), (5, 10, 26), (5, 26, 30),
     ]  # fmt: skip
-    after = world.call("AcceptGap", pipeline.AcceptGapRequest(link="l"))
+    after = harness.call("AcceptGap", pipeline.AcceptGapRequest(link="l"))
     assert [(one.begin, one.end) for one in after.skipped] == [(26, 30)]
-    world.restart()
-    world.commit_epoch("b", 1, (0, "x"), **link(30, 33))  # what was staged is still there
-    assert world.data(1)[-3:] == [b"30", b"31", b"32"]
+    harness.restart()
+    harness.commit_epoch("b", 1, (0, "x"), **link(30, 33))  # what was staged is still there
+    assert harness.data(1)[-3:] == [b"30", b"31", b"32"]
     with pytest.raises(SyncpointError) as refused:
-        world.call("AcceptGap", pipeline.AcceptGapRequest(link="l"))
+        harness.call("AcceptGap", pipeline.AcceptGapRequest(link="l"))
     assert refused.value.code is Code.FAILED_PRECONDITION
-    assert not world.call("ListLinks", pipeline.ListLinksRequest(name="m")).links
+    assert not harness.call("ListLinks", pipeline.ListLinksRequest(name="m")).links
 
 
-def test_rows_outside_of_the_plan_are_refused(world: World) -> None:
-    world.stage("a", 0, 0, "x", frame(ONE, 5, **rows_of(10, 20)))
-    world.stage("a", 0, 1, "y", frame(ONE, data=[b"1"]))
+def test_rows_outside_of_the_plan_are_refused(harness: Harness) -> None:
+    harness.stage("a", 0, 0, "x", frame(ONE, 5, **rows_of(10, 20)))
+    harness.stage("a", 0, 1, "y", frame(ONE, data=[b"1"]))
     for plan, name in ((link(10, 19), (0, "x")), (link(11, 20), (0, "x")), (link(10, 20, 6), (0, "x")),
                        (link(0, 20), (1, "y"))):  # fmt: skip
         with pytest.raises(SyncpointError, match="not planned") as refused:
-            world.commit_epoch("a", 0, name, **plan)
+            harness.commit_epoch("a", 0, name, **plan)
         assert refused.value.code is Code.INVALID_ARGUMENT
 
 
 def test_offsets_are_mapped_exactly_as_long_as_messages_are_stored(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.stage("a", 0, 0, "x", frame(ONE, 5, **rows_of(0, 20)), frame(TWO, 5, **rows_of(20, 30, 3)))
-    world.commit_epoch("a", 0, (0, "x"), **link(0, 30))
-    world.checkpoint()
-    world.stage("a", 1, 0, "x", frame(ONE, 5, **rows_of(30, 40)))
-    world.commit_epoch("a", 1, (0, "x"), **link(30, 40))
-    world.restart()
+    harness.stage("a", 0, 0, "x", frame(ONE, 5, **rows_of(0, 20)), frame(TWO, 5, **rows_of(20, 30, 3)))
+    harness.commit_epoch("a", 0, (0, "x"), **link(0, 30))
+    harness.checkpoint()
+    harness.stage("a", 1, 0, "x", frame(ONE, 5, **rows_of(30, 40)))
+    harness.commit_epoch("a", 1, (0, "x"), **link(30, 40))
+    harness.restart()
 
     def mapped(begin: int, end: int) -> tuple[list[tuple[object, ...]], int]:
-        answer = world.call("MapOffsets", pipeline.MapOffsetsRequest(link="l", source=5, begin=begin, end=end))
+        answer = harness.call("MapOffsets", pipeline.MapOffsetsRequest(link="l", source=5, begin=begin, end=end))
         found = []
         for one in answer.mappings:
             (to,) = one.to
@@ -284,108 +286,108 @@ def test_offsets_are_mapped_exactly_as_long_as_messages_are_stored(
     monkeypatch.setattr(writing, "MAPPINGS_MAX", 2)
     assert mapped(5, 35) == ([(5, 20, ONE, 5, 20), (20, 21, TWO, 0, 1)], 23)
     with pytest.raises(SyncpointError, match="no link m"):
-        world.call("MapOffsets", pipeline.MapOffsetsRequest(link="m"))
-    world.writer.forgotten(world.publish.sources.of_topic(1)[0])
+        harness.call("MapOffsets", pipeline.MapOffsetsRequest(link="m"))
+    harness.writer.forgotten(harness.publish.sources.of_topic(1)[0])
     assert all(one[2] == TWO for one in mapped(0, 40)[0])
 
 
-def test_a_superseded_run_may_do_nothing(world: World) -> None:
-    world.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
-    world.stage("b", 0, 0, "x", frame(ONE, data=[b"1"]))
-    world.restart()
+def test_a_superseded_run_may_do_nothing(harness: Harness) -> None:
+    harness.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
+    harness.stage("b", 0, 0, "x", frame(ONE, data=[b"1"]))
+    harness.restart()
     for call in (
-        lambda: world.stage("a", 0, 0, "y", frame(ONE, data=[b"1"])),
-        lambda: world.commit_epoch("a", 0, (0, "x")),
-        lambda: world.call("AbortEpoch", pipeline.AbortEpochRequest(run=pipeline.Run(query="q", run="a"))),
+        lambda: harness.stage("a", 0, 0, "y", frame(ONE, data=[b"1"])),
+        lambda: harness.commit_epoch("a", 0, (0, "x")),
+        lambda: harness.call("AbortEpoch", pipeline.AbortEpochRequest(run=pipeline.Run(query="q", run="a"))),
     ):  # fmt: skip
         with pytest.raises(SyncpointError, match="superseded by run b") as refused:
             call()
         assert refused.value.code is Code.ABORTED
-    world.commit_epoch("b", 0, (0, "x"))
-    assert world.data(1) == [b"1"]
+    harness.commit_epoch("b", 0, (0, "x"))
+    assert harness.data(1) == [b"1"]
 
 
-def test_a_second_commit_waits_for_the_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_commit_waits_for_the_first(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "PIECE_BYTES", 100)
     monkeypatch.setattr(epoch_apply, "TURN_BYTES", 100)
-    world.stage("a", 0, 0, "x", frame(ONE, data=[b"%02d" % number + b"x" * 90 for number in range(20)]))
+    harness.stage("a", 0, 0, "x", frame(ONE, data=[b"%02d" % number + b"x" * 90 for number in range(20)]))
     request = pipeline.CommitEpochRequest(
         run=pipeline.Run(query="q", run="a"), stages=[pipeline.StageName(attempt="x")]
     ).SerializeToString()
 
     async def twice() -> list[bytes]:
         path = "/syncpoint.pipeline.v1.EpochWriter/CommitEpoch"
-        return list(await asyncio.gather(world.channel.unary(path, request), world.channel.unary(path, request)))
+        return list(await asyncio.gather(harness.channel.unary(path, request), harness.channel.unary(path, request)))
 
-    one, two = (pipeline.EpochResult.FromString(answer) for answer in world.run(twice()))
+    one, two = (pipeline.EpochResult.FromString(answer) for answer in harness.run(twice()))
     assert (one.repeated_epoch, two.repeated_epoch) == (False, True)
     assert list(one.stored) == list(two.stored)
-    assert len(world.data(1)) == 20
+    assert len(harness.data(1)) == 20
 
 
-def test_admission_is_left_as_it_was_entered(world: World) -> None:
-    world.stage("a", 0, 0, "x", frame(ONE, data=[b"1", b"2"]))
-    world.commit_epoch("a", 0, (0, "x"))
-    assert world.publish.admission.system.messages == world.publish.admission.system.bytes == 0
+def test_admission_is_left_as_it_was_entered(harness: Harness) -> None:
+    harness.stage("a", 0, 0, "x", frame(ONE, data=[b"1", b"2"]))
+    harness.commit_epoch("a", 0, (0, "x"))
+    assert harness.publish.admission.system.messages == harness.publish.admission.system.bytes == 0
 
 
-def test_the_disks_fail_under_a_commit(world: World) -> None:
-    world.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
-    world.publish.commit.give_up(OSError("gone"))
+def test_the_disks_fail_under_a_commit(harness: Harness) -> None:
+    harness.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
+    harness.publish.commit.give_up(OSError("gone"))
     with pytest.raises(SyncpointError) as failed:
-        world.commit_epoch("a", 0, (0, "x"))
+        harness.commit_epoch("a", 0, (0, "x"))
     assert failed.value.code is Code.UNAVAILABLE
     with pytest.raises(SyncpointError) as failed:
-        world.stage("a", 1, 0, "x", frame(ONE, data=[b"1"]))
+        harness.stage("a", 1, 0, "x", frame(ONE, data=[b"1"]))
     assert failed.value.code is Code.UNAVAILABLE
 
 
-def test_a_commit_that_was_lost_with_its_log_is_not_told_to_be_repeated(world: World) -> None:
+def test_a_commit_that_was_lost_with_its_log_is_not_reported_to_be_repeated(harness: Harness) -> None:
     """In memory the epoch is committed; whether it is on the disks, nobody knows."""
-    world.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
-    world.files.faults.append(FailOn("/d0", errno.EIO, ("pwritev",)))
+    harness.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
+    harness.files.faults.append(FailOn("/d0", errno.EIO, ("pwritev",)))
     for _ in range(2):
         with pytest.raises(SyncpointError) as failed:
-            world.commit_epoch("a", 0, (0, "x"))
+            harness.commit_epoch("a", 0, (0, "x"))
         assert failed.value.code is Code.UNAVAILABLE
     for name, request in (
         ("ListLinks", pipeline.ListLinksRequest()),
         ("AbortEpoch", pipeline.AbortEpochRequest(run=RUN_A, epoch=1)),
     ):
         with pytest.raises(SyncpointError) as failed:
-            world.call(name, request)
+            harness.call(name, request)
         assert failed.value.code is Code.UNAVAILABLE
-    world.restart()
-    assert world.data(1) == []
-    assert not world.commit_epoch("a", 0, (0, "x")).repeated_epoch
-    assert world.data(1) == [b"1"]
+    harness.restart()
+    assert harness.data(1) == []
+    assert not harness.commit_epoch("a", 0, (0, "x")).repeated_epoch
+    assert harness.data(1) == [b"1"]
 
 
 @pytest.mark.parametrize("name", ["CommitEpoch", "AbortEpoch"])
-def test_a_run_is_answered_when_it_is_persisted_that_it_began(world: World, name: str) -> None:
+def test_a_run_is_answered_when_it_is_persisted_that_it_began(harness: Harness, name: str) -> None:
     """Also where what it asked for leaves nothing else to be written; else its predecessor comes back with a crash."""
-    world.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
-    world.commit_epoch("a", 0, (0, "x"))
+    harness.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
+    harness.commit_epoch("a", 0, (0, "x"))
     fault = FailOn("/d0", errno.EIO, ("pwritev",))
-    world.files.faults.append(fault)
+    harness.files.faults.append(fault)
     request = getattr(pipeline, f"{name}Request")(run=pipeline.Run(query="q", run="b"))
     with pytest.raises(SyncpointError) as failed:
-        world.call(name, request)
+        harness.call(name, request)
     assert failed.value.code is Code.UNAVAILABLE
-    world.restart()
-    world.stage("a", 1, 0, "x", frame(ONE, data=[b"2"]))
-    world.call(name, request)
-    world.restart()
+    harness.restart()
+    harness.stage("a", 1, 0, "x", frame(ONE, data=[b"2"]))
+    harness.call(name, request)
+    harness.restart()
     with pytest.raises(SyncpointError) as fenced:
-        world.stage("a", 1, 0, "x", frame(ONE, data=[b"2"]))
+        harness.stage("a", 1, 0, "x", frame(ONE, data=[b"2"]))
     assert fenced.value.code is Code.ABORTED
 
 
-def test_stale_stages_go_and_silent_queries_are_forgotten(world: World) -> None:
-    world.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
-    world.clock.advance(3601)
-    world.writer.tidy()
-    world.settle()
-    assert world.writer.area.bytes == 0
+def test_stale_stages_go_and_silent_queries_are_forgotten(harness: Harness) -> None:
+    harness.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
+    harness.clock.advance(3601)
+    harness.writer.tidy()
+    harness.quiesce()
+    assert harness.writer.area.bytes == 0
     with pytest.raises(SyncpointError, match="Stage it again"):
-        world.commit_epoch("a", 0, (0, "x"))
+        harness.commit_epoch("a", 0, (0, "x"))

@@ -15,7 +15,7 @@ from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import epoch_apply, staging
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.wire.messages import pipeline
-from tests.kit.epochs import ONE, TWO, DieAt, Died, World, frame
+from tests.kit.epochs import ONE, TWO, DieAt, Died, Harness, frame
 
 LINK, PLAIN = 0, 1_000_000  # rows of the plain query have these numbers
 
@@ -25,9 +25,9 @@ class History:
 
     def __init__(self, seed: int) -> None:
         self.draw = SeededRandom(seed)
-        self.world = World(seed, commit_bytes_max=1000, segment_bytes=128 * 1024)
-        self.world.subscribe(1, "one", 11)
-        self.world.subscribe(2, "two", 12)
+        self.harness = Harness(seed, commit_bytes_max=1000, segment_bytes=128 * 1024)
+        self.harness.subscribe(1, "one", 11)
+        self.harness.subscribe(2, "two", 12)
         self.runs = 0
         self.end = 0  # of what could be replicated
         self.link_run, self.link_epoch, self.link_at = self.new_run(), 0, 0
@@ -50,13 +50,13 @@ class History:
                 columns["offset"] = mine
             frames.append(frame(topic, source, **columns))
         header = pipeline.StageHeader(run=pipeline.Run(query=query, run=run), epoch=epoch, attempt="x")
-        self.world.run(self.world.staging(header, frames))
+        self.harness.run(self.harness.staging(header, frames))
 
     def commit(self, query: str, run: str, epoch: int, **link: Any) -> Any:
         request = pipeline.CommitEpochRequest(
             run=pipeline.Run(query=query, run=run), epoch=epoch, stages=[pipeline.StageName(attempt="x")], **link
         )
-        return self.world.call("CommitEpoch", request)
+        return self.harness.call("CommitEpoch", request)
 
     def replicate(self) -> None:
         self.end += self.draw.randrange(0, 30)
@@ -84,9 +84,9 @@ class History:
         self.link_at = self.link_history[self.link_epoch]
 
     def zombie(self) -> None:
-        """A run that was heard of, and whose successor was, is refused."""
+        """A run that was learned of, and whose successor was, is refused."""
         for query, run in self.zombies:
-            known = self.world.writer.state.queries.get(query)
+            known = self.harness.writer.state.queries.get(query)
             latest = self.link_run if query == "link" else self.plain_run
             if known is None or known.run != latest or not known.knows(run):
                 continue
@@ -109,11 +109,11 @@ class History:
         elif dice < 78:
             self.zombie()
         elif dice < 84:
-            self.world.checkpoint()
+            self.harness.checkpoint()
         elif dice < 90:
-            self.world.collect(4)
+            self.harness.collect(4)
         else:
-            self.world.files.faults.append(DieAt(self.draw.randrange(0, 40)))
+            self.harness.files.faults.append(DieAt(self.draw.randrange(0, 40)))
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
@@ -121,7 +121,7 @@ class History:
                 self.step()
             except Died:
                 self.reopen()
-        self.world.files.faults.clear()
+        self.harness.files.faults.clear()
         self.reopen()
         self.replicate()
         self.write()
@@ -129,31 +129,31 @@ class History:
 
     def reopen(self) -> None:
         while True:
-            self.world.crash(power=bool(self.draw.randrange(0, 2)))
+            self.harness.crash(power=bool(self.draw.randrange(0, 2)))
             if self.draw.randrange(0, 3) == 0:
-                self.world.files.faults.append(DieAt(self.draw.randrange(0, 60)))
+                self.harness.files.faults.append(DieAt(self.draw.randrange(0, 60)))
             try:
-                self.world.open()
+                self.harness.open()
             except Died:
                 continue
-            self.world.files.faults.clear()
+            self.harness.files.faults.clear()
             self.judge()
             return
 
     def judge(self) -> None:
-        link = self.world.writer.state.links.get("l")
+        link = self.harness.writer.state.links.get("l")
         committed = link.intervals[7].end if link is not None else 0
         assert committed >= self.confirmed
-        query = self.world.writer.state.queries.get("plain")
+        query = self.harness.writer.state.queries.get("plain")
         epochs = query.committed_end if query is not None else 0
         assert epochs in (self.plain_epoch, self.plain_epoch + 1)
         for topic, odd in ((1, 1), (2, 0)):
-            stored = [int(data.split(b"|")[0]) for data in self.world.data(topic)]
+            stored = [int(data.split(b"|")[0]) for data in self.harness.data(topic)]
             copied = [row for row in stored if row < PLAIN]
             assert copied == [row for row in range(committed) if row % 5 and row % 2 == odd]
             plain = [row - PLAIN for row in stored if row >= PLAIN]
             assert plain == [row for row in range(20 * epochs) if row % 2 == odd]
-        found = self.world.writer.state.copies.find("l", 7, 0, 1 << 40, 1 << 30)
+        found = self.harness.writer.state.copies.find("l", 7, 0, 1 << 40, 1 << 30)
         assert sum(one.count for one in found) == sum(1 for row in range(committed) if row % 5)
 
 
@@ -166,4 +166,4 @@ def test_random_histories(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         history.run(40)
     finally:
-        history.world.close()
+        history.harness.close()

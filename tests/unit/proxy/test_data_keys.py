@@ -27,7 +27,7 @@ OLD, NEW = bytes(range(32)), bytes(range(1, 33))
 OLD_ID, NEW_ID = KeyRing([OLD]).current, KeyRing([NEW]).current
 
 
-class World:
+class Harness:
     """One metadata store, and proxies' keys over it."""
 
     def __init__(self) -> None:
@@ -41,10 +41,10 @@ class World:
         return TopicKeys(shared, KeyRing(keks or (OLD,)), self.clock, self.random)
 
 
-def in_world(work: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+def in_harness(work: Callable[[Harness], Coroutine[Any, Any, None]]) -> Callable[[], None]:
     def test() -> None:
-        world = World()
-        run_simulated(world.clock, work(world))
+        harness = Harness()
+        run_simulated(harness.clock, work(harness))
 
     test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
     return test
@@ -67,100 +67,100 @@ def texts(opened: bytes) -> list[bytes]:
     return [one.message.data for one in pubsub.PullResponse.FromString(opened).received_messages]
 
 
-@in_world
-async def test_what_one_proxy_seals_another_opens(world: World) -> None:
-    one, two = Sealer(world.keys()), Sealer(world.keys())
+@in_harness
+async def test_what_one_proxy_seals_another_opens(harness: Harness) -> None:
+    one, two = Sealer(harness.keys()), Sealer(harness.keys())
     sealed = await one.seal(5, request(b"a", b"b"))
     assert b"PubsubMessage" not in sealed
     assert texts(await two.open(response(sealed))) == [b"a", b"b"]
     assert (one.sealed, two.kept_back) == (2, 0)
 
 
-@in_world
-async def test_a_topic_has_one_key_however_many_ask_at_once(world: World) -> None:
-    keys = [world.keys() for _ in range(4)]
+@in_harness
+async def test_a_topic_has_one_key_however_many_ask_at_once(harness: Harness) -> None:
+    keys = [harness.keys() for _ in range(4)]
     found = await asyncio.gather(*(one.current(5) for one in keys for _ in range(3)), keys[0].current(6))
     assert len({one.number for one in found[:-1]}) == 1
     assert found[-1].number != found[0].number
 
 
-@in_world
-async def test_nonces_never_come_twice(world: World) -> None:
+@in_harness
+async def test_nonces_never_come_twice(harness: Harness) -> None:
     seen: set[bytes] = set()
     for _ in range(5):
-        sealer = Sealer(world.keys())
+        sealer = Sealer(harness.keys())
         for _ in range(5):
             sealed = await sealer.seal(5, request(*[b"x"] * 20))
             seen |= {one.data[12:24] for one in pubsub.PublishRequest.FromString(sealed).messages}
     assert len(seen) == 500
 
 
-@in_world
-async def test_rotating_leaves_old_messages_readable(world: World) -> None:
-    one, two = Sealer(world.keys()), Sealer(world.keys())
+@in_harness
+async def test_rotating_leaves_old_messages_readable(harness: Harness) -> None:
+    one, two = Sealer(harness.keys()), Sealer(harness.keys())
     before = await one.seal(5, request(b"before"))
     await two.seal(5, request(b"x"))
     number = await one.keys.rotate(5)
     after = await one.seal(5, request(b"after"))
     assert pubsub.PublishRequest.FromString(after).messages[0].data[8:12] == number.to_bytes(4, "little")
     assert texts(await two.open(response(before) + response(after))) == [b"before", b"after"]
-    world.clock.advance(REFRESH_S + 1)
-    await two.seal(5, request(b"x"))  # the last one with the old key: a newer one is looked for meanwhile
+    harness.clock.advance(REFRESH_S + 1)
+    await two.seal(5, request(b"x"))  # the last one with the old key: a newer one is looked for in the meantime
     await asyncio.sleep(0.01)
     assert (await two.keys.current(5)).number == number
 
 
-@in_world
-async def test_a_new_key_encryption_key_rewraps_and_the_messages_stay(world: World) -> None:
-    sealed = await Sealer(world.keys(OLD)).seal(5, request(b"x"))
-    blind = Sealer(world.keys(NEW))
+@in_harness
+async def test_a_new_key_encryption_key_rewraps_and_the_messages_stay(harness: Harness) -> None:
+    sealed = await Sealer(harness.keys(OLD)).seal(5, request(b"x"))
+    blind = Sealer(harness.keys(NEW))
     assert texts(await blind.open(response(sealed))) == []
     assert blind.kept_back == 1
-    both = world.keys(NEW, OLD)
+    both = harness.keys(NEW, OLD)
     assert texts(await Sealer(both).open(response(sealed))) == [b"x"]
     assert await both.rewrap() == 1
     assert await both.rewrap() == 0
-    assert texts(await Sealer(world.keys(NEW)).open(response(sealed))) == [b"x"]
+    assert texts(await Sealer(harness.keys(NEW)).open(response(sealed))) == [b"x"]
 
 
-@in_world
-async def test_a_message_whose_key_is_gone_does_not_hold_up_the_others(world: World) -> None:
-    one = Sealer(world.keys())
+@in_harness
+async def test_a_message_whose_key_is_gone_does_not_hold_up_the_others(harness: Harness) -> None:
+    one = Sealer(harness.keys())
     lost, kept = await one.seal(5, request(b"lost")), await one.seal(6, request(b"kept"))
-    (first, _) = world.store.range(DATA_KEYS).items
-    world.store.txn([], [Delete(first.key)])
+    (first, _) = harness.store.range(DATA_KEYS).items
+    harness.store.txn([], [Delete(first.key)])
     both = response(lost) + response(kept)
-    two = Sealer(world.keys())
+    two = Sealer(harness.keys())
     assert texts(await two.open(both)) == [b"kept"]
-    revision = world.store.status().revision
-    world.shared[-1].cut = True
+    revision = harness.store.status().revision
+    harness.shared[-1].cut = True
     assert texts(await two.open(both)) == [b"kept"], "it is not looked for with every message"
-    world.shared[-1].cut = False
-    world.store.txn([], [Put(first.key, first.value)])  # from a backup
-    assert world.store.status().revision > revision
+    harness.shared[-1].cut = False
+    harness.store.txn([], [Put(first.key, first.value)])  # from a backup
+    assert harness.store.status().revision > revision
     assert texts(await two.open(both)) == [b"kept"]
-    world.clock.advance(REFRESH_S + 1)
+    harness.clock.advance(REFRESH_S + 1)
     assert texts(await two.open(both)) == [b"lost", b"kept"]
 
 
-@in_world
-async def test_a_wrapped_key_belongs_to_its_number_and_topic(world: World) -> None:
-    await world.keys().current(5)
-    (item,) = world.store.range(DATA_KEYS).items
+@in_harness
+async def test_a_wrapped_key_belongs_to_its_number_and_topic(harness: Harness) -> None:
+    await harness.keys().current(5)
+    (item,) = harness.store.range(DATA_KEYS).items
     values = json.loads(item.value)
     assert OLD not in base64.b64decode(values["wrapped"])
-    world.store.txn([], [Put(item.key, json.dumps({**values, "topic": 6}).encode())])
+    harness.store.txn([], [Put(item.key, json.dumps({**values, "topic": 6}).encode())])
     with pytest.raises(FailedPrecondition, match="tampered"):
-        await world.keys().current(5)
+        await harness.keys().current(5)
 
 
-@in_world
-async def test_without_the_metadata_what_is_known_goes_on(world: World) -> None:
-    keys = world.keys()
+@in_harness
+async def test_without_the_metadata_what_is_known_goes_on(harness: Harness) -> None:
+    keys = harness.keys()
     sealer = Sealer(keys)
     sealed = await sealer.seal(5, request(b"x"))
-    world.shared[0].cut = True
-    world.clock.advance(REFRESH_S * 2)
+    harness.shared[0].cut = True
+    harness.clock.advance(REFRESH_S * 2)
     assert await sealer.seal(5, request(b"y"))
     await asyncio.sleep(0.1)
     assert texts(await sealer.open(response(sealed))) == [b"x"]
@@ -168,27 +168,27 @@ async def test_without_the_metadata_what_is_known_goes_on(world: World) -> None:
         await sealer.seal(6, request(b"x"))
 
 
-@in_world
-async def test_sealing_may_be_off_while_opening_goes_on(world: World) -> None:
-    sealed = await Sealer(world.keys()).seal(5, request(b"x"))
-    later = Sealer(world.keys(), sealing=False)
+@in_harness
+async def test_sealing_may_be_off_while_opening_goes_on(harness: Harness) -> None:
+    sealed = await Sealer(harness.keys()).seal(5, request(b"x"))
+    later = Sealer(harness.keys(), sealing=False)
     assert await later.seal(5, request(b"plain")) == request(b"plain")
     assert texts(await later.open(response(sealed) + response(request(b"plain")))) == [b"x", b"plain"]
 
 
-@in_world
-async def test_tampered_messages_are_counted_and_kept_back(world: World) -> None:
-    sealer = Sealer(world.keys())
+@in_harness
+async def test_tampered_messages_are_counted_and_kept_back(harness: Harness) -> None:
+    sealer = Sealer(harness.keys())
     broken = bytearray(await sealer.seal(5, request(b"some text")))
     broken[-1] ^= 1
     assert texts(await sealer.open(response(bytes(broken)))) == []
     assert sealer.kept_back == 1
 
 
-@in_world
-async def test_broken_requests_are_refused(world: World) -> None:
+@in_harness
+async def test_broken_requests_are_refused(harness: Harness) -> None:
     with pytest.raises(InvalidArgument):
-        await Sealer(world.keys()).seal(5, b"\x12\x05x")
+        await Sealer(harness.keys()).seal(5, b"\x12\x05x")
 
 
 def test_key_files(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Batches that two chains may have stored: the one that has not confirmed them is told so, and all are counted."""
+"""Batches that two chains may have stored: the one that has not confirmed them is notified so, and all are counted."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pytest
 
 from syncpoint.model.errors import Code, SyncpointError, Unavailable, Unimplemented
 from syncpoint.proxy.duplicate_reports import GIVE_UP_S
-from tests.kit.proxy import ProxyProcess, ProxyWorld, PublishProcess, in_world, run
+from tests.kit.proxy import ProxyHarness, ProxyProcess, PublishProcess, in_harness, run
 
 
-async def cluster(world: ProxyWorld, owners: int = 2) -> tuple[Any, ...]:
+async def cluster(harness: ProxyHarness, owners: int = 2) -> tuple[Any, ...]:
     """A proxy and owners with one chain each, numbered from 1; the topic is assigned to the first."""
-    made = [await world.start(PublishProcess, f"f{number}") for number in range(1, owners + 1)]
+    made = [await harness.start(PublishProcess, f"f{number}") for number in range(1, owners + 1)]
     for number, owner in enumerate(made, 1):
-        world.chain(number, owner)
-    world.assign([1])
-    proxy = await world.start(ProxyProcess, "proxy")
+        harness.chain(number, owner)
+    harness.assign([1])
+    proxy = await harness.start(ProxyProcess, "proxy")
     await asyncio.sleep(0.1)
     return (proxy.proxy, *made)
 
@@ -27,84 +27,84 @@ def numbers(proxy: Any) -> dict[str, int]:
     return {key[7:]: value for key, value in proxy.status().items() if key.startswith("resent_")}
 
 
-@in_world()
-async def test_the_adopter_of_a_chain_is_told_what_another_chain_has_confirmed(world: ProxyWorld) -> None:
-    proxy, one, two = await cluster(world)
+@in_harness()
+async def test_the_adopter_of_a_chain_is_notified_what_another_chain_has_confirmed(harness: ProxyHarness) -> None:
+    proxy, one, two = await cluster(harness)
     one.before_answer = lambda batch: one.crash()
-    assert len(await world.publish(b"x", b"y")) == 2  # nobody waits for what comes now
+    assert len(await harness.publish(b"x", b"y")) == 2  # nobody waits for what comes now
     await asyncio.sleep(3)
-    assert (world.voided, numbers(proxy)["pending"]) == ([], 1)
+    assert (harness.voided, numbers(proxy)["pending"]) == ([], 1)
     one.lease_ends()
-    world.chain(1, two, epoch=2)
+    harness.chain(1, two, epoch=2)
     await asyncio.sleep(1)
-    assert world.voided == [(1, 1)]
+    assert harness.voided == [(1, 1)]
     assert numbers(proxy) == {"duplicates": 2, "duplicates_late": 1, "unknown": 0, "pending": 0}
-    assert world.found(2) == [b"x", b"y"]
+    assert harness.found(2) == [b"x", b"y"]
 
 
-@in_world()
-async def test_a_hung_owner_is_told_when_it_goes_on(world: ProxyWorld) -> None:
-    proxy, one, _two = await cluster(world)
+@in_harness()
+async def test_a_hung_owner_is_notified_when_it_goes_on(harness: ProxyHarness) -> None:
+    proxy, one, _two = await cluster(harness)
     one.process.hang()
-    assert await world.publish(b"x")
+    assert await harness.publish(b"x")
     await asyncio.sleep(5)
     assert numbers(proxy)["pending"] == 1
     one.process.go_on()
     await asyncio.sleep(2)
-    assert world.voided[0] == (1, 1)
+    assert harness.voided[0] == (1, 1)
     assert numbers(proxy)["pending"] == 0
 
 
-@in_world()
-async def test_a_chain_that_confirms_in_the_end_is_not_told(world: ProxyWorld) -> None:
+@in_harness()
+async def test_a_chain_that_confirms_in_the_end_is_not_reported(harness: ProxyHarness) -> None:
     """Unknown at 1, unknown at 2, confirmed by 1: the copy in 2 is the second one."""
-    proxy, one, two = await cluster(world)
+    proxy, one, two = await cluster(harness)
     one.refusals = [Unavailable("who knows")]
     two.refusals = [Unavailable("who knows")]
-    assert await world.publish(b"x")
+    assert await harness.publish(b"x")
     await asyncio.sleep(1)
-    assert world.voided == [(2, 1)]
-    assert world.found(1) == [b"x"]
+    assert harness.voided == [(2, 1)]
+    assert harness.found(1) == [b"x"]
     assert numbers(proxy) == {"duplicates": 0, "duplicates_late": 0, "unknown": 0, "pending": 0}
 
 
-@in_world()
-async def test_nothing_is_void_that_nobody_has_confirmed(world: ProxyWorld) -> None:
-    proxy, one, two = await cluster(world)
+@in_harness()
+async def test_nothing_is_void_that_nobody_has_confirmed(harness: ProxyHarness) -> None:
+    proxy, one, two = await cluster(harness)
     for owner in (one, two):
         owner.refusals = [Unavailable("who knows")] * 1000
     with pytest.raises(SyncpointError) as caught:
-        await world.publish(b"x", timeout=3.0)
+        await harness.publish(b"x", timeout=3.0)
     assert caught.value.code is Code.DEADLINE_EXCEEDED
     await asyncio.sleep(2)
-    assert world.voided == []
+    assert harness.voided == []
     assert numbers(proxy)["pending"] == 0
 
 
-@in_world()
-async def test_who_can_not_be_told_is_counted(world: ProxyWorld) -> None:
-    proxy, one, _two = await cluster(world)
+@in_harness()
+async def test_who_cannot_be_notified_is_counted(harness: ProxyHarness) -> None:
+    proxy, one, _two = await cluster(harness)
     one.refusals = [Unavailable("who knows")]
     one.refuse_voids = Unimplemented("an older version")
-    assert await world.publish(b"x")
+    assert await harness.publish(b"x")
     await asyncio.sleep(1)
     assert numbers(proxy)["unknown"] == 1
     one.refusals = [Unavailable("who knows")]
     one.refuse_voids = Unavailable("not now")
-    world.assign([1], epoch=2)
-    assert await world.publish(b"y")
+    harness.assign([1], epoch=2)
+    assert await harness.publish(b"y")
     await asyncio.sleep(GIVE_UP_S - 5)
     assert numbers(proxy)["pending"] == 1
     await asyncio.sleep(10)
     assert (numbers(proxy)["unknown"], numbers(proxy)["pending"]) == (2, 0)
 
 
-@in_world()
-async def test_stopping_counts_what_was_not_told(world: ProxyWorld) -> None:
-    proxy, one, _two = await cluster(world)
+@in_harness()
+async def test_stopping_counts_what_was_not_reported(harness: ProxyHarness) -> None:
+    proxy, one, _two = await cluster(harness)
     one.before_answer = lambda batch: one.crash()
-    assert await world.publish(b"x")
-    process = world.processes["proxy"]
+    assert await harness.publish(b"x")
+    process = harness.processes["proxy"]
     await process.process.start(process.stop())
     assert (numbers(proxy)["unknown"], numbers(proxy)["pending"]) == (1, 0)
 
@@ -113,15 +113,15 @@ async def test_stopping_counts_what_was_not_told(world: ProxyWorld) -> None:
 def test_every_second_copy_is_found_and_no_only_one_is_void(seed: int) -> None:
     """Owners crash and hang under publishes; then everything that is stored twice was said to be void in one place."""
 
-    async def work(world: ProxyWorld) -> None:
-        proxy, *owners = await cluster(world, 3)
-        world.assign([1, 2, 3])
+    async def work(harness: ProxyHarness) -> None:
+        proxy, *owners = await cluster(harness, 3)
+        harness.assign([1, 2, 3])
         answers: dict[bytes, list[str]] = {}
 
         async def one(number: int) -> None:
-            await asyncio.sleep(world.random.randrange(0, 8000) / 1000)
+            await asyncio.sleep(harness.random.randrange(0, 8000) / 1000)
             body = b"%d" % number
-            answers[body] = await world.publish(body)
+            answers[body] = await harness.publish(body)
 
         publishing = [asyncio.ensure_future(one(number)) for number in range(150)]
         await asyncio.sleep(1)
@@ -133,26 +133,26 @@ def test_every_second_copy_is_found_and_no_only_one_is_void(seed: int) -> None:
         await asyncio.sleep(4)
         adopter = owners[(seed + 1) % 3]
         victim.lease_ends()
-        world.chain(seed % 3 + 1, adopter, epoch=2)
+        harness.chain(seed % 3 + 1, adopter, epoch=2)
         await asyncio.gather(*publishing)
         await asyncio.sleep(5)
         # What was confirmed, by the ids the client has; and what else is stored.
         confirmed = {ids[0] for ids in answers.values()}
         doubles = {
             (chain, batch)
-            for chain, stored in world.stored.items()
+            for chain, stored in harness.stored.items()
             for (_, batch), (_, ids) in stored.items()
             if ids[0] not in confirmed
         }
-        told = set(world.voided)
-        assert doubles <= told
+        reported = set(harness.voided)
+        assert doubles <= reported
         only = {
             (chain, batch)
-            for chain, stored in world.stored.items()
+            for chain, stored in harness.stored.items()
             for (_, batch), (_, ids) in stored.items()
             if ids[0] in confirmed
         }
-        assert not told & only
+        assert not reported & only
         assert len(only) == 150
         assert numbers(proxy)["duplicates"] == len(doubles)
         assert numbers(proxy)["pending"] == 0

@@ -1,4 +1,4 @@
-"""Pulse: the silent are suspected, the slow are not."""
+"""Failure detector: the silent are suspected, the slow are not."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ import asyncio
 
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.proxy.failure_detector import FailureDetector
-from tests.kit.proxy import Process, ProxyWorld, in_world
+from tests.kit.proxy import Process, ProxyHarness, in_harness
 
 
-@in_world()
-async def test_silence_is_noticed_and_so_is_its_end(world: ProxyWorld) -> None:
-    peers = PeerChannels(world.network)
-    detector, heard = FailureDetector(peers), []
-    detector.on_suspect = lambda address, suspected: heard.append((address, suspected))
-    one = await world.start(Process, "one")
+@in_harness()
+async def test_silence_is_noticed_and_so_is_its_end(harness: ProxyHarness) -> None:
+    peers = PeerChannels(harness.network)
+    detector, received = FailureDetector(peers), []
+    detector.on_suspect = lambda address, suspected: received.append((address, suspected))
+    one = await harness.start(Process, "one")
     detector.wait(one.address, "call")
     await asyncio.sleep(10)
-    assert heard == []
+    assert received == []
     one.process.hang()
     await asyncio.sleep(3)
-    assert heard == [("one:1", True)]
+    assert received == [("one:1", True)]
     detector.done(one.address, "call")
     await asyncio.sleep(3)
     one.process.go_on()
     await asyncio.sleep(3)
-    assert heard == [("one:1", True), ("one:1", False)]
+    assert received == [("one:1", True), ("one:1", False)]
     assert detector._timer is None  # nobody waits for anybody
     detector.close()
     await peers.close()
 
 
-@in_world()
-async def test_a_refused_connection_needs_no_second_look(world: ProxyWorld) -> None:
-    peers = PeerChannels(world.network)
+@in_harness()
+async def test_a_refused_connection_needs_no_second_look(harness: ProxyHarness) -> None:
+    peers = PeerChannels(harness.network)
     detector = FailureDetector(peers)
     detector.wait("nobody:1", "call")
     await asyncio.sleep(1.1)
@@ -42,9 +42,9 @@ async def test_a_refused_connection_needs_no_second_look(world: ProxyWorld) -> N
     await peers.close()
 
 
-@in_world()
-async def test_short_calls_cost_no_ping(world: ProxyWorld) -> None:
-    peers = PeerChannels(world.network)
+@in_harness()
+async def test_short_calls_cost_no_ping(harness: ProxyHarness) -> None:
+    peers = PeerChannels(harness.network)
     detector = FailureDetector(peers)
     for number in range(100):
         detector.wait("nobody:1", number)

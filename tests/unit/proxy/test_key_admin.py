@@ -28,7 +28,7 @@ from syncpoint.wire.messages import pubsub
 OLD, NEW = bytes(range(32)), bytes(range(1, 33))
 
 
-class World:
+class Harness:
     """A store with a catalog, and sealers over it."""
 
     def __init__(self) -> None:
@@ -58,18 +58,18 @@ class World:
         return [item.key for prefix in (TOPIC_KEYS, DATA_KEYS, LENT_KEYS) for item in self.raw.range(prefix).items]
 
 
-def in_world(work: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+def in_harness(work: Callable[[Harness], Coroutine[Any, Any, None]]) -> Callable[[], None]:
     def test() -> None:
-        world = World()
+        harness = Harness()
 
         async def run() -> None:
-            await world.catalog.start()
+            await harness.catalog.start()
             try:
-                await work(world)
+                await work(harness)
             finally:
-                await world.catalog.close()
+                await harness.catalog.close()
 
-        run_simulated(world.clock, run())
+        run_simulated(harness.clock, run())
 
     test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
     return test
@@ -88,120 +88,120 @@ def pulled(sealed: bytes) -> bytes:
     return made
 
 
-async def readable(world: World, sealed: bytes) -> list[bytes]:
-    opened = await Sealer(world.keys(OLD, NEW)).open(pulled(sealed))
+async def readable(harness: Harness, sealed: bytes) -> list[bytes]:
+    opened = await Sealer(harness.keys(OLD, NEW)).open(pulled(sealed))
     return [one.message.data for one in pubsub.PullResponse.FromString(opened).received_messages]
 
 
-@in_world
-async def test_the_list_knows_who_is_wrapped_under_what(world: World) -> None:
-    orders, bills = await world.topic("orders"), await world.topic("bills")
-    keys = world.keys()
+@in_harness
+async def test_the_list_knows_who_is_wrapped_under_what(harness: Harness) -> None:
+    orders, bills = await harness.topic("orders"), await harness.topic("bills")
+    keys = harness.keys()
     await keys.current(orders.incarnation)
     await keys.current(bills.incarnation)
-    assert await key_admin.rotate(world.keys(NEW, OLD), [orders.incarnation]) == 1
-    found = await listed(world.store)
+    assert await key_admin.rotate(harness.keys(NEW, OLD), [orders.incarnation]) == 1
+    found = await listed(harness.store)
     assert [(one.topic, one.current) for one in found] == [
         (orders.incarnation, False),
         (bills.incarnation, True),
         (orders.incarnation, True),
     ]
     assert needed(found) == {KeyRing([OLD]).current: 2, KeyRing([NEW]).current: 1}
-    assert await topics_now(world.store) == {
+    assert await topics_now(harness.store) == {
         orders.incarnation: "projects/p/topics/orders",
         bills.incarnation: "projects/p/topics/bills",
     }
 
 
-@in_world
-async def test_keys_go_when_nothing_of_a_deleted_topic_is_stored(world: World) -> None:
-    orders, bills = await world.topic("orders"), await world.topic("bills")
-    sealer = Sealer(world.keys())
+@in_harness
+async def test_keys_go_when_nothing_of_a_deleted_topic_is_stored(harness: Harness) -> None:
+    orders, bills = await harness.topic("orders"), await harness.topic("bills")
+    sealer = Sealer(harness.keys())
     sealed = await sealer.seal(orders.incarnation, publish(b"a"))
     await sealer.keys.rotate(orders.incarnation)
     kept = await sealer.seal(bills.incarnation, publish(b"b"))
-    world.holds(orders, 1)
-    world.holds(orders, 2)
-    assert await remove_gone(world.store) == 0, "it exists"
-    await world.delete(orders)
-    assert await remove_gone(world.store) == 0, "its subscriptions still have messages"
-    assert await readable(world, sealed) == [b"a"]
-    world.lets_go(orders, 1)
-    assert await remove_gone(world.store) == 0
-    world.lets_go(orders, 2)
-    assert await remove_gone(world.store, exists=lambda topic: True) == 0, "nobody is suspected"
-    assert await remove_gone(world.store) == 2
-    assert [key for key in world.left() if key.startswith(TOPIC_KEYS)] == [TOPIC_KEYS.key(bills.incarnation)]
-    assert len(world.left()) == 2
-    assert await readable(world, kept) == [b"b"]
-    assert await remove_gone(world.store) == 0
+    harness.holds(orders, 1)
+    harness.holds(orders, 2)
+    assert await remove_gone(harness.store) == 0, "it exists"
+    await harness.delete(orders)
+    assert await remove_gone(harness.store) == 0, "its subscriptions still have messages"
+    assert await readable(harness, sealed) == [b"a"]
+    harness.lets_go(orders, 1)
+    assert await remove_gone(harness.store) == 0
+    harness.lets_go(orders, 2)
+    assert await remove_gone(harness.store, exists=lambda topic: True) == 0, "nobody is suspected"
+    assert await remove_gone(harness.store) == 2
+    assert [key for key in harness.left() if key.startswith(TOPIC_KEYS)] == [TOPIC_KEYS.key(bills.incarnation)]
+    assert len(harness.left()) == 2
+    assert await readable(harness, kept) == [b"b"]
+    assert await remove_gone(harness.store) == 0
 
 
-@in_world
-async def test_a_dead_letter_keeps_the_key_it_was_sealed_with(world: World) -> None:
-    orders, dead = await world.topic("orders"), await world.topic("dead")
-    sealed = await Sealer(world.keys()).seal(orders.incarnation, publish(b"a", b"b"))
-    other = Sealer(world.keys())
+@in_harness
+async def test_a_dead_letter_keeps_the_key_it_was_sealed_with(harness: Harness) -> None:
+    orders, dead = await harness.topic("orders"), await harness.topic("dead")
+    sealed = await Sealer(harness.keys()).seal(orders.incarnation, publish(b"a", b"b"))
+    other = Sealer(harness.keys())
     for _ in range(3):
         await other.lend(dead.incarnation, sealed)
     await other.lend(dead.incarnation, publish(b"never sealed"))
-    assert len([key for key in world.left() if key.startswith(LENT_KEYS)]) == 1
-    world.holds(dead)
-    await world.delete(orders)
-    assert await remove_gone(world.store) == 0
-    assert await readable(world, sealed) == [b"a", b"b"]
-    await world.delete(dead)
-    assert await remove_gone(world.store) == 0, "of the dead letters something is stored"
-    world.lets_go(dead)
-    assert await remove_gone(world.store) == 1
-    assert world.left() == []
+    assert len([key for key in harness.left() if key.startswith(LENT_KEYS)]) == 1
+    harness.holds(dead)
+    await harness.delete(orders)
+    assert await remove_gone(harness.store) == 0
+    assert await readable(harness, sealed) == [b"a", b"b"]
+    await harness.delete(dead)
+    assert await remove_gone(harness.store) == 0, "of the dead letters something is stored"
+    harness.lets_go(dead)
+    assert await remove_gone(harness.store) == 1
+    assert harness.left() == []
 
 
-@in_world
-async def test_a_dead_letter_is_not_published_while_its_key_can_not_be_lent(world: World) -> None:
-    orders, dead = await world.topic("orders"), await world.topic("dead")
-    sealed = await Sealer(world.keys()).seal(orders.incarnation, publish(b"a"))
-    sealer = Sealer(world.keys())
-    world.store.cut = True
+@in_harness
+async def test_a_dead_letter_is_not_published_while_its_key_can_not_be_lent(harness: Harness) -> None:
+    orders, dead = await harness.topic("orders"), await harness.topic("dead")
+    sealed = await Sealer(harness.keys()).seal(orders.incarnation, publish(b"a"))
+    sealer = Sealer(harness.keys())
+    harness.store.cut = True
     with pytest.raises(Unavailable):
         await sealer.lend(dead.incarnation, sealed)
-    world.store.cut = False
+    harness.store.cut = False
     await sealer.lend(dead.incarnation, sealed)
-    assert len([key for key in world.left() if key.startswith(LENT_KEYS)]) == 1
+    assert len([key for key in harness.left() if key.startswith(LENT_KEYS)]) == 1
 
 
-@in_world
-async def test_the_cleaner_works_when_it_is_its_turn_and_after_a_failure(world: World) -> None:
-    orders = await world.topic("orders")
-    await world.keys().current(orders.incarnation)
-    await world.delete(orders)
+@in_harness
+async def test_the_cleaner_works_when_it_is_its_turn_and_after_a_failure(harness: Harness) -> None:
+    orders = await harness.topic("orders")
+    await harness.keys().current(orders.incarnation)
+    await harness.delete(orders)
     turn = False
-    cleaner = KeyCleaner(world.store, lambda topic: False, lambda: turn, world.random)
+    cleaner = KeyCleaner(harness.store, lambda topic: False, lambda: turn, harness.random)
     cleaner.start()
     await asyncio.sleep(3 * key_admin.CLEAN_S)
-    assert len(world.left()) == 2
-    turn = world.store.cut = True
+    assert len(harness.left()) == 2
+    turn = harness.store.cut = True
     await asyncio.sleep(3 * key_admin.CLEAN_S)
-    world.store.cut = False
-    assert len(world.left()) == 2
+    harness.store.cut = False
+    assert len(harness.left()) == 2
     await asyncio.sleep(2 * key_admin.CLEAN_S)
-    assert world.left() == []
+    assert harness.left() == []
     await cleaner.stop()
 
 
-@in_world
-async def test_what_may_have_been_lost_with_the_metadata_keeps_its_keys(world: World) -> None:
+@in_harness
+async def test_what_may_have_been_lost_with_the_metadata_keeps_its_keys(harness: Harness) -> None:
     """No chain says that it has anything of the topic; it may not have been opened since the restore."""
-    lost, known = await world.topic("lost"), await world.topic("known")
-    keys = world.keys()
+    lost, known = await harness.topic("lost"), await harness.topic("known")
+    keys = harness.keys()
     for topic in (lost, known):
         await keys.current(topic.incarnation)
-        await world.delete(topic)
+        await harness.delete(topic)
     gap = LostTopics().with_gap(0, 1 << 40, [known.incarnation])
     setting = gap.setting()
-    await world.store.txn([], [Put(record_key(setting), encode_record(setting))])
-    assert await remove_gone(world.store) == 1
-    assert [one.topic for one in await listed(world.store)] == [lost.incarnation]
+    await harness.store.txn([], [Put(record_key(setting), encode_record(setting))])
+    assert await remove_gone(harness.store) == 1
+    assert [one.topic for one in await listed(harness.store)] == [lost.incarnation]
     setting = gap.decided(LostTopicDecision(lost.incarnation, "deleted", "", 1, "me", "here", 1)).setting()
-    await world.store.txn([], [Put(record_key(setting), encode_record(setting))])
-    assert await remove_gone(world.store) == 1
+    await harness.store.txn([], [Put(record_key(setting), encode_record(setting))])
+    assert await remove_gone(harness.store) == 1

@@ -10,32 +10,32 @@ from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport.calls import Unary
 from syncpoint.wire.messages import health, pubsub
 from syncpoint.wire.methods import Service
-from tests.kit.proxy import PUBLISHER, ProxyProcess, ProxyWorld, PublishProcess, SubscribeProcess, in_world
+from tests.kit.proxy import PUBLISHER, ProxyHarness, ProxyProcess, PublishProcess, SubscribeProcess, in_harness
 
 
-@in_world()
-async def test_every_method_of_the_interface_is_there(world: ProxyWorld) -> None:
-    made = await world.start(ProxyProcess, "proxy")
+@in_harness()
+async def test_every_method_of_the_interface_is_there(harness: ProxyHarness) -> None:
+    made = await harness.start(ProxyProcess, "proxy")
     create = Unary(lambda call, request: call.reply(request))
     table = made.proxy.methods({b"/google.pubsub.v1.Publisher/CreateTopic": create})
     for service in ("google.pubsub.v1.Publisher", "google.pubsub.v1.Subscriber", "grpc.health.v1.Health"):
         assert {path.encode() for path in Service(service)} <= table.keys()
     assert table[b"/google.pubsub.v1.Publisher/CreateTopic"] is create
-    answer = await world.call("/grpc.health.v1.Health/Check", health.HealthCheckRequest())
+    answer = await harness.call("/grpc.health.v1.Health/Check", health.HealthCheckRequest())
     assert health.HealthCheckResponse.FromString(answer).status == 1
     with pytest.raises(SyncpointError) as caught:
-        await world.call(PUBLISHER + "CreateTopic", pubsub.Topic())
+        await harness.call(PUBLISHER + "CreateTopic", pubsub.Topic())
     assert caught.value.code is Code.UNIMPLEMENTED
 
 
-@in_world()
-async def test_numbers(world: ProxyWorld) -> None:
-    one = await world.start(PublishProcess, "f1")
-    world.chain(1, one)
-    await world.start(SubscribeProcess, "s1")
-    made = await world.start(ProxyProcess, "proxy")
-    await world.publish(b"x", key="k")
-    stream = await world.stream()
+@in_harness()
+async def test_numbers(harness: ProxyHarness) -> None:
+    one = await harness.start(PublishProcess, "f1")
+    harness.chain(1, one)
+    await harness.start(SubscribeProcess, "s1")
+    made = await harness.start(ProxyProcess, "proxy")
+    await harness.publish(b"x", key="k")
+    stream = await harness.stream()
     await stream.next()
     status = made.proxy.status()
     assert {name: status[name] for name in ("published", "streams", "responses", "assigned", "held_bytes")} == {
@@ -47,18 +47,18 @@ async def test_numbers(world: ProxyWorld) -> None:
     }
 
 
-@in_world()
-async def test_the_dead_are_forgotten(world: ProxyWorld) -> None:
+@in_harness()
+async def test_the_dead_are_forgotten(harness: ProxyHarness) -> None:
     for name in ("s1", "s2"):
-        await world.start(SubscribeProcess, name)
-    world.share(["s1"])
-    made = await world.start(ProxyProcess, "proxy")
-    stream = await world.stream()
+        await harness.start(SubscribeProcess, name)
+    harness.share(["s1"])
+    made = await harness.start(ProxyProcess, "proxy")
+    stream = await harness.stream()
     await stream.next()
-    world.processes["s1"].process.hang()
+    harness.processes["s1"].process.hang()
     await stream.next()
     assert made.proxy.routes.suspects == {"s1:1"}
-    world.processes["s1"].lease_ends()
+    harness.processes["s1"].lease_ends()
     await asyncio.sleep(0.1)
     assert made.proxy.routes.suspects == set()
     assert made.proxy.detector.suspected == set()

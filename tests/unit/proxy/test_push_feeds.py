@@ -10,23 +10,23 @@ from syncpoint.model.errors import NotFound, Unavailable
 from syncpoint.proxy.push_feeds import PushFeeds, RelayedFeed
 from syncpoint.push.pusher import Lent
 from syncpoint.wire.messages import pubsub
-from tests.kit.proxy import ProxyProcess, ProxyWorld, SubscribeProcess, in_world
+from tests.kit.proxy import ProxyHarness, ProxyProcess, SubscribeProcess, in_harness
 
 
 class Pushing:
     """A proxy that has one subscription to push, and two forwarders."""
 
-    async def start(self, world: ProxyWorld, **options: Any) -> Pushing:
-        self.one = await world.start(SubscribeProcess, "s1")
-        self.two = await world.start(SubscribeProcess, "s2")
-        world.share(["s1"])
-        self.process = await world.start(ProxyProcess, "proxy", **options)
+    async def start(self, harness: ProxyHarness, **options: Any) -> Pushing:
+        self.one = await harness.start(SubscribeProcess, "s1")
+        self.two = await harness.start(SubscribeProcess, "s2")
+        harness.share(["s1"])
+        self.process = await harness.start(ProxyProcess, "proxy", **options)
         await asyncio.sleep(0.1)
         self.held: list[Lent] = []
         self.gone = 0
         self.feeds = PushFeeds(self.process.proxy.relay)
         self.feed: RelayedFeed = self.feeds.open(
-            world.subscription, 15, self.received, self.ended, lambda: len(self.held)
+            harness.subscription, 15, self.received, self.ended, lambda: len(self.held)
         )
         return self
 
@@ -45,9 +45,9 @@ def asked(one: SubscribeProcess) -> list[tuple[int, int]]:
     return [(call.messages, call.seconds) for call in one.calls if type(call).__name__ == "LendRequest"]
 
 
-@in_world()
-async def test_as_much_is_asked_for_as_there_is_room(world: ProxyWorld) -> None:
-    push = await Pushing().start(world)
+@in_harness()
+async def test_as_much_is_asked_for_as_there_is_room(harness: ProxyHarness) -> None:
+    push = await Pushing().start(harness)
     push.one.to_lend = [b"%d" % number for number in range(10)]
     push.feed.set_room(4)
     await asyncio.sleep(1)
@@ -76,14 +76,14 @@ async def test_as_much_is_asked_for_as_there_is_room(world: ProxyWorld) -> None:
     await push.feeds.close()
 
 
-@in_world()
-async def test_another_forwarder_lends_when_one_dies_and_ack_ids_go_to_who_lent(world: ProxyWorld) -> None:
-    push = await Pushing().start(world)
+@in_harness()
+async def test_another_forwarder_lends_when_one_dies_and_ack_ids_go_to_who_lent(harness: ProxyHarness) -> None:
+    push = await Pushing().start(harness)
     push.one.to_lend, push.two.to_lend = [b"of one"], [b"of two"]
     push.feed.set_room(2)
     await asyncio.sleep(1)
     assert push.data == [b"of one"]
-    world.share(["s2"], epoch=2)
+    harness.share(["s2"], epoch=2)
     push.one.process.hang()
     await asyncio.sleep(10)
     assert push.data == [b"of one", b"of two"]
@@ -93,9 +93,9 @@ async def test_another_forwarder_lends_when_one_dies_and_ack_ids_go_to_who_lent(
     await push.feeds.close()
 
 
-@in_world()
-async def test_what_comes_too_late_is_given_back(world: ProxyWorld) -> None:
-    push = await Pushing().start(world)
+@in_harness()
+async def test_what_comes_too_late_is_given_back(harness: ProxyHarness) -> None:
+    push = await Pushing().start(harness)
     push.one.to_lend = [b"late"]
     push.feed.set_room(1)
     while not push.one.calls:
@@ -107,30 +107,30 @@ async def test_what_comes_too_late_is_given_back(world: ProxyWorld) -> None:
     await push.feeds.close()
 
 
-@in_world()
+@in_harness()
 async def test_a_subscription_that_is_gone_ends_its_feed_and_what_is_only_unavailable_does_not(
-    world: ProxyWorld,
+    harness: ProxyHarness,
 ) -> None:
-    push = await Pushing().start(world)
+    push = await Pushing().start(harness)
     push.one.refuse = Unavailable("not now")
     push.two.refuse = Unavailable("not now")
     push.feed.set_room(1)
     await asyncio.sleep(60)
     assert not push.gone
-    push.one.refuse = NotFound(world.subscription.name)
-    push.two.refuse = NotFound(world.subscription.name)
-    world.delete(world.subscription)
+    push.one.refuse = NotFound(harness.subscription.name)
+    push.two.refuse = NotFound(harness.subscription.name)
+    harness.delete(harness.subscription)
     await asyncio.sleep(60)
     assert push.gone == 1
     await push.feeds.close()
 
 
-@in_world()
-async def test_sealed_data_is_opened(world: ProxyWorld) -> None:
-    push = await Pushing().start(world, sealed=True)
+@in_harness()
+async def test_sealed_data_is_opened(harness: ProxyHarness) -> None:
+    push = await Pushing().start(harness, sealed=True)
     sealer = push.process.proxy.sealer
     request = pubsub.PublishRequest(topic="t", messages=[pubsub.PubsubMessage(data=b"secret")])
-    sealed = await sealer.seal(world.topic.incarnation, request.SerializeToString())
+    sealed = await sealer.seal(harness.topic.incarnation, request.SerializeToString())
     push.one.to_lend = [pubsub.PublishRequest.FromString(sealed).messages[0].data]
     assert push.one.to_lend != [b"secret"]
     push.feed.set_room(1)

@@ -18,7 +18,7 @@ from syncpoint.router.routing_rules import RoutingRule
 TOPIC = Topic(7, "projects/p/topics/t")
 
 
-class World:
+class Harness:
     """A view filled by hand."""
 
     def __init__(self, region: str = "r1") -> None:
@@ -48,65 +48,65 @@ def chains(targets: Any) -> list[int]:
 
 
 def test_what_routers_say_comes_first() -> None:
-    world = World()
+    harness = Harness()
     for number in range(1, 6):
-        world.chain(number)
-    world.routes.put_topic(7, TopicRoute(3, (4, 2), (4, 2), (5,)))
-    choice = world.routes.keyless(TOPIC)
+        harness.chain(number)
+    harness.routes.put_topic(7, TopicRoute(3, (4, 2), (4, 2), (5,)))
+    choice = harness.routes.keyless(TOPIC)
     assert chains(choice.first) == [4, 2]
     assert chains(choice.others)[0] == 5
     assert sorted(chains(choice.others)) == [1, 3, 5]
     assert choice.first[0].address == "f4:1"
-    assert world.routes.keyed(TOPIC, b"k") == (pick_chain(7, b"k", (4, 2)), 3)
+    assert harness.routes.keyed(TOPIC, b"k") == (pick_chain(7, b"k", (4, 2)), 3)
 
 
 def test_an_older_answer_changes_nothing() -> None:
-    world = World()
-    world.chain(1)
-    world.chain(2)
-    world.routes.put_topic(7, TopicRoute(3, (1,)))
-    world.routes.put_topic(7, TopicRoute(2, (2,)))
-    world.routes.put_subscription(9, SubscriptionRoute(3, ("a",)))
-    world.routes.put_subscription(9, SubscriptionRoute(2, ("b",)))
-    assert world.routes.topics[7].chains == (1,)
-    assert world.routes.subscriptions[9].members == ("a",)
+    harness = Harness()
+    harness.chain(1)
+    harness.chain(2)
+    harness.routes.put_topic(7, TopicRoute(3, (1,)))
+    harness.routes.put_topic(7, TopicRoute(2, (2,)))
+    harness.routes.put_subscription(9, SubscriptionRoute(3, ("a",)))
+    harness.routes.put_subscription(9, SubscriptionRoute(2, ("b",)))
+    assert harness.routes.topics[7].chains == (1,)
+    assert harness.routes.subscriptions[9].members == ("a",)
 
 
 def test_without_routers_every_proxy_makes_the_same_list() -> None:
     lists = []
     for seed in range(3):
-        world = World()
+        harness = Harness()
         numbers = list(range(1, 6))
         random.Random(seed).shuffle(numbers)
         for number in numbers:
-            world.chain(number)
-        lists.append(world.routes.candidates(TOPIC))
-        choice = world.routes.keyless(TOPIC)
+            harness.chain(number)
+        lists.append(harness.routes.candidates(TOPIC))
+        choice = harness.routes.keyless(TOPIC)
         assert chains((*choice.first, *choice.others)) == lists[0]
     assert lists[0] == lists[1] == lists[2]
-    assert world.routes.keyed(TOPIC, b"k") is None  # that is for the metadata to say
+    assert harness.routes.keyed(TOPIC, b"k") is None  # that is for the metadata to say
 
 
 def test_nearest_first_then_the_rest() -> None:
-    world = World("r2")
-    world.chain(1, "r1")
-    world.chain(2, "r2")
-    world.chain(3, "r3")
+    harness = Harness("r2")
+    harness.chain(1, "r1")
+    harness.chain(2, "r2")
+    harness.chain(3, "r3")
     for region, seconds in (("r1", 0.9), ("r2", 0.001), ("r3", 0.4)):
-        world.distances.measured(region, seconds)
-    assert world.routes.candidates(TOPIC) == [2, 3, 1]
-    world.routes.put_topic(7, TopicRoute(1, (1,), elsewhere={"r3": (3,)}))
-    choice = world.routes.keyless(TOPIC)
+        harness.distances.measured(region, seconds)
+    assert harness.routes.candidates(TOPIC) == [2, 3, 1]
+    harness.routes.put_topic(7, TopicRoute(1, (1,), elsewhere={"r3": (3,)}))
+    choice = harness.routes.keyless(TOPIC)
     assert (chains(choice.first), chains(choice.others)) == ([2], [3, 1])
-    assert world.routes.keyed(TOPIC, b"k") == (1, 1)
+    assert harness.routes.keyed(TOPIC, b"k") == (1, 1)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_no_chain_outside_of_the_allowed_regions_or_of_another_class(seed: int) -> None:
     chance = random.Random(seed)
-    world = World(chance.choice(["r1", "r2", "r3"]))
+    harness = Harness(chance.choice(["r1", "r2", "r3"]))
     for number in range(1, 12):
-        world.chain(
+        harness.chain(
             number,
             chance.choice(["r1", "r2", "r3"]),
             chance.choice(["", None, "shared"]),
@@ -114,76 +114,76 @@ def test_no_chain_outside_of_the_allowed_regions_or_of_another_class(seed: int) 
         )
     regions = tuple(chance.sample(["r1", "r2", "r3"], chance.randrange(3)))
     topic = Topic(7, "projects/p/topics/t", durability=chance.choice(["", "gold"]), regions=regions)
-    world.routes.put_topic(
+    harness.routes.put_topic(
         7, TopicRoute(1, tuple(chance.sample(range(1, 12), 3)), tuple(chance.sample(range(1, 12), 3)))
     )
-    world.routes.suspect(f"f{chance.randrange(1, 12)}:1", True)
-    choice = world.routes.keyless(topic)
+    harness.routes.suspect(f"f{chance.randrange(1, 12)}:1", True)
+    choice = harness.routes.keyless(topic)
     named = chains((*choice.first, *choice.others))
     assert len(named) == len(set(named))
     for number in named:
-        record = world.view.chain(number)
+        record = harness.view.chain(number)
         assert record is not None
         assert record.klass == (topic.durability or "default")
         assert not regions or record.region in regions
-        assert world.routes.open_at(number) is not None
+        assert harness.routes.open_at(number) is not None
 
 
 def test_suspected_and_draining_owners_come_last() -> None:
-    world = World()
+    harness = Harness()
     for number in (1, 2, 3):
-        world.chain(number)
-    world.routes.put_topic(7, TopicRoute(1, (1, 2, 3), (1, 2, 3)))
-    world.routes.suspect("f1:1", True)
-    assert chains(world.routes.keyless(TOPIC).first) == [2, 3]
-    assert chains(world.routes.keyless(TOPIC).others) == [1]
-    world.view.drains.items["f2"] = Versioned({}, 1)
-    world.routes.changed()
-    assert chains(world.routes.keyless(TOPIC).first) == [3]
-    world.routes.suspect("f3:1", True)
-    choice = world.routes.keyless(TOPIC)
+        harness.chain(number)
+    harness.routes.put_topic(7, TopicRoute(1, (1, 2, 3), (1, 2, 3)))
+    harness.routes.suspect("f1:1", True)
+    assert chains(harness.routes.keyless(TOPIC).first) == [2, 3]
+    assert chains(harness.routes.keyless(TOPIC).others) == [1]
+    harness.view.drains.items["f2"] = Versioned({}, 1)
+    harness.routes.changed()
+    assert chains(harness.routes.keyless(TOPIC).first) == [3]
+    harness.routes.suspect("f3:1", True)
+    choice = harness.routes.keyless(TOPIC)
     assert sorted(chains((*choice.first, *choice.others))) == [1, 2, 3]  # better than nobody
-    world.routes.suspect("f1:1", False)
-    assert chains(world.routes.keyless(TOPIC).first) == [1]
+    harness.routes.suspect("f1:1", False)
+    assert chains(harness.routes.keyless(TOPIC).first) == [1]
 
 
 def test_who_serves_a_subscription() -> None:
-    world = World()
+    harness = Harness()
     for name, region in (("a", "r1"), ("b", "r1"), ("c", "r2"), ("d", "r1")):
-        world.member(name, SUBSCRIBE, region)
-    world.member("x", PUBLISH)
+        harness.member(name, SUBSCRIBE, region)
+    harness.member("x", PUBLISH)
 
     def names(spread: int = 0, topic: Topic | None = TOPIC) -> list[str]:
-        return [one.name for one in world.routes.serving(9, topic, spread)]
+        return [one.name for one in harness.routes.serving(9, topic, spread)]
 
     assert sorted(names()) == ["a", "b", "c", "d"]
     assert names()[-1] == "c"
-    world.routes.put_subscription(9, SubscriptionRoute(1, ("b", "a", "c"), ("d",)))
-    assert world.routes.sharing(9)
+    harness.routes.put_subscription(9, SubscriptionRoute(1, ("b", "a", "c"), ("d",)))
+    assert harness.routes.sharing(9)
     assert names(0) == ["b", "a", "c", "d"]
     assert names(1) == ["a", "b", "c", "d"]
     abroad = Topic(7, "projects/p/topics/t", regions=("r2",), enforce_in_transit=True)
     assert names(0, abroad) == []  # not through us, who are in r1
-    world.routes.suspect("b:1", True)
+    harness.routes.suspect("b:1", True)
     assert names(0) == names(1) == ["a", "c", "d", "b"]
-    world.view.drains.items["a"] = Versioned({}, 1)
-    world.routes.changed()
+    harness.view.drains.items["a"] = Versioned({}, 1)
+    harness.routes.changed()
     assert names(0, None) == ["c", "d", "a", "b"]
 
 
 def test_rules_hold_whoever_made_the_list() -> None:
-    world = World()
+    harness = Harness()
     for number in (1, 2, 3):
-        world.chain(number)
+        harness.chain(number)
     for name in ("s1", "s2"):
-        world.member(name, SUBSCRIBE)
-    world.routes.put_topic(7, TopicRoute(1, (1, 2), (1, 2), (3,)))
-    world.routes.put_subscription(9, SubscriptionRoute(1, ("s1",), ("s2",)))
+        harness.member(name, SUBSCRIBE)
+    harness.routes.put_topic(7, TopicRoute(1, (1, 2), (1, 2), (3,)))
+    harness.routes.put_subscription(9, SubscriptionRoute(1, ("s1",), ("s2",)))
     rule = RoutingRule("keep-out", action="deny", forwarders="name=f1")
-    world.rules.items["keep-out"] = Versioned(rule, 1)
-    world.rules.items["nor-there"] = Versioned(RoutingRule("nor-there", action="deny", forwarders="name=s1"), 1)
-    world.routes.changed()
-    choice = world.routes.keyless(TOPIC)
+    harness.rules.items["keep-out"] = Versioned(rule, 1)
+    harness.rules.items["nor-there"] = Versioned(RoutingRule("nor-there", action="deny", forwarders="name=s1"), 1)
+    harness.routes.changed()
+    choice = harness.routes.keyless(TOPIC)
     assert chains((*choice.first, *choice.others)) == [2, 3]
-    assert not world.routes.allowed(1, TOPIC)
-    assert [one.name for one in world.routes.serving(9, TOPIC)] == ["s2"]
+    assert not harness.routes.allowed(1, TOPIC)
+    assert [one.name for one in harness.routes.serving(9, TOPIC)] == ["s2"]

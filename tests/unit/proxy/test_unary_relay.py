@@ -10,37 +10,37 @@ from syncpoint.proxy.unary_relay import merged
 from syncpoint.wire.messages import pubsub
 from syncpoint.wire.status import TRANSIENT_INVALID_ACK_ID, ack_failure, unpacked
 from tests.kit.errors import failing
-from tests.kit.proxy import SUBSCRIBER, SUBSCRIPTION, ProxyProcess, ProxyWorld, SubscribeProcess, in_world
+from tests.kit.proxy import SUBSCRIBER, SUBSCRIPTION, ProxyHarness, ProxyProcess, SubscribeProcess, in_harness
 
 
-async def cluster(world: ProxyWorld, share: list[str] | None = None, **options: Any) -> tuple[Any, Any, Any]:
-    one = await world.start(SubscribeProcess, "s1")
-    two = await world.start(SubscribeProcess, "s2")
-    world.share(share or ["s1"])
-    proxy = await world.start(ProxyProcess, "proxy", **options)
+async def cluster(harness: ProxyHarness, share: list[str] | None = None, **options: Any) -> tuple[Any, Any, Any]:
+    one = await harness.start(SubscribeProcess, "s1")
+    two = await harness.start(SubscribeProcess, "s2")
+    harness.share(share or ["s1"])
+    proxy = await harness.start(ProxyProcess, "proxy", **options)
     await asyncio.sleep(0.1)
     return proxy.proxy, one, two
 
 
-async def pull(world: ProxyWorld, timeout: float | None = None, name: str = SUBSCRIPTION) -> Any:
+async def pull(harness: ProxyHarness, timeout: float | None = None, name: str = SUBSCRIPTION) -> Any:
     request = pubsub.PullRequest(subscription=name, max_messages=10)
-    answer = await world.call(SUBSCRIBER + "Pull", request, timeout=timeout)
+    answer = await harness.call(SUBSCRIBER + "Pull", request, timeout=timeout)
     return pubsub.PullResponse.FromString(answer).received_messages
 
 
-async def acknowledge(world: ProxyWorld, *ack_ids: str, timeout: float | None = None) -> None:
+async def acknowledge(harness: ProxyHarness, *ack_ids: str, timeout: float | None = None) -> None:
     request = pubsub.AcknowledgeRequest(subscription=SUBSCRIPTION, ack_ids=ack_ids)
-    assert await world.call(SUBSCRIBER + "Acknowledge", request, timeout=timeout) == b""
+    assert await harness.call(SUBSCRIBER + "Acknowledge", request, timeout=timeout) == b""
 
 
-@in_world()
-async def test_the_forwarder_that_serves_the_subscription_answers(world: ProxyWorld) -> None:
-    _, one, two = await cluster(world)
-    (received,) = await pull(world)
+@in_harness()
+async def test_the_forwarder_that_serves_the_subscription_answers(harness: ProxyHarness) -> None:
+    _, one, two = await cluster(harness)
+    (received,) = await pull(harness)
     assert received.message.data == b"s1"
-    await acknowledge(world, received.ack_id)
+    await acknowledge(harness, received.ack_id)
     request = pubsub.ModifyAckDeadlineRequest(subscription=SUBSCRIPTION, ack_ids=["a"], ack_deadline_seconds=30)
-    assert await world.call(SUBSCRIBER + "ModifyAckDeadline", request) == b""
+    assert await harness.call(SUBSCRIBER + "ModifyAckDeadline", request) == b""
     assert [type(call).__name__ for call in one.calls] == [
         "PullRequest",
         "AcknowledgeRequest",
@@ -50,141 +50,141 @@ async def test_the_forwarder_that_serves_the_subscription_answers(world: ProxyWo
     assert not two.calls
 
 
-@in_world()
-async def test_another_one_answers_when_it_has_died_or_hangs(world: ProxyWorld) -> None:
-    proxy, one, two = await cluster(world)
+@in_harness()
+async def test_another_one_answers_when_it_has_died_or_hangs(harness: ProxyHarness) -> None:
+    proxy, one, two = await cluster(harness)
     one.process.hang()
-    (received,) = await pull(world, timeout=10)
+    (received,) = await pull(harness, timeout=10)
     assert received.message.data == b"s2"
     one.crash()
-    await acknowledge(world, "a")
+    await acknowledge(harness, "a")
     assert len(two.calls) == 2
     assert proxy.relay.retried >= 1
 
 
-@in_world()
-async def test_refusals_pass_with_their_details(world: ProxyWorld) -> None:
-    _, one, _ = await cluster(world)
+@in_harness()
+async def test_refusals_pass_with_their_details(harness: ProxyHarness) -> None:
+    _, one, _ = await cluster(harness)
     one.refuse = InvalidArgument("", "No max_messages specified")
-    error = await failing(pull(world))
+    error = await failing(pull(harness))
     assert (error.code, error.message) == (Code.INVALID_ARGUMENT, "No max_messages specified")
     one.refuse_acks = ack_failure(["a"])
-    error = await failing(acknowledge(world, "a"))
+    error = await failing(acknowledge(harness, "a"))
     assert unpacked(error.details)[0].metadata == {"a": "PERMANENT_FAILURE_INVALID_ACK_ID"}
 
 
-@in_world()
-async def test_unknown_subscriptions_are_refused_here(world: ProxyWorld) -> None:
-    _, one, _ = await cluster(world)
+@in_harness()
+async def test_unknown_subscriptions_are_refused_here(harness: ProxyHarness) -> None:
+    _, one, _ = await cluster(harness)
     name = "projects/p/subscriptions/nobody"
-    error = await failing(pull(world, name=name))
+    error = await failing(pull(harness, name=name))
     assert (error.code, error.message) == (Code.NOT_FOUND, f"Resource not found (resource={name}).")
     assert not one.calls
-    assert (await failing(world.call(SUBSCRIBER + "Pull", b"\x0a\x05x"))).code is Code.INVALID_ARGUMENT
+    assert (await failing(harness.call(SUBSCRIBER + "Pull", b"\x0a\x05x"))).code is Code.INVALID_ARGUMENT
 
 
-@in_world()
-async def test_a_copy_that_lags_behind_is_given_time(world: ProxyWorld) -> None:
-    _, one, _ = await cluster(world)
+@in_harness()
+async def test_a_copy_that_lags_behind_is_given_time(harness: ProxyHarness) -> None:
+    _, one, _ = await cluster(harness)
     one.refuse = NotFound(SUBSCRIPTION)
-    world.loop.call_later(1, setattr, one, "refuse", None)
-    assert len(await pull(world)) == 1
+    harness.loop.call_later(1, setattr, one, "refuse", None)
+    assert len(await pull(harness)) == 1
     one.refuse = NotFound(SUBSCRIPTION)
-    assert (await failing(pull(world))).code is Code.NOT_FOUND
+    assert (await failing(pull(harness))).code is Code.NOT_FOUND
 
 
-@in_world()
-async def test_ack_ids_go_to_who_lent_the_message(world: ProxyWorld) -> None:
-    _, one, two = await cluster(world, share=["s1", "s2"])
+@in_harness()
+async def test_ack_ids_go_to_who_lent_the_message(harness: ProxyHarness) -> None:
+    _, one, two = await cluster(harness, share=["s1", "s2"])
     mine = [one.message(b"").ack_id for _ in range(3)]
     theirs = [two.message(b"").ack_id for _ in range(3)]
     foreign = "not an ack id"
-    await acknowledge(world, mine[0], theirs[0], theirs[1], mine[1], foreign)
-    heard = {process.name: [list(call.ack_ids) for call in process.calls] for process in (one, two)}
-    assert sorted([*heard["s1"], *heard["s2"]]) == sorted([mine[:2], theirs[:2], [foreign]])
-    assert mine[:2] in heard["s1"]
-    assert theirs[:2] in heard["s2"]
+    await acknowledge(harness, mine[0], theirs[0], theirs[1], mine[1], foreign)
+    acked_at = {process.name: [list(call.ack_ids) for call in process.calls] for process in (one, two)}
+    assert sorted([*acked_at["s1"], *acked_at["s2"]]) == sorted([mine[:2], theirs[:2], [foreign]])
+    assert mine[:2] in acked_at["s1"]
+    assert theirs[:2] in acked_at["s2"]
     one.crash()
     one.lease_ends()
     await asyncio.sleep(0.1)
-    await acknowledge(world, mine[2], theirs[2])  # who serves the subscription now decides about them
+    await acknowledge(harness, mine[2], theirs[2])  # who serves the subscription now decides about them
     assert sorted(ack_id for call in two.calls[-2:] for ack_id in call.ack_ids) == sorted([mine[2], theirs[2]])
 
 
-@in_world()
-async def test_ack_ids_go_to_who_lent_the_message_also_when_another_one_serves_now(world: ProxyWorld) -> None:
-    _, one, two = await cluster(world, share=["s1"])
+@in_harness()
+async def test_ack_ids_go_to_who_lent_the_message_also_when_another_one_serves_now(harness: ProxyHarness) -> None:
+    _, one, two = await cluster(harness, share=["s1"])
     lent_before = two.message(b"").ack_id
     lent_now = one.message(b"").ack_id
-    await acknowledge(world, lent_before, lent_now)
+    await acknowledge(harness, lent_before, lent_now)
     assert [list(call.ack_ids) for call in two.calls] == [[lent_before]]
     assert [list(call.ack_ids) for call in one.calls] == [[lent_now]]
 
 
-@in_world()
-async def test_failures_of_several_forwarders_are_one(world: ProxyWorld) -> None:
-    _, one, two = await cluster(world, share=["s1", "s2"])
+@in_harness()
+async def test_failures_of_several_forwarders_are_one(harness: ProxyHarness) -> None:
+    _, one, two = await cluster(harness, share=["s1", "s2"])
     mine, theirs = one.message(b"").ack_id, two.message(b"").ack_id
     one.refuse_acks, two.refuse_acks = ack_failure([mine]), ack_failure([], unknown=[theirs])
-    error = await failing(acknowledge(world, mine, theirs))
+    error = await failing(acknowledge(harness, mine, theirs))
     assert error.code is Code.INVALID_ARGUMENT
     (info,) = unpacked(error.details)
     assert info.metadata == {mine: "PERMANENT_FAILURE_INVALID_ACK_ID", theirs: TRANSIENT_INVALID_ACK_ID}
     two.refuse_acks = InvalidArgument("", "Invalid ack id (ack_id=x)")
-    assert (await failing(acknowledge(world, mine, theirs))).message == "Invalid ack id (ack_id=x)"
+    assert (await failing(acknowledge(harness, mine, theirs))).message == "Invalid ack id (ack_id=x)"
 
 
-@in_world()
-async def test_an_empty_pull_comes_before_the_deadline(world: ProxyWorld) -> None:
-    _, one, _ = await cluster(world)
-    heard: list[float] = []
+@in_harness()
+async def test_an_empty_pull_comes_before_the_deadline(harness: ProxyHarness) -> None:
+    _, one, _ = await cluster(harness)
+    acked_at: list[float] = []
 
     def wait(call: Any, request: bytes) -> None:
-        heard.append(call.deadline - world.loop.time())
-        world.loop.call_later(heard[-1] - 1, call.reply, b"")
+        acked_at.append(call.deadline - harness.loop.time())
+        harness.loop.call_later(acked_at[-1] - 1, call.reply, b"")
 
     one.__class__ = type("Waiting", (SubscribeProcess,), {"_pull": staticmethod(wait)})
-    world.network._listening["s1:1"][1][b"/google.pubsub.v1.Subscriber/Pull"] = type(  # type: ignore[index]
-        world.network._listening["s1:1"][1][b"/google.pubsub.v1.Subscriber/Pull"]
+    harness.network._listening["s1:1"][1][b"/google.pubsub.v1.Subscriber/Pull"] = type(  # type: ignore[index]
+        harness.network._listening["s1:1"][1][b"/google.pubsub.v1.Subscriber/Pull"]
     )(wait)
     for timeout in (8.0, 2.45):
-        assert len(await pull(world, timeout=timeout)) == 0
-        assert timeout - 0.2 < heard.pop() <= timeout
+        assert len(await pull(harness, timeout=timeout)) == 0
+        assert timeout - 0.2 < acked_at.pop() <= timeout
 
 
-@in_world()
-async def test_pulls_that_wait_are_answered_when_the_proxy_stops(world: ProxyWorld) -> None:
-    proxy, one, _ = await cluster(world)
+@in_harness()
+async def test_pulls_that_wait_are_answered_when_the_proxy_stops(harness: ProxyHarness) -> None:
+    proxy, one, _ = await cluster(harness)
     one.process.hang()
-    pulling = asyncio.ensure_future(pull(world))
+    pulling = asyncio.ensure_future(pull(harness))
     await asyncio.sleep(0.1)
 
     async def drain() -> None:
         proxy.drain()
 
-    await world.processes["proxy"].process.start(drain())
+    await harness.processes["proxy"].process.start(drain())
     assert len(await pulling) == 0
 
 
-@in_world()
-async def test_a_caller_that_leaves_ends_the_pull(world: ProxyWorld) -> None:
-    proxy, one, _ = await cluster(world)
+@in_harness()
+async def test_a_caller_that_leaves_ends_the_pull(harness: ProxyHarness) -> None:
+    proxy, one, _ = await cluster(harness)
     one.process.hang()
-    pulling = asyncio.ensure_future(pull(world))
+    pulling = asyncio.ensure_future(pull(harness))
     await asyncio.sleep(0.1)
     pulling.cancel()
     await asyncio.sleep(0.1)
     assert not proxy.calls.underway
 
 
-@in_world()
-async def test_nobody_answers(world: ProxyWorld) -> None:
-    _, one, two = await cluster(world)
+@in_harness()
+async def test_nobody_answers(harness: ProxyHarness) -> None:
+    _, one, two = await cluster(harness)
     for process in (one, two):
         process.crash()
-    began = world.loop.time()
-    assert (await failing(acknowledge(world, "a"))).code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
-    assert 14 < world.loop.time() - began < 17
+    began = harness.loop.time()
+    assert (await failing(acknowledge(harness, "a"))).code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
+    assert 14 < harness.loop.time() - began < 17
 
 
 def test_merging() -> None:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.metadata.records import ACTIVE, CREATING, CatalogChange, SeekTarget, Snapshot, Subscription, Topic
 from syncpoint.model.errors import FailedPrecondition
-from tests.kit.chain import ChainWorld, Process
+from tests.kit.chain import ChainHarness, Process
 
 NS = 10**9
 HOUR, DAY = 3_600, 86_400
@@ -81,10 +81,10 @@ Waiting = Callable[[int, set[Message]], None]
 
 
 class Run:
-    """See the module. `trace`: told every step."""
+    """See the module. `trace`: reported every step."""
 
-    def __init__(self, world: ChainWorld, seed: int, trace: Callable[[str], object] = lambda text: None) -> None:
-        self.world, self.random, self.trace = world, random.Random(seed), trace
+    def __init__(self, harness: ChainHarness, seed: int, trace: Callable[[str], object] = lambda text: None) -> None:
+        self.harness, self.random, self.trace = harness, random.Random(seed), trace
         self.numbers, self.names = count(100), count(1)
         self.chains = [1, 2][: self.random.choice([1, 2, 2])]
         self.owners: dict[int, Process] = {}
@@ -114,7 +114,7 @@ class Run:
     # -- owners ------------------------------------------------------------------------------------------------------
 
     async def open(self, chain: int) -> None:
-        process = self.world.process(f"f{next(self.names)}")
+        process = self.harness.process(f"f{next(self.names)}")
         await process.open(chain)
         stored = self.stored_of(chain, process)
         self.owners[chain] = process
@@ -124,7 +124,7 @@ class Run:
         for sub in self.subs.values():
             sub.followed[chain] = sub.generation
         if self.random.random() < 0.3:  # files are deleted later than they might be
-            process.keepers_rest = True
+            process.maintainers_rest = True
         self.trace(f"chain {chain} is opened by {process.name}, with {len(stored)} messages")
         table = process.host.chains[chain].forwarder.sources
         assert not self.forgotten[chain] & set(table.by_number), "a forgotten source is back"
@@ -140,7 +140,7 @@ class Run:
         how = self.random.choice(["close", "checkpoint", "crash", "crash at once"])
         if how != "crash at once":
             gone = set(owned.forwarder.sources.gone)
-            await self.settle(process, chain)
+            await self.quiesce(process, chain)
             self.forgotten[chain] |= gone
         if how == "checkpoint":
             owned.upkeep.last_checkpoint()
@@ -167,7 +167,7 @@ class Run:
             for chain in process.host.chains.values():
                 chain.upkeep.overdue = True
 
-    async def settle(self, process: Process, chain: int) -> None:
+    async def quiesce(self, process: Process, chain: int) -> None:
         await asyncio.sleep(0.02)
         await process.host.chains[chain].confirm()
 
@@ -176,15 +176,15 @@ class Run:
         if len(self.owners) < len(self.chains):
             return
         for chain, process in self.owners.items():
-            await process.host.confirm(chain, self.topic, self.world.master.revision)
+            await process.host.confirm(chain, self.topic, self.harness.master.revision)
         for sub in self.subs.values():
             if self.record(sub).state == CREATING:
                 self.put(sub, state=ACTIVE)
         for snap in self.snaps.values():
             if not snap.finished:
-                made = self.world.master.snapshot_by_incarnation(snap.number)
+                made = self.harness.master.snapshot_by_incarnation(snap.number)
                 assert made is not None
-                self.world.commit(CatalogChange.put(replace(made, status=ACTIVE)))
+                self.harness.commit(CatalogChange.put(replace(made, status=ACTIVE)))
                 snap.finished = True
 
     def follow(self, act: Waiting) -> None:
@@ -207,7 +207,7 @@ class Run:
         source = process.host.chains[chain].forwarder.sources.open_of(self.topic)
         assert source is not None
         known = self.messages.setdefault((chain, source.number), [])
-        now = self.world.clock.time_ns()
+        now = self.harness.clock.time_ns()
         for _ in data:
             message = Message(self.published, self.topic, chain, source.number, len(known), now)
             self.published += 1
@@ -219,9 +219,9 @@ class Run:
                     left.may.add(message)
         assert source.end == len(known)
         self.trace(f"publish {len(data)} messages to chain {chain}, source {source.number} ends at {source.end}")
-        self.world.clock.advance(0.01)
+        self.harness.clock.advance(0.01)
 
-    async def acknowledge(self, heard: bool = True) -> None:
+    async def acknowledge(self, received: bool = True) -> None:
         for sub in list(self.subs.values()):
             for chain, process in list(self.owners.items()):
                 left = sub.left.setdefault(chain, Left())
@@ -230,13 +230,13 @@ class Run:
                     chosen = chosen[:2]
                 old = sub.generation and self.random.random() < 0.1
                 for one in chosen:
-                    answer = self.tell(process, one, sub.number, sub.generation - 1 if old else sub.generation)
-                    if heard:
+                    answer = self.send_message(process, one, sub.number, sub.generation - 1 if old else sub.generation)
+                    if received:
                         error = await asyncio.wait_for(answer, 5)
                         assert isinstance(error, FailedPrecondition) if old else error is None, error
                     if not old:
                         left.must.discard(one)
-                        if heard:
+                        if received:
                             left.may.discard(one)
                 if chosen:
                     which = [(one.source, one.offset) for one in chosen]
@@ -245,13 +245,13 @@ class Run:
     async def acknowledge_unheard(self) -> None:
         """The owner dies before it answers."""
         if self.owners:
-            await self.acknowledge(heard=False)
+            await self.acknowledge(received=False)
             chain = self.random.choice(list(self.owners))
             process = self.owners.pop(chain)
             await process.crash()
             self.trace(f"chain {chain} is lost before it answers")
 
-    def tell(self, process: Process, one: Message, subscription: int, generation: int) -> asyncio.Future[Any]:
+    def send_message(self, process: Process, one: Message, subscription: int, generation: int) -> asyncio.Future[Any]:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         runs = encode_runs([(one.offset, 1)])
         forwarder = process.host.chains[one.chain].forwarder
@@ -272,7 +272,7 @@ class Run:
             sub.number, f"projects/p/subscriptions/s{sub.number}", sub.topic, NAME, state=CREATING,
             retain_acked=sub.retain_acked, retention_s=sub.retention_s,
         )  # fmt: skip
-        self.world.commit(CatalogChange.put(record))
+        self.harness.commit(CatalogChange.put(record))
         self.follow(lambda chain, stored: None)
         self.note_followed(sub)
         self.trace(
@@ -287,7 +287,7 @@ class Run:
     def drop(self, number: int) -> None:
         sub = self.subs.pop(number)
         sub.gone = True
-        self.world.commit(CatalogChange.delete(self.record(sub)))
+        self.harness.commit(CatalogChange.delete(self.record(sub)))
         self.trace(f"unsubscribe {number}")
 
     async def seek(self) -> None:
@@ -306,11 +306,11 @@ class Run:
             def moved(chain: int, stored: set[Message], left: Left) -> Left:
                 # As it is then: nothing can have come to this chain since.
                 found = kept.get(chain, Left())
-                return Left(found.must & stored, found.may & stored, self.world.clock.time_ns())
+                return Left(found.must & stored, found.may & stored, self.harness.clock.time_ns())
         else:
             every = sorted(one for held in self.messages.values() for one in held)
             mine = [one.time_ns + 1 for one in every if one.topic == sub.topic]
-            now = self.world.clock.time_ns()
+            now = self.harness.clock.time_ns()
             at = self.random.choice([0, now, now + DAY * NS, *self.random.sample(mine, min(len(mine), 3))])
             self.put(sub, generation=generation, target=SeekTarget(time_ns=at))
             self.trace(f"seek {sub.number} to time {at}")
@@ -340,7 +340,7 @@ class Run:
             snap.number, f"projects/p/snapshots/n{snap.number}", sub.topic, NAME, expire_ns=1 << 62, status=CREATING,
             subscription=sub.number, generation=sub.generation,
         )  # fmt: skip
-        self.world.commit(CatalogChange.put(record))
+        self.harness.commit(CatalogChange.put(record))
         self.snaps[snap.number] = snap
 
         def act(chain: int, stored: set[Message]) -> None:
@@ -356,9 +356,9 @@ class Run:
     async def drop_snapshot(self, number: int | None = None) -> None:
         if self.snaps:
             snap = self.snaps.pop(self.random.choice(list(self.snaps)) if number is None else number)
-            made = self.world.master.snapshot_by_incarnation(snap.number)
+            made = self.harness.master.snapshot_by_incarnation(snap.number)
             assert made is not None
-            self.world.commit(CatalogChange.delete(made))
+            self.harness.commit(CatalogChange.delete(made))
             self.trace(f"snapshot {snap.number} is deleted")
 
     async def retain(self) -> None:
@@ -367,10 +367,10 @@ class Run:
 
     async def keep_for(self, retention_s: int) -> None:
         self.expire()
-        topic = self.world.master.topic_by_incarnation(self.topic)
+        topic = self.harness.master.topic_by_incarnation(self.topic)
         assert topic is not None
         self.retention_s[self.topic] = retention_s
-        self.world.commit(CatalogChange.put(replace(topic, retention_s=retention_s)))
+        self.harness.commit(CatalogChange.put(replace(topic, retention_s=retention_s)))
         self.expire()
         self.trace(f"the topic keeps for {retention_s} s")
         await self.confirm()
@@ -388,7 +388,7 @@ class Run:
 
     async def pass_time(self) -> None:
         seconds = self.random.choice([0.5 * HOUR, 2.3 * HOUR, 1.4 * DAY])
-        self.world.clock.advance(seconds)
+        self.harness.clock.advance(seconds)
         self.expire()
         self.trace(f"{seconds} s pass")
 
@@ -397,8 +397,8 @@ class Run:
         await asyncio.sleep(self.random.choice([0.5, 2.0, 6.0]))
 
     async def run_empty(self) -> None:
-        """All of the topic is acknowledged and deleted, and before anybody tidies up a subscription is sought: ledgers
-        are there without a source then.
+        """All of the topic is acknowledged and deleted, and before anybody tidies up a subscription is reset by a seek:
+        ledgers are there without a source then.
         """
         for number in list(self.snaps):
             await self.drop_snapshot(number)
@@ -417,7 +417,9 @@ class Run:
             for chain, process in self.owners.items():
                 left = sub.left.setdefault(chain, Left())
                 for one in sorted(left.may):
-                    assert await asyncio.wait_for(self.tell(process, one, sub.number, sub.generation), 5) is None
+                    assert (
+                        await asyncio.wait_for(self.send_message(process, one, sub.number, sub.generation), 5) is None
+                    )
                 left.must.clear()
                 left.may.clear()
         self.trace("all is acknowledged")
@@ -441,15 +443,15 @@ class Run:
         self.delete_topic()
         self.topic = next(self.numbers)
         self.retention_s[self.topic] = 0
-        self.world.commit(CatalogChange.put(Topic(self.topic, NAME)))
+        self.harness.commit(CatalogChange.put(Topic(self.topic, NAME)))
         self.trace(f"the topic is deleted and made again, as {self.topic}")
         await self.confirm()
 
     def delete_topic(self) -> None:
-        topic = self.world.master.topic_by_incarnation(self.topic)
+        topic = self.harness.master.topic_by_incarnation(self.topic)
         assert topic is not None
         self.retention_s[self.topic] = 0
-        self.world.commit(CatalogChange.delete(topic))
+        self.harness.commit(CatalogChange.delete(topic))
         self.expire()
 
     # -- what is kept ------------------------------------------------------------------------------------------------
@@ -458,12 +460,12 @@ class Run:
         return self.random.choice([HOUR, DAY, 7 * DAY, 7 * DAY])
 
     def record(self, sub: Sub) -> Subscription:
-        found = self.world.master.subscription_by_incarnation(sub.number)
+        found = self.harness.master.subscription_by_incarnation(sub.number)
         assert found is not None
         return found
 
     def put(self, sub: Sub, **more: Any) -> None:
-        self.world.commit(CatalogChange.put(replace(self.record(sub), **more)))
+        self.harness.commit(CatalogChange.put(replace(self.record(sub), **more)))
 
     def note_followed(self, sub: Sub) -> None:
         for chain in self.owners:
@@ -471,7 +473,7 @@ class Run:
 
     def is_retained(self, sub: Sub, one: Message, slack_s: int) -> bool:
         """Whether a message is there for a seek of the subscription although it was acknowledged."""
-        age_ns = self.world.clock.time_ns() - one.time_ns
+        age_ns = self.harness.clock.time_ns() - one.time_ns
         own = sub.retain_acked and one.index >= sub.begins and age_ns < (sub.retention_s - slack_s) * NS
         kept_s = self.retention_s[sub.topic]
         return own or (kept_s > 0 and age_ns < (kept_s - slack_s) * NS)
@@ -484,7 +486,7 @@ class Run:
 
     def is_over(self, sub: Sub, left: Left, one: Message) -> bool:
         """Whether a message has outlived what keeps it unacknowledged for a subscription."""
-        now = self.world.clock.time_ns()
+        now = self.harness.clock.time_ns()
         age_ns = now - one.time_ns
         own = min(age_ns, now - left.renewed_ns) < (sub.retention_s - SLACK_S) * NS
         return not own and age_ns >= (self.retention_s[sub.topic] - SLACK_S) * NS
@@ -503,7 +505,7 @@ class Run:
     async def check(self, when: str) -> None:
         for chain, process in list(self.owners.items()):
             assert chain in process.host.chains, f"{when}: chain {chain} has ended: {process.ended}"
-            await self.settle(process, chain)
+            await self.quiesce(process, chain)
         self.expire()
         for chain, process in self.owners.items():
             for sub in self.subs.values():
@@ -568,9 +570,9 @@ class Run:
         await self.check("at the end")
         while self.snaps:
             await self.drop_snapshot()
-        topic = self.world.master.topic_by_incarnation(self.topic)
+        topic = self.harness.master.topic_by_incarnation(self.topic)
         assert topic is not None
-        self.world.commit(CatalogChange.put(replace(topic, retention_s=0)))
+        self.harness.commit(CatalogChange.put(replace(topic, retention_s=0)))
         for sub in list(self.subs.values()):
             if self.random.random() < 0.5:
                 self.drop(sub.number)
@@ -579,14 +581,14 @@ class Run:
             self.put(sub, retain_acked=False)
             for chain, process in self.owners.items():
                 for one in sub.left.setdefault(chain, Left()).may:
-                    await self.tell(process, one, sub.number, sub.generation)
+                    await self.send_message(process, one, sub.number, sub.generation)
         if self.random.random() < 0.3:
             self.delete_topic()
         for chain, process in list(self.owners.items()):  # what is written to is not deleted: each has a new log then
-            await self.settle(process, chain)
+            await self.quiesce(process, chain)
             await process.host.close(chain)
             await process.crash()
-            self.owners[chain] = self.world.process(f"last{chain}")
+            self.owners[chain] = self.harness.process(f"last{chain}")
             await self.owners[chain].open(chain)
         for _ in range(200):
             await asyncio.sleep(0.5)

@@ -18,107 +18,107 @@ from syncpoint.publish.ledger import Ledger
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.testing.forwarder_harness import ForwarderHarness, Subscriber
 from syncpoint.wire.messages import internal
-from tests.kit.chain import SUB_NUMBER, ChainWorld, simulated
+from tests.kit.chain import SUB_NUMBER, ChainHarness, simulated
 from tests.kit.chain import Subscriber as Session
 
 DEAD = "projects/p/topics/dead"
 
 
-def world_with(**options: object) -> ForwarderHarness:
-    world = ForwarderHarness(**options)  # type: ignore[arg-type]
-    world.commit(CatalogChange.put(Topic(9, DEAD)))
-    return world
+def harness_with(**options: object) -> ForwarderHarness:
+    harness = ForwarderHarness(**options)  # type: ignore[arg-type]
+    harness.commit(CatalogChange.put(Topic(9, DEAD)))
+    return harness
 
 
 @pytest.mark.parametrize("key", ["", "k"])
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_counts_and_rests_survive_a_crash(key: str, checkpoint: bool) -> None:
-    world = world_with(ordered=bool(key), dead_letter=DeadLetter(DEAD, 5), retry=Retry(600.0, 600.0))
-    subscriber = Subscriber(world)
+    harness = harness_with(ordered=bool(key), dead_letter=DeadLetter(DEAD, 5), retry=Retry(600.0, 600.0))
+    subscriber = Subscriber(harness)
     for data in "abc":
-        world.send(data, key=key if data != "c" else "")
+        harness.send(data, key=key if data != "c" else "")
     first = next(one for one, data in subscriber.held.items() if data == "a")
     subscriber.nack(first)
-    world.advance(2 * WRITE_S)
+    harness.advance(2 * WRITE_S)
     if checkpoint:
-        written = world.store.checkpoint(world.follower.checkpoint_parts())
+        written = harness.store.checkpoint(harness.follower.checkpoint_parts())
         while not written.step():
             pass
-        world.settle()
-    world.restart()
-    again = Subscriber(world)
-    world.advance(5)
+        harness.quiesce()
+    harness.restart()
+    again = Subscriber(harness)
+    harness.advance(5)
     assert sorted(again.data) == (["c"] if key else ["b", "c"]), "a rests, and so does what comes after it in its key"
     again.ack()
-    world.advance(600)
+    harness.advance(600)
     assert again.data[-2:] == (["a", "b"] if key else ["c", "a"])
     assert {one.message.data: one.delivery_attempt for one in again.received}[b"a"] == 2
 
 
 @pytest.mark.parametrize("ordered", [False, True])
 def test_a_rest_that_a_wrong_clock_dated_is_no_longer_than_the_policy_says(ordered: bool) -> None:
-    world = world_with(ordered=ordered, retry=Retry(10.0, 20.0))
-    subscriber = Subscriber(world)
-    world.send("a", key="k" if ordered else "")
-    right = world.clock.time_ns()
-    world.clock.set_time_ns(right + 500 * 10**9)
+    harness = harness_with(ordered=ordered, retry=Retry(10.0, 20.0))
+    subscriber = Subscriber(harness)
+    harness.send("a", key="k" if ordered else "")
+    right = harness.clock.time_ns()
+    harness.clock.set_time_ns(right + 500 * 10**9)
     subscriber.nack(*subscriber.held)
-    world.advance(2 * WRITE_S)
-    world.clock.set_time_ns(right)
-    world.restart()
-    again = Subscriber(world)
-    world.advance(9)
+    harness.advance(2 * WRITE_S)
+    harness.clock.set_time_ns(right)
+    harness.restart()
+    again = Subscriber(harness)
+    harness.advance(9)
     assert again.data == []
-    world.advance(2)
+    harness.advance(2)
     assert again.data == ["a"]
 
 
 def test_a_message_becomes_a_dead_letter_although_the_server_died_between_its_deliveries() -> None:
-    world = world_with(dead_letter=DeadLetter(DEAD, 5))
-    world.send("a")
+    harness = harness_with(dead_letter=DeadLetter(DEAD, 5))
+    harness.send("a")
     for attempt in range(1, 6):
-        subscriber = Subscriber(world)
-        world.settle()
+        subscriber = Subscriber(harness)
+        harness.quiesce()
         assert [one.delivery_attempt for one in subscriber.received][:1] == [attempt]
         subscriber.consumer.max_messages = 0
         subscriber.nack(*subscriber.held)
-        world.advance(2 * WRITE_S)
-        world.restart()
-    subscriber = Subscriber(world)
-    world.advance(1)
+        harness.advance(2 * WRITE_S)
+        harness.restart()
+    subscriber = Subscriber(harness)
+    harness.advance(1)
     assert subscriber.data in ([], ["a"])
     for ack_id in list(subscriber.held):
         subscriber.nack(ack_id)
-    world.settle()
-    assert len(world.publish.sources.of_topic(9)) == 1, "it is in the dead letter topic"
+    harness.quiesce()
+    assert len(harness.publish.sources.of_topic(9)) == 1, "it is in the dead letter topic"
 
 
 def test_without_a_policy_nothing_is_noted() -> None:
-    world = ForwarderHarness()
-    subscriber = Subscriber(world)
-    world.send("a")
-    before = len(world.store.entries)
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a")
+    before = len(harness.store.entries)
     subscriber.nack(*subscriber.held)
-    world.advance(2 * WRITE_S)
-    assert len(world.store.entries) == before
-    assert list(world.publish.attempts.facts()) == []
+    harness.advance(2 * WRITE_S)
+    assert len(harness.store.entries) == before
+    assert list(harness.publish.attempts.facts()) == []
 
 
-def test_what_is_acknowledged_or_sought_is_left_out_of_checkpoints() -> None:
-    world = world_with(dead_letter=DeadLetter(DEAD, 5))
-    subscriber = Subscriber(world)
-    world.send("a", "b")
+def test_what_is_acknowledged_or_reset_is_left_out_of_checkpoints() -> None:
+    harness = harness_with(dead_letter=DeadLetter(DEAD, 5))
+    subscriber = Subscriber(harness)
+    harness.send("a", "b")
     subscriber.nack(*subscriber.held)
-    world.settle()
-    assert len(list(world.publish.attempts.facts())) == 1
+    harness.quiesce()
+    assert len(list(harness.publish.attempts.facts())) == 1
     subscriber.ack()
-    assert list(world.publish.attempts.facts()) == []
-    world.send("c")
+    assert list(harness.publish.attempts.facts()) == []
+    harness.send("c")
     subscriber.nack(*subscriber.held)
-    world.publish.replace_acks(2, {}, None)
-    world.settle()
-    (source,) = world.publish.sources.of_topic(1)
-    assert world.publish.attempts.of(2, source.number, 0, 10) == []
+    harness.publish.replace_acks(2, {}, None)
+    harness.quiesce()
+    (source,) = harness.publish.sources.of_topic(1)
+    assert harness.publish.attempts.of(2, source.number, 0, 10) == []
 
 
 def test_of_a_source_that_is_gone_nothing_is_kept() -> None:
@@ -189,26 +189,26 @@ def test_notes_may_come_in_any_order_and_more_than_once(notes: list[list[tuple[i
 
 
 @simulated
-async def test_an_adopter_of_a_chain_hands_out_what_its_predecessor_was_told(world: ChainWorld) -> None:
-    first = await world.opened("f1")
-    await world.subscribe(retry=Retry(600.0, 600.0))
+async def test_an_adopter_of_a_chain_hands_out_what_its_predecessor_was_sent(harness: ChainHarness) -> None:
+    first = await harness.opened("f1")
+    await harness.subscribe(retry=Retry(600.0, 600.0))
     await first.publish("a", "b")
     teller = await Session(first, 11).start()
     await teller.attach()
     (source,) = teller.granted
     run = internal.Attempts(begin=1, end=2, times=3, rest_ms=600_000)
-    await teller.tell(note_attempts=internal.NoteAttempts(subscription=SUB_NUMBER, source=source, runs=[run]))
+    await teller.send_message(note_attempts=internal.NoteAttempts(subscription=SUB_NUMBER, source=source, runs=[run]))
     await asyncio.sleep(1)
-    (told,) = (await teller.fetch(source)).attempts
-    assert (told.begin, told.end, told.times) == (1, 2, 3)
+    (reported,) = (await teller.fetch(source)).attempts
+    assert (reported.begin, reported.end, reported.times) == (1, 2, 3)
     await first.crash()
-    second = await world.opened("f2")
+    second = await harness.opened("f2")
     other = await Session(second, 12).start()
     await other.attach()
     await asyncio.sleep(1)
-    (told,) = (await other.fetch(source)).attempts
-    assert (told.begin, told.end, told.times) == (1, 2, 3)
-    assert 500_000 < told.rest_ms <= 600_000
+    (reported,) = (await other.fetch(source)).attempts
+    assert (reported.begin, reported.end, reported.times) == (1, 2, 3)
+    assert 500_000 < reported.rest_ms <= 600_000
 
 
 def test_a_rest_that_a_wrong_clock_has_dated_is_over_when_the_clock_is_right_again() -> None:

@@ -22,7 +22,7 @@ from tests.kit.chain import (
     SUB_NUMBER,
     TOPIC,
     TOPIC_NUMBER,
-    ChainWorld,
+    ChainHarness,
     Subscriber,
     simulated,
 )
@@ -30,9 +30,9 @@ from tests.kit.errors import failing
 
 
 @simulated
-async def test_messages_go_in_and_come_out(world: ChainWorld) -> None:
-    process = await world.opened()
-    await world.subscribe()
+async def test_messages_go_in_and_come_out(harness: ChainHarness) -> None:
+    process = await harness.opened()
+    await harness.subscribe()
     ids = await process.publish("a", "b")
     assert [parse_message_id(one).offset for one in ids] == [0, 1]
     subscriber = await Subscriber(process, 11).attached()
@@ -48,7 +48,7 @@ async def test_messages_go_in_and_come_out(world: ChainWorld) -> None:
     (shown,) = one.sources
     assert (shown.source, shown.first_offset, shown.next_offset) == (source, 0, 2)
     assert (shown.first_unacked_offset, shown.acked_messages, list(shown.acked)) == (1, 1, [0, 1])
-    world.clock.advance(7)
+    harness.clock.advance(7)
     request = internal.DescribeRequest(topic=TOPIC_NUMBER, subscription=SUB_NUMBER).SerializeToString()
     answer = internal.DescribeResponse.FromString(await process.channel.unary(methods.CHAINS.Describe, request))
     assert answer.chains[0].oldest_age_s >= 7
@@ -62,20 +62,20 @@ async def test_messages_go_in_and_come_out(world: ChainWorld) -> None:
 
 
 @simulated
-async def test_requests_for_what_is_not_here_store_nothing(world: ChainWorld) -> None:
-    process = world.process()
+async def test_requests_for_what_is_not_here_store_nothing(harness: ChainHarness) -> None:
+    process = harness.process()
     assert (await failing(process.publish("a"))).code is Code.UNAVAILABLE
     await process.open()
-    world.commit(CatalogChange.delete(Topic(TOPIC_NUMBER, TOPIC)))
+    harness.commit(CatalogChange.delete(Topic(TOPIC_NUMBER, TOPIC)))
     assert (await failing(process.publish("a"))).code is Code.NOT_FOUND
-    assert world.registered == set()
+    assert harness.registered == set()
 
 
 @simulated
-async def test_a_batch_for_another_topic_of_the_same_name_is_refused(world: ChainWorld) -> None:
-    process = world.process()
+async def test_a_batch_for_another_topic_of_the_same_name_is_refused(harness: ChainHarness) -> None:
+    process = harness.process()
     chain = await process.open()
-    old = world.master.topic(TOPIC)
+    old = harness.master.topic(TOPIC)
     assert old is not None
     request = pubsub.PublishRequest(topic=TOPIC, messages=[pubsub.PubsubMessage(data=b"x")]).SerializeToString()
 
@@ -85,8 +85,8 @@ async def test_a_batch_for_another_topic_of_the_same_name_is_refused(world: Chai
         return answer
 
     assert await publish(old.incarnation)
-    world.commit(CatalogChange.delete(old))
-    world.commit(CatalogChange.put(Topic(99, TOPIC)))
+    harness.commit(CatalogChange.delete(old))
+    harness.commit(CatalogChange.put(Topic(99, TOPIC)))
     refused = await failing(publish(old.incarnation))
     assert (refused.code, refused.message) == (
         Code.FAILED_PRECONDITION,
@@ -97,8 +97,8 @@ async def test_a_batch_for_another_topic_of_the_same_name_is_refused(world: Chai
 
 
 @simulated
-async def test_a_batch_is_taken_when_it_was_checked_by_the_schema_settings_that_hold(world: ChainWorld) -> None:
-    process = world.process()
+async def test_a_batch_is_taken_when_it_was_checked_by_the_schema_settings_that_hold(harness: ChainHarness) -> None:
+    process = harness.process()
     await process.open()
     settings = TopicSchema("projects/p/schemas/s", 7, 1)
     attributes = {f"k{number}": "v" for number in range(107)}
@@ -116,7 +116,7 @@ async def test_a_batch_is_taken_when_it_was_checked_by_the_schema_settings_that_
     assert type(await failing(publish(1, by(settings)))) is OtherSchema
     assert await publish(2, 0, kept=100)
     assert (await failing(publish(3, 0, kept=101))).code is Code.INVALID_ARGUMENT
-    world.commit(CatalogChange.put(Topic(TOPIC_NUMBER, TOPIC, schema=settings)))
+    harness.commit(CatalogChange.put(Topic(TOPIC_NUMBER, TOPIC, schema=settings)))
     assert type(await failing(publish(4, 0))) is OtherSchema
     assert type(await failing(publish(5, by(settings._replace(first=2))))) is OtherSchema
     assert await publish(6, by(settings), kept=103)
@@ -125,36 +125,36 @@ async def test_a_batch_is_taken_when_it_was_checked_by_the_schema_settings_that_
 
 
 @simulated
-async def test_a_chain_registers_before_its_first_message_and_only_then(world: ChainWorld) -> None:
-    process = await world.opened()
+async def test_a_chain_registers_before_its_first_message_and_only_then(harness: ChainHarness) -> None:
+    process = await harness.opened()
     many = await asyncio.gather(*(process.publish(str(number)) for number in range(20)))
     assert len({one for ids in many for one in ids}) == 20
-    assert world.registered == {(TOPIC_NUMBER, 1)}
-    assert world.registrations == 1
+    assert harness.registered == {(TOPIC_NUMBER, 1)}
+    assert harness.registrations == 1
     await process.publish("more")
-    assert world.registrations == 1
+    assert harness.registrations == 1
 
 
 @simulated
-async def test_without_registration_publishes_are_turned_away(world: ChainWorld) -> None:
-    process = await world.opened()
-    world.metadata_down = True
+async def test_without_registration_publishes_are_turned_away(harness: ChainHarness) -> None:
+    process = await harness.opened()
+    harness.metadata_down = True
     error = await failing(process.publish("a"))
     assert error.code is Code.UNAVAILABLE
-    world.metadata_down = False
+    harness.metadata_down = False
     assert await process.publish("a")
 
 
 @simulated
-async def test_a_crash_loses_nothing_and_the_next_owner_goes_on(world: ChainWorld) -> None:
-    first = await world.opened("f1")
-    await world.subscribe()
+async def test_a_crash_loses_nothing_and_the_next_owner_goes_on(harness: ChainHarness) -> None:
+    first = await harness.opened("f1")
+    await harness.subscribe()
     ids = await first.publish("a", "b", "c")
     subscriber = await Subscriber(first, 11).attached()
     (source,) = subscriber.granted
     await subscriber.ack(source, (1, 1))
     await first.crash()
-    second = await world.opened("f2")
+    second = await harness.opened("f2")
     ids += await second.publish("d")
     assert len(set(ids)) == 4
     again = await Subscriber(second, 11).attached()
@@ -164,64 +164,64 @@ async def test_a_crash_loses_nothing_and_the_next_owner_goes_on(world: ChainWorl
 
 
 @simulated
-async def test_acknowledged_messages_survive_the_loss_of_a_cluster_and_a_disk(world: ChainWorld) -> None:
-    process = await world.opened()
-    await world.subscribe()
+async def test_acknowledged_messages_survive_the_loss_of_a_cluster_and_a_disk(harness: ChainHarness) -> None:
+    process = await harness.opened()
+    await harness.subscribe()
     await process.publish("a")
     await process.crash()
     for gone in ("/c0-d0", "/c0-d1", "/c0-d2", "/c1-d1", "/c2-d2"):
-        world.disks[1].files.wipe(gone)
-    second = await world.opened()
+        harness.disks[1].files.wipe(gone)
+    second = await harness.opened()
     subscriber = await Subscriber(second, 11).attached()
     assert await subscriber.read_all() == ["a"]
 
 
 @simulated
-async def test_disks_that_were_all_wiped_do_not_pass_for_new_ones(world: ChainWorld) -> None:
-    process = await world.opened()
+async def test_disks_that_were_all_wiped_do_not_pass_for_new_ones(harness: ChainHarness) -> None:
+    process = await harness.opened()
     await process.publish("a")
     await process.crash()
     for disk in range(9):
-        world.disks[1].files.wipe(f"/c{disk // 3}-d{disk % 3}")
+        harness.disks[1].files.wipe(f"/c{disk // 3}-d{disk % 3}")
     with pytest.raises(DisksMissing, match="the disks known to this store are missing"):
-        await world.process().open()
+        await harness.process().open()
 
 
 @simulated
 async def test_a_disk_that_changes_while_a_chain_is_opened_is_decided_anew_under_another_counter(
-    world: ChainWorld,
+    harness: ChainHarness,
 ) -> None:
-    first = await world.opened()
+    first = await harness.opened()
     assert await first.publish("a")
     await first.crash()
-    files = world.disks[1].files
+    files = harness.disks[1].files
 
     def restart(operation: str, path: str) -> None:
         if operation == "rename" and path.endswith("/marks.json") and not files.restarted:
             files.restarted[path.rpartition("/")[0]] = 1
 
     files.faults.append(restart)
-    logs = world.logs
-    chain = await world.process("f2").open()
+    logs = harness.logs
+    chain = await harness.process("f2").open()
     assert files.restarted, "the schedule is not the one that is meant"
-    assert world.logs == logs + 2, "the first counter is used up"
-    assert chain.store.log_counter == world.logs
+    assert harness.logs == logs + 2, "the first counter is used up"
+    assert chain.store.log_counter == harness.logs
 
 
 @simulated
-async def test_a_log_that_fails_while_what_recovery_found_is_followed_is_told_and_opened_again(
-    world: ChainWorld,
+async def test_a_log_that_fails_while_what_recovery_found_is_followed_is_reported_and_opened_again(
+    harness: ChainHarness,
 ) -> None:
-    process = await world.opened()
+    process = await harness.opened()
     await process.publish("a")
     await process.crash()
-    process = world.process("f2")
+    process = harness.process("f2")
 
     def fails(follower: Follower) -> None:
         follower.forwarder.commit.give_up(Unavailable("too few disks are left"))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Follower, "settle", fails)
+        patch.setattr(Follower, "reconcile", fails)
         error = await failing(process.open())
     assert error.code is Code.UNAVAILABLE
     assert "too few disks are left" in error.message
@@ -231,11 +231,11 @@ async def test_a_log_that_fails_while_what_recovery_found_is_followed_is_told_an
 
 
 @simulated
-async def test_a_log_that_fails_as_the_last_thing_before_it_is_served_is_told_and_opened_again(
-    world: ChainWorld,
+async def test_a_log_that_fails_as_the_last_thing_before_it_is_served_is_reported_and_opened_again(
+    harness: ChainHarness,
 ) -> None:
     """While the chain waits for what it is registered for, after all that is written in an opening."""
-    process = world.process()
+    process = harness.process()
 
     async def registered(chain: int) -> set[int]:
         process.host.entered[0].forwarder.commit.give_up(Unavailable("too few disks are left"))
@@ -251,10 +251,10 @@ async def test_a_log_that_fails_as_the_last_thing_before_it_is_served_is_told_an
 
 
 @simulated
-async def test_a_lower_epoch_is_shut_out_and_says_so(world: ChainWorld) -> None:
-    first = await world.opened("f1")
+async def test_a_lower_epoch_is_shut_out_and_says_so(harness: ChainHarness) -> None:
+    first = await harness.opened("f1")
     await first.publish("a")
-    second = await world.opened("f2")
+    second = await harness.opened("f2")
     assert (await failing(first.publish("b"))).code is Code.UNAVAILABLE
     await asyncio.sleep(1)
     assert [(number, type(error)) for number, error in first.ended] == [(1, DiskFenced)]
@@ -266,10 +266,10 @@ async def test_a_lower_epoch_is_shut_out_and_says_so(world: ChainWorld) -> None:
 
 
 @simulated
-async def test_a_chain_that_is_closed_has_a_checkpoint_and_can_be_opened_elsewhere(world: ChainWorld) -> None:
-    first, second = world.process("f1"), world.process("f2")
+async def test_a_chain_that_is_closed_has_a_checkpoint_and_can_be_opened_elsewhere(harness: ChainHarness) -> None:
+    first, second = harness.process("f1"), harness.process("f2")
     await first.open()
-    await world.subscribe()
+    await harness.subscribe()
     await first.publish("a", "b")
     subscriber = await Subscriber(first, 11).attached()
     (source,) = subscriber.granted
@@ -287,37 +287,39 @@ async def test_a_chain_that_is_closed_has_a_checkpoint_and_can_be_opened_elsewhe
 
 
 @simulated
-async def test_a_subscription_gets_what_is_published_after_its_creation_and_nothing_before(world: ChainWorld) -> None:
-    process = await world.opened()
+async def test_a_subscription_gets_what_is_published_after_its_creation_and_nothing_before(
+    harness: ChainHarness,
+) -> None:
+    process = await harness.opened()
     await process.publish("before")
-    await world.subscribe()
+    await harness.subscribe()
     await process.publish("after")
     await process.crash()
-    second = await world.opened()
+    second = await harness.opened()
     subscriber = await Subscriber(second, 11).attached()
     assert await subscriber.read_all() == ["after"]
 
 
 @simulated
-async def test_a_chain_that_opens_a_topic_later_gives_its_subscriptions_everything(world: ChainWorld) -> None:
-    process = await world.opened("f1", 1)
+async def test_a_chain_that_opens_a_topic_later_gives_its_subscriptions_everything(harness: ChainHarness) -> None:
+    process = await harness.opened("f1", 1)
     await process.open(2)
     await process.publish("a", chain=1)
-    await world.subscribe()
+    await harness.subscribe()
     await process.publish("b", chain=2)
     await process.crash()
-    second = await world.opened("f1", 1)
+    second = await harness.opened("f1", 1)
     await second.open(2)
     subscriber = await Subscriber(second, 11).attached()
     assert await subscriber.read_all() == ["b"]
 
 
 @simulated
-async def test_confirm_waits_for_the_catalog_and_for_the_disks(world: ChainWorld) -> None:
-    process = await world.opened()
+async def test_confirm_waits_for_the_catalog_and_for_the_disks(harness: ChainHarness) -> None:
+    process = await harness.opened()
     await process.publish("before")
     process.shared.held = True
-    creating = asyncio.ensure_future(world.subscribe())
+    creating = asyncio.ensure_future(harness.subscribe())
     await asyncio.sleep(0.5)
     assert not creating.done()
     await process.publish("meanwhile")
@@ -335,33 +337,33 @@ async def test_confirm_waits_for_the_catalog_and_for_the_disks(world: ChainWorld
 
 @simulated
 async def test_a_subscription_whose_creation_never_returned_begins_where_recovery_found_the_end(
-    world: ChainWorld,
+    harness: ChainHarness,
 ) -> None:
-    first = await world.opened("f1")
+    first = await harness.opened("f1")
     await first.publish("a")
-    first.shared.held = True  # it hears nothing any more
-    creating = asyncio.ensure_future(world.subscribe())
+    first.shared.held = True  # it receives nothing any more
+    creating = asyncio.ensure_future(harness.subscribe())
     await asyncio.sleep(0.1)
     await first.publish("b")
     await first.crash()
-    second = await world.opened("f2")
+    second = await harness.opened("f2")
     creating.cancel()
     await second.publish("c")
     await second.crash()
-    third = await world.opened("f3")
+    third = await harness.opened("f3")
     subscriber = await Subscriber(third, 11).attached()
     assert await subscriber.read_all() == ["c"]
 
 
 @simulated
-async def test_a_chain_is_not_judged_by_a_catalog_older_than_its_log(world: ChainWorld) -> None:
-    first = await world.opened("f1")
-    await world.subscribe()
+async def test_a_chain_is_not_judged_by_a_catalog_older_than_its_log(harness: ChainHarness) -> None:
+    first = await harness.opened("f1")
+    await harness.subscribe()
     await first.publish("a")
-    second = world.process("f2")
+    second = harness.process("f2")
     second.shared.held = True
-    world.update(retention_s=1000)
-    await world.confirm(world.master.revision)
+    harness.update(retention_s=1000)
+    await harness.confirm(harness.master.revision)
     await first.crash()
     opening = asyncio.ensure_future(second.open())
     await asyncio.sleep(1)
@@ -375,9 +377,9 @@ async def test_a_chain_is_not_judged_by_a_catalog_older_than_its_log(world: Chai
 
 
 @simulated
-async def test_seeks_and_snapshots_follow_from_the_catalog_and_survive(world: ChainWorld) -> None:
-    process = await world.opened()
-    await world.subscribe(retain_acked=True)
+async def test_seeks_and_snapshots_follow_from_the_catalog_and_survive(harness: ChainHarness) -> None:
+    process = await harness.opened()
+    await harness.subscribe(retain_acked=True)
     await process.publish("a", "b", "c")
     subscriber = await Subscriber(process, 11).attached()
     (source,) = subscriber.granted
@@ -385,65 +387,67 @@ async def test_seeks_and_snapshots_follow_from_the_catalog_and_survive(world: Ch
     snapshot = Snapshot(
         50, "projects/p/snapshots/s", TOPIC_NUMBER, TOPIC, expire_ns=1 << 62, status=CREATING, subscription=SUB_NUMBER
     )
-    await world.confirm(world.commit(CatalogChange.put(snapshot)))
+    await harness.confirm(harness.commit(CatalogChange.put(snapshot)))
     await subscriber.ack(source, (1, 1), (2, 1))
     assert await subscriber.read_all() == []
-    await world.confirm(world.update(generation=1, target=SeekTarget(snapshot=50)))
+    await harness.confirm(harness.update(generation=1, target=SeekTarget(snapshot=50)))
     await asyncio.sleep(0.1)
-    assert [what.generation for kind, what in subscriber.heard if kind == "reset"] == [1]
+    assert [what.generation for kind, what in subscriber.received if kind == "reset"] == [1]
     await subscriber.attach()
     assert await subscriber.read_all() == ["b", "c"]
     await subscriber.ack(source, (1, 1))
     await process.crash()
-    second = await world.opened()
+    second = await harness.opened()
     again = await Subscriber(second, 11).attached()
     assert await again.read_all() == ["c"]
-    # While nobody has the chain open, it is sought twice, and the snapshot goes.
+    # While nobody has the chain open, it is reset by a seek twice, and the snapshot goes.
     await second.crash()
-    world.update(generation=2, target=SeekTarget(time_ns=world.clock.time_ns() + 10**12))
-    world.update(generation=3, target=SeekTarget(snapshot=50))
-    world.commit(CatalogChange.delete(snapshot))
-    third = await world.opened()
+    harness.update(generation=2, target=SeekTarget(time_ns=harness.clock.time_ns() + 10**12))
+    harness.update(generation=3, target=SeekTarget(snapshot=50))
+    harness.commit(CatalogChange.delete(snapshot))
+    third = await harness.opened()
     last = await Subscriber(third, 11).attached()
     assert last.generation == 3
     assert await last.read_all() == ["b", "c"]
 
 
 @simulated
-async def test_a_seek_to_a_snapshot_of_a_time_before_the_chain_had_the_topic(world: ChainWorld) -> None:
-    process = await world.opened("f1", 1)
-    await world.subscribe(retain_acked=True)
+async def test_a_seek_to_a_snapshot_of_a_time_before_the_chain_had_the_topic(harness: ChainHarness) -> None:
+    process = await harness.opened("f1", 1)
+    await harness.subscribe(retain_acked=True)
     snapshot = Snapshot(
         50, "projects/p/snapshots/s", TOPIC_NUMBER, TOPIC, expire_ns=1 << 62, status=CREATING, subscription=SUB_NUMBER
     )
-    await world.confirm(world.commit(CatalogChange.put(snapshot)))
+    await harness.confirm(harness.commit(CatalogChange.put(snapshot)))
     await process.publish("a")
     subscriber = await Subscriber(process, 11).attached()
     (source,) = subscriber.granted
     await subscriber.ack(source, (0, 1))
-    await world.confirm(world.update(generation=1, target=SeekTarget(snapshot=50)))
+    await harness.confirm(harness.update(generation=1, target=SeekTarget(snapshot=50)))
     await subscriber.attach()
     assert await subscriber.read_all() == ["a"]
 
 
 @simulated
-async def test_a_seek_counts_also_where_recovery_found_nothing_of_the_topic_but_its_ledger(world: ChainWorld) -> None:
-    first = world.process("f1")
+async def test_a_seek_counts_also_where_recovery_found_nothing_of_the_topic_but_its_ledger(
+    harness: ChainHarness,
+) -> None:
+    first = harness.process("f1")
     chain = await first.open()
-    world.registered.add((TOPIC_NUMBER, 1))
+    harness.registered.add((TOPIC_NUMBER, 1))
     chain.follower.open_source(TOPIC_NUMBER, 0)
-    await world.subscribe(retain_acked=True)  # its ledger is begun here, in the first generation
+    await harness.subscribe(retain_acked=True)  # its ledger is begun here, in the first generation
     await first.crash()  # and the source never had a message
-    world.update(generation=1, target=SeekTarget(time_ns=0))
-    second = await world.opened("f2")
-    await world.confirm(world.master.revision)
+    harness.update(generation=1, target=SeekTarget(time_ns=0))
+    second = await harness.opened("f2")
+    await harness.confirm(harness.master.revision)
     subscriber = await Subscriber(second, 11).attached()
     await second.publish("a")
     await asyncio.sleep(0.1)
-    assert {what.generation for kind, what in subscriber.heard if kind == "sources"} == {1}
+    assert {what.generation for kind, what in subscriber.received if kind == "sources"} == {1}
     assert await subscriber.read_all() == ["a"]
     await second.crash()
-    third = await world.opened("f3")
+    third = await harness.opened("f3")
     again = await Subscriber(third, 11).attached()
     assert (again.generation, await again.read_all()) == (1, ["a"])
 
@@ -452,9 +456,9 @@ async def test_a_seek_counts_also_where_recovery_found_nothing_of_the_topic_but_
 
 
 @simulated
-async def test_a_batch_sent_again_has_the_same_ids_also_at_the_next_owner(world: ChainWorld) -> None:
-    first = await world.opened("f1")
-    await world.subscribe()
+async def test_a_batch_sent_again_has_the_same_ids_also_at_the_next_owner(harness: ChainHarness) -> None:
+    first = await harness.opened("f1")
+    await harness.subscribe()
     ids = await first.publish("a", "b", batch=5)
     assert await first.publish("a", "b", batch=5, resent=True) == ids
     first.paused = True
@@ -465,7 +469,7 @@ async def test_a_batch_sent_again_has_the_same_ids_also_at_the_next_owner(world:
     one, other = await asyncio.gather(*under_way)
     assert one == other
     await first.crash()
-    second = world.process("f2")
+    second = harness.process("f2")
     chain = await second.open()
     assert await second.publish("a", "b", batch=5, resent=True) == ids
     assert await second.publish("c", batch=6, resent=True) == one
@@ -477,14 +481,14 @@ async def test_a_batch_sent_again_has_the_same_ids_also_at_the_next_owner(world:
 
 
 @simulated
-async def test_a_batch_that_was_lost_on_the_way_is_stored_when_it_is_sent_again(world: ChainWorld) -> None:
-    first = await world.opened("f1")
+async def test_a_batch_that_was_lost_on_the_way_is_stored_when_it_is_sent_again(harness: ChainHarness) -> None:
+    first = await harness.opened("f1")
     await first.publish("a", batch=1)
     first.paused = True
     lost = asyncio.ensure_future(first.publish("b", batch=2, timeout=1.0))
     await asyncio.sleep(0.2)
     await first.crash()
-    second = world.process("f2")
+    second = harness.process("f2")
     chain = await second.open()
     lost.cancel()
     assert await second.publish("b", batch=2, resent=True)
@@ -495,19 +499,19 @@ class Nobody:
     """A caller who is gone."""
 
     def reply(self, response: bytes) -> None:
-        """Nobody hears it."""
+        """Nobody learns it."""
 
     def fail(self, error: SyncpointError) -> None:
-        """Nobody hears it."""
+        """Nobody learns it."""
 
 
 @simulated
 async def test_a_batch_that_came_while_a_checkpoint_was_written_is_not_named_before_its_messages(
-    world: ChainWorld,
+    harness: ChainHarness,
 ) -> None:
-    first = world.process("f1")
+    first = harness.process("f1")
     chain = await first.open()
-    await world.subscribe()
+    await harness.subscribe()
     await first.publish("a", batch=70)
     for number in range(2_000):  # more than one part of the checkpoint, in front of what names batches
         chain.forwarder.memory.grants[number, 1] = records.GrantFact(number, 1, 1, 1)
@@ -521,7 +525,7 @@ async def test_a_batch_that_came_while_a_checkpoint_was_written_is_not_named_bef
     for name in list(first.workers[0].steps):
         first.workers[0].run(name)
     await first.crash()
-    second = await world.opened("f2")
+    second = await harness.opened("f2")
     await second.publish("b", batch=71, resent=True)
     subscriber = await Subscriber(second, 11).attached()
     assert await subscriber.read_all() == ["a", "b"]
@@ -531,16 +535,16 @@ async def test_a_batch_that_came_while_a_checkpoint_was_written_is_not_named_bef
 
 
 @simulated
-async def test_keys_are_taken_in_the_current_epoch_alone(world: ChainWorld) -> None:
-    process = await world.opened("f1", 1)
+async def test_keys_are_taken_in_the_current_epoch_alone(harness: ChainHarness) -> None:
+    process = await harness.opened("f1", 1)
     await process.open(2)
     for epoch in (0, 1):
         error = await failing(process.publish("a", key="k", epoch=epoch))
         assert isinstance(error, StaleEpoch)
-    world.assign(1)
+    harness.assign(1)
     await process.publish("a", key="k", epoch=1)
     assert (await failing(process.publish("b", key="k", epoch=1, chain=2))).code is Code.FAILED_PRECONDITION
-    world.assign(2)
+    harness.assign(2)
     assert (await failing(process.publish("b", key="k", epoch=1))).code is Code.FAILED_PRECONDITION
     await process.publish("b", key="k", epoch=2, chain=2)
     await process.publish("keyless", chain=1)
@@ -551,36 +555,36 @@ async def test_keys_are_taken_in_the_current_epoch_alone(world: ChainWorld) -> N
 
 
 @simulated
-async def test_a_successor_waits_for_a_forwarder_that_has_not_heard_of_the_new_epoch(world: ChainWorld) -> None:
-    one, two = world.process("f1"), world.process("f2")
+async def test_a_successor_waits_for_a_forwarder_that_has_not_learned_of_the_new_epoch(harness: ChainHarness) -> None:
+    one, two = harness.process("f1"), harness.process("f2")
     await one.open(1)
     await two.open(2)
-    world.assign(1)
+    harness.assign(1)
     await one.publish("k1", key="k", epoch=1)
     one.deaf = True
-    world.assign(2)
+    harness.assign(2)
     early = asyncio.ensure_future(two.publish("k3", key="k", epoch=2, chain=2))
     await asyncio.sleep(1)
     assert not early.done()
     assert await two.publish("keyless", chain=2)  # these do not wait
     await one.publish("k2", key="k", epoch=1)
     one.deaf = False
-    one.hear_assignments()
+    one.on_assignments()
     await early
     sources = one.host.chains[1].forwarder.sources.of_topic(TOPIC_NUMBER)
     assert [source.sealed for source in sources] == [True]
 
 
 @simulated
-async def test_an_adopter_that_knows_an_old_epoch_takes_no_keys_in_it(world: ChainWorld) -> None:
-    one, two = world.process("f1"), world.process("f2")
+async def test_an_adopter_that_knows_an_old_epoch_takes_no_keys_in_it(harness: ChainHarness) -> None:
+    one, two = harness.process("f1"), harness.process("f2")
     await one.open(1)
     await two.open(2)
-    world.assign(1)
+    harness.assign(1)
     await one.publish("k1", key="k", epoch=1)
-    late = world.process("f3")
+    late = harness.process("f3")
     late.deaf = True
-    world.assign(2)
+    harness.assign(2)
     await two.publish("k2", key="k", epoch=2, chain=2)
     await one.crash()
     await late.open(1)
@@ -593,34 +597,34 @@ async def test_an_adopter_that_knows_an_old_epoch_takes_no_keys_in_it(world: Cha
 
 
 @simulated
-async def test_a_topic_of_which_nothing_is_left_is_forgotten_and_may_come_back(world: ChainWorld) -> None:
-    process = world.process()
+async def test_a_topic_of_which_nothing_is_left_is_forgotten_and_may_come_back(harness: ChainHarness) -> None:
+    process = harness.process()
     chain = await process.open()
-    await world.subscribe()
+    await harness.subscribe()
     await process.publish("a")
     subscriber = await Subscriber(process, 11).attached()
     (source,) = subscriber.granted
     await subscriber.ack(source, (0, 1))
     other = "projects/p/topics/other"
-    world.commit(CatalogChange.put(Topic(9, other)))
+    harness.commit(CatalogChange.put(Topic(9, other)))
     for _ in range(60):  # until the segment is full, and can go
         await process.publish("x" * 20_000, topic=other)
         await asyncio.sleep(1)
     await asyncio.sleep(200)
-    assert world.registered <= {(9, 1)}
+    assert harness.registered <= {(9, 1)}
     assert chain.forwarder.ledgers == {}
     assert not (await subscriber.ack(source, (0, 1), grant=1)).error
     await process.publish("b")
-    assert (TOPIC_NUMBER, 1) in world.registered
+    assert (TOPIC_NUMBER, 1) in harness.registered
     await asyncio.sleep(0.1)
     assert await subscriber.read_all() == ["b"]
 
 
 @simulated
-async def test_who_held_a_source_is_forgotten_with_it(world: ChainWorld) -> None:
-    process = world.process()
+async def test_who_held_a_source_is_forgotten_with_it(harness: ChainHarness) -> None:
+    process = harness.process()
     chain = await process.open()
-    await world.subscribe(ordered=True, exactly_once=True)
+    await harness.subscribe(ordered=True, exactly_once=True)
     subscriber = await Subscriber(process, 11).attached()
     await process.publish("a")
     await asyncio.sleep(0.1)
@@ -628,7 +632,7 @@ async def test_who_held_a_source_is_forgotten_with_it(world: ChainWorld) -> None
     await subscriber.ack(source, (0, 1))
     assert list(chain.forwarder.memory.grants) == [(SUB_NUMBER, source)]
     other = "projects/p/topics/other"
-    world.commit(CatalogChange.put(Topic(9, other)))
+    harness.commit(CatalogChange.put(Topic(9, other)))
     for _ in range(60):  # until the segment is full, and can go
         await process.publish("x" * 20_000, topic=other)
         await asyncio.sleep(1)
@@ -640,15 +644,15 @@ async def test_who_held_a_source_is_forgotten_with_it(world: ChainWorld) -> None
 
 
 @simulated
-async def test_nothing_is_confirmed_a_second_time_because_its_source_is_gone(world: ChainWorld) -> None:
-    process = world.process()
+async def test_nothing_is_confirmed_a_second_time_because_its_source_is_gone(harness: ChainHarness) -> None:
+    process = harness.process()
     chain = await process.open()
-    await world.subscribe(exactly_once=True)
+    await harness.subscribe(exactly_once=True)
     first = await Subscriber(process, 11).attached()
     await process.publish("a")
     await asyncio.sleep(0.1)
     ((source, grant),) = first.granted.items()
-    first.beating = False  # cut off; its client acknowledges meanwhile, and nobody hears it
+    first.beating = False  # cut off; its client acknowledges in the meantime, and nobody learns it
     second = await Subscriber(process, 12).attached()
     await asyncio.sleep(8)
     ((_, later),) = second.granted.items()
@@ -656,7 +660,7 @@ async def test_nothing_is_confirmed_a_second_time_because_its_source_is_gone(wor
     assert not (await second.ack(source, (0, 1))).error
     assert (await first.ack(source, (0, 1), grant=grant)).error
     other = "projects/p/topics/other"
-    world.commit(CatalogChange.put(Topic(9, other)))
+    harness.commit(CatalogChange.put(Topic(9, other)))
     for _ in range(60):  # until the segment is full, and can go
         await process.publish("x" * 20_000, topic=other)
         await asyncio.sleep(1)
@@ -667,8 +671,8 @@ async def test_nothing_is_confirmed_a_second_time_because_its_source_is_gone(wor
 
 
 @simulated
-async def test_limits_hold_for_all_chains_of_a_process_together(world: ChainWorld) -> None:
-    process = await world.opened("f1", 1)
+async def test_limits_hold_for_all_chains_of_a_process_together(harness: ChainHarness) -> None:
+    process = await harness.opened("f1", 1)
     await process.open(2)
     await process.publish("warm", chain=1)
     await process.publish("warm", chain=2)
@@ -687,8 +691,8 @@ async def test_limits_hold_for_all_chains_of_a_process_together(world: ChainWorl
 
 
 @simulated
-async def test_a_chain_that_fails_gives_back_what_it_took_of_the_limits(world: ChainWorld) -> None:
-    process = await world.opened("f1", 1)
+async def test_a_chain_that_fails_gives_back_what_it_took_of_the_limits(harness: ChainHarness) -> None:
+    process = await harness.opened("f1", 1)
     await process.open(2)
     await process.publish("warm", chain=1)
     process.paused = True

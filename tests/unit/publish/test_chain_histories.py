@@ -9,19 +9,19 @@ import pytest
 from syncpoint.model.errors import SyncpointError
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.wire.messages import internal
-from tests.kit.chain import ChainWorld, Process, Subscriber, simulated
+from tests.kit.chain import ChainHarness, Process, Subscriber, simulated
 
 
 class History:
     """One chain, a proxy that resends until it knows, one exactly-once subscription."""
 
-    def __init__(self, world: ChainWorld, seed: int) -> None:
-        self.world, self.random = world, SeededRandom(seed)
+    def __init__(self, harness: ChainHarness, seed: int) -> None:
+        self.harness, self.random = harness, SeededRandom(seed)
         self.owner: Process | None = None
         self.owners = 0
         self.ids: dict[str, str] = {}  # data -> id, as answered
         self.tried: set[tuple[int, int]] = set()  # (source, offset) that somebody tried to acknowledge
-        self.confirmed: dict[tuple[int, int], tuple[int, int]] = {}  # of these: the forwarder that heard it counts
+        self.confirmed: dict[tuple[int, int], tuple[int, int]] = {}  # of these: the forwarder that received it counts
         self.subscribers: dict[int, Subscriber] = {}
         self.over = False
         self.resent = 0
@@ -32,12 +32,12 @@ class History:
         if kill and before is not None:
             await before.crash()
         self.owners += 1
-        fresh = self.world.process(f"f{self.owners}")
+        fresh = self.harness.process(f"f{self.owners}")
         await fresh.open()
         self.owner = fresh
         if before is not None and not kill:
             await asyncio.sleep(0.3)
-            await before.host.close(1)  # what its keeper does when it hears that the chain has ended
+            await before.host.close(1)  # what its maintainer does when it learns that the chain has ended
             await before.crash()
         for incarnation, subscriber in list(self.subscribers.items()):
             subscriber.lose()
@@ -82,21 +82,21 @@ class History:
                             continue
                         self.tried.add((source, offset))
                     async with asyncio.timeout(0.4):
-                        told = await subscriber.ack(source, (offset, 1), grant=grant)
+                        reported = await subscriber.ack(source, (offset, 1), grant=grant)
                 except (TimeoutError, SyncpointError):
                     continue
-                if not told.error:
+                if not reported.error:
                     earlier = self.confirmed.setdefault((source, offset), (incarnation, grant))
-                    assert earlier[0] == incarnation, "two subscribers were told that they acknowledged one message"
+                    assert earlier[0] == incarnation, "two subscribers were notified that they acknowledged one message"
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 5))])
 def test_nothing_is_lost_doubled_or_acknowledged_twice(seed: int) -> None:
     @simulated
-    async def run(world: ChainWorld) -> None:
-        history = History(world, seed)
+    async def run(harness: ChainHarness) -> None:
+        history = History(harness, seed)
         await history.take_over(kill=True)
-        await world.subscribe(exactly_once=True)
+        await harness.subscribe(exactly_once=True)
         for incarnation in (11, 12):
             assert history.owner is not None
             history.subscribers[incarnation] = await Subscriber(history.owner, incarnation).start()
@@ -109,7 +109,7 @@ def test_nothing_is_lost_doubled_or_acknowledged_twice(seed: int) -> None:
             wanting = history.random.randrange(11, 13)
             history.resent += history.owner.host.chains[1].recent_batches.answered if history.owner else 0
             for incarnation, subscriber in history.subscribers.items():
-                await subscriber.tell(wants=_wants(incarnation == wanting))
+                await subscriber.send_message(wants=_wants(incarnation == wanting))
             await asyncio.sleep(history.random.random())
             await history.take_over(kill=history.random.random() < 0.5)
         await asyncio.sleep(2)
@@ -118,7 +118,7 @@ def test_nothing_is_lost_doubled_or_acknowledged_twice(seed: int) -> None:
         # What is left, and what was confirmed, is everything, once.
         await history.take_over(kill=True)
         for subscriber in history.subscribers.values():
-            await subscriber.tell(wants=_wants(True))
+            await subscriber.send_message(wants=_wants(True))
         await asyncio.sleep(8)
         left: list[str] = []
         for subscriber in history.subscribers.values():
@@ -127,7 +127,7 @@ def test_nothing_is_lost_doubled_or_acknowledged_twice(seed: int) -> None:
         offsets = {one: place_of(text) for one, text in history.ids.items()}
         acknowledged = {one for one, place in offsets.items() if place in history.confirmed}
         assert not acknowledged & set(left)
-        # An acknowledgement whose answer was lost may count, but nobody was told.
+        # An acknowledgement whose answer was lost may count, but nobody was notified.
         assert all(offsets[one] in history.tried for one in set(history.ids) - set(left) - acknowledged)
         stored = [one for one in left if one in history.ids]
         assert len(history.ids) > 50

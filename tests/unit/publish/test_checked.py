@@ -31,13 +31,13 @@ class Elsewhere:
         return work()
 
 
-async def prepared(world: ServicerHarness, encoding: str = "JSON", definition: str = '"string"') -> Elsewhere:
+async def prepared(harness: ServicerHarness, encoding: str = "JSON", definition: str = '"string"') -> Elsewhere:
     schema = {"type": "AVRO", "definition": definition}
-    await world.call("CreateSchema", parent="projects/p", schema_id="texts", schema=schema)
-    await world.call("CreateTopic", name=T, schema_settings={"schema": NAME, "encoding": encoding})
-    await world.call("CreateSubscription", name=S, topic=T, enable_message_ordering=True)
+    await harness.call("CreateSchema", parent="projects/p", schema_id="texts", schema=schema)
+    await harness.call("CreateTopic", name=T, schema_settings={"schema": NAME, "encoding": encoding})
+    await harness.call("CreateSubscription", name=S, topic=T, enable_message_ordering=True)
     elsewhere = Elsewhere()
-    world.publish.schemas.apart = elsewhere
+    harness.publish.schemas.apart = elsewhere
     return elsewhere
 
 
@@ -49,13 +49,15 @@ async def begun(*works: Any) -> list[asyncio.Task[Any]]:
 
 
 @simulated()
-async def test_what_comes_behind_a_large_request_is_stored_behind_it(world: ServicerHarness) -> None:
-    elsewhere = await prepared(world)
+async def test_what_comes_behind_a_large_request_is_stored_behind_it(harness: ServicerHarness) -> None:
+    elsewhere = await prepared(harness)
     tasks = await begun(
-        world.put(LARGE, key="k", topic=T), world.put('"small"', key="k", topic=T), world.put("5", key="k", topic=T)
+        harness.put(LARGE, key="k", topic=T),
+        harness.put('"small"', key="k", topic=T),
+        harness.put("5", key="k", topic=T),
     )
     assert elsewhere.asked == 1
-    await world.put("to another topic")
+    await harness.put("to another topic")
     assert not any(task.done() for task in tasks), "the loop goes on, what came behind it waits"
     elsewhere.free.set()
     await tasks[0]
@@ -64,37 +66,37 @@ async def test_what_comes_behind_a_large_request_is_stored_behind_it(world: Serv
         await tasks[2]
     received: list[str] = []
     while len(received) < 2:
-        for one in await world.pull(subscription=S):
+        for one in await harness.pull(subscription=S):
             received.append(one.message.data.decode())
-            await world.call("Acknowledge", subscription=S, ack_ids=[one.ack_id])
+            await harness.call("Acknowledge", subscription=S, ack_ids=[one.ack_id])
     assert received == [LARGE, '"small"']
-    assert not world.publish.checked.lines
+    assert not harness.publish.checked.lines
 
 
 @simulated()
-async def test_a_large_request_is_stored_by_the_settings_that_hold_when_it_is(world: ServicerHarness) -> None:
-    elsewhere = await prepared(world)
-    (task,) = await begun(world.put(LARGE, topic=T))
+async def test_a_large_request_is_stored_by_the_settings_that_hold_when_it_is(harness: ServicerHarness) -> None:
+    elsewhere = await prepared(harness)
+    (task,) = await begun(harness.put(LARGE, topic=T))
     schema = {"type": "AVRO", "definition": '"int"'}
-    await world.call("CreateSchema", parent="projects/p", schema_id="numbers", schema=schema)
+    await harness.call("CreateSchema", parent="projects/p", schema_id="numbers", schema=schema)
     settings = {"schema": "projects/p/schemas/numbers", "encoding": "JSON"}
     topic = {"name": T, "schema_settings": settings}
-    await world.call("UpdateTopic", topic=topic, update_mask={"paths": ["schema_settings"]})
+    await harness.call("UpdateTopic", topic=topic, update_mask={"paths": ["schema_settings"]})
     elsewhere.free.set()
     with pytest.raises(InvalidArgument, match="failed schema validation"):
         await task
-    assert world.publish.commit.published == 0
+    assert harness.publish.commit.published == 0
 
 
 def test_what_waits_is_bounded_and_turned_away_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     @simulated()
-    async def run(world: ServicerHarness) -> None:
-        await prepared(world)
+    async def run(harness: ServicerHarness) -> None:
+        await prepared(harness)
         monkeypatch.setattr(checked, "WAITING_BYTES_MAX", 2 * len(LARGE) + 200)
-        tasks = await begun(world.put(LARGE, topic=T), world.put(LARGE, topic=T))
+        tasks = await begun(harness.put(LARGE, topic=T), harness.put(LARGE, topic=T))
         with pytest.raises(ResourceExhausted, match="retry later"):
-            await world.put(LARGE, topic=T)
-        await world.publish.checked.stop()
+            await harness.put(LARGE, topic=T)
+        await harness.publish.checked.stop()
         for task in tasks:
             with pytest.raises(SyncpointError, match="not stored") as refused:
                 await task
@@ -108,12 +110,12 @@ def test_what_waits_is_bounded_and_turned_away_at_the_end(monkeypatch: pytest.Mo
 )  # fmt: skip
 def test_the_loop_checks_so_many_bytes_at_once_and_no_more(encoding: str, bound: int) -> None:
     @simulated()
-    async def run(world: ServicerHarness) -> None:
-        await prepared(world, encoding)
-        gate, topic = world.publish.schemas, world.publish.catalog.topic(T)
+    async def run(harness: ServicerHarness) -> None:
+        await prepared(harness, encoding)
+        gate, topic = harness.publish.schemas, harness.publish.catalog.topic(T)
         assert topic is not None
         assert (gate.is_large(topic, bytes(bound)), gate.is_large(topic, bytes(bound + 1))) == (False, True)
-        await world.call("CommitSchema", name=NAME, schema={"type": "AVRO", "definition": '"string"'})
+        await harness.call("CommitSchema", name=NAME, schema={"type": "AVRO", "definition": '"string"'})
         half = bound // 2
         assert (gate.is_large(topic, bytes(half)), gate.is_large(topic, bytes(half + 1))) == (False, True)
 
@@ -121,10 +123,10 @@ def test_the_loop_checks_so_many_bytes_at_once_and_no_more(encoding: str, bound:
 
 
 @simulated()
-async def test_a_large_definition_is_not_read_on_the_loop(world: ServicerHarness) -> None:
+async def test_a_large_definition_is_not_read_on_the_loop(harness: ServicerHarness) -> None:
     doc = {"type": "record", "name": "R", "doc": "x" * DEFINITION_BYTES_AT_ONCE, "fields": []}
-    elsewhere = await prepared(world, definition=json.dumps(doc))
-    (task,) = await begun(world.put("{}", topic=T))
+    elsewhere = await prepared(harness, definition=json.dumps(doc))
+    (task,) = await begun(harness.put("{}", topic=T))
     assert elsewhere.asked == 1
     elsewhere.free.set()
     assert await task

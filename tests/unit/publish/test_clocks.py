@@ -4,38 +4,38 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.kit.chain import ChainWorld, Subscriber, simulated
+from tests.kit.chain import ChainHarness, Subscriber, simulated
 
 DAY_NS = 86_400 * 10**9
 
 
 @simulated
-async def test_a_clock_ahead_for_a_moment_deletes_no_message(world: ChainWorld) -> None:
-    process = world.process()
+async def test_a_clock_ahead_for_a_moment_deletes_no_message(harness: ChainHarness) -> None:
+    process = harness.process()
     chain = await process.open()
-    await world.subscribe()
+    await harness.subscribe()
     for number in range(100):  # of 20 kB: some segments are full, and could go
         await process.publish(f"{number}" + "x" * 20_000)
     (source,) = chain.forwarder.sources.by_number
-    before, now = chain.store.bounds(source), world.clock.time_ns()
+    before, now = chain.store.bounds(source), harness.clock.time_ns()
     chain.upkeep.overdue = True
-    world.clock.set_time_ns(now + 8 * DAY_NS)
+    harness.clock.set_time_ns(now + 8 * DAY_NS)
     await asyncio.sleep(30)
     subscriber = await Subscriber(process, 11).attached()
     assert len(await subscriber.read_all()) == 100, "nor is anything passed over in a fetch"
-    world.clock.set_time_ns(now + 30 * 10**9)
+    harness.clock.set_time_ns(now + 30 * 10**9)
     assert chain.store.bounds(source) == before
 
 
 @simulated
-async def test_a_right_clock_deletes_what_has_had_its_time(world: ChainWorld) -> None:
-    process = world.process()
+async def test_a_right_clock_deletes_what_has_had_its_time(harness: ChainHarness) -> None:
+    process = harness.process()
     chain = await process.open()
-    await world.subscribe()
+    await harness.subscribe()
     for number in range(100):
         await process.publish(f"{number}" + "x" * 20_000)
     (source,) = chain.forwarder.sources.by_number
-    world.clock.advance(7 * 86_400 + 1)
+    harness.clock.advance(7 * 86_400 + 1)
     await asyncio.sleep(30)
     first, _ = chain.store.bounds(source) or (100, 100)
     assert first > 0

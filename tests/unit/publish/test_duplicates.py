@@ -8,14 +8,14 @@ import pytest
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.runtime.random import SeededRandom
-from tests.kit.chain import SUB_NUMBER, TOPIC_NUMBER, ChainWorld, Subscriber, simulated
+from tests.kit.chain import SUB_NUMBER, TOPIC_NUMBER, ChainHarness, Subscriber, simulated
 
 
 @simulated
-async def test_what_is_void_is_not_delivered(world: ChainWorld) -> None:
-    process = world.process()
+async def test_what_is_void_is_not_delivered(harness: ChainHarness) -> None:
+    process = harness.process()
     chain = await process.open()
-    await world.subscribe()
+    await harness.subscribe()
     await process.publish("a", batch=1)
     await process.publish("b", "c", batch=2)
     await process.publish("d", batch=3)
@@ -27,10 +27,10 @@ async def test_what_is_void_is_not_delivered(world: ChainWorld) -> None:
 
 
 @simulated
-async def test_saying_it_again_changes_nothing(world: ChainWorld) -> None:
-    process = world.process()
+async def test_saying_it_again_changes_nothing(harness: ChainHarness) -> None:
+    process = harness.process()
     chain = await process.open()
-    await world.subscribe()
+    await harness.subscribe()
     await process.publish("a", batch=1)
     first = await process.void(1)
     assert await process.void(1) == first
@@ -38,40 +38,40 @@ async def test_saying_it_again_changes_nothing(world: ChainWorld) -> None:
 
 
 @simulated
-async def test_an_adopter_knows_the_batch_and_hands_nothing_out_before(world: ChainWorld) -> None:
-    """It is told while it opens the chain; a subscriber that waits for it gets the rest only, and so for ever."""
-    first = await world.opened("f1")
-    await world.subscribe()
+async def test_an_adopter_knows_the_batch_and_hands_nothing_out_before(harness: ChainHarness) -> None:
+    """It is reported while it opens the chain; a subscriber that waits for it gets the rest only, and so for ever."""
+    first = await harness.opened("f1")
+    await harness.subscribe()
     await first.publish("a", batch=1)
     await first.publish("b", batch=2)
     await first.crash()
-    second = world.process("f2")
+    second = harness.process("f2")
     subscriber = await Subscriber(second, 11).attached()
     second.paused = True
     opening = asyncio.ensure_future(second.open())
     await asyncio.sleep(0.1)
-    telling = asyncio.ensure_future(second.void(2))
+    reporting = asyncio.ensure_future(second.void(2))
     await asyncio.sleep(0.1)
     assert not opening.done()
-    assert not telling.done()
+    assert not reporting.done()
     second.paused = False
-    found = await telling
+    found = await reporting
     assert (found.batches, found.messages, found.late) == (1, 1, 0)
     await opening
     await asyncio.sleep(0.2)
     assert await subscriber.read_all() == ["a"]
     await second.crash()
-    third = await world.opened("f3")
+    third = await harness.opened("f3")
     again = await Subscriber(third, 12).attached()
     assert await again.read_all() == ["a"]
 
 
 @simulated
-async def test_what_was_handed_out_is_late(world: ChainWorld) -> None:
-    process = world.process()
+async def test_what_was_handed_out_is_late(harness: ChainHarness) -> None:
+    process = harness.process()
     chain = await process.open()
-    await world.subscribe()
-    await world.subscribe(3, "projects/p/subscriptions/idle")
+    await harness.subscribe()
+    await harness.subscribe(3, "projects/p/subscriptions/idle")
     subscriber = await Subscriber(process, 11).attached()
     await process.publish("a", "b", batch=1)
     await asyncio.sleep(0.1)
@@ -85,10 +85,10 @@ async def test_what_was_handed_out_is_late(world: ChainWorld) -> None:
 
 
 @simulated
-async def test_a_batch_that_comes_after_it_was_said_to_be_void_is_not_stored(world: ChainWorld) -> None:
-    process = world.process()
+async def test_a_batch_that_comes_after_it_was_said_to_be_void_is_not_stored(harness: ChainHarness) -> None:
+    process = harness.process()
     chain = await process.open()
-    await world.subscribe()
+    await harness.subscribe()
     await process.publish("a", batch=1)
     assert (await process.void(2)).batches == 0
     with pytest.raises(SyncpointError) as caught:
@@ -101,8 +101,8 @@ async def test_a_batch_that_comes_after_it_was_said_to_be_void_is_not_stored(wor
 
 
 @simulated
-async def test_what_waits_for_its_topic_is_not_stored_either(world: ChainWorld) -> None:
-    process = await world.opened()
+async def test_what_waits_for_its_topic_is_not_stored_either(harness: ChainHarness) -> None:
+    process = await harness.opened()
     late = asyncio.ensure_future(process.publish("a", batch=1))
     await asyncio.sleep(0.005)
     await process.void(1)
@@ -112,32 +112,32 @@ async def test_what_waits_for_its_topic_is_not_stored_either(world: ChainWorld) 
 
 
 @simulated
-async def test_it_is_answered_when_it_is_persisted(world: ChainWorld) -> None:
-    process = await world.opened()
-    await world.subscribe()
+async def test_it_is_answered_when_it_is_persisted(harness: ChainHarness) -> None:
+    process = await harness.opened()
+    await harness.subscribe()
     await process.publish("a", batch=1)
     process.paused = True
-    telling = [asyncio.ensure_future(process.void(1)) for _ in range(2)]
+    reporting = [asyncio.ensure_future(process.void(1)) for _ in range(2)]
     await asyncio.sleep(0.5)
-    assert not any(one.done() for one in telling)
+    assert not any(one.done() for one in reporting)
     process.paused = False
-    one, other = await asyncio.gather(*telling)
+    one, other = await asyncio.gather(*reporting)
     assert one == other
     assert one.messages == 1
 
 
 @simulated
-async def test_a_subscription_begun_later_does_not_count(world: ChainWorld) -> None:
-    process = await world.opened()
+async def test_a_subscription_begun_later_does_not_count(harness: ChainHarness) -> None:
+    process = await harness.opened()
     await process.publish("a", batch=1)
-    await world.subscribe()
+    await harness.subscribe()
     found = await process.void(1)
     assert (found.batches, found.messages, found.late) == (1, 1, 0)
 
 
 @simulated
-async def test_a_chain_that_is_not_here_can_not_be_told(world: ChainWorld) -> None:
-    process = world.process()
+async def test_a_chain_that_is_not_here_can_not_be_reported(harness: ChainHarness) -> None:
+    process = harness.process()
     with pytest.raises(SyncpointError) as caught:
         await process.void(1)
     assert caught.value.code is Code.UNAVAILABLE
@@ -148,10 +148,10 @@ def test_whatever_happens_nothing_else_is_void_and_what_is_void_in_time_is_not_d
     """Batches come, are said to be void (before they come, too), are read; owners die and others adopt."""
 
     @simulated
-    async def work(world: ChainWorld) -> None:
+    async def work(harness: ChainHarness) -> None:
         chance = SeededRandom(seed)
-        process = await world.opened("f0")
-        await world.subscribe()
+        process = await harness.opened("f0")
+        await harness.subscribe()
         subscriber = await Subscriber(process, 11).attached()
         stored: dict[int, list[str]] = {}  # what was confirmed, by batch
         read: set[str] = set()
@@ -192,7 +192,7 @@ def test_whatever_happens_nothing_else_is_void_and_what_is_void_in_time_is_not_d
                     assert kept <= set(got)
                 case _ if turn % 3 == 0:
                     await process.crash()
-                    process = await world.opened(f"f{turn + 1}")
+                    process = await harness.opened(f"f{turn + 1}")
                     subscriber = await Subscriber(process, 11).attached()
                     handed = set()
                     void &= stored.keys()  # what has not come before its owner died, comes no more

@@ -16,7 +16,7 @@ from tests.kit.chain import (
     SUB_NUMBER,
     TOPIC,
     TOPIC_NUMBER,
-    ChainWorld,
+    ChainHarness,
     Process,
     Subscriber,
     simulated,
@@ -41,7 +41,7 @@ async def acknowledge(chain: Any, source: int, *runs: tuple[int, int], subscript
         raise error
 
 
-async def hand_over(world: ChainWorld, first: Process, how: str = "crash") -> Process:
+async def hand_over(harness: ChainHarness, first: Process, how: str = "crash") -> Process:
     """The next owner, not opened yet."""
     if how == "close":
         await first.host.close(1)
@@ -49,7 +49,7 @@ async def hand_over(world: ChainWorld, first: Process, how: str = "crash") -> Pr
         first.host.chains[1].upkeep.last_checkpoint()
         await first.host.chains[1].confirm()
     await first.crash()
-    return world.process(first.name + "+")
+    return harness.process(first.name + "+")
 
 
 def snapshot_of(subscription: int = SUB_NUMBER, number: int = 50, generation: int | None = None) -> Snapshot:
@@ -72,20 +72,20 @@ async def until_forgotten(chain: Any) -> None:
 @pytest.mark.parametrize("to", ["time", "snapshot"])
 def test_a_seek_to_before_a_subscriptions_start_stands_after_the_next_opening(to: str, how: str) -> None:
     @simulated
-    async def run(world: ChainWorld) -> None:
-        topic = world.master.topic(TOPIC)
+    async def run(harness: ChainHarness) -> None:
+        topic = harness.master.topic(TOPIC)
         assert topic is not None
-        world.commit(CatalogChange.put(replace(topic, retention_s=DAY)))
-        first = await world.opened("f1")
-        await world.subscribe(77, "projects/p/subscriptions/older")
+        harness.commit(CatalogChange.put(replace(topic, retention_s=DAY)))
+        first = await harness.opened("f1")
+        await harness.subscribe(77, "projects/p/subscriptions/older")
         await first.publish("a", "b", "c")
-        await world.confirm(world.commit(CatalogChange.put(snapshot_of(77))))
-        await world.subscribe()  # its sync point is behind c
+        await harness.confirm(harness.commit(CatalogChange.put(snapshot_of(77))))
+        await harness.subscribe()  # its sync point is behind c
         await first.publish("d")
         target = SeekTarget(time_ns=0) if to == "time" else SeekTarget(snapshot=50)
-        await world.confirm(world.update(generation=1, target=target))
+        await harness.confirm(harness.update(generation=1, target=target))
         assert await unacknowledged(first) == ["a", "b", "c", "d"]
-        second = await hand_over(world, first, how)
+        second = await hand_over(harness, first, how)
         await second.open()
         assert await unacknowledged(second, 12) == ["a", "b", "c", "d"]
 
@@ -93,57 +93,57 @@ def test_a_seek_to_before_a_subscriptions_start_stands_after_the_next_opening(to
 
 
 @simulated
-async def test_a_seek_while_nothing_of_the_topic_is_there_is_followed(world: ChainWorld) -> None:
-    first = await world.opened("f1")
-    await world.subscribe()
+async def test_a_seek_while_nothing_of_the_topic_is_there_is_followed(harness: ChainHarness) -> None:
+    first = await harness.opened("f1")
+    await harness.subscribe()
     await first.publish("a", "b")
-    second = await hand_over(world, first, "close")
+    second = await hand_over(harness, first, "close")
     chain = await second.open()
     (source,) = chain.forwarder.sources.by_number
     await acknowledge(chain, source, (0, 2))
     await until_forgotten(chain)
     assert SUB_NUMBER in chain.forwarder.ledgers  # until the chain is tidied
-    await world.confirm(world.update(generation=1, target=SeekTarget(time_ns=0)))
+    await harness.confirm(harness.update(generation=1, target=SeekTarget(time_ns=0)))
     await second.publish("c", "d")
     assert chain.forwarder.server.generation(SUB_NUMBER) == 1
     assert await unacknowledged(second) == ["c", "d"]
-    third = await hand_over(world, second)
+    third = await hand_over(harness, second)
     assert (await third.open()).forwarder.server.generation(SUB_NUMBER) == 1
     assert await unacknowledged(third, 12) == ["c", "d"]
 
 
 @simulated
-async def test_a_subscription_made_and_sought_while_the_chain_has_no_owner(world: ChainWorld) -> None:
-    topic = world.master.topic(TOPIC)
+async def test_a_subscription_made_and_reset_while_the_chain_has_no_owner(harness: ChainHarness) -> None:
+    topic = harness.master.topic(TOPIC)
     assert topic is not None
-    world.commit(CatalogChange.put(replace(topic, retention_s=DAY)))
-    first = await world.opened("f1")
+    harness.commit(CatalogChange.put(replace(topic, retention_s=DAY)))
+    first = await harness.opened("f1")
     await first.publish("a", "b")
-    second = await hand_over(world, first)
-    world.registered.clear()  # nobody waits for the chain
-    await world.subscribe()
-    world.update(generation=1, target=SeekTarget(time_ns=0))
+    second = await hand_over(harness, first)
+    harness.registered.clear()  # nobody waits for the chain
+    await harness.subscribe()
+    harness.update(generation=1, target=SeekTarget(time_ns=0))
     await second.open()
     assert await unacknowledged(second) == ["a", "b"]
 
 
 @simulated
-async def test_an_acknowledgement_of_a_seek_that_was_not_followed_is_not_confirmed(world: ChainWorld) -> None:
-    process = world.process("f1")
+async def test_an_acknowledgement_of_a_seek_that_was_not_followed_is_not_confirmed(harness: ChainHarness) -> None:
+    process = harness.process("f1")
     chain = await process.open()
-    await world.subscribe()
+    await harness.subscribe()
     await process.publish("a")
     (source,) = chain.forwarder.sources.by_number
     process.shared.held = True  # its copy of the catalog is late
-    world.update(generation=1, target=SeekTarget(time_ns=0))
-    told: list[Any] = []
-    chain.forwarder.server.acknowledge(SUB_NUMBER, 1, source, encode_runs([(0, 1)]), told.append, urgent=True)
-    assert isinstance(told[0], SyncpointError)
-    assert told[0].code is Code.UNAVAILABLE
+    harness.update(generation=1, target=SeekTarget(time_ns=0))
+    reported: list[Any] = []
+    chain.forwarder.server.acknowledge(SUB_NUMBER, 1, source, encode_runs([(0, 1)]), reported.append, urgent=True)
+    assert isinstance(reported[0], SyncpointError)
+    assert reported[0].code is Code.UNAVAILABLE
     process.shared.held = False
     process.shared.catch_up()
-    chain.forwarder.server.acknowledge(SUB_NUMBER, 0, source, encode_runs([(0, 1)]), told.append, urgent=True)
-    assert isinstance(told[1], FailedPrecondition)  # of before the seek, which may yet be lost with this log
+    chain.forwarder.server.acknowledge(SUB_NUMBER, 0, source, encode_runs([(0, 1)]), reported.append, urgent=True)
+    assert isinstance(reported[1], FailedPrecondition)  # of before the seek, which may yet be lost with this log
     assert await unacknowledged(process) == ["a"]
     await acknowledge(chain, source, (0, 1))
     assert await unacknowledged(process, 12) == []
@@ -154,16 +154,16 @@ def test_a_snapshot_is_of_the_seek_it_was_taken_after(generation: int) -> None:
     """Both while the chain has no owner: the seek goes to the end, so it decides what the snapshot holds."""
 
     @simulated
-    async def run(world: ChainWorld) -> None:
-        first = await world.opened("f1")
-        await world.subscribe()
-        await world.subscribe(77, "projects/p/subscriptions/other")
+    async def run(harness: ChainHarness) -> None:
+        first = await harness.opened("f1")
+        await harness.subscribe()
+        await harness.subscribe(77, "projects/p/subscriptions/other")
         await first.publish("a", "b")
-        second = await hand_over(world, first)
-        world.update(generation=1, target=SeekTarget(time_ns=1 << 62))
-        world.commit(CatalogChange.put(snapshot_of(generation=generation)))
+        second = await hand_over(harness, first)
+        harness.update(generation=1, target=SeekTarget(time_ns=1 << 62))
+        harness.commit(CatalogChange.put(snapshot_of(generation=generation)))
         await second.open()
-        world.update(77, generation=1, target=SeekTarget(snapshot=50))
+        harness.update(77, generation=1, target=SeekTarget(snapshot=50))
         left = await unacknowledged(second, subscription=77)
         assert left == (["a", "b"] if generation == 0 else [])
 
@@ -171,37 +171,37 @@ def test_a_snapshot_is_of_the_seek_it_was_taken_after(generation: int) -> None:
 
 
 @simulated
-async def test_a_snapshot_of_a_subscription_that_is_gone_when_the_chain_opens(world: ChainWorld) -> None:
-    first = world.process("f1")
+async def test_a_snapshot_of_a_subscription_that_is_gone_when_the_chain_opens(harness: ChainHarness) -> None:
+    first = harness.process("f1")
     chain = await first.open()
-    record = await world.subscribe()
-    await world.subscribe(77, "projects/p/subscriptions/other")
+    record = await harness.subscribe()
+    await harness.subscribe(77, "projects/p/subscriptions/other")
     await first.publish("a", "b", "c")
     (source,) = chain.forwarder.sources.by_number
     await acknowledge(chain, source, (1, 1))
-    second = await hand_over(world, first)
-    world.commit(CatalogChange.put(snapshot_of()))
-    world.commit(CatalogChange.delete(record))
+    second = await hand_over(harness, first)
+    harness.commit(CatalogChange.put(snapshot_of()))
+    harness.commit(CatalogChange.delete(record))
     await second.open()
-    world.update(77, generation=1, target=SeekTarget(snapshot=50))
+    harness.update(77, generation=1, target=SeekTarget(snapshot=50))
     assert await unacknowledged(second, subscription=77) == ["a", "c"]
 
 
 @simulated
-async def test_what_can_not_be_followed_ends_the_chain(world: ChainWorld) -> None:
-    process = world.process("f1")
+async def test_what_can_not_be_followed_ends_the_chain(harness: ChainHarness) -> None:
+    process = harness.process("f1")
     chain = await process.open()
-    await world.subscribe()
+    await harness.subscribe()
     await process.publish("a", "b")
 
     def broken(source: int, time_ns: int) -> int:
         raise IndexError("a page of the index that nobody expected")
 
     chain.store.offset_at = broken
-    world.update(generation=1, target=SeekTarget(time_ns=5))
+    harness.update(generation=1, target=SeekTarget(time_ns=5))
     assert [number for number, _ in process.ended] == [1]
     await process.host.close(1)
-    second = world.process("f2")
+    second = harness.process("f2")
     await process.crash()
     await second.open()
     assert second.host.chains[1].forwarder.server.generation(SUB_NUMBER) == 1
@@ -210,22 +210,22 @@ async def test_what_can_not_be_followed_ends_the_chain(world: ChainWorld) -> Non
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_what_was_forgotten_and_is_still_stored_does_not_come_back(checkpoint: bool) -> None:
     @simulated
-    async def run(world: ChainWorld) -> None:
-        first = await world.opened("f1")
-        await world.subscribe()
+    async def run(harness: ChainHarness) -> None:
+        first = await harness.opened("f1")
+        await harness.subscribe()
         await first.publish(*["x" * 900] * 100, batch=5)
         await asyncio.sleep(1)
-        second = await hand_over(world, first, "close")
+        second = await hand_over(harness, first, "close")
         chain = await second.open()
         await asyncio.sleep(1)
-        second.keepers_rest = True
+        second.maintainers_rest = True
         (source,) = chain.forwarder.sources.by_number
         await acknowledge(chain, source, (0, 100))
         await until_forgotten(chain)
         if checkpoint:
             chain.upkeep.last_checkpoint()
             await chain.confirm()
-        third = await hand_over(world, second)  # before the keepers had their turn
+        third = await hand_over(harness, second)  # before the maintainers had their turn
         chain = await third.open()
         assert source in set(chain.store.sources())
         assert await unacknowledged(third) == []
@@ -239,11 +239,11 @@ def test_what_was_forgotten_and_is_still_stored_does_not_come_back(checkpoint: b
 
 
 @simulated
-async def test_a_source_that_nobody_can_explain_is_kept(world: ChainWorld) -> None:
+async def test_a_source_that_nobody_can_explain_is_kept(harness: ChainHarness) -> None:
     """Whatever made it unknown, no checkpoint of a later owner says that it was deleted."""
-    first = world.process("f1")
+    first = harness.process("f1")
     chain = await first.open()
-    await world.subscribe()
+    await harness.subscribe()
     await first.publish(*["x" * 900] * 100)
     (source,) = chain.forwarder.sources.by_number.values()
     await asyncio.sleep(1)
@@ -253,7 +253,7 @@ async def test_a_source_that_nobody_can_explain_is_kept(world: ChainWorld) -> No
     await first.host.close(1)
     await first.crash()
     for name in ("f2", "f3", "f4"):
-        process = world.process(name)
+        process = harness.process(name)
         process.shared.catch_up()
         chain = await process.open()
         if name == "f2":
@@ -267,19 +267,19 @@ async def test_a_source_that_nobody_can_explain_is_kept(world: ChainWorld) -> No
 
 
 @simulated
-async def test_whoever_did_not_hear_of_its_acknowledgement_hears_of_it_from_a_later_owner_that_has_nothing_left(
-    world: ChainWorld,
+async def test_whoever_did_not_learn_of_its_acknowledgement_learns_of_it_from_a_later_owner_that_has_nothing_left(
+    harness: ChainHarness,
 ) -> None:
-    first = await world.opened("f1")
-    await world.subscribe(exactly_once=True)
+    first = await harness.opened("f1")
+    await harness.subscribe(exactly_once=True)
     await first.publish("a", "b")
-    second = await hand_over(world, first)
+    second = await hand_over(harness, first)
     chain = await second.open()
     holder = await Subscriber(second, 11).attached()
     ((source, grant),) = holder.granted.items()
     assert not (await holder.ack(source, (0, 2))).error  # it does not arrive, say
     await until_forgotten(chain)
-    third = await hand_over(world, second)
+    third = await hand_over(harness, second)
     await third.open()
     again, other = await Subscriber(third, 11).start(), await Subscriber(third, 12).start()
     await again.attach(**{str(source): grant})
@@ -289,11 +289,13 @@ async def test_whoever_did_not_hear_of_its_acknowledgement_hears_of_it_from_a_la
 
 
 @simulated
-async def test_whoever_reads_a_source_of_which_nothing_is_left_is_told_that_nothing_is_there(world: ChainWorld) -> None:
-    first = await world.opened("f1")
-    await world.subscribe(ordered=True)
+async def test_whoever_reads_a_source_of_which_nothing_is_left_is_notified_that_nothing_is_there(
+    harness: ChainHarness,
+) -> None:
+    first = await harness.opened("f1")
+    await harness.subscribe(ordered=True)
     await first.publish("a", "b")
-    second = await hand_over(world, first)
+    second = await hand_over(harness, first)
     chain = await second.open()
     holder = await Subscriber(second, 11).attached()
     ((source, _),) = holder.granted.items()
@@ -305,69 +307,69 @@ async def test_whoever_reads_a_source_of_which_nothing_is_left_is_told_that_noth
 
 
 @simulated
-async def test_an_acknowledgement_of_before_a_seek_is_refused_while_the_seek_may_be_lost(world: ChainWorld) -> None:
-    first = await world.opened("f1")
-    await world.subscribe(exactly_once=True)
+async def test_an_acknowledgement_of_before_a_seek_is_refused_while_the_seek_may_be_lost(harness: ChainHarness) -> None:
+    first = await harness.opened("f1")
+    await harness.subscribe(exactly_once=True)
     await first.publish("a")
     holder = await Subscriber(first, 11).attached()
     ((source, grant),) = holder.granted.items()
     first.paused = True
-    world.update(generation=1, target=SeekTarget(time_ns=5))
+    harness.update(generation=1, target=SeekTarget(time_ns=5))
     assert (await holder.ack(source, (0, 1), grant=grant)).code == Code.FAILED_PRECONDITION
-    second = await hand_over(world, first)
+    second = await hand_over(harness, first)
     await second.open()
     await asyncio.sleep(GRANT_S + 1)
     assert await unacknowledged(second, 12) == ["a"]
 
 
 @simulated
-async def test_an_acknowledgement_of_a_deleted_subscription_is_refused(world: ChainWorld) -> None:
-    process = world.process("f1")
+async def test_an_acknowledgement_of_a_deleted_subscription_is_refused(harness: ChainHarness) -> None:
+    process = harness.process("f1")
     chain = await process.open()
-    record = await world.subscribe(exactly_once=True)
+    record = await harness.subscribe(exactly_once=True)
     await process.publish("a")
     (source,) = chain.forwarder.sources.by_number
-    world.commit(CatalogChange.delete(record))
-    told: list[Any] = []
-    chain.forwarder.server.acknowledge(SUB_NUMBER, 0, source, encode_runs([(0, 1)]), told.append, urgent=True)
-    assert isinstance(told[0], FailedPrecondition)
+    harness.commit(CatalogChange.delete(record))
+    reported: list[Any] = []
+    chain.forwarder.server.acknowledge(SUB_NUMBER, 0, source, encode_runs([(0, 1)]), reported.append, urgent=True)
+    assert isinstance(reported[0], FailedPrecondition)
 
 
 @simulated
-async def test_a_batch_whose_messages_were_deleted_is_not_stored_again(world: ChainWorld) -> None:
-    """Two failovers: its sender never heard its ids, others have had and acknowledged its messages."""
-    first = await world.opened("f1")
-    await world.subscribe()
+async def test_a_batch_whose_messages_were_deleted_is_not_stored_again(harness: ChainHarness) -> None:
+    """Two failovers: its sender never received its ids, others have had and acknowledged its messages."""
+    first = await harness.opened("f1")
+    await harness.subscribe()
     ids = await first.publish("a", "b", batch=901)
-    second = await hand_over(world, first)
+    second = await hand_over(harness, first)
     chain = await second.open()
     (source,) = chain.forwarder.sources.by_number
     await acknowledge(chain, source, (0, 2))
     await until_forgotten(chain)
-    third = await hand_over(world, second)
+    third = await hand_over(harness, second)
     await third.open()
     assert await third.publish("a", "b", batch=901, resent=True) == ids
-    fourth = await hand_over(world, third, "close")
+    fourth = await hand_over(harness, third, "close")
     await fourth.open()
     assert await fourth.publish("a", "b", batch=901, resent=True) == ids
     assert await unacknowledged(fourth) == []
 
 
 @simulated
-async def test_what_a_seek_came_to_is_served_once_it_is_persisted(world: ChainWorld) -> None:
+async def test_what_a_seek_came_to_is_served_once_it_is_persisted(harness: ChainHarness) -> None:
     """It stands on acknowledgements that are as little persisted: the next owner may come to other sets, and who had
     read on by the first ones would pass a message over.
     """
-    first = world.process("f1")
+    first = harness.process("f1")
     chain = await first.open()
-    await world.subscribe()
+    await harness.subscribe()
     await first.publish("a", "b")
     subscriber = await Subscriber(first, 11).attached()
     (source,) = subscriber.granted
     first.paused = True
     acknowledging = asyncio.get_running_loop().create_task(subscriber.ack(source, (0, 1)))
     await asyncio.sleep(0.1)
-    world.update(generation=1, target=SeekTarget(time_ns=5))  # keeps what is acknowledged, the topic keeps nothing
+    harness.update(generation=1, target=SeekTarget(time_ns=5))  # keeps what is acknowledged, the topic keeps nothing
     await asyncio.sleep(0.1)
     other = await Subscriber(first, 12).start()
     for one in (subscriber, other):
@@ -378,9 +380,9 @@ async def test_what_a_seek_came_to_is_served_once_it_is_persisted(world: ChainWo
     chain.forwarder.seal_source(chain.forwarder.sources.by_number[source])
     chain.holders.sweep()
     await asyncio.sleep(1)
-    assert [what for one in (subscriber, other) for _, what in one.heard if getattr(what, "generation", 0)] == []
+    assert [what for one in (subscriber, other) for _, what in one.received if getattr(what, "generation", 0)] == []
     assert not acknowledging.done()
-    second = world.process("f2")
+    second = harness.process("f2")
     await first.crash()  # with what it had not persisted
     acknowledging.cancel()
     await second.open()
@@ -388,38 +390,40 @@ async def test_what_a_seek_came_to_is_served_once_it_is_persisted(world: ChainWo
 
 
 @simulated
-async def test_who_waits_for_a_seek_hears_of_it_when_it_is_persisted(world: ChainWorld) -> None:
-    process = world.process("f1")
+async def test_who_waits_for_a_seek_learns_of_it_when_it_is_persisted(harness: ChainHarness) -> None:
+    process = harness.process("f1")
     chain = await process.open()
-    await world.subscribe()
+    await harness.subscribe()
     await process.publish("a", "b")
     (source,) = chain.forwarder.sources.by_number
     await acknowledge(chain, source, (0, 1))
     early = await Subscriber(process, 11).attached()
     process.paused = True
-    world.update(generation=1, target=SeekTarget(time_ns=5))
+    harness.update(generation=1, target=SeekTarget(time_ns=5))
     late = await Subscriber(process, 12).attached()
-    world.update(generation=2, target=SeekTarget(time_ns=6))
+    harness.update(generation=2, target=SeekTarget(time_ns=6))
     await asyncio.sleep(0.1)
     process.paused = False
     await asyncio.sleep(0.5)
     for one in (early, late):
-        assert [what.generation for kind, what in one.heard if kind == "reset"] == [2]
+        assert [what.generation for kind, what in one.received if kind == "reset"] == [2]
         await one.attach()
     reader = early if early.granted else late
     assert await reader.read_all() == ["b"]
 
 
 @simulated
-async def test_a_source_that_was_forgotten_before_a_seek_does_not_come_back_after_a_crash(world: ChainWorld) -> None:
-    first = await world.opened("f1")
-    await world.subscribe()
+async def test_a_source_that_was_forgotten_before_a_seek_does_not_come_back_after_a_crash(
+    harness: ChainHarness,
+) -> None:
+    first = await harness.opened("f1")
+    await harness.subscribe()
     await first.publish(*["x" * 900] * 100)
     await asyncio.sleep(1)
-    second = await hand_over(world, first, "close")
+    second = await hand_over(harness, first, "close")
     chain = await second.open()
     await asyncio.sleep(1)
-    second.keepers_rest = True
+    second.maintainers_rest = True
     (source,) = chain.forwarder.sources.by_number
     await acknowledge(chain, source, (0, 100))
     await second.publish("y")
@@ -428,8 +432,8 @@ async def test_a_source_that_was_forgotten_before_a_seek_does_not_come_back_afte
         if source not in chain.forwarder.sources.by_number:
             break
     chain.upkeep.advance_checkpoint = lambda now: None  # facts alone say what was forgotten
-    await world.confirm(world.update(generation=1, target=SeekTarget(time_ns=0)))  # leaves it out
-    third = await hand_over(world, second)
+    await harness.confirm(harness.update(generation=1, target=SeekTarget(time_ns=0)))  # leaves it out
+    third = await hand_over(harness, second)
     chain = await third.open()
     assert source in set(chain.store.sources())
     assert source not in chain.forwarder.sources.by_number
@@ -437,12 +441,12 @@ async def test_a_source_that_was_forgotten_before_a_seek_does_not_come_back_afte
 
 
 @simulated
-async def test_what_is_about_to_be_deleted_stays_for_a_seek_to_what_is_kept_now(world: ChainWorld) -> None:
-    first = await world.opened("f1")
-    await world.subscribe()
+async def test_what_is_about_to_be_deleted_stays_for_a_seek_to_what_is_kept_now(harness: ChainHarness) -> None:
+    first = await harness.opened("f1")
+    await harness.subscribe()
     await first.publish(*["x" * 900] * 100)
     await asyncio.sleep(1)
-    second = await hand_over(world, first, "close")
+    second = await hand_over(harness, first, "close")
     chain = await second.open()
     await asyncio.sleep(1)
     (source,) = chain.forwarder.sources.by_number
@@ -450,10 +454,10 @@ async def test_what_is_about_to_be_deleted_stays_for_a_seek_to_what_is_kept_now(
     acknowledging = asyncio.get_running_loop().create_task(acknowledge(chain, source, (0, 100)))
     await asyncio.sleep(1)
     assert chain.store._deletion.trim._dying
-    topic = world.master.topic(TOPIC)
+    topic = harness.master.topic(TOPIC)
     assert topic is not None
-    world.commit(CatalogChange.put(replace(topic, retention_s=DAY)))
-    world.update(generation=1, target=SeekTarget(time_ns=0))
+    harness.commit(CatalogChange.put(replace(topic, retention_s=DAY)))
+    harness.update(generation=1, target=SeekTarget(time_ns=0))
     second.paused = False
     await acknowledging
     await asyncio.sleep(3)
@@ -461,23 +465,23 @@ async def test_what_is_about_to_be_deleted_stays_for_a_seek_to_what_is_kept_now(
 
 
 @simulated
-async def test_a_snapshots_messages_are_there_when_it_is_sought_however_short_the_retention_is(
-    world: ChainWorld,
+async def test_a_snapshots_messages_are_there_when_it_is_reset_however_short_the_retention_is(
+    harness: ChainHarness,
 ) -> None:
-    first = world.process("f1")
+    first = harness.process("f1")
     chain = await first.open()
-    await world.subscribe(retention_s=600)
+    await harness.subscribe(retention_s=600)
     await first.publish("a", "b")
     (source,) = chain.forwarder.sources.by_number
     await acknowledge(chain, source, (1, 1))
-    await world.confirm(world.commit(CatalogChange.put(snapshot_of(generation=0))))
+    await harness.confirm(harness.commit(CatalogChange.put(snapshot_of(generation=0))))
     await acknowledge(chain, source, (0, 1))
-    world.clock.advance(DAY)
+    harness.clock.advance(DAY)
     await first.publish("c")
-    await world.confirm(world.update(generation=1, target=SeekTarget(snapshot=50)))
+    await harness.confirm(harness.update(generation=1, target=SeekTarget(snapshot=50)))
     assert await unacknowledged(first) == ["a", "c"]
-    second = await hand_over(world, first)
+    second = await hand_over(harness, first)
     await second.open()
     assert await unacknowledged(second, 12) == ["a", "c"]
-    world.clock.advance(700)
+    harness.clock.advance(700)
     assert await unacknowledged(second, 13) == []

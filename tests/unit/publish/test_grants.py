@@ -16,17 +16,17 @@ SUB = 5
 
 
 class Room:
-    """Grants of one chain, a clock, and what forwarders were told."""
+    """Grants of one chain, a clock, and what forwarders were notified."""
 
     def __init__(self, *, ordered: bool = False, exactly_once: bool = False, rank: int = 0, **rest: Any):
         self.now = 100.0
         self.grants = Grants(rest.get("epoch", 1), self.now, rest.get("known"))
-        self.told: list[Effect] = []
+        self.reported: list[Effect] = []
         self.options = {"ordered": ordered, "exactly_once": exactly_once}
         self.grants.share(SUB, rank=rank, now=self.now, **self.options)
 
     def do(self, effects: list[Effect]) -> list[Effect]:
-        self.told += effects
+        self.reported += effects
         return effects
 
     def sources(self, *numbers: int, sealed: bool = False) -> None:
@@ -40,7 +40,7 @@ class Room:
         return self.do(self.grants.set_demand(SUB, holder, wanted, self.now))
 
     def release(self, source: int) -> None:
-        grant = next(e.grant for e in reversed(self.told) if isinstance(e, Revoked) and e.source == source)
+        grant = next(e.grant for e in reversed(self.reported) if isinstance(e, Revoked) and e.source == source)
         self.do(self.grants.on_released(SUB, source, grant, self.now))
 
     def passes(self, seconds: float, *alive: int) -> list[Effect]:
@@ -103,7 +103,7 @@ def test_a_lost_stream_keeps_its_grants_for_a_moment() -> None:
     assert room.passes(RECONNECT_S - 0.2, 8) == []
     room.attach(7)  # it is back
     room.passes(3, 7, 8)
-    assert len([e for e in room.told if isinstance(e, Granted)]) <= 2
+    assert len([e for e in room.reported if isinstance(e, Granted)]) <= 2
     holder = room.held()[1]
     assert holder is not None
     room.grants.on_disconnected(holder, room.now)
@@ -133,7 +133,7 @@ def test_a_strict_holder_that_does_not_let_go_loses_its_grants_after_a_while() -
     room = Room(exactly_once=True)
     room.sources(1)
     room.attach(7)
-    (granted,) = room.told
+    (granted,) = room.reported
     room.attach(8)
     room.wants(7, False)
     room.passes(GRANT_S - 0.2, 7, 8)
@@ -148,7 +148,7 @@ def test_a_silent_strict_holder_loses_its_grants_only_to_somebody_who_wants_them
     room = Room(exactly_once=True)
     room.sources(1)
     room.attach(7)
-    (granted,) = room.told
+    (granted,) = room.reported
     room.passes(20)
     assert room.grants.may_acknowledge(SUB, 1, granted.grant)
     assert room.held() == {1: 7}
@@ -192,7 +192,7 @@ def test_an_adopter_grants_anew_when_the_holder_does_not_come_back() -> None:
     assert not room.grants.may_acknowledge(SUB, 1, 77)
 
 
-def test_who_claims_an_older_grant_is_told_that_it_is_over() -> None:
+def test_who_claims_an_older_grant_is_notified_that_it_is_over() -> None:
     room = Room(exactly_once=True, epoch=2, known={(SUB, 1): (77, 7)})
     room.sources(1)
     effects = room.attach(8, s1=76)
@@ -209,7 +209,7 @@ def test_the_last_holder_of_what_is_done_may_say_so_again() -> None:
     room = Room(exactly_once=True)
     room.sources(1)
     room.attach(7)
-    (granted,) = room.told
+    (granted,) = room.reported
     room.grants.on_source_done(SUB, 1)
     assert room.grants.may_acknowledge(SUB, 1, granted.grant)
     assert not room.grants.may_acknowledge(SUB, 1, granted.grant + 1)
@@ -235,7 +235,7 @@ def test_whatever_happens_exactly_once_has_one_holder_at_a_time_and_nobody_starv
     ordered: bool, exactly_once: bool, history: list[tuple[str, int, int]]
 ) -> None:
     room = Room(ordered=ordered, exactly_once=exactly_once)
-    heard: dict[int, float] = {}
+    received: dict[int, float] = {}
     holder_of: dict[int, tuple[int, int]] = {}
     revoked_at: dict[int, float] = {}
     free: set[int] = set()  # sources let go by their holder
@@ -252,7 +252,7 @@ def test_whatever_happens_exactly_once_has_one_holder_at_a_time_and_nobody_starv
             highest = effect.grant
             before = holder_of.get(effect.source)
             if (exactly_once or ordered) and before is not None and effect.source not in free:
-                silent = room.now - heard.get(before[0], -1e9) > GRANT_S
+                silent = room.now - received.get(before[0], -1e9) > GRANT_S
                 overdue = room.now - revoked_at.get(effect.source, 1e9) > GRANT_S
                 assert silent or overdue
             holder_of[effect.source] = (effect.holder, effect.grant)
@@ -262,13 +262,13 @@ def test_whatever_happens_exactly_once_has_one_holder_at_a_time_and_nobody_starv
     for what, holder, source in history:
         mine = {number for number, (who, _) in holder_of.items() if who == holder}
         if what == "attach":
-            heard[holder] = room.now
+            received[holder] = room.now
             judge(room.attach(holder))
         elif what in ("want", "want not"):
             judge(room.wants(holder, what == "want"))
         elif what == "beat":
-            if holder in heard:
-                heard[holder] = room.now
+            if holder in received:
+                received[holder] = room.now
                 room.grants.on_heartbeat(holder, room.now)
         elif what == "lose":
             room.grants.on_disconnected(holder, room.now)
@@ -296,9 +296,9 @@ def test_whatever_happens_exactly_once_has_one_holder_at_a_time_and_nobody_starv
     # In the end one forwarder wants, and lives: it has everything.
     for other in (1, 2):
         judge(room.wants(other, False))
-    heard[3] = room.now
+    received[3] = room.now
     judge(room.attach(3))
     for _ in range(60):
         judge(room.passes(0.4, 3))
-        heard[3] = room.now
+        received[3] = room.now
     assert set(room.held().values()) <= {3}

@@ -1,4 +1,4 @@
-"""Exceptions between what memory is told and what the log is told: the log ends, nothing is stored twice or by half,
+"""Exceptions between what memory is given and what the log is given: the log ends, nothing is stored twice or by half,
 and everybody who waits is answered.
 """
 
@@ -21,7 +21,7 @@ from syncpoint.publish.ledger import Ledger
 from syncpoint.storage.record import EntryKind
 from syncpoint.testing.forwarder_harness import TOPIC, ForwarderHarness
 from syncpoint.testing.forwarder_harness import Subscriber as Client
-from tests.kit.chain import ChainWorld, Process, Subscriber, simulated
+from tests.kit.chain import ChainHarness, Process, Subscriber, simulated
 
 
 def out_of_memory(*of: Any, **named: Any) -> Any:
@@ -35,9 +35,9 @@ async def read_all(process: Process, incarnation: int) -> list[str]:
 
 def test_a_batch_of_which_no_note_could_be_taken_is_not_stored_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     @simulated
-    async def run(world: ChainWorld) -> None:
-        first = await world.opened("f1")
-        await world.subscribe()
+    async def run(harness: ChainHarness) -> None:
+        first = await harness.opened("f1")
+        await harness.subscribe()
         await first.publish("before", batch=900)
         with monkeypatch.context() as patched:
             patched.setattr("syncpoint.publish.ingress.BatchFact", out_of_memory)
@@ -46,154 +46,156 @@ def test_a_batch_of_which_no_note_could_be_taken_is_not_stored_twice(monkeypatch
         if 1 in first.host.chains:  # it goes on, as if nothing were wrong
             await first.publish("a", batch=901, resent=True)
         await first.crash()
-        second = await world.opened("f2")
+        second = await harness.opened("f2")
         await second.publish("a", batch=901, resent=True)
         assert await read_all(second, 11) == ["before", "a"]
 
     run()
 
 
-def break_entry(world: ForwarderHarness, patched: pytest.MonkeyPatch) -> None:
+def break_entry(harness: ForwarderHarness, patched: pytest.MonkeyPatch) -> None:
     patched.setattr("syncpoint.publish.append.PendingEntry.add", out_of_memory)
 
 
-def break_turn(world: ForwarderHarness, patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(world.publish.commit, "_soon", out_of_memory)
+def break_turn(harness: ForwarderHarness, patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(harness.publish.commit, "_soon", out_of_memory)
 
 
 @pytest.mark.parametrize("broken", [break_entry, break_turn])
 def test_a_publish_that_is_taken_by_half_is_answered_and_written_by_nobody(
     broken: Callable[[ForwarderHarness, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = ForwarderHarness()
-    subscriber = Client(world)
-    world.send("first")
+    harness = ForwarderHarness()
+    subscriber = Client(harness)
+    harness.send("first")
     with monkeypatch.context() as patched:
-        broken(world, patched)
-        caller = world.send("x")
+        broken(harness, patched)
+        caller = harness.send("x")
     assert caller.ids is None
     assert isinstance(caller.error, Unavailable)
-    assert world.publish.commit.failed is not None
-    assert world.publish.admission.system.messages == 0
+    assert harness.publish.commit.failed is not None
+    assert harness.publish.admission.system.messages == 0
     with pytest.raises(Unavailable):
-        world.send("y")
-    world.restart()
-    subscriber = Client(world)
-    world.settle()
+        harness.send("y")
+    harness.restart()
+    subscriber = Client(harness)
+    harness.quiesce()
     assert subscriber.data == ["first"]
 
 
 def test_a_publish_that_can_not_be_counted_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = ForwarderHarness()
-    subscriber = Client(world)
+    harness = ForwarderHarness()
+    subscriber = Client(harness)
     with monkeypatch.context() as patched:
-        patched.setattr(world.publish.admission, "enter", out_of_memory)
+        patched.setattr(harness.publish.admission, "enter", out_of_memory)
         with pytest.raises(MemoryError):
-            world.send("x")
-    assert world.send("y").ids
+            harness.send("x")
+    assert harness.send("y").ids
     assert subscriber.data == ["y"]
 
 
-def test_a_source_the_log_does_not_hear_of_takes_no_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = ForwarderHarness()
+def test_a_source_the_log_does_not_know_takes_no_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = ForwarderHarness()
     with monkeypatch.context() as patched:
         patched.setattr(records, "encode_source", out_of_memory)
         with pytest.raises(MemoryError):
-            world.send("x")
+            harness.send("x")
     with pytest.raises(Unavailable):
-        world.send("y")
+        harness.send("y")
 
 
-def test_a_ledger_the_log_does_not_hear_of_is_not_judged_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = ForwarderHarness()
-    world.send("x")
+def test_a_ledger_the_log_does_not_know_is_not_judged_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = ForwarderHarness()
+    harness.send("x")
     with monkeypatch.context() as patched:
         patched.setattr(records, "encode_ledger", out_of_memory)
         with pytest.raises(MemoryError):
-            world.publish.begin_ledger(Ledger(2, 1))
-    assert world.publish.commit.failed is not None
+            harness.publish.begin_ledger(Ledger(2, 1))
+    assert harness.publish.commit.failed is not None
 
 
 def test_a_fact_nobody_can_wait_for_ends_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = ForwarderHarness()
+    harness = ForwarderHarness()
     with monkeypatch.context() as patched:
-        patched.setattr(world.publish.commit._waiting, "add", out_of_memory)
+        patched.setattr(harness.publish.commit._waiting, "add", out_of_memory)
         with pytest.raises(MemoryError):
-            world.publish.commit.append_fact(EntryKind.LEDGER, records.encode_revision(1), lambda error: None)
-    assert world.publish.commit.failed is not None
+            harness.publish.commit.append_fact(EntryKind.LEDGER, records.encode_revision(1), lambda error: None)
+    assert harness.publish.commit.failed is not None
 
 
 def test_an_acknowledgement_taken_by_half_is_answered_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = ForwarderHarness()
-    world.send("x")
-    (source,) = world.publish.sources.of_topic(1)
-    told: list[Any] = []
+    harness = ForwarderHarness()
+    harness.send("x")
+    (source,) = harness.publish.sources.of_topic(1)
+    reported: list[Any] = []
     with monkeypatch.context() as patched:
         patched.setattr(records, "Acks", out_of_memory)
-        world.publish.server.acknowledge(2, 0, source.number, encode_runs([(0, 1)]), told.append, urgent=True)
-    assert [isinstance(one, Unavailable) for one in told] == [True]
-    world.restart()
-    subscriber = Client(world)
-    world.settle()
+        harness.publish.server.acknowledge(2, 0, source.number, encode_runs([(0, 1)]), reported.append, urgent=True)
+    assert [isinstance(one, Unavailable) for one in reported] == [True]
+    harness.restart()
+    subscriber = Client(harness)
+    harness.quiesce()
     assert subscriber.data == ["x"]
 
 
 def test_a_turn_that_can_not_be_put_off_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = ForwarderHarness()
+    harness = ForwarderHarness()
     with monkeypatch.context() as patched:
-        patched.setattr(world.publish.commit, "_soon", out_of_memory)
+        patched.setattr(harness.publish.commit, "_soon", out_of_memory)
         with pytest.raises(MemoryError):
-            world.publish.commit.flush_soon()
-    assert world.send("x").ids
+            harness.publish.commit.flush_soon()
+    assert harness.send("x").ids
 
 
-def test_whoever_fails_to_hear_keeps_nothing_from_the_others() -> None:
-    world = ForwarderHarness()
-    subscriber = Client(world)
-    world.settle()
-    first = world.send("a", settle=False)
+def test_whoever_fails_to_listen_keeps_nothing_from_the_others() -> None:
+    harness = ForwarderHarness()
+    subscriber = Client(harness)
+    harness.quiesce()
+    first = harness.send("a", quiesce=False)
     first.reply = out_of_memory  # type: ignore[method-assign]
-    second = world.send("b", settle=False)
-    told: list[Any] = []
-    for done in (out_of_memory, told.append):
-        world.publish.commit.append_fact(EntryKind.LEDGER, records.encode_revision(1), done)
-    last = world.send("c", settle=False)
-    world.settle()
+    second = harness.send("b", quiesce=False)
+    reported: list[Any] = []
+    for done in (out_of_memory, reported.append):
+        harness.publish.commit.append_fact(EntryKind.LEDGER, records.encode_revision(1), done)
+    last = harness.send("c", quiesce=False)
+    harness.quiesce()
     assert second.ids
     assert last.ids
-    assert told == [None]
+    assert reported == [None]
     assert subscriber.data == ["a", "b", "c"]
 
 
-def test_whoever_fails_to_hear_of_a_deletion_does_not_undo_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = ForwarderHarness()
-    Client(world)
-    world.settle()
-    (listener,) = world.publish.server._listeners.values()
+def test_whoever_fails_to_learn_of_a_deletion_does_not_undo_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = ForwarderHarness()
+    Client(harness)
+    harness.quiesce()
+    (listener,) = harness.publish.server._listeners.values()
     monkeypatch.setattr(listener, "on_removed", out_of_memory)
-    world.commit(CatalogChange.delete(world.record))
-    assert world.record.incarnation not in world.publish.ledgers
-    assert world.publish.commit.failed is None
+    harness.commit(CatalogChange.delete(harness.record))
+    assert harness.record.incarnation not in harness.publish.ledgers
+    assert harness.publish.commit.failed is None
 
 
 def test_a_change_of_the_catalog_that_is_followed_by_half_ends_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = ForwarderHarness()
-    control = ControlPlane(LogCommit(world.follower, Mock(), [world.follower.changed]), world.clock, world.random)
+    harness = ForwarderHarness()
+    control = ControlPlane(
+        LogCommit(harness.follower, Mock(), [harness.follower.changed]), harness.clock, harness.random
+    )
     made = Subscription(9, "projects/p/subscriptions/new", 1, TOPIC)
-    monkeypatch.setattr(world.publish.memory.ledgers, "take", out_of_memory)
+    monkeypatch.setattr(harness.publish.memory.ledgers, "take", out_of_memory)
     with pytest.raises(MemoryError):
         asyncio.run(control.create(made))
     with pytest.raises(Unavailable):
-        world.send("nobody keeps it for the new one")
+        harness.send("nobody keeps it for the new one")
 
 
-def test_whoever_fails_to_hear_of_the_end_keeps_it_from_nobody() -> None:
-    world = ForwarderHarness()
+def test_whoever_fails_to_learn_of_the_end_keeps_it_from_nobody() -> None:
+    harness = ForwarderHarness()
     ended: list[bool] = []
-    world.publish.commit.on_failed = lambda: ended.append(True)
-    first = world.send("a", settle=False)
+    harness.publish.commit.on_failed = lambda: ended.append(True)
+    first = harness.send("a", quiesce=False)
     first.fail = out_of_memory  # type: ignore[method-assign]
-    second = world.send("b", settle=False)
-    world.store.fail(OSError("no disk left"))
+    second = harness.send("b", quiesce=False)
+    harness.store.fail(OSError("no disk left"))
     assert isinstance(second.error, Unavailable)
     assert ended == [True]

@@ -15,34 +15,34 @@ from syncpoint.testing.forwarder_harness import TOPIC, ForwarderHarness
 DAY = 86_400
 
 
-def topic_of(world: ForwarderHarness) -> Topic:
-    topic = world.publish.catalog.topic(TOPIC)
+def topic_of(harness: ForwarderHarness) -> Topic:
+    topic = harness.publish.catalog.topic(TOPIC)
     assert topic is not None
     return topic
 
 
-def seek(world: ForwarderHarness) -> None:
-    seek_to_time(world.publish, world.record, 0, None)
+def seek(harness: ForwarderHarness) -> None:
+    seek_to_time(harness.publish, harness.record, 0, None)
 
 
-def keep_longer(world: ForwarderHarness) -> None:
-    world.commit(CatalogChange.put(replace(topic_of(world), retention_s=DAY)))
+def keep_longer(harness: ForwarderHarness) -> None:
+    harness.commit(CatalogChange.put(replace(topic_of(harness), retention_s=DAY)))
 
 
-def keep_longer_for_a_subscription(world: ForwarderHarness) -> None:
-    world.commit(CatalogChange.put(replace(world.record, retention_s=30 * DAY)))
+def keep_longer_for_a_subscription(harness: ForwarderHarness) -> None:
+    harness.commit(CatalogChange.put(replace(harness.record, retention_s=30 * DAY)))
 
 
-def keep_acknowledged(world: ForwarderHarness) -> None:
-    world.commit(CatalogChange.put(replace(world.record, retain_acked=True)))
+def keep_acknowledged(harness: ForwarderHarness) -> None:
+    harness.commit(CatalogChange.put(replace(harness.record, retain_acked=True)))
 
 
-def snapshot(world: ForwarderHarness) -> None:
-    world.take_snapshot()
+def snapshot(harness: ForwarderHarness) -> None:
+    harness.take_snapshot()
 
 
-def setting(world: ForwarderHarness) -> None:
-    world.commit(CatalogChange.put(Setting("lost", b"1")))
+def setting(harness: ForwarderHarness) -> None:
+    harness.commit(CatalogChange.put(Setting("lost", b"1")))
 
 
 KINDS = [seek, keep_longer, keep_longer_for_a_subscription, keep_acknowledged, snapshot, setting]
@@ -50,18 +50,18 @@ KINDS = [seek, keep_longer, keep_longer_for_a_subscription, keep_acknowledged, s
 
 @pytest.mark.parametrize("more", KINDS)
 def test_what_may_need_more_says_so(more: Callable[[ForwarderHarness], None]) -> None:
-    world = ForwarderHarness()
-    world.send("a")
-    world.commit(CatalogChange.put(topic_of(world)))  # as it was
-    world.commit(CatalogChange.put(world.record))
-    world.commit(CatalogChange.put(Topic(40, "projects/p/topics/beside")))
-    world.send("a", topic="projects/p/topics/beside")
-    before = world.publish.needs.version
-    more(world)
-    assert world.publish.needs.version > before
-    sources = None if more is setting else [one.number for one in world.publish.sources.of_topic(1)]
-    assert world.publish.needed_since(before) == sources, "nothing is needed of the other topic that was not"
-    assert not world.publish.needed_since(world.publish.needs.version)
+    harness = ForwarderHarness()
+    harness.send("a")
+    harness.commit(CatalogChange.put(topic_of(harness)))  # as it was
+    harness.commit(CatalogChange.put(harness.record))
+    harness.commit(CatalogChange.put(Topic(40, "projects/p/topics/beside")))
+    harness.send("a", topic="projects/p/topics/beside")
+    before = harness.publish.needs.version
+    more(harness)
+    assert harness.publish.needs.version > before
+    sources = None if more is setting else [one.number for one in harness.publish.sources.of_topic(1)]
+    assert harness.publish.needed_since(before) == sources, "nothing is needed of the other topic that was not"
+    assert not harness.publish.needed_since(harness.publish.needs.version)
 
 
 def test_of_more_topics_than_are_remembered_anything_may_be_needed() -> None:
@@ -76,19 +76,19 @@ def test_of_more_topics_than_are_remembered_anything_may_be_needed() -> None:
 
 
 def test_what_needs_less_or_nothing_of_before_changes_nothing() -> None:
-    world = ForwarderHarness()
-    world.commit(CatalogChange.put(replace(topic_of(world), retention_s=DAY)))  # nothing of it is stored
-    world.send("a")
+    harness = ForwarderHarness()
+    harness.commit(CatalogChange.put(replace(topic_of(harness), retention_s=DAY)))  # nothing of it is stored
+    harness.send("a")
     for kept in (DAY, DAY / 2):
-        world.commit(CatalogChange.put(replace(topic_of(world), retention_s=int(kept))))
-    before = world.publish.needs.version
+        harness.commit(CatalogChange.put(replace(topic_of(harness), retention_s=int(kept))))
+    before = harness.publish.needs.version
     made = Subscription(
-        5, "projects/p/subscriptions/new", 1, TOPIC, created_revision=world.publish.catalog.revision + 1
+        5, "projects/p/subscriptions/new", 1, TOPIC, created_revision=harness.publish.catalog.revision + 1
     )
-    world.commit(CatalogChange.put(made))
-    world.commit(CatalogChange.put(replace(made, retention_s=60)))
-    world.commit(CatalogChange.put(replace(topic_of(world), retention_s=60)))
-    world.commit(CatalogChange.delete(made))
-    world.commit(CatalogChange.put(Topic(30, "projects/p/topics/other")))
-    assert world.publish.needs.version == before
-    assert made.incarnation not in world.publish.needs._kept
+    harness.commit(CatalogChange.put(made))
+    harness.commit(CatalogChange.put(replace(made, retention_s=60)))
+    harness.commit(CatalogChange.put(replace(topic_of(harness), retention_s=60)))
+    harness.commit(CatalogChange.delete(made))
+    harness.commit(CatalogChange.put(Topic(30, "projects/p/topics/other")))
+    assert harness.publish.needs.version == before
+    assert made.incarnation not in harness.publish.needs._kept

@@ -61,11 +61,11 @@ def test_replaying_a_beginning_over_what_came_after_it_changes_nothing() -> None
     ledger = memory.ledgers[5]
     assert (ledger.first_gap(100, 0), ledger.first_gap(200, 0), ledger.first_gap(300, 0)) == (10, 3, 0)
     assert memory.revision == 9
-    sought = records.encode_ledger(Ledger(5, 2, {}, dict(ledger.start)), 10)
-    ledger = replayed(start, sought, start).ledgers[5]
+    reset = records.encode_ledger(Ledger(5, 2, {}, dict(ledger.start)), 10)
+    ledger = replayed(start, reset, start).ledgers[5]
     assert (ledger.generation, ledger.first_gap(100, 0), ledger.start) == (2, 0, {100: 10, 200: 3})
     anew = records.encode_ledger(Ledger(5, 4), 12)
-    ledger = replayed(start, sought, anew).ledgers[5]
+    ledger = replayed(start, reset, anew).ledgers[5]
     assert ledger.generation == 4
 
 

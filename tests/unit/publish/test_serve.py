@@ -10,17 +10,17 @@ from syncpoint.metadata.records import CatalogChange, Subscription
 from syncpoint.model.errors import Code, Unavailable
 from syncpoint.model.times import BEAT_S, GRANT_S, HOLD_S
 from syncpoint.wire.messages import internal
-from tests.kit.chain import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainWorld, Subscriber, simulated
+from tests.kit.chain import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainHarness, Subscriber, simulated
 
 
 @simulated
-async def test_every_chain_answers_an_attach_and_names_what_comes_later(world: ChainWorld) -> None:
-    process = await world.opened("f1", 1)
+async def test_every_chain_answers_an_attach_and_names_what_comes_later(harness: ChainHarness) -> None:
+    process = await harness.opened("f1", 1)
     await process.open(2)
-    await world.subscribe()
+    await harness.subscribe()
     await process.publish("a", chain=1)
     subscriber = await Subscriber(process, 11).attached()
-    answers = [what for kind, what in subscriber.heard if kind == "sources"]
+    answers = [what for kind, what in subscriber.received if kind == "sources"]
     assert sorted((one.chain, len(one.sources), one.all) for one in answers) == [(1, 1, True), (2, 0, True)]
     await process.publish("b", chain=2)
     await asyncio.sleep(0.1)
@@ -29,14 +29,14 @@ async def test_every_chain_answers_an_attach_and_names_what_comes_later(world: C
     await process.open(3)
     await asyncio.sleep(0.1)
     assert subscriber.owned == [1, 2, 3]
-    assert subscriber.heard[-1][0] == "owned"
-    assert (subscriber.heard[-2][1].chain, subscriber.heard[-2][1].all) == (3, True)
+    assert subscriber.received[-1][0] == "owned"
+    assert (subscriber.received[-2][1].chain, subscriber.received[-2][1].all) == (3, True)
 
 
 @simulated
-async def test_data_is_told_once_to_whoever_waits_for_it(world: ChainWorld) -> None:
-    process = await world.opened()
-    await world.subscribe()
+async def test_data_is_reported_once_to_whoever_waits_for_it(harness: ChainHarness) -> None:
+    process = await harness.opened()
+    await harness.subscribe()
     await process.publish("a")
     subscriber = await Subscriber(process, 11).attached()
     (source,) = subscriber.granted
@@ -50,18 +50,20 @@ async def test_data_is_told_once_to_whoever_waits_for_it(world: ChainWorld) -> N
 
 
 @simulated
-async def test_a_source_has_its_end_only_when_what_was_under_way_can_be_read(world: ChainWorld) -> None:
-    """The keys move while a message waits for the disks: who reads meanwhile must not be through with the source."""
-    world.assign(1)
-    process = await world.opened()
-    await world.subscribe()
+async def test_a_source_has_its_end_only_when_what_was_under_way_can_be_read(harness: ChainHarness) -> None:
+    """The keys move while a message waits for the disks: who reads in the meantime must not be through
+    with the source.
+    """
+    harness.assign(1)
+    process = await harness.opened()
+    await harness.subscribe()
     await process.publish("a")
     subscriber = await Subscriber(process, 11).attached()
     (source,) = subscriber.granted
     process.paused = True
     publishing = asyncio.get_running_loop().create_task(process.publish("b"))
     await asyncio.sleep(0.1)
-    world.assign(1)
+    harness.assign(1)
     await asyncio.sleep(0.1)
     assert not subscriber.sources[source].sealed
     assert await subscriber.read(source) == ["a"]
@@ -73,12 +75,12 @@ async def test_a_source_has_its_end_only_when_what_was_under_way_can_be_read(wor
 
 
 @simulated
-async def test_two_forwarders_share_and_one_takes_over_what_the_other_leaves(world: ChainWorld) -> None:
-    process = world.process()
+async def test_two_forwarders_share_and_one_takes_over_what_the_other_leaves(harness: ChainHarness) -> None:
+    process = harness.process()
     for chain in (1, 2, 3, 4):
         await process.open(chain)
         await process.publish(str(chain), chain=chain)
-    await world.subscribe()
+    await harness.subscribe()
     for chain in (1, 2, 3, 4):
         await process.publish(str(chain), chain=chain)
     one, other = await Subscriber(process, 11).start(), await Subscriber(process, 12).start()
@@ -101,9 +103,9 @@ def test_nobody_reads_on_behind_acknowledgements_of_others_that_may_be_lost(
     lost: bool, options: dict[str, bool]
 ) -> None:
     @simulated
-    async def run(world: ChainWorld) -> None:
-        first = await world.opened("f1")
-        await world.subscribe(**options)
+    async def run(harness: ChainHarness) -> None:
+        first = await harness.opened("f1")
+        await harness.subscribe(**options)
         await first.publish("a", "b", "c")
         one, other = await Subscriber(first, 11).start(), await Subscriber(first, 12).start()
         await one.attach()
@@ -114,7 +116,7 @@ def test_nobody_reads_on_behind_acknowledgements_of_others_that_may_be_lost(
         first.paused = True
         acknowledging = asyncio.get_running_loop().create_task(holder.ack(source, (0, 2)))
         await asyncio.sleep(0.1)
-        await holder.tell(detach=internal.Detach(subscription=SUB_NUMBER))
+        await holder.send_message(detach=internal.Detach(subscription=SUB_NUMBER))
         await asyncio.sleep(0.1)
         assert heir.sources[source].begin == 0, "where it begins to read"
         reading = asyncio.get_running_loop().create_task(heir.fetch(source))
@@ -131,7 +133,7 @@ def test_nobody_reads_on_behind_acknowledgements_of_others_that_may_be_lost(
         reading.cancel()
         acknowledging.cancel()
         await first.crash()
-        second = await world.opened("f2")
+        second = await harness.opened("f2")
         again = await Subscriber(second, heir.incarnation).attached(**{str(source): grant})
         await asyncio.sleep(GRANT_S + 1)
         assert await again.read_all() == ["a", "b", "c"]
@@ -140,9 +142,9 @@ def test_nobody_reads_on_behind_acknowledgements_of_others_that_may_be_lost(
 
 
 @simulated
-async def test_acknowledgements_of_a_log_that_has_failed_stay_what_nobody_may_rely_on(world: ChainWorld) -> None:
-    first = await world.opened("f1")
-    await world.subscribe()
+async def test_acknowledgements_of_a_log_that_has_failed_stay_what_nobody_may_rely_on(harness: ChainHarness) -> None:
+    first = await harness.opened("f1")
+    await harness.subscribe()
     await first.publish("a", "b", "c")
     one = await Subscriber(first, 11).attached()
     ((source, _),) = one.granted.items()
@@ -161,9 +163,9 @@ async def test_acknowledgements_of_a_log_that_has_failed_stay_what_nobody_may_re
 
 
 @simulated
-async def test_whoever_reads_on_does_not_wait_for_its_own_acknowledgements(world: ChainWorld) -> None:
-    process = await world.opened()
-    await world.subscribe()
+async def test_whoever_reads_on_does_not_wait_for_its_own_acknowledgements(harness: ChainHarness) -> None:
+    process = await harness.opened()
+    await harness.subscribe()
     await process.publish("a")
     await process.publish("b")
     subscriber = await Subscriber(process, 11).attached()
@@ -178,9 +180,9 @@ async def test_whoever_reads_on_does_not_wait_for_its_own_acknowledgements(world
 
 
 @simulated
-async def test_an_exactly_once_acknowledgement_counts_only_under_the_current_grant(world: ChainWorld) -> None:
-    process = await world.opened()
-    await world.subscribe(exactly_once=True)
+async def test_an_exactly_once_acknowledgement_counts_only_under_the_current_grant(harness: ChainHarness) -> None:
+    process = await harness.opened()
+    await harness.subscribe(exactly_once=True)
     await process.publish("a", "b")
     one, other = await Subscriber(process, 11).start(), await Subscriber(process, 12).start()
     await one.attach()
@@ -190,7 +192,7 @@ async def test_an_exactly_once_acknowledgement_counts_only_under_the_current_gra
     grant = one.granted[source]
     assert not (await one.ack(source, (0, 1))).error
     one.releasing = False
-    await one.tell(wants=_wants(False))
+    await one.send_message(wants=_wants(False))
     await asyncio.sleep(1)
     assert one.revoked == [(source, grant)]
     assert other.granted == {}
@@ -204,16 +206,16 @@ async def test_an_exactly_once_acknowledgement_counts_only_under_the_current_gra
 
 
 @simulated
-async def test_an_adopter_lets_the_holder_go_on_and_others_wait(world: ChainWorld) -> None:
-    first = await world.opened("f1")
-    await world.subscribe(exactly_once=True)
+async def test_an_adopter_lets_the_holder_go_on_and_others_wait(harness: ChainHarness) -> None:
+    first = await harness.opened("f1")
+    await harness.subscribe(exactly_once=True)
     await first.publish("a", "b")
     holder = await Subscriber(first, 11).attached()
     (source,) = holder.granted
     grant = holder.granted[source]
     await holder.ack(source, (0, 1))
     await first.crash()
-    second = await world.opened("f2")
+    second = await harness.opened("f2")
     other = await Subscriber(second, 12).attached()
     await asyncio.sleep(3)
     assert other.granted == {}
@@ -230,9 +232,9 @@ async def test_an_adopter_lets_the_holder_go_on_and_others_wait(world: ChainWorl
 @pytest.mark.parametrize("options", [{"exactly_once": True}, {"ordered": True}, {}])
 def test_an_owner_whose_disks_do_not_answer_says_so_and_hands_out_nothing_strict(options: dict[str, bool]) -> None:
     @simulated
-    async def run(world: ChainWorld) -> None:
-        process = await world.opened()
-        await world.subscribe(**options)
+    async def run(harness: ChainHarness) -> None:
+        process = await harness.opened()
+        await harness.subscribe(**options)
         await process.publish("a")
         subscriber = await Subscriber(process, 11).attached()
         (source,) = subscriber.granted
@@ -253,19 +255,19 @@ def test_an_owner_whose_disks_do_not_answer_says_so_and_hands_out_nothing_strict
 
 
 def _ages(subscriber: Subscriber) -> list[tuple[int, int]]:
-    beats = [what for kind, what in subscriber.heard if kind == "heartbeat"]
+    beats = [what for kind, what in subscriber.received if kind == "heartbeat"]
     return [(one.chain, one.age_ms) for beat in beats for one in beat.chains]
 
 
 @simulated
-async def test_an_adopter_of_an_ordered_subscription_waits_for_its_holder_too(world: ChainWorld) -> None:
-    first = await world.opened("f1")
-    await world.subscribe(ordered=True)
+async def test_an_adopter_of_an_ordered_subscription_waits_for_its_holder_too(harness: ChainHarness) -> None:
+    first = await harness.opened("f1")
+    await harness.subscribe(ordered=True)
     await first.publish("a", "b")
     holder = await Subscriber(first, 11).attached()
     (source,) = holder.granted
     await first.crash()
-    second = await world.opened("f2")
+    second = await harness.opened("f2")
     other = await Subscriber(second, 12).attached()
     await asyncio.sleep(GRANT_S - 1)
     assert other.granted == {}, "it may still deliver what it has read"
@@ -274,9 +276,9 @@ async def test_an_adopter_of_an_ordered_subscription_waits_for_its_holder_too(wo
 
 
 @simulated
-async def test_a_restarted_forwarder_leaves_its_grants_at_once(world: ChainWorld) -> None:
-    process = await world.opened()
-    await world.subscribe(exactly_once=True)
+async def test_a_restarted_forwarder_leaves_its_grants_at_once(harness: ChainHarness) -> None:
+    process = await harness.opened()
+    await harness.subscribe(exactly_once=True)
     await process.publish("a")
     await Subscriber(process, 11, "s").attached()
     after = await Subscriber(process, 12, "s").attached()
@@ -284,9 +286,9 @@ async def test_a_restarted_forwarder_leaves_its_grants_at_once(world: ChainWorld
 
 
 @simulated
-async def test_a_lost_stream_comes_back_to_its_grants(world: ChainWorld) -> None:
-    process = await world.opened()
-    await world.subscribe(exactly_once=True)
+async def test_a_lost_stream_comes_back_to_its_grants(harness: ChainHarness) -> None:
+    process = await harness.opened()
+    await harness.subscribe(exactly_once=True)
     await process.publish("a")
     before = await Subscriber(process, 11).attached()
     await before.read_all()
@@ -294,7 +296,7 @@ async def test_a_lost_stream_comes_back_to_its_grants(world: ChainWorld) -> None
     await process.publish("b")
     after = await Subscriber(process, 11).attached()
     assert after.granted == before.granted
-    assert after.data  # what was told on the lost stream is told again
+    assert after.data  # what was reported on the lost stream is notified again
     assert await after.read_all() == ["a", "b"]
     after.beating = False
     await asyncio.sleep(40)
@@ -303,38 +305,38 @@ async def test_a_lost_stream_comes_back_to_its_grants(world: ChainWorld) -> None
 
 
 @simulated
-async def test_a_subscription_may_be_asked_for_before_it_is_known_here(world: ChainWorld) -> None:
-    process = await world.opened()
+async def test_a_subscription_may_be_asked_for_before_it_is_known_here(harness: ChainHarness) -> None:
+    process = await harness.opened()
     await process.publish("a")
     process.shared.held = True
-    revision = world.commit(CatalogChange.put(Subscription(SUB_NUMBER, SUB, TOPIC_NUMBER, TOPIC)))
+    revision = harness.commit(CatalogChange.put(Subscription(SUB_NUMBER, SUB, TOPIC_NUMBER, TOPIC)))
     subscriber = await Subscriber(process, 11).attached()
     assert subscriber.granted == {}
     process.shared.held = False
     process.shared.catch_up()
-    await world.confirm(revision)
+    await harness.confirm(revision)
     await process.publish("b")
     await asyncio.sleep(0.1)
     assert await subscriber.read_all() == ["b"]
 
 
 @simulated
-async def test_whoever_serves_a_deleted_subscription_is_told(world: ChainWorld) -> None:
-    process = await world.opened()
-    record = await world.subscribe(exactly_once=True)
+async def test_whoever_serves_a_deleted_subscription_is_reported(harness: ChainHarness) -> None:
+    process = await harness.opened()
+    record = await harness.subscribe(exactly_once=True)
     await process.publish("a")
     subscriber = await Subscriber(process, 11).attached()
-    world.commit(CatalogChange.delete(record))
+    harness.commit(CatalogChange.delete(record))
     await asyncio.sleep(0.1)
-    assert subscriber.heard[-1][0] == "removed"
+    assert subscriber.received[-1][0] == "removed"
     chain = process.host.chains[1]
     assert chain.forwarder.ledgers == {}
     assert chain.forwarder.memory.grants == {}
 
 
 @simulated
-async def test_a_stream_begins_with_hello_and_says_it_once(world: ChainWorld) -> None:
-    process = await world.opened()
+async def test_a_stream_begins_with_hello_and_says_it_once(harness: ChainHarness) -> None:
+    process = await harness.opened()
     silent = Subscriber(process, 11)
     await silent.attach()
     refused = False
@@ -345,22 +347,22 @@ async def test_a_stream_begins_with_hello_and_says_it_once(world: ChainWorld) ->
     assert refused
     polite = await Subscriber(process, 11).start()
     await asyncio.sleep(3)
-    assert [kind for kind, _ in polite.heard].count("heartbeat") >= 2
+    assert [kind for kind, _ in polite.received].count("heartbeat") >= 2
 
 
 @simulated
-async def test_becoming_exactly_once_and_back(world: ChainWorld) -> None:
-    process = await world.opened()
-    await world.subscribe()
+async def test_becoming_exactly_once_and_back(harness: ChainHarness) -> None:
+    process = await harness.opened()
+    await harness.subscribe()
     await process.publish("a", "b", "c")
     subscriber = await Subscriber(process, 11).attached()
     (source,) = subscriber.granted
     assert not (await subscriber.ack(source, (0, 1), grant=1)).error
-    world.update(exactly_once=True)
+    harness.update(exactly_once=True)
     assert (await subscriber.ack(source, (1, 1), grant=1)).code == Code.FAILED_PRECONDITION
     assert not (await subscriber.ack(source, (1, 1))).error
     assert len(process.host.chains[1].forwarder.memory.grants) == 1
-    world.update(exactly_once=False)
+    harness.update(exactly_once=False)
     assert not process.host.chains[1].forwarder.memory.grants
     assert not (await subscriber.ack(source, (2, 1), grant=1)).error
     assert await subscriber.read_all() == []
@@ -373,12 +375,12 @@ def _wants(wanted: bool) -> object:
 
 
 @simulated
-async def test_whoever_serves_an_ordered_subscription_hears_of_all_sources_once_an_epoch_has_ended(
-    world: ChainWorld,
+async def test_whoever_serves_an_ordered_subscription_learns_of_all_sources_once_an_epoch_has_ended(
+    harness: ChainHarness,
 ) -> None:
-    world.assign(1)
-    process = await world.opened("f1", 1)
-    await world.subscribe(ordered=True)
+    harness.assign(1)
+    process = await harness.opened("f1", 1)
+    await harness.subscribe(ordered=True)
     holder = await Subscriber(process, 11).attached()
     other = await Subscriber(process, 12).attached()
     await process.publish("a", key="k", epoch=1)
@@ -386,13 +388,13 @@ async def test_whoever_serves_an_ordered_subscription_hears_of_all_sources_once_
     (source,) = holder.granted
     assert other.sources == {}
     process.deaf = True
-    world.assign(2)
+    harness.assign(2)
     await other.attach()
-    assert [what.epoch for kind, what in other.heard if kind == "sources" and what.all] == [1, 1]
+    assert [what.epoch for kind, what in other.received if kind == "sources" and what.all] == [1, 1]
     process.deaf = False
-    process.hear_assignments()
+    process.on_assignments()
     await asyncio.sleep(0.1)
-    kind, last = other.heard[-1]
+    kind, last = other.received[-1]
     assert (kind, last.all, last.epoch) == ("sources", True, 2)
     assert [(one.number, one.grant, one.sealed, one.done) for one in last.sources] == [(source, 0, True, False)]
     await holder.ack(source, (0, 1))

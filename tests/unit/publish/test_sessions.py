@@ -1,4 +1,4 @@
-"""Streams of one forwarder, old and new, in any order: only the newest counts, and a displaced one is told."""
+"""Streams of one forwarder, old and new, in any order: only the newest counts, and a displaced one is notified."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from syncpoint.model.times import SESSION_S
 from syncpoint.publish.sessions import Began, Sessions
 from syncpoint.transport.stream_state import Message
 from syncpoint.wire.messages import internal
-from tests.kit.chain import SUB_NUMBER, ChainWorld, Subscriber, simulated
+from tests.kit.chain import SUB_NUMBER, ChainHarness, Subscriber, simulated
 
 
 class Stream(NamedTuple):
@@ -55,9 +55,9 @@ def test_nobody_has_precedence_for_ever() -> None:
 
 
 @simulated
-async def test_late_words_of_an_older_stream_take_nothing_from_the_living_one(world: ChainWorld) -> None:
-    process = await world.opened()
-    await world.subscribe()
+async def test_late_words_of_an_older_stream_take_nothing_from_the_living_one(harness: ChainHarness) -> None:
+    process = await harness.opened()
+    await harness.subscribe()
     await process.publish("first")
     old = await Subscriber(process, 11).start()
     await asyncio.sleep(0.1)
@@ -65,10 +65,10 @@ async def test_late_words_of_an_older_stream_take_nothing_from_the_living_one(wo
     (source,) = new.granted
     assert await new.read(source) == ["first"]
     await old.attach()
-    await old.tell(wants=internal.Wants(subscription=SUB_NUMBER, wanted=False))
-    await old.tell(detach=internal.Detach(subscription=SUB_NUMBER))
+    await old.send_message(wants=internal.Wants(subscription=SUB_NUMBER, wanted=False))
+    await old.send_message(detach=internal.Detach(subscription=SUB_NUMBER))
     await asyncio.sleep(0.1)
-    assert "displaced" in [kind for kind, _ in old.heard]
+    assert "displaced" in [kind for kind, _ in old.received]
     old.lose()
     new.data.clear()
     await process.publish("second")
@@ -78,9 +78,9 @@ async def test_late_words_of_an_older_stream_take_nothing_from_the_living_one(wo
 
 
 @simulated
-async def test_a_late_hello_of_an_older_stream_or_life_is_told_and_nothing_else(world: ChainWorld) -> None:
-    process = await world.opened()
-    await world.subscribe()
+async def test_a_late_hello_of_an_older_stream_or_life_is_reported_and_nothing_else(harness: ChainHarness) -> None:
+    process = await harness.opened()
+    await harness.subscribe()
     await process.publish("first")
     dead, old = Subscriber(process, 5, "s11"), Subscriber(process, 11)
     new = await Subscriber(process, 11).attached()
@@ -90,27 +90,27 @@ async def test_a_late_hello_of_an_older_stream_or_life_is_told_and_nothing_else(
         await late.start()
         await late.attach()
         await asyncio.sleep(1.5)
-        assert {kind for kind, _ in late.heard} == {"displaced"}
+        assert {kind for kind, _ in late.received} == {"displaced"}
         late.lose()
     new.data.clear()
     await process.publish("second")
     await asyncio.sleep(0.1)
     assert new.data == [source]
-    assert [kind for kind, _ in new.heard].count("heartbeat") >= 2
+    assert [kind for kind, _ in new.received].count("heartbeat") >= 2
 
 
 @simulated
-async def test_words_of_a_forgotten_stream_are_answered_and_harm_nobody(world: ChainWorld) -> None:
-    process = await world.opened()
-    await world.subscribe()
+async def test_words_of_a_forgotten_stream_are_answered_and_harm_nobody(harness: ChainHarness) -> None:
+    process = await harness.opened()
+    await harness.subscribe()
     before = await Subscriber(process, 11, "s").attached()
     after = await Subscriber(process, 12, "s").start()
     await asyncio.sleep(0.1)
     await before.attach(1)
-    await before.tell(wants=internal.Wants(subscription=SUB_NUMBER, wanted=True))
-    await before.tell(detach=internal.Detach(subscription=SUB_NUMBER))
+    await before.send_message(wants=internal.Wants(subscription=SUB_NUMBER, wanted=True))
+    await before.send_message(detach=internal.Detach(subscription=SUB_NUMBER))
     await asyncio.sleep(1.5)
-    assert [kind for kind, _ in before.heard].count("displaced") >= 4
+    assert [kind for kind, _ in before.received].count("displaced") >= 4
     assert not before.stream_ended
     await after.attach()
     await process.publish("a")
@@ -119,10 +119,10 @@ async def test_words_of_a_forgotten_stream_are_answered_and_harm_nobody(world: C
 
 
 @simulated
-async def test_what_comes_while_nobody_is_there_to_be_told_is_told_later(world: ChainWorld) -> None:
-    process = world.process()
+async def test_what_comes_while_nobody_is_there_to_be_reported_is_reported_later(harness: ChainHarness) -> None:
+    process = harness.process()
     chain = await process.open()
-    await world.subscribe()
+    await harness.subscribe()
     await process.publish("a")
     holder = await Subscriber(process, 11).attached()
     (source,) = holder.granted
@@ -140,34 +140,34 @@ async def test_what_comes_while_nobody_is_there_to_be_told_is_told_later(world: 
 
 @simulated
 async def test_a_chain_that_can_not_follow_a_change_ends_and_confirms_nothing(
-    world: ChainWorld,
+    harness: ChainHarness,
 ) -> None:
-    process = world.process()
+    process = harness.process()
     chain = await process.open()
-    await world.subscribe()
+    await harness.subscribe()
     await process.publish("a")
 
     def fails(change: object) -> None:
         raise RuntimeError("a bug")
 
     chain.follower.changed = fails
-    revision = world.update(generation=1)
+    revision = harness.update(generation=1)
     assert [number for number, _ in process.ended] == [1]
     with pytest.raises(Unavailable):
         await process.host.confirm(1, 1, revision)
 
 
 @simulated
-async def test_what_is_not_served_any_more_on_a_new_stream_goes_to_others(world: ChainWorld) -> None:
+async def test_what_is_not_served_any_more_on_a_new_stream_goes_to_others(harness: ChainHarness) -> None:
     """A forwarder whose last subscriber left while it had no stream could not say so."""
-    process = await world.opened()
-    await world.subscribe()
+    process = await harness.opened()
+    await harness.subscribe()
     await process.publish("a")
     before = await Subscriber(process, 11).attached()
     assert before.granted
     before.lose()
     again = await Subscriber(process, 11).start()
-    await again.tell(serves=internal.Serves(subscriptions=[]))
+    await again.send_message(serves=internal.Serves(subscriptions=[]))
     other = await Subscriber(process, 12).attached()
     await asyncio.sleep(0.2)
     assert await other.read_all() == ["a"]

@@ -32,7 +32,7 @@ def config(url: str = URL, **fields: Any) -> bytes:
     return data
 
 
-class World:
+class Harness:
     """One push subscription. `answer`: what the endpoint does with a message's data."""
 
     def __init__(self, answer: Answer | None = None, **options: Any) -> None:
@@ -92,7 +92,7 @@ class World:
         return backlog
 
     def run(self, story: Coroutine[Any, Any, None]) -> None:
-        async def told() -> None:
+        async def reported() -> None:
             ticking = asyncio.get_running_loop().create_task(self._tick())
             self.driver.start()
             try:
@@ -101,96 +101,96 @@ class World:
                 await self.driver.close()
                 ticking.cancel()
 
-        run_simulated(self.clock, told())
+        run_simulated(self.clock, reported())
 
     async def _tick(self) -> None:
         while True:
-            self.forwarders.settle()
+            self.forwarders.quiesce()
             self.forwarders.subscribe.tick()
-            self.forwarders.settle()
+            self.forwarders.quiesce()
             await asyncio.sleep(0.02)
 
 
 def test_messages_are_pushed_and_acknowledged_once() -> None:
-    world = World()
+    harness = Harness()
 
     async def story() -> None:
-        world.forwarders.send(*map(str, range(300)))
+        harness.forwarders.send(*map(str, range(300)))
         await asyncio.sleep(5)
-        assert sorted(world.data, key=int) == [str(number) for number in range(300)]
-        assert 10 < world.under_way_max <= 50  # it began with 4
-        assert world.unacknowledged() == 0
+        assert sorted(harness.data, key=int) == [str(number) for number in range(300)]
+        assert 10 < harness.under_way_max <= 50  # it began with 4
+        assert harness.unacknowledged() == 0
         await asyncio.sleep(60)
-        assert len(world.data) == 300
-        [state] = world.driver.states()
+        assert len(harness.data) == 300
+        [state] = harness.driver.states()
         assert (state.acknowledged, state.refused, state.last_error) == (300, 0, "")
 
-    world.run(story())
+    harness.run(story())
 
 
 def test_an_endpoint_that_fails_is_asked_ever_more_seldom_and_served_once_it_is_back() -> None:
     back_at = 0.0
 
     async def answer(data: str) -> int:
-        return 200 if world.clock.monotonic() >= back_at else 503
+        return 200 if harness.clock.monotonic() >= back_at else 503
 
-    world = World(answer)
+    harness = Harness(answer)
 
     async def story() -> None:
         nonlocal back_at
-        start = world.clock.monotonic()
+        start = harness.clock.monotonic()
         back_at = start + 300
-        world.forwarders.send(*map(str, range(100)))
+        harness.forwarders.send(*map(str, range(100)))
         await asyncio.sleep(300)
-        assert len(world.data) < 100  # of an endpoint that refuses every message at once
-        assert world.driver.states()[0].last_error == "the endpoint answered 503"
-        late = [at for at, *_ in world.requests if at - start > 120]
+        assert len(harness.data) < 100  # of an endpoint that refuses every message at once
+        assert harness.driver.states()[0].last_error == "the endpoint answered 503"
+        late = [at for at, *_ in harness.requests if at - start > 120]
         assert len(late) < 20
         await asyncio.sleep(90)
-        assert set(world.data) == {str(number) for number in range(100)}
-        assert world.unacknowledged() == 0
+        assert set(harness.data) == {str(number) for number in range(100)}
+        assert harness.unacknowledged() == 0
 
-    world.run(story())
+    harness.run(story())
 
 
 def test_silence_until_the_deadline_is_a_failure_and_the_message_comes_again() -> None:
     async def answer(data: str) -> int:
-        if len(world.requests) == 1:
+        if len(harness.requests) == 1:
             await asyncio.sleep(1_000)
         return 204
 
-    world = World(answer)
+    harness = Harness(answer)
 
     async def story() -> None:
-        world.forwarders.send("slow")
+        harness.forwarders.send("slow")
         await asyncio.sleep(9)
-        assert world.data == ["slow"]
+        assert harness.data == ["slow"]
         await asyncio.sleep(3)
-        assert world.data == ["slow", "slow"]
-        assert world.requests[1][0] - world.requests[0][0] >= 10
+        assert harness.data == ["slow", "slow"]
+        assert harness.requests[1][0] - harness.requests[0][0] >= 10
         await asyncio.sleep(30)
-        assert world.data == ["slow", "slow"]
+        assert harness.data == ["slow", "slow"]
 
-    world.run(story())
+    harness.run(story())
 
 
 def test_a_retry_policy_rests_each_message_for_itself() -> None:
     async def answer(data: str) -> int:
         return 500 if data == "bad" else 200
 
-    world = World(answer, retry=Retry(20.0, 60.0))
+    harness = Harness(answer, retry=Retry(20.0, 60.0))
 
     async def story() -> None:
-        world.forwarders.send("bad")
+        harness.forwarders.send("bad")
         await asyncio.sleep(2)
-        world.forwarders.send(*map(str, range(50)))
+        harness.forwarders.send(*map(str, range(50)))
         await asyncio.sleep(10)
-        assert world.data.count("bad") == 1
-        assert len(world.data) == 51
+        assert harness.data.count("bad") == 1
+        assert len(harness.data) == 51
         await asyncio.sleep(20)
-        assert world.data.count("bad") == 2
+        assert harness.data.count("bad") == 2
 
-    world.run(story())
+    harness.run(story())
 
 
 def test_ordered_messages_are_pushed_one_after_the_other_through_failures() -> None:
@@ -205,16 +205,16 @@ def test_ordered_messages_are_pushed_one_after_the_other_through_failures() -> N
         taken.append(data)
         return 200
 
-    world = World(answer, ordered=True)
+    harness = Harness(answer, ordered=True)
 
     async def story() -> None:
         for number in range(12):
-            world.forwarders.send(str(number), key="k")
+            harness.forwarders.send(str(number), key="k")
         await asyncio.sleep(60)
-        assert world.under_way_max == 1
+        assert harness.under_way_max == 1
         assert taken == [str(number) for number in range(12)]
 
-    world.run(story())
+    harness.run(story())
 
 
 def test_delivery_attempts_count_what_was_sent_and_nothing_else() -> None:
@@ -224,18 +224,18 @@ def test_delivery_attempts_count_what_was_sent_and_nothing_else() -> None:
         await asyncio.sleep(0.2)
         return 500 if data == "bad" else 200
 
-    world = World(answer, dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    harness = Harness(answer, dead_letter=DeadLetter("projects/p/topics/dead", 5))
 
     async def story() -> None:
-        world.forwarders.send("bad", *map(str, range(40)))
+        harness.forwarders.send("bad", *map(str, range(40)))
         await asyncio.sleep(120)
-        attempts = [body["deliveryAttempt"] for _, _, data, body in world.requests if data == "bad"]
+        attempts = [body["deliveryAttempt"] for _, _, data, body in harness.requests if data == "bad"]
         assert attempts[:5] == [1, 2, 3, 4, 5]
-        others = [body["deliveryAttempt"] for _, _, data, body in world.requests if data != "bad"]
+        others = [body["deliveryAttempt"] for _, _, data, body in harness.requests if data != "bad"]
         assert set(others) == {1}
         assert len(others) == 40
 
-    world.run(story())
+    harness.run(story())
 
 
 def test_what_waits_for_its_key_through_pauses_is_not_counted() -> None:
@@ -245,17 +245,23 @@ def test_what_waits_for_its_key_through_pauses_is_not_counted() -> None:
         await asyncio.sleep(0.3)
         return 200
 
-    world = World(answer, ordered=True, dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    harness = Harness(answer, ordered=True, dead_letter=DeadLetter("projects/p/topics/dead", 5))
 
     async def story() -> None:
-        world.forwarders.send(*map(str, range(20)), key="good")
-        world.forwarders.send("bad", key="bad")
+        harness.forwarders.send(*map(str, range(20)), key="good")
+        harness.forwarders.send("bad", key="bad")
         await asyncio.sleep(120)
-        assert [body["deliveryAttempt"] for _, _, data, body in world.requests if data == "bad"][:5] == [1, 2, 3, 4, 5]
-        others = [(data, body["deliveryAttempt"]) for _, _, data, body in world.requests if data != "bad"]
+        assert [body["deliveryAttempt"] for _, _, data, body in harness.requests if data == "bad"][:5] == [
+            1,
+            2,
+            3,
+            4,
+            5,
+        ]
+        others = [(data, body["deliveryAttempt"]) for _, _, data, body in harness.requests if data != "bad"]
         assert others == [(str(number), 1) for number in range(20)]
 
-    world.run(story())
+    harness.run(story())
 
 
 def test_another_ack_deadline_holds_for_what_is_pushed_from_then_on() -> None:
@@ -263,42 +269,42 @@ def test_another_ack_deadline_holds_for_what_is_pushed_from_then_on() -> None:
         await asyncio.sleep(30)
         return 200
 
-    world = World(answer)
+    harness = Harness(answer)
 
     async def story() -> None:
         await asyncio.sleep(1)
-        world.change(CatalogChange.put(replace(world.forwarders.record, ack_deadline_s=60)))
+        harness.change(CatalogChange.put(replace(harness.forwarders.record, ack_deadline_s=60)))
         await asyncio.sleep(1)
-        world.forwarders.send("slow")
+        harness.forwarders.send("slow")
         await asyncio.sleep(90)
-        assert world.data == ["slow"]
-        assert world.driver.states()[0].acknowledged == 1
+        assert harness.data == ["slow"]
+        assert harness.driver.states()[0].acknowledged == 1
 
-    world.run(story())
+    harness.run(story())
 
 
 def test_the_endpoint_can_be_changed_and_taken_away() -> None:
-    world = World()
+    harness = Harness()
 
     async def story() -> None:
-        record = world.forwarders.record
-        world.forwarders.send("1")
+        record = harness.forwarders.record
+        harness.forwarders.send("1")
         await asyncio.sleep(1)
-        world.change(CatalogChange.put(_with(record, config("https://other.example/"))))
+        harness.change(CatalogChange.put(_with(record, config("https://other.example/"))))
         await asyncio.sleep(1)
-        world.forwarders.send("2")
+        harness.forwarders.send("2")
         await asyncio.sleep(1)
-        world.change(CatalogChange.put(_with(record, b"")))
+        harness.change(CatalogChange.put(_with(record, b"")))
         await asyncio.sleep(1)
-        world.forwarders.send("3")
+        harness.forwarders.send("3")
         await asyncio.sleep(60)
-        assert [(host, data) for _, host, data, _ in world.requests] == [("e.example", "1"), ("other.example", "2")]
-        assert world.driver.states() == []
-        world.change(CatalogChange.put(_with(record, config())))
+        assert [(host, data) for _, host, data, _ in harness.requests] == [("e.example", "1"), ("other.example", "2")]
+        assert harness.driver.states() == []
+        harness.change(CatalogChange.put(_with(record, config())))
         await asyncio.sleep(2)
-        assert world.data == ["1", "2", "3"]  # the backlog was kept
+        assert harness.data == ["1", "2", "3"]  # the backlog was kept
 
-    world.run(story())
+    harness.run(story())
 
 
 def test_a_push_under_way_counts_although_the_subscription_moves_to_another_process() -> None:
@@ -306,93 +312,93 @@ def test_a_push_under_way_counts_although_the_subscription_moves_to_another_proc
         await asyncio.sleep(3)
         return 200
 
-    world = World(answer)
+    harness = Harness(answer)
 
     async def story() -> None:
-        world.forwarders.send("1")
+        harness.forwarders.send("1")
         await asyncio.sleep(1)
-        world.mine = False
+        harness.mine = False
         await asyncio.sleep(1.5)
-        assert world.driver.states() == []
-        other = World.new_driver(world)
-        world.mine = True
+        assert harness.driver.states() == []
+        other = Harness.new_driver(harness)
+        harness.mine = True
         other.start()
         await asyncio.sleep(60)
         await other.close()
-        assert world.data == ["1"]
-        assert world.unacknowledged() == 0
+        assert harness.data == ["1"]
+        assert harness.unacknowledged() == 0
 
-    world.run(story())
+    harness.run(story())
 
 
 def test_what_an_ended_process_had_under_way_comes_again() -> None:
     async def answer(data: str) -> int:
-        await asyncio.sleep(0 if len(world.requests) > 1 else 1_000)
+        await asyncio.sleep(0 if len(harness.requests) > 1 else 1_000)
         return 200
 
-    world = World(answer)
+    harness = Harness(answer)
 
     async def story() -> None:
-        world.forwarders.send("1")
+        harness.forwarders.send("1")
         await asyncio.sleep(1)
-        await world.driver.close()
-        other = world.new_driver()
+        await harness.driver.close()
+        other = harness.new_driver()
         other.start()
         await asyncio.sleep(2)
         await other.close()
-        assert world.data == ["1", "1"]
-        assert world.unacknowledged() == 0
+        assert harness.data == ["1", "1"]
+        assert harness.unacknowledged() == 0
 
-    world.run(story())
+    harness.run(story())
 
 
 def test_a_deleted_subscription_is_pushed_no_more() -> None:
-    world = World()
+    harness = Harness()
 
     async def story() -> None:
-        world.forwarders.send("1")
+        harness.forwarders.send("1")
         await asyncio.sleep(1)
-        world.change(CatalogChange.delete(world.forwarders.record))
+        harness.change(CatalogChange.delete(harness.forwarders.record))
         await asyncio.sleep(5)
-        assert world.data == ["1"]
-        assert world.driver.states() == []
-        assert world.forwarders.subscribe.deliveries == {}
+        assert harness.data == ["1"]
+        assert harness.driver.states() == []
+        assert harness.forwarders.subscribe.deliveries == {}
 
-    world.run(story())
+    harness.run(story())
 
 
 def test_what_may_not_be_pushed_says_so_and_takes_nothing() -> None:
     token = pubsub.PushConfig.OidcToken(service_account_email="pusher@p.example")
     for options in ({"config": config("https://10.0.0.1/")}, {"config": config(oidc_token=token)}):
-        world = World(**options)
+        harness = Harness(**options)
 
-        async def story(world: World = world) -> None:
-            world.forwarders.send("1")
+        async def story(harness: Harness = harness) -> None:
+            harness.forwarders.send("1")
             await asyncio.sleep(5)
-            assert world.data == []
-            assert world.unacknowledged() == 0
-            assert world.driver.states()[0].last_error
+            assert harness.data == []
+            assert harness.unacknowledged() == 0
+            assert harness.driver.states()[0].last_error
 
-        world.run(story())
+        harness.run(story())
 
 
 def test_what_may_be_pushed_only_later_is_pushed_then() -> None:
-    world = World()
+    harness = Harness()
     granted = False
-    world.driver.may_push = lambda record: granted
+    harness.driver.may_push = lambda record: granted
 
     async def story() -> None:
         nonlocal granted
-        world.forwarders.send("1")
+        harness.forwarders.send("1")
         await asyncio.sleep(5)
-        assert world.driver.states()[0].last_error == "The service's own identity may not read this subscription."
+        assert harness.driver.states()[0].last_error == "The service's own identity may not read this subscription."
         granted = True
         await asyncio.sleep(5)
-        assert world.data == ["1"]
-        assert world.unacknowledged() == 0
-        assert world.driver.states()[0].last_error == ""
+        assert harness.data == ["1"]
+        assert harness.unacknowledged() == 0
+        assert harness.driver.states()[0].last_error == ""
 
-    world.run(story())
+    harness.run(story())
 
 
 def _with(record: Subscription, data: bytes) -> Subscription:

@@ -86,7 +86,7 @@ class Twin:
     def __init__(self) -> None:
         self.topics: dict[str, TwinTopic] = {}
         self.calls: Counter[str] = Counter()
-        self.generation = 0  # of every subscription: how often it was sought
+        self.generation = 0  # of every subscription: how often it was reset by a seek
         self.asked: list[Any] = []
         self.stages: dict[tuple[str, int, int, str], list[tuple[str, int, dict[str, Any]]]] = {}
         self.runs: dict[str, list[str]] = defaultdict(list)
@@ -157,7 +157,9 @@ class Twin:
         """See the proto."""
         topic = self._topic(request.topic or request.subscription.replace("subscriptions", "topics"), 0)
         if request.subscription and request.processed and request.generation != self.generation:
-            raise failure(Code.FAILED_PRECONDITION, "The subscription was sought: begin with a new checkpoint.")
+            raise failure(
+                Code.FAILED_PRECONDITION, "The subscription was reset by a seek: begin with a new checkpoint."
+            )
         answer = pb.Positions(topic=topic.name, topic_incarnation=topic.incarnation, universe=UNIVERSE)
         answer.generation = self.generation if request.subscription else 0
         starting = request.WhichOneof("starting")

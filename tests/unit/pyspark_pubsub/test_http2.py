@@ -190,7 +190,7 @@ def test_a_connection_is_not_carried_over_a_fork(running, monkeypatch):
 
 @pytest.fixture
 def grpcio() -> Iterator[str]:
-    """A server of Google's implementation: echoes a request three times, or fails as it is told."""
+    """A server of Google's implementation: echoes a request three times, or fails as it is reported."""
 
     def many(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         for _ in range(3):

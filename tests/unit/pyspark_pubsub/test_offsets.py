@@ -115,7 +115,7 @@ def test_a_start_in_a_source_that_must_wait_is_kept():
     assert ranges(plan(first, now)) == [(1, 8, 10), (2, 4, 10)]
 
 
-def test_losses_are_told():
+def test_losses_are_reported():
     before = plan(initial(listing(SourceOffsets(1, 1, 0, 0, 4))), listing(SourceOffsets(1, 1, 0, 0, 4)))
     assert lost_before(before, listing(SourceOffsets(1, 1, 0, 4, 9))) == []
     assert lost_before(before, listing(SourceOffsets(1, 1, 0, 6, 9))) == [SourceRange(1, 4, 6)]
@@ -174,7 +174,7 @@ def test_shares_use_the_budget_and_starve_nobody_small(wants, budget, turn):
 
 
 @st.composite
-def worlds(draw):
+def cases(draw):
     """Listings that grow: sources are added behind sealed ones, ends only grow."""
     chains = draw(st.integers(1, 3))
     steps, number, live, all_sources = [], 0, {}, {}
@@ -198,9 +198,9 @@ def worlds(draw):
 
 
 @settings(deadline=None)
-@given(worlds())
-def test_everything_is_read_once_and_in_the_order_of_keys(world):
-    steps, rows, size = world
+@given(cases())
+def test_everything_is_read_once_and_in_the_order_of_keys(harness):
+    steps, rows, size = harness
     offsets = initial(steps[0])
     read: list[tuple[int, int]] = []
     final = steps[-1]

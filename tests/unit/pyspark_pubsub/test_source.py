@@ -91,7 +91,7 @@ def test_record_batches_begin_at_multiples_of_64(running):
     assert one.column("offset").buffers()[1].address % 8 == 0
 
 
-def test_a_batch_ends_where_it_is_told(running):
+def test_a_batch_ends_where_it_is_reported(running):
     running.twin.fill(10)
     assert batch(running, startingPosition='{"1": 3}', endingPosition='{"1": 5}') == [(1, 3), (1, 4)]
     assert batch(running, startingPosition="2001-09-09T01:46:40.000008Z") == [(1, 8), (1, 9)]
@@ -252,7 +252,7 @@ def test_a_subscriptions_stream_has_one_identity_over_restarts(running):
     reader.stop()
 
 
-def test_a_stream_whose_subscription_was_sought_is_refused_until_it_begins_anew(running):
+def test_a_stream_whose_subscription_was_reset_is_refused_until_it_begins_anew(running):
     running.twin.fill(4)
     running.twin.generation = 3
     given = {"endpoint": running.endpoint, "subscription": "projects/p/subscriptions/t"}

@@ -156,7 +156,7 @@ def test_a_stage_without_rows_asks_nothing_of_the_server(running):
 
 
 class Task:
-    """What Spark tells a task."""
+    """What Spark reports a task."""
 
     def __init__(self, partition: int = 0, attempt: int = 1, run: str = "run", epoch: int = 0) -> None:
         self._partition, self._attempt = partition, attempt
@@ -290,10 +290,10 @@ def test_rows_of_several_topics_are_one_epoch(running, task):
     assert (stored(running), stored(running, OTHER)) == ([b"a", b"c"], [b"b"])
 
 
-def test_a_spark_that_does_not_tell_epochs_is_noticed(running, task, monkeypatch):
+def test_a_spark_that_does_not_name_epochs_is_noticed(running, task, monkeypatch):
     monkeypatch.setattr(Task, "getLocalProperty", lambda self, name: None)
     writer = StreamWriter(writing(running), DATA, False)
-    with pytest.raises(RuntimeError, match=r"does not tell tasks their epoch \(sql.streaming.queryId"):
+    with pytest.raises(RuntimeError, match=r"does not give tasks their epoch \(sql.streaming.queryId"):
         writer.write(iter([]))
 
 

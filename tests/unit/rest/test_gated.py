@@ -14,7 +14,7 @@ from syncpoint.access.rules import rule_of
 from syncpoint.rest.app import RestApp, application
 from syncpoint.rest.table import Route, Table
 from syncpoint.wire.messages import POOL
-from tests.unit.access.conftest import World
+from tests.unit.access.conftest import Harness
 from tests.unit.access.test_gate import of_project_a
 
 NAMES = {"projects": "a", "topics": "one", "subscriptions": "two", "snapshots": "three", "schemas": "four"}
@@ -56,17 +56,17 @@ async def asked(app: Any, verb: str, path: str, body: bytes, authorization: byte
 
 
 @pytest.fixture(scope="module")
-def gated() -> tuple[World, Any]:
+def gated() -> tuple[Harness, Any]:
     """A gate, and the application before it."""
-    made = World()
+    made = Harness()
     made.grant("projects/b", "roles/owner", "user:bob@example.com")
     return made, application(RestApp(made.table, 1_000_000, made.gate.admit))
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.verb} {route.template}")
-def test_who_has_no_rights_reaches_no_method(gated: tuple[World, Any], route: Route) -> None:
-    world, app = gated
-    world.reached.clear()
+def test_who_has_no_rights_reaches_no_method(gated: tuple[Harness, Any], route: Route) -> None:
+    harness, app = gated
+    harness.reached.clear()
 
     async def main() -> None:
         request = route.verb, path_of(route), body_of(route)
@@ -74,14 +74,14 @@ def test_who_has_no_rights_reaches_no_method(gated: tuple[World, Any], route: Ro
         assert (status, content["error"]["status"]) == (401, "UNAUTHENTICATED")
         status, content = await asked(app, *request[:2], b"{no json", b"Bearer nonsense")
         assert status == 401
-        status, content = await asked(app, *request, world.token(email="bob@example.com"))
+        status, content = await asked(app, *request, harness.token(email="bob@example.com"))
         if rule_of(route.method).known:
             assert status == 200
-            world.reached.clear()
+            harness.reached.clear()
         else:
             assert (status, content["error"]["status"]) == (403, "PERMISSION_DENIED"), content
-        assert world.reached == []
-        status, content = await asked(app, *request, world.token(email="root@example.com"))
-        assert (status, len(world.reached)) == (200, 1), content
+        assert harness.reached == []
+        status, content = await asked(app, *request, harness.token(email="root@example.com"))
+        assert (status, len(harness.reached)) == (200, 1), content
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""A door over sockets: gRPC and HTTP/1.1 on one port, one gate, and callers that do not behave."""
+"""A listener over sockets: gRPC and HTTP/1.1 on one port, one gate, and callers that do not behave."""
 
 from __future__ import annotations
 
@@ -478,7 +478,7 @@ def test_slow_callers_are_cut_off(sent: bytes, after_s: float, status: int | Non
     run(test)
 
 
-def test_a_door_with_a_secret_speaks_nothing_else() -> None:
+def test_a_listener_with_a_secret_speaks_nothing_else() -> None:
     async def test(served: Served) -> None:
         with pytest.raises(ValueError, match="secret"):
             await serve({}, secret=b"known to few", on_fallback=served.fallback)

@@ -52,7 +52,7 @@ def test_every_unary_method_has_a_route() -> None:
     assert methods.SUBSCRIBER.StreamingPull not in every
 
 
-def test_a_door_describes_what_it_serves() -> None:
+def test_a_listener_describes_what_it_serves() -> None:
     table = Table({methods.PUBLISHER.Publish.encode()})
     assert [route.template for route in table.routes] == ["/v1/{topic=projects/*/topics/*}:publish"]
     assert table.find("GET", "/v1/projects/p/topics/t") is None

@@ -10,14 +10,14 @@ import pytest
 
 from syncpoint.model.cluster import SUBSCRIBE
 from syncpoint.router.assignment import TopicAssignment
-from syncpoint.router.planner import MOVES_MAX, SETTLED_S, Changes, Loads, Planner, State
+from syncpoint.router.planner import MOVES_MAX, STABLE_S, Changes, Loads, Planner, State
 from syncpoint.router.routing_rules import RoutingRule
 from tests.kit.router import Site, after, state, subscription, topic
 
 NONE = Loads({}, {})
 
 
-def settled(planner: Planner, site: Site, before: State, now: float = 0.0) -> State:
+def stable(planner: Planner, site: Site, before: State, now: float = 0.0) -> State:
     """Plan until nothing changes."""
     for _ in range(100):
         changes = planner.plan(site.cluster_state, before, now)
@@ -29,7 +29,7 @@ def settled(planner: Planner, site: Site, before: State, now: float = 0.0) -> St
 
 def test_topics_without_load_are_spread_and_stay() -> None:
     site, planner = Site(forwarders=5), Planner()
-    found = settled(planner, site, state([topic(number) for number in range(1, 201)]))
+    found = stable(planner, site, state([topic(number) for number in range(1, 201)]))
     counts = Counter(one.chains for one in found.topic_homes.values())
     assert all(len(chains) == 1 for chains in counts)
     assert max(counts.values()) <= 50
@@ -42,7 +42,7 @@ def test_a_forwarder_of_twice_the_weight_gets_twice_the_share() -> None:
     site.chains[1] = replace(site.chains[1], weight=2.0)
     site.members["subscribe-eu-1"] = replace(site.members["subscribe-eu-1"], weight=2.0)
     topics = [topic(number) for number in range(1, 401)]
-    found = settled(
+    found = stable(
         planner, site, state(topics, [subscription(1000 + one.incarnation, one.incarnation) for one in topics])
     )
     chains = Counter(chain for one in found.topic_homes.values() for chain in one.chains)
@@ -59,7 +59,7 @@ def test_a_forwarder_of_twice_the_weight_gets_twice_the_share() -> None:
 def test_a_forwarder_that_dies_moves_no_key_and_moves_its_subscriptions_only() -> None:
     site, planner = Site(), Planner()
     topics = [topic(number) for number in range(1, 41)]
-    found = settled(
+    found = stable(
         planner, site, state(topics, [subscription(100 + one.incarnation, one.incarnation) for one in topics])
     )
     site.lose("publish-eu-2")
@@ -77,13 +77,13 @@ def test_a_forwarder_that_dies_moves_no_key_and_moves_its_subscriptions_only() -
 def test_new_topics_avoid_a_chain_that_nobody_has_open() -> None:
     site, planner = Site(), Planner()
     del site.owners[2]
-    found = settled(planner, site, state([topic(number) for number in range(1, 100)]))
+    found = stable(planner, site, state([topic(number) for number in range(1, 100)]))
     assert all(2 not in one.chains for one in found.topic_homes.values())
 
 
 def test_a_hot_topic_is_split_in_a_new_epoch_and_joined_again() -> None:
     site, planner = Site(forwarders=6), Planner()
-    found = settled(planner, site, state([topic(1), topic(2)], [subscription(11, 1)]))
+    found = stable(planner, site, state([topic(1), topic(2)], [subscription(11, 1)]))
     now = 0.0
     epochs = [found.topic_homes[1].epoch]
     for _ in range(30):
@@ -138,9 +138,9 @@ def test_the_bound_is_kept_as_loads_change(seed: int) -> None:
 
 def test_another_forwarder_takes_over_only_what_is_above_the_bound() -> None:
     site, planner = Site(forwarders=4), Planner()
-    found = settled(planner, site, state([topic(number) for number in range(1, 401)]))
+    found = stable(planner, site, state([topic(number) for number in range(1, 401)]))
     site.add_publisher("eu", "publish-eu-5")
-    later = settled(planner, site, found)
+    later = stable(planner, site, found)
     moved = [number for number, one in found.topic_homes.items() if later.topic_homes[number].chains != one.chains]
     before = Counter(one.chains for one in found.topic_homes.values())
     assert all(before[found.topic_homes[number].chains] > 100 for number in moved)
@@ -150,22 +150,22 @@ def test_another_forwarder_takes_over_only_what_is_above_the_bound() -> None:
 
 def test_a_subscription_is_not_torn_away_from_its_first_subscribers_for_balance_alone() -> None:
     site, planner = Site(forwarders=1), Planner()
-    found = settled(planner, site, state([topic(1)], [subscription(10 + number, 1) for number in range(8)]))
+    found = stable(planner, site, state([topic(1)], [subscription(10 + number, 1) for number in range(8)]))
     site._add("subscribe-eu-2", SUBSCRIBE, "eu")
-    assert planner.plan(site.cluster_state, found, SETTLED_S - 1).subscriptions == {}
-    moved = planner.plan(site.cluster_state, found, SETTLED_S).subscriptions
+    assert planner.plan(site.cluster_state, found, STABLE_S - 1).subscriptions == {}
+    moved = planner.plan(site.cluster_state, found, STABLE_S).subscriptions
     assert len(moved) == 3  # down to 1.25 times the average
     later = after(found, Changes({}, moved))
-    assert planner.plan(site.cluster_state, later, SETTLED_S + 1).subscriptions == {}
+    assert planner.plan(site.cluster_state, later, STABLE_S + 1).subscriptions == {}
     site.lose("subscribe-eu-1")
     assert (
-        len(planner.plan(site.cluster_state, later, SETTLED_S + 1).subscriptions) == 5
+        len(planner.plan(site.cluster_state, later, STABLE_S + 1).subscriptions) == 5
     )  # who has none waits for nothing
 
 
 def test_keys_lie_in_one_region_and_messages_without_a_key_in_each() -> None:
     site, planner = Site(("eu", "us")), Planner()
-    found = settled(planner, site, state([topic(number) for number in range(1, 60)]))
+    found = stable(planner, site, state([topic(number) for number in range(1, 60)]))
     homes = set()
     for one in found.topic_homes.values():
         [home] = {site.chains[chain].region for chain in one.chains}
@@ -179,14 +179,14 @@ def test_keys_lie_in_one_region_and_messages_without_a_key_in_each() -> None:
 def test_keys_begin_where_the_topic_is_stored_most() -> None:
     site, planner = Site(("eu", "us")), Planner()
     planner.observe(0.0, Loads({"us": {1: 100.0}, "eu": {1: 1.0, 2: 5.0}}, {}))
-    found = settled(planner, site, state([topic(1), topic(2)]))
+    found = stable(planner, site, state([topic(1), topic(2)]))
     assert set(found.topic_homes[1].chains) <= site.in_region("us")
     assert set(found.topic_homes[2].chains) <= site.in_region("eu")
 
 
 def test_location_policy() -> None:
     site, planner = Site(("eu", "us")), Planner()
-    found = settled(planner, site, state([topic(1, regions=("us",)), topic(2, regions=("asia",)), topic(3)]))
+    found = stable(planner, site, state([topic(1, regions=("us",)), topic(2, regions=("asia",)), topic(3)]))
     assert set(found.topic_homes[1].chains) <= site.in_region("us")
     assert found.topic_homes[1].elsewhere == {}
     assert 2 not in found.topic_homes
@@ -202,7 +202,7 @@ def test_location_policy() -> None:
 def test_in_transit_binds_subscribe_forwarders() -> None:
     site, planner = Site(("eu", "us")), Planner()
     tight = topic(1, regions=("us",), enforce_in_transit=True)
-    found = settled(planner, site, state([tight, topic(2)], [subscription(11, 1), subscription(12, 2)]))
+    found = stable(planner, site, state([tight, topic(2)], [subscription(11, 1), subscription(12, 2)]))
     assert {site.members[name].region for name in found.subscription_homes[11].members} == {"us"}
     assert {site.members[name].region for name in found.subscription_homes[12].members} == {"us", "eu"}
 
@@ -210,14 +210,14 @@ def test_in_transit_binds_subscribe_forwarders() -> None:
 def test_classes_have_chains_of_their_own() -> None:
     site, planner = Site(), Planner()
     site.add_publisher("eu", "publish-eu-9", "firm")
-    found = settled(planner, site, state([topic(1, durability="firm"), topic(2)]))
+    found = stable(planner, site, state([topic(1, durability="firm"), topic(2)]))
     assert found.topic_homes[1].chains == (5,)
     assert found.topic_homes[2].chains[0] < 5
 
 
 def test_a_region_that_is_drained_is_left_and_a_dark_one_is_not() -> None:
     site, planner = Site(("eu", "us")), Planner()
-    found = settled(planner, site, state([topic(number) for number in range(1, 21)]))
+    found = stable(planner, site, state([topic(number) for number in range(1, 21)]))
     in_us = {number for number, one in found.topic_homes.items() if set(one.chains) <= site.in_region("us")}
     site.drains.append("region/us")
     changes = planner.plan(site.cluster_state, found, 1.0)
@@ -234,7 +234,7 @@ def test_a_region_that_is_drained_is_left_and_a_dark_one_is_not() -> None:
 def test_what_all_clients_share_avoids_what_a_rule_shuts_some_out_of() -> None:
     site, planner = Site(proxies=2), Planner()
     site.rules.append(RoutingRule("r", clients="name=proxy-eu-1", forwarders="name=publish-eu-1", topics="name=t1"))
-    found = settled(planner, site, state([topic(number) for number in range(1, 50)], [subscription(99, 1)]))
+    found = stable(planner, site, state([topic(number) for number in range(1, 50)], [subscription(99, 1)]))
     assert found.topic_homes[1].chains != (1,)
     # A chain is where its owner is: adopted by the forwarder of the rule, it is left.
     [chain] = found.topic_homes[1].chains
@@ -255,7 +255,7 @@ def test_nothing_at_all() -> None:
 
 def test_only_new_ones() -> None:
     site, planner = Site(), Planner()
-    found = settled(planner, site, state([topic(1), topic(2)]))
+    found = stable(planner, site, state([topic(1), topic(2)]))
     site.drains.append("publish-eu-1")
     more = found._replace(topics={**found.topics, 3: topic(3)})
     assert list(planner.plan(site.cluster_state, more, 0.0, only_new=True).topics) == [3]
@@ -270,13 +270,13 @@ def test_two_routers_decide_alike() -> None:
 def test_a_member_that_is_about_to_stop_gets_nothing_new() -> None:
     site, planner = Site(), Planner()
     site.members["subscribe-eu-1"] = replace(site.members["subscribe-eu-1"], draining=True)
-    found = settled(planner, site, state([topic(1)], [subscription(100 + n, 1) for n in range(50)]))
+    found = stable(planner, site, state([topic(1)], [subscription(100 + n, 1) for n in range(50)]))
     assert all("subscribe-eu-1" not in one.members for one in found.subscription_homes.values())
 
 
 def test_a_deleted_topic_s_subscriptions_are_still_served() -> None:
     site, planner = Site(), Planner()
-    found = settled(planner, site, state([], [subscription(11, 1)]))
+    found = stable(planner, site, state([], [subscription(11, 1)]))
     assert len(found.subscription_homes[11].members) == 1
 
 

@@ -30,40 +30,40 @@ from syncpoint.router.router import PERIOD_S, SWEEP_S, Router
 from syncpoint.router.routing_rules import RoutingRule
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
+from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
 
 class Process:
-    """A process of the world: a router, or one that only is a member."""
+    """A process of the harness: a router, or one that only is a member."""
 
-    def __init__(self, world: Routing, name: str, role: str, region: str) -> None:
-        self.world, self.name, self.role, self.region = world, name, role, region
-        self.process = SimProcess(world.loop, name)
-        self.store = LocalShared(world.store, world.clock)
+    def __init__(self, harness: Routing, name: str, role: str, region: str) -> None:
+        self.harness, self.name, self.role, self.region = harness, name, role, region
+        self.process = SimProcess(harness.loop, name)
+        self.store = LocalShared(harness.store, harness.clock)
         self.methods: dict[bytes, Any] = {}
-        self.peers = PeerChannels(world.network)
+        self.peers = PeerChannels(harness.network)
         self.service: Router
         self.member: Member
         self.started = self.process.start(self._start())
 
     async def _start(self) -> None:
-        world = self.world
+        harness = self.harness
         self.methods |= process_methods(dict)
         self.view, self.catalog = ClusterView(self.store), SharedCatalog(self.store)
         await self.view.start()
         await self.catalog.start()
-        listening = await world.network.serve(self.methods, "10.0.0.1", 0)
+        listening = await harness.network.serve(self.methods, "10.0.0.1", 0)
         self.member = Member(
-            self.name, (self.role,), f"10.0.0.1:{listening.port}", new_incarnation(world.random), self.region
+            self.name, (self.role,), f"10.0.0.1:{listening.port}", new_incarnation(harness.random), self.region
         )  # fmt: skip
         self.membership = Membership(self.store, self.member)
         await self.membership.start()
         if self.role == ROUTER:
             self.service = Router(
-                self.store, self.view, self.catalog, self.member, self._ping, world.clock, world.random
+                self.store, self.view, self.catalog, self.member, self._ping, harness.clock, harness.random
             )
             await self.service.start()
             self.methods |= self.service.methods()
@@ -73,7 +73,7 @@ class Process:
 
     def crash(self) -> None:
         self.process.crash()
-        self.world.network.ended(self.process)
+        self.harness.network.ended(self.process)
 
 
 class Routing:
@@ -150,39 +150,39 @@ class Routing:
         return [one.service for one in self.processes.values() if one.role == ROUTER and one.process.alive]
 
 
-def in_world(work: Callable[[Routing], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+def in_harness(work: Callable[[Routing], Coroutine[Any, Any, None]]) -> Callable[[], None]:
     def test() -> None:
         clock = ManualClock()
 
         async def run(loop: ProcessLoop) -> None:
-            world = Routing(loop, clock)
-            await world.start()
-            await work(world)
+            harness = Routing(loop, clock)
+            await harness.start()
+            await work(harness)
 
-        run_world(clock, run)
+        run_in_loop(clock, run)
 
     test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
     return test
 
 
-@in_world
-async def test_the_first_router_assigns_what_is_created(world: Routing) -> None:
-    topic, subscription = await world.create("orders")
+@in_harness
+async def test_the_first_router_assigns_what_is_created(harness: Routing) -> None:
+    topic, subscription = await harness.create("orders")
     await asyncio.sleep(2)
-    assigned, served = world.topic(topic), world.subscription(subscription)
+    assigned, served = harness.topic(topic), harness.subscription(subscription)
     assert assigned is not None
     assert served is not None
     assert assigned.epoch == served.epoch == 1
-    assert [one.leads for one in world.services] == [True, False]
-    assert [one.written for one in world.services] == [2, 0]
+    assert [one.leads for one in harness.services] == [True, False]
+    assert [one.written for one in harness.services] == [2, 0]
     assert {one[:6] for one in served.members} == {"sub-eu", "sub-us"}
 
 
-@in_world
-async def test_any_router_assigns_at_once_what_a_proxy_asks_for(world: Routing) -> None:
-    [topic, subscription] = await world.create("orders")
+@in_harness
+async def test_any_router_assigns_at_once_what_a_proxy_asks_for(harness: Routing) -> None:
+    [topic, subscription] = await harness.create("orders")
     answers = await asyncio.gather(
-        world.route("router-2", [topic, 77], [subscription]), world.route("router-1", [topic], [subscription], "us")
+        harness.route("router-2", [topic, 77], [subscription]), harness.route("router-1", [topic], [subscription], "us")
     )
     for answer, region in zip(answers, ("eu", "us"), strict=True):
         [one], [served] = answer.topics, answer.subscriptions
@@ -192,149 +192,149 @@ async def test_any_router_assigns_at_once_what_a_proxy_asks_for(world: Routing) 
         assert {*one.nearest, *one.alternatives} == {1, 2, 3, 4}
         assert served.members[0].startswith(f"sub-{region}")
     assert [*answers[0].topics[0].chains] == [*answers[1].topics[0].chains]
-    assigned = world.topic(topic)
+    assigned = harness.topic(topic)
     assert assigned is not None
     assert [*assigned.chains] == [*answers[0].topics[0].chains]
 
 
-@in_world
-async def test_a_watcher_hears_of_assignments_and_is_told_to_ask_again(world: Routing) -> None:
-    address = world.processes["router-2"].member.address
-    stream = world.peers.stream(address, methods.ROUTER.Watch)
+@in_harness
+async def test_a_watcher_learns_of_assignments_and_is_asked_to_ask_again(harness: Routing) -> None:
+    address = harness.processes["router-2"].member.address
+    stream = harness.peers.stream(address, methods.ROUTER.Watch)
     await stream.send(internal.WatchRequest(proxy="proxy-eu-1", region="eu").SerializeToString())
     await stream.end()
     await asyncio.sleep(0.1)
-    [topic, subscription] = await world.create("orders")
-    heard: set[int] = set()
-    while heard != {topic, subscription}:
+    [topic, subscription] = await harness.create("orders")
+    received: set[int] = set()
+    while received != {topic, subscription}:
         answer = internal.RouteResponse.FromString(await stream.receive())
-        heard |= {one.topic for one in answer.topics} | {one.subscription for one in answer.subscriptions}
-    world.put(CONSTRAINTS.key("r"), RoutingRule("r", forwarders="name=pub-eu-1").encode())
+        received |= {one.topic for one in answer.topics} | {one.subscription for one in answer.subscriptions}
+    harness.put(CONSTRAINTS.key("r"), RoutingRule("r", forwarders="name=pub-eu-1").encode())
     answer = internal.RouteResponse.FromString(await stream.receive())
     assert not answer.topics
     assert not answer.subscriptions
-    route = (await world.route("router-2", [topic], [])).topics[0]
+    route = (await harness.route("router-2", [topic], [])).topics[0]
     assert {*route.nearest, *route.alternatives} == {2, 3, 4}
-    await world.processes["router-2"].service.stop()
+    await harness.processes["router-2"].service.stop()
     while await stream.receive() is not None:
         pass
 
 
-@in_world
-async def test_another_router_goes_on_where_the_first_one_dies(world: Routing) -> None:
-    await world.create("orders")
+@in_harness
+async def test_another_router_goes_on_where_the_first_one_dies(harness: Routing) -> None:
+    await harness.create("orders")
     await asyncio.sleep(1)
-    world.processes["router-1"].crash()
+    harness.processes["router-1"].crash()
     await asyncio.sleep(6)
-    [topic, _] = await world.create("bills")
+    [topic, _] = await harness.create("bills")
     await asyncio.sleep(1)
-    assert world.topic(topic) is not None
-    assert [one.leads for one in world.services] == [True]
+    assert harness.topic(topic) is not None
+    assert [one.leads for one in harness.services] == [True]
 
 
-@in_world
-async def test_a_subscribe_forwarder_that_dies_is_replaced(world: Routing) -> None:
-    made = await world.create(*(f"t{number}" for number in range(20)))
+@in_harness
+async def test_a_subscribe_forwarder_that_dies_is_replaced(harness: Routing) -> None:
+    made = await harness.create(*(f"t{number}" for number in range(20)))
     await asyncio.sleep(2)
-    had = [one for one in made[1::2] if "sub-eu-1" in world.subscription(one).members]  # type: ignore[union-attr]
+    had = [one for one in made[1::2] if "sub-eu-1" in harness.subscription(one).members]  # type: ignore[union-attr]
     assert had
-    world.processes["sub-eu-1"].crash()
+    harness.processes["sub-eu-1"].crash()
     await asyncio.sleep(6)
     for number in had:
-        served = world.subscription(number)
+        served = harness.subscription(number)
         assert served is not None
         assert served.epoch == 2
         assert "sub-eu-2" in served.members
 
 
-@in_world
-async def test_load_splits_a_topic(world: Routing) -> None:
-    [topic, subscription] = await world.create("hot")
+@in_harness
+async def test_load_splits_a_topic(harness: Routing) -> None:
+    [topic, subscription] = await harness.create("hot")
     await asyncio.sleep(1)
-    before = world.topic(topic)
+    before = harness.topic(topic)
     assert before is not None
     [chain] = before.chains
     region = "eu" if chain < 3 else "us"
     load = {"topics": {str(topic): [300_000.0, 300e6]}}
-    world.put(f"{LOADS}pub-{region}-{1 + (chain - 1) % 2}", json.dumps(load).encode())
+    harness.put(f"{LOADS}pub-{region}-{1 + (chain - 1) % 2}", json.dumps(load).encode())
     await asyncio.sleep(60)
-    after = world.topic(topic)
+    after = harness.topic(topic)
     assert after is not None
     assert set(after.chains) == ({1, 2} if region == "eu" else {3, 4})
     assert after.epoch == 2
-    assert len(world.subscription(subscription).members) == 4  # type: ignore[union-attr]
+    assert len(harness.subscription(subscription).members) == 4  # type: ignore[union-attr]
 
 
-@in_world
-async def test_a_drained_region_is_left_and_taken_again(world: Routing) -> None:
-    made = await world.create(*(f"t{number}" for number in range(10)))
+@in_harness
+async def test_a_drained_region_is_left_and_taken_again(harness: Routing) -> None:
+    made = await harness.create(*(f"t{number}" for number in range(10)))
     await asyncio.sleep(1)
-    world.put(DRAINS + "region/us", b"{}")
+    harness.put(DRAINS + "region/us", b"{}")
     await asyncio.sleep(2)
     for number in made[::2]:
-        assigned = world.topic(number)
+        assigned = harness.topic(number)
         assert assigned is not None
         assert set(assigned.chains) <= {1, 2}
         assert assigned.elsewhere == {}
     assert all(
-        name.startswith("sub-eu") for one in made[1::2] for name in world.subscription(one).members  # type: ignore[union-attr]
+        name.startswith("sub-eu") for one in made[1::2] for name in harness.subscription(one).members  # type: ignore[union-attr]
     )  # fmt: skip
-    world.store.txn([], [Delete(DRAINS + "region/us")])
+    harness.store.txn([], [Delete(DRAINS + "region/us")])
     await asyncio.sleep(2)
-    assert all(world.topic(number).elsewhere for number in made[::2])  # type: ignore[union-attr]
+    assert all(harness.topic(number).elsewhere for number in made[::2])  # type: ignore[union-attr]
 
 
-@in_world
-async def test_assignments_of_what_was_deleted_go(world: Routing) -> None:
-    [topic, subscription, kept, _] = await world.create("orders", "bills")
+@in_harness
+async def test_assignments_of_what_was_deleted_go(harness: Routing) -> None:
+    [topic, subscription, kept, _] = await harness.create("orders", "bills")
     await asyncio.sleep(1)
-    records = world.catalog.catalog
-    await world.catalog.commit(
+    records = harness.catalog.catalog
+    await harness.catalog.commit(
         [
             CatalogChange.delete(records.subscription_by_incarnation(subscription)),  # type: ignore[arg-type]
             CatalogChange.delete(records.topic_by_incarnation(topic)),  # type: ignore[arg-type]
         ]
     )
     await asyncio.sleep(SWEEP_S + 2 * PERIOD_S)
-    assert world.topic(topic) is None
-    assert world.subscription(subscription) is None
-    assert world.topic(kept) is not None
+    assert harness.topic(topic) is None
+    assert harness.subscription(subscription) is None
+    assert harness.topic(kept) is not None
 
 
-@in_world
-async def test_without_metadata_routers_answer_from_what_they_know(world: Routing) -> None:
-    [topic, subscription] = await world.create("orders")
+@in_harness
+async def test_without_metadata_routers_answer_from_what_they_know(harness: Routing) -> None:
+    [topic, subscription] = await harness.create("orders")
     await asyncio.sleep(1)
     for name in ("router-1", "router-2"):
-        world.processes[name].store.cut = True
+        harness.processes[name].store.cut = True
     await asyncio.sleep(20)
-    answer = await world.route("router-2", [topic], [subscription])
+    answer = await harness.route("router-2", [topic], [subscription])
     assert answer.topics[0].epoch == 1
     assert answer.subscriptions[0].members
     for name in ("router-1", "router-2"):
-        world.processes[name].store.cut = False
+        harness.processes[name].store.cut = False
     await asyncio.sleep(5)
-    [other, _] = await world.create("bills")
+    [other, _] = await harness.create("bills")
     await asyncio.sleep(3)
-    assert world.topic(other) is not None
+    assert harness.topic(other) is not None
 
 
-@in_world
-async def test_distances_reported_beside_a_proxy_decide(world: Routing) -> None:
-    [topic, _] = await world.create("orders")
+@in_harness
+async def test_distances_reported_beside_a_proxy_decide(harness: Routing) -> None:
+    [topic, _] = await harness.create("orders")
     await asyncio.sleep(1)
-    world.put(LOADS + "proxy-us-1", json.dumps({"distances": {"eu": 0.001, "us": 0.2}}).encode())
+    harness.put(LOADS + "proxy-us-1", json.dumps({"distances": {"eu": 0.001, "us": 0.2}}).encode())
     await asyncio.sleep(0.1)
-    [route] = (await world.route("router-1", [topic], [], "us")).topics
+    [route] = (await harness.route("router-1", [topic], [], "us")).topics
     assert set(route.nearest) <= {1, 2}
 
 
-@in_world
-async def test_thousands_of_topics(world: Routing) -> None:
-    made = [one for part in range(100) for one in await world.create(*(f"t{part}-{number}" for number in range(25)))]
+@in_harness
+async def test_thousands_of_topics(harness: Routing) -> None:
+    made = [one for part in range(100) for one in await harness.create(*(f"t{part}-{number}" for number in range(25)))]
     await asyncio.sleep(10)
-    inputs = world.services[1].inputs
+    inputs = harness.services[1].inputs
     assert inputs.topics.items.keys() == {str(number) for number in made[::2]}
     assert inputs.subscriptions.items.keys() == {str(number) for number in made[1::2]}
-    answer = await world.route("router-2", made[:1000:2], made[1:1000:2])
+    answer = await harness.route("router-2", made[:1000:2], made[1:1000:2])
     assert len(answer.topics) == len(answer.subscriptions) == 500

@@ -92,8 +92,8 @@ def test_a_hanging_disk_is_asked_once_and_the_others_are_read(tmp_path: Path, fi
     files.hanging = set()
     files.go_on.set()
     loop.until(lambda: files.let_go_of == 1)
-    lane = loop.store._disks._queues[int(hung[-1])]
-    loop.until(lambda: not lane.hangs(PATIENCE_S))
+    queue = loop.store._disks._queues[int(hung[-1])]
+    loop.until(lambda: not queue.hangs(PATIENCE_S))
     assert isinstance(read(loop, 3), list)
     loop.store.close()
 
@@ -118,9 +118,9 @@ def test_a_large_message_may_take_its_time(
     waited: list[float] = []
     inner = ThreadedCalls.run
 
-    def run(lane: ThreadedCalls, call: object, patience_s: float) -> object:
+    def run(queue: ThreadedCalls, call: object, patience_s: float) -> object:
         waited.append(patience_s)
-        return inner(lane, call, patience_s)  # type: ignore[arg-type]
+        return inner(queue, call, patience_s)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ThreadedCalls, "run", run)
     assert isinstance(read(loop, 3), list)
@@ -130,19 +130,19 @@ def test_a_large_message_may_take_its_time(
     loop.store.close()
 
 
-def test_a_lane_hands_over_what_its_calls_do() -> None:
-    lane = ThreadedCalls("lane", SystemClock())
-    assert lane.run(lambda: 5, 10.0) == 5
+def test_a_queue_hands_over_what_its_calls_do() -> None:
+    queue = ThreadedCalls("queue", SystemClock())
+    assert queue.run(lambda: 5, 10.0) == 5
     with pytest.raises(FileNotFoundError):
-        lane.run(lambda: open("/nowhere/at/all"), 10.0)  # noqa: SIM115
-    lane.stop()
+        queue.run(lambda: open("/nowhere/at/all"), 10.0)  # noqa: SIM115
+    queue.stop()
     with pytest.raises(DiskUnreachable):
-        lane.run(lambda: 5, 10.0)
+        queue.run(lambda: 5, 10.0)
 
 
 def test_a_slow_line_is_waited_for_and_a_call_that_hangs_is_not() -> None:
     clock = ManualClock()
-    lane = ThreadedCalls("lane", clock)
+    queue = ThreadedCalls("queue", clock)
     go_on, begun = threading.Event(), threading.Event()
 
     def slow() -> int:
@@ -154,7 +154,7 @@ def test_a_slow_line_is_waited_for_and_a_call_that_hangs_is_not() -> None:
 
     def ask(call: object) -> None:
         try:
-            answers.append(lane.run(call, 5.0))  # type: ignore[arg-type]
+            answers.append(queue.run(call, 5.0))  # type: ignore[arg-type]
         except DiskUnreachable as error:
             answers.append(error)
 
@@ -164,16 +164,16 @@ def test_a_slow_line_is_waited_for_and_a_call_that_hangs_is_not() -> None:
     second = threading.Thread(target=ask, args=(lambda: 2,))
     second.start()
     clock.advance(4.0)
-    assert not lane.hangs(5.0)
+    assert not queue.hangs(5.0)
     assert not answers
     clock.advance(2.0)
     first.join(60)
     second.join(60)
     assert [type(answer) for answer in answers] == [DiskUnreachable, DiskUnreachable]
     with pytest.raises(DiskUnreachable):
-        lane.run(lambda: 3, 5.0)
+        queue.run(lambda: 3, 5.0)
     go_on.set()
-    while lane.hangs(5.0):
+    while queue.hangs(5.0):
         pass
-    assert lane.run(lambda: 4, 5.0) == 4
-    lane.stop()
+    assert queue.run(lambda: 4, 5.0) == 4
+    queue.stop()

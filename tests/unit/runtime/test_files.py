@@ -1,4 +1,4 @@
-"""The door to the file system, real and in memory: both do the same, and the helpers survive short writes."""
+"""The interface to the file system, real and in memory: both do the same, and the helpers survive short writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from syncpoint.runtime.random import SeededRandom
 
 
 @pytest.fixture(params=["real", "memory"])
-def door(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, str]:
+def system(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, str]:
     if request.param == "real":
         return OsFiles(), str(tmp_path)
     files = MemoryFiles()
@@ -25,8 +25,8 @@ def door(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, str]:
     return files, "/tmp"
 
 
-def test_calls_do_what_their_names_say(door: tuple[Files, str]) -> None:
-    files, root = door
+def test_calls_do_what_their_names_say(system: tuple[Files, str]) -> None:
+    files, root = system
     path = root + "/a/b"
     files.mkdir(path)
     files.mkdir(path)
@@ -59,9 +59,9 @@ def test_calls_do_what_their_names_say(door: tuple[Files, str]) -> None:
         files.stat(path)
 
 
-def _somebody_puts(door: tuple[Files, str], folder: str, *names: str) -> None:
+def _somebody_puts(system: tuple[Files, str], folder: str, *names: str) -> None:
     """Another folder, with these files, lies where `folder` was."""
-    files, _ = door
+    files, _ = system
     if isinstance(files, MemoryFiles):
         files.restore(folder, {f"{folder}/{name}": b"theirs" for name in names})
         return
@@ -71,8 +71,8 @@ def _somebody_puts(door: tuple[Files, str], folder: str, *names: str) -> None:
         Path(folder, name).write_bytes(b"theirs")
 
 
-def test_a_held_folder_is_that_folder_and_no_other(door: tuple[Files, str]) -> None:
-    files, root = door
+def test_a_held_folder_is_that_folder_and_no_other(system: tuple[Files, str]) -> None:
+    files, root = system
     folder = root + "/held"
     files.mkdir(folder)
     files.hold(folder)
@@ -82,7 +82,7 @@ def test_a_held_folder_is_that_folder_and_no_other(door: tuple[Files, str]) -> N
     files.sync_dir(folder)
     assert sorted(files.listdir(folder)) == ["a", "file"]
     assert files.free_bytes(folder) > 0
-    _somebody_puts(door, folder, "file", "other")
+    _somebody_puts(system, folder, "file", "other")
     for act in (
         lambda: files.open(folder + "/new", create=True),
         lambda: files.open(folder + "/file"),
@@ -105,8 +105,8 @@ def test_a_held_folder_is_that_folder_and_no_other(door: tuple[Files, str]) -> N
     files.unlink(folder + "/file")
 
 
-def test_a_held_folder_is_known_by_a_file_in_it(door: tuple[Files, str]) -> None:
-    files, root = door
+def test_a_held_folder_is_known_by_a_file_in_it(system: tuple[Files, str]) -> None:
+    files, root = system
     folder = root + "/held"
     files.mkdir(folder)
     files.hold(folder)
@@ -125,8 +125,8 @@ def test_a_held_folder_is_known_by_a_file_in_it(door: tuple[Files, str]) -> None
     files.close(files.open(folder + "/more", create=True))
 
 
-def test_zeros_are_written_all_and_nothing_else(door: tuple[Files, str]) -> None:
-    files, root = door
+def test_zeros_are_written_all_and_nothing_else(system: tuple[Files, str]) -> None:
+    files, root = system
     handle = files.open(root + "/file", create=True)
     files.pwritev(handle, [b"x" * 3_000_000], 0)
     files.zero(handle, 100, 2_500_000)
@@ -138,8 +138,8 @@ def test_zeros_are_written_all_and_nothing_else(door: tuple[Files, str]) -> None
     files.close(handle)
 
 
-def test_zeros_are_skipped_as_far_as_they_reach(door: tuple[Files, str]) -> None:
-    files, root = door
+def test_zeros_are_skipped_as_far_as_they_reach(system: tuple[Files, str]) -> None:
+    files, root = system
     handle = files.open(root + "/file", create=True)
     files.allocate(handle, 3_000_000)
     assert files.skip_zeros(handle, 7) == 3_000_000
@@ -153,8 +153,8 @@ def test_zeros_are_skipped_as_far_as_they_reach(door: tuple[Files, str]) -> None
     files.close(handle)
 
 
-def test_a_disk_given_up_may_be_opened_anew(door: tuple[Files, str]) -> None:
-    files, root = door
+def test_a_disk_given_up_may_be_opened_anew(system: tuple[Files, str]) -> None:
+    files, root = system
     handle = files.open(root + "/file", create=True)
     files.lock(handle)
     files.abandon(root)
@@ -188,8 +188,8 @@ def test_one_machine_without_power_leaves_the_others_alone() -> None:
         files.pread(open_b, 1, 0)
 
 
-def test_small_files_are_replaced_whole(door: tuple[Files, str]) -> None:
-    files, root = door
+def test_small_files_are_replaced_whole(system: tuple[Files, str]) -> None:
+    files, root = system
     assert read_file(files, root + "/one") is None
     replace_file(files, root + "/one", b"long old content")
     replace_file(files, root + "/one", b"new")
@@ -217,8 +217,8 @@ def test_short_writes_and_reads_are_gone_on_with() -> None:
     assert read_pieces(files, handle, (4, 0, 5, 9), 2) == [b"abcd", b"", b"efghi", b"j"]
 
 
-def test_adjacent_pieces_are_read_at_once_and_end_with_the_file(door: tuple[Files, str]) -> None:
-    files, root = door
+def test_adjacent_pieces_are_read_at_once_and_end_with_the_file(system: tuple[Files, str]) -> None:
+    files, root = system
     handle = files.open(root + "/f", create=True)
     write_all(files, handle, [b"0123456789"], 0)
     assert read_pieces(files, handle, (2, 0, 5), 1) == [b"12", b"", b"34567"]
@@ -226,8 +226,8 @@ def test_adjacent_pieces_are_read_at_once_and_end_with_the_file(door: tuple[File
     files.close(handle)
 
 
-def test_many_buffers_are_written_in_several_calls(door: tuple[Files, str]) -> None:
-    files, root = door
+def test_many_buffers_are_written_in_several_calls(system: tuple[Files, str]) -> None:
+    files, root = system
     handle = files.open(root + "/f", create=True)
     assert write_all(files, handle, [b"%04d" % n for n in range(2_500)], 0) == 10_000
     assert files.pread(handle, 8, 9_992) == b"24982499"

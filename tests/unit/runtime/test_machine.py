@@ -1,4 +1,4 @@
-"""What tells one machine's network from another's."""
+"""What distinguishes one machine's network from another's."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import pytest
 from syncpoint.runtime.machine import BOOT, network_of_machine
 
 
-def test_a_machine_is_told_by_its_start_and_its_network_not_by_its_name(
+def test_a_machine_is_reported_by_its_start_and_its_network_not_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def told(boot: str, network: str) -> str:
+    def reported(boot: str, network: str) -> str:
         folder = tmp_path / f"{boot}-{network}"
         folder.mkdir()
         (folder / "boot").write_text(f"{boot}\n")
         (folder / "net").symlink_to(f"net:[{network}]")
         return network_of_machine(folder / "boot", folder / "net")
 
-    assert len({told("b1", "1"), told("b1", "2"), told("b2", "1")}) == 3
+    assert len({reported("b1", "1"), reported("b1", "2"), reported("b2", "1")}) == 3
     here = network_of_machine()
     monkeypatch.setattr("platform.node", lambda: "another-name")
     assert (network_of_machine() == here) == BOOT.exists()

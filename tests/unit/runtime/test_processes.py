@@ -21,7 +21,7 @@ with open(sys.argv[1], "r+b") as file:
 def count(at):
     number, block = 0, bytes(1 << 16)
     while True:
-        hashlib.sha256(block)  # others run meanwhile
+        hashlib.sha256(block)  # others run in the meantime
         number += 1
         shared[at : at + 8] = number.to_bytes(8, "little")
 
@@ -61,7 +61,7 @@ def test_no_thread_goes_on_once_a_process_stands_still(busy: tuple[subprocess.Po
             os.sched_yield()
 
 
-def test_a_process_that_is_not_there_is_told() -> None:
+def test_a_process_that_is_not_there_is_reported() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     with pytest.raises(ProcessLookupError):

@@ -88,11 +88,11 @@ def test_the_first_failure_of_several_ends_the_others() -> None:
 
 def test_what_is_not_known_to_be_persisted_may_be_stored() -> None:
     async def work() -> None:
-        persisted, settled = outcome_of("cursor")
-        settled(None)
+        persisted, on_outcome = outcome_of("cursor")
+        on_outcome(None)
         assert await persisted is None
-        unknown, settled = outcome_of("cursor")
-        settled(OSError("gone"))
+        unknown, on_outcome = outcome_of("cursor")
+        on_outcome(OSError("gone"))
         with pytest.raises(Unavailable, match="The cursor may or may not be stored: gone"):
             await unknown
 

@@ -9,7 +9,7 @@ import pytest
 from syncpoint.model.errors import Unavailable
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.quorum import AckRule
-from tests.kit.disks import World
+from tests.kit.disks import Harness
 
 
 class Died(BaseException):
@@ -32,17 +32,17 @@ class Schedule:
     """One seeded run. `bad`: slots with a fault not healed yet; the others can always acknowledge."""
 
     def __init__(self, seed: int, disks: int, rule: AckRule | None = None, **settings: object) -> None:
-        self.world = World(seed, disks, rule, **settings)
+        self.harness = Harness(seed, disks, rule, **settings)
         self.draw = SeededRandom(seed * 7919 + disks)
-        self.rule = self.world.rule
+        self.rule = self.harness.rule
         self.disks = disks = len(self.rule)
         self.bad: set[int] = set()
         self.backup: dict[int, dict[str, bytes]] = {}
         self.log: list[str] = []
 
     def run(self, steps: int) -> None:
-        world = self.world
-        world.open()
+        harness = self.harness
+        harness.open()
         for _ in range(steps):
             self.step()
         self.reopen("power cut")
@@ -50,96 +50,96 @@ class Schedule:
         self.reopen("kill")
 
     def step(self) -> None:
-        world, draw = self.world, self.draw
-        if world.failures or world.store.failure is not None:
+        harness, draw = self.harness, self.draw
+        if harness.failures or harness.store.failure is not None:
             self.say("quorum lost")
-            assert self.disks == 1, world.failures
+            assert self.disks == 1, harness.failures
             self.reopen("kill")
             return
         dice = draw.randrange(0, 1000)
         try:
             if dice < 330:
-                world.publish(draw.randrange(0, 4), draw.randrange(1, 5), draw.randrange(1, 3000))
+                harness.publish(draw.randrange(0, 4), draw.randrange(1, 5), draw.randrange(1, 3000))
             elif dice < 400:
-                world.note(draw.randrange(1, 200))
+                harness.note(draw.randrange(1, 200))
             elif dice < 520:
-                world.store.flush()
+                harness.store.flush()
             elif dice < 800:
-                names = sorted(world.workers.steps)
-                world.run(names[draw.randrange(0, len(names))])
+                names = sorted(harness.workers.steps)
+                harness.run(names[draw.randrange(0, len(names))])
             elif dice < 920:
-                world.deliver()
+                harness.deliver()
             elif dice < 940:
-                world.clock.advance(draw.random() * 0.5)
+                harness.clock.advance(draw.random() * 0.5)
             elif dice < 950:
-                world.take_checkpoint()
+                harness.take_checkpoint()
             elif dice < 970:
-                for key in sorted(world.acked):
+                for key in sorted(harness.acked):
                     if draw.random() < 0.3:
-                        world.dead.add(key)
-                world.store.collect(world.live)
+                        harness.dead.add(key)
+                harness.store.collect(harness.live)
             elif dice < 975:
-                world.commit()
+                harness.commit()
             elif dice < 985:
                 self.reopen(("power cut", "kill", "close")[draw.randrange(0, 3)])
             elif dice < 988:
-                world.files.faults.append(DieAt(draw.randrange(0, 60)))
+                harness.files.faults.append(DieAt(draw.randrange(0, 60)))
             elif dice < 991:
                 self.repair()
             elif dice < 993:
                 self.part()
             elif dice < 995:
-                world.regain(*world.away)
+                harness.regain(*harness.away)
             else:
                 self.hurt()
         except Died:
             self.reopen(("power cut", "kill")[draw.randrange(0, 2)])
         except Unavailable:
-            assert world.failures or world.store.failure is not None
+            assert harness.failures or harness.store.failure is not None
 
     def say(self, text: str) -> None:
         self.log.append(text)
 
     def hurt(self) -> None:
         """Do something to a disk, if the faults stay a minority."""
-        world, draw = self.world, self.draw
+        harness, draw = self.harness, self.draw
         slot = draw.randrange(0, self.disks)
-        if not self.suffice(self.bad | self.gone() | set(world.away) | {slot}):
+        if not self.suffice(self.bad | self.gone() | set(harness.away) | {slot}):
             return
         self.bad.add(slot)
-        root = world.roots[slot]
+        root = harness.roots[slot]
         what = draw.randrange(0, 8)
         self.say(f"hurt {slot} {what}")
         if what == 0:
-            world.fail(slot, errno.EIO, ("pwritev",), draw.randrange(0, 5))
+            harness.fail(slot, errno.EIO, ("pwritev",), draw.randrange(0, 5))
         elif what == 1:
-            world.fail(slot, errno.EIO, ("fdatasync",), draw.randrange(0, 5))
+            harness.fail(slot, errno.EIO, ("fdatasync",), draw.randrange(0, 5))
         elif what == 2:
-            world.fail(slot, errno.EROFS, (), draw.randrange(0, 9))
+            harness.fail(slot, errno.EROFS, (), draw.randrange(0, 9))
         elif what == 3:
-            world.files.wipe(root)
+            harness.files.wipe(root)
         elif what == 4:
             self.flip(root)
         elif what == 5:
-            world.files.lying.add(root)
+            harness.files.lying.add(root)
         elif what == 6:
-            world.files.capacity[root] = 1
+            harness.files.capacity[root] = 1
         elif what == 7:
             if slot in self.backup:
-                world.files.kill()
-                world.files.capacity.clear()
-                world.files.restore(root, self.backup[slot])
+                harness.files.kill()
+                harness.files.capacity.clear()
+                harness.files.restore(root, self.backup[slot])
                 self.reopen("kill")
             else:
-                self.backup[slot] = world.files.snapshot(root)
+                self.backup[slot] = harness.files.snapshot(root)
 
     def suffice(self, without: set[int]) -> bool:
         return self.rule.can_acknowledge([slot for slot in range(self.disks) if slot not in without])
 
     def gone(self) -> set[int]:
         """Disks that failed, and those that are no members yet of all that is written."""
-        log = self.world.store._disks.log
-        failed = {maintainer.slot for maintainer in self.world.store._disks.maintainers if not maintainer.ok}
+        log = self.harness.store._disks.log
+        failed = {maintainer.slot for maintainer in self.harness.store._disks.maintainers if not maintainer.ok}
         return failed.union(*({s for s, w in enumerate(one.writers) if w is None or not w.ok} for one in log.fragments))
 
     def part(self) -> None:
@@ -149,80 +149,81 @@ class Schedule:
             if self.draw.random() < 0.5:
                 cluster = self.rule.clusters[min(away)]
                 away |= {slot for slot in range(self.disks) if self.rule.clusters[slot] == cluster}
-            if self.bad and not self.suffice(self.bad | away | self.gone() | set(self.world.away)):
+            if self.bad and not self.suffice(self.bad | away | self.gone() | set(self.harness.away)):
                 return
             self.say(f"away {sorted(away)}")
-            self.world.lose_sight(*sorted(away))
+            self.harness.lose_sight(*sorted(away))
 
     def flip(self, root: str) -> None:
         for _ in range(self.draw.randrange(1, 6)):
-            paths = self.world.files.paths(root)
+            paths = self.harness.files.paths(root)
             if paths:
                 path = paths[self.draw.randrange(0, len(paths))]
-                size = len(self.world.files.content(path))
+                size = len(self.harness.files.content(path))
                 if size:
-                    self.world.files.flip(path, self.draw.randrange(0, size), 1 << self.draw.randrange(0, 8))
+                    self.harness.files.flip(path, self.draw.randrange(0, size), 1 << self.draw.randrange(0, 8))
 
     def repair(self) -> None:
         """The operator mends what is broken; the store must then become whole by itself."""
-        world = self.world
-        world.regain(*world.away)
-        world.files.faults.clear()
-        world.files.capacity.clear()
-        if world.files.lying:
+        harness = self.harness
+        harness.regain(*harness.away)
+        harness.files.faults.clear()
+        harness.files.capacity.clear()
+        if harness.files.lying:
             self.reopen("power cut")
-            world.files.lying.clear()
+            harness.files.lying.clear()
             return
-        if world.store.failure is not None:
+        if harness.store.failure is not None:
             return
-        rounds = [maintainer.scrubber.rounds for maintainer in world.store._disks.maintainers]
+        rounds = [maintainer.scrubber.rounds for maintainer in harness.store._disks.maintainers]
         for _ in range(30):
-            world.heal(2)
+            harness.heal(2)
             if all(
-                k.scrubber.rounds > before + 1 for k, before in zip(world.store._disks.maintainers, rounds, strict=True)
+                k.scrubber.rounds > before + 1
+                for k, before in zip(harness.store._disks.maintainers, rounds, strict=True)
             ):
                 break
-        world.heal(20)
-        if world.store.failure is not None:
+        harness.heal(20)
+        if harness.store.failure is not None:
             return
-        status = world.store.status()
+        status = harness.store.status()
         assert all(disk.state == "ok" for disk in status.disks), status
         assert status.under_replicated == 0, status
         self.say("whole")
         self.bad.clear()
 
     def reopen(self, how: str) -> None:
-        world = self.world
+        harness = self.harness
         self.say(how)
-        if not self.suffice(self.bad | set(world.away) | self.gone()):
-            world.regain(*world.away)
+        if not self.suffice(self.bad | set(harness.away) | self.gone()):
+            harness.regain(*harness.away)
         if how == "close":
-            world.store.close()
-            world.deliver()
-            world.kill()
+            harness.store.close()
+            harness.deliver()
+            harness.kill()
         elif how == "kill":
-            world.kill()
+            harness.kill()
         else:
-            world.power_cut()
+            harness.power_cut()
         faults = [slot for slot in self.bad if self.draw.random() < 0.5]
         for slot in faults:
             if self.draw.random() < 0.3:
-                world.fail(slot, errno.EIO)
+                harness.fail(slot, errno.EIO)
         while True:
             try:
                 if self.draw.random() < 0.4:
-                    world.files.faults.append(DieAt(self.draw.randrange(0, 150)))
-                world.open()
-                world.files.faults = [fault for fault in world.files.faults if not isinstance(fault, DieAt)]
+                    harness.files.faults.append(DieAt(self.draw.randrange(0, 150)))
+                harness.open()
+                harness.files.faults = [fault for fault in harness.files.faults if not isinstance(fault, DieAt)]
                 break
             except Died:
                 self.say("died while opening")
                 if self.draw.random() < 0.5:
-                    world.power_cut()
+                    harness.power_cut()
                 else:
-                    world.kill()
-        world.judge()
-        world.settle_facts()
+                    harness.kill()
+        harness.judge()
+        harness.accept_recovered()
 
 
 GRID_OF_RACKS = AckRule((0, 0, 0, 1, 1, 1, 2, 2, 2), racks=(0, 0, 1, 1, 1, 0, 2, 2, 2), racks_min=2)

@@ -15,7 +15,7 @@ import pytest
 
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.quorum import AckRule
-from tests.kit.disks import World
+from tests.kit.disks import Harness
 
 GRID = AckRule.grid(3, 1)
 WIDE = AckRule.grid(3, 3)
@@ -26,36 +26,36 @@ class Run:
     """A seeded life of one store, up to its death."""
 
     def __init__(self, seed: int, durability: str, disks: int, rule: AckRule | None) -> None:
-        self.world = World(seed, disks, rule, durability=durability, sync_interval_s=0.05)
+        self.harness = Harness(seed, disks, rule, durability=durability, sync_interval_s=0.05)
         self.draw = SeededRandom(seed * 31 + disks)
 
     def live(self, steps: int) -> None:
-        world, draw = self.world, self.draw
+        harness, draw = self.harness, self.draw
         for _ in range(steps):
             dice = draw.randrange(0, 100)
             if dice < 40:
-                world.publish(draw.randrange(0, 3), draw.randrange(1, 4), draw.randrange(1, 2_000))
+                harness.publish(draw.randrange(0, 3), draw.randrange(1, 4), draw.randrange(1, 2_000))
             elif dice < 45:
-                world.note()
+                harness.note()
             elif dice < 60:
-                world.store.flush()
+                harness.store.flush()
             elif dice < 80:
-                names = sorted(world.workers.steps)
-                world.run(names[draw.randrange(0, len(names))])
+                names = sorted(harness.workers.steps)
+                harness.run(names[draw.randrange(0, len(names))])
             elif dice < 95:
-                world.deliver()
+                harness.deliver()
             else:
-                world.clock.advance(draw.random() * 0.04)
+                harness.clock.advance(draw.random() * 0.04)
 
     def reached(self) -> tuple[int, int, int]:
         """Log, what is synced, and what is written, on an acknowledging set."""
-        log = self.world.store._disks.log
+        log = self.harness.store._disks.log
         return log.counter, log.reached(synced=True), log.reached(synced=False)
 
     def reopen(self) -> None:
-        self.world.open()
-        self.world.judge()
-        self.world.settle_facts()
+        self.harness.open()
+        self.harness.judge()
+        self.harness.accept_recovered()
 
 
 def lives(durability: str, disks: int, rule: AckRule | None, how: str, lives: int = 3, seeds: int = 10) -> int:
@@ -66,18 +66,18 @@ def lives(durability: str, disks: int, rule: AckRule | None, how: str, lives: in
     forgiven = judged = 0
     for seed in range(seeds):
         run = Run(seed, durability, disks, rule)
-        run.world.open()
+        run.harness.open()
         for _ in range(lives):
             run.live(150)
             log, synced, written = run.reached()
             if how == "kill":
-                run.world.kill()
-                at_risk = run.world.forgive(log, written) if durability == "memory" and rule is None else 0
+                run.harness.kill()
+                at_risk = run.harness.forgive(log, written) if durability == "memory" and rule is None else 0
             else:
-                run.world.power_cut()
-                at_risk = run.world.forgive(log, synced) if durability != "sync" else 0
+                run.harness.power_cut()
+                at_risk = run.harness.forgive(log, synced) if durability != "sync" else 0
             forgiven += at_risk
-            judged += len(run.world.acked) + len(run.world.acked_facts)
+            judged += len(run.harness.acked) + len(run.harness.acked_facts)
             run.reopen()
     assert judged or forgiven, "nothing was promised"
     return forgiven
@@ -92,7 +92,7 @@ def test_sync_loses_nothing(disks: int, rule: AckRule | None, how: str) -> None:
 @pytest.mark.parametrize(("durability", "how"), [("memory", "kill"), ("async", "power cut")])
 def test_a_loss_that_is_not_forgiven_is_found(durability: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The judge that the tests of no loss rely on does find one, where there are some."""
-    monkeypatch.setattr(World, "forgive", lambda *_: 0)
+    monkeypatch.setattr(Harness, "forgive", lambda *_: 0)
     with pytest.raises(AssertionError, match="reported persisted"):
         lives(durability, 1, None, how)
 
@@ -120,24 +120,24 @@ def test_a_power_cut_everywhere_loses_a_tail_that_was_not_synced(
     assert lives(durability, disks, rule, "power cut", seeds=4) > 0, "the test would find a hole, and there are losses"
 
 
-def unsynced_for(world: World, seconds: float) -> int:
+def unsynced_for(harness: Harness, seconds: float) -> int:
     """Entries acknowledged and unsynced after so long a pause."""
-    world.deliver()
+    harness.deliver()
     for _ in range(20):
-        world.clock.advance(seconds / 20)
-        world.settle()
-    log = world.store._disks.log
+        harness.clock.advance(seconds / 20)
+        harness.quiesce()
+    log = harness.store._disks.log
     return log.persisted - log.reached(synced=True)
 
 
 @pytest.mark.parametrize("durability", ["async", "memory"])
 def test_what_is_older_than_the_interval_is_synced(durability: str) -> None:
     run = Run(3, durability, 9, WIDE)
-    run.world.open()
+    run.harness.open()
     run.live(200)
-    run.world.store.flush()
-    assert unsynced_for(run.world, 0.2) == 0
-    run.world.power_cut()
+    run.harness.store.flush()
+    assert unsynced_for(run.harness, 0.2) == 0
+    run.harness.power_cut()
     run.reopen()
 
 
@@ -146,21 +146,21 @@ def test_one_cluster_without_power_loses_nothing(durability: str) -> None:
     """Its disks do not know what they lost, so their names are set aside, as the server of the disks does."""
     for seed in range(8):
         run = Run(seed, durability, 9, WIDE)
-        world = run.world
-        world.open()
+        harness = run.harness
+        harness.open()
         run.live(150)
         cluster = seed % 3
-        roots = world.roots[cluster * 3 : cluster * 3 + 3]
-        world.kill()  # the writer dies at the same moment; the other two clusters go on
-        world.files.power_cut(world.random, roots)
+        roots = harness.roots[cluster * 3 : cluster * 3 + 3]
+        harness.kill()  # the writer dies at the same moment; the other two clusters go on
+        harness.files.power_cut(harness.random, roots)
         for root in roots:
             name = f"{root}/disk.json"
-            if name in world.files.paths(root):
-                world.files.rename(name, f"{name}.unclean")
-                world.files.sync_dir(root)
+            if name in harness.files.paths(root):
+                harness.files.rename(name, f"{name}.unclean")
+                harness.files.sync_dir(root)
         run.reopen()
-        world.heal()
-        assert world.store.status().under_replicated == 0
+        harness.heal()
+        assert harness.store.status().under_replicated == 0
 
 
 def test_disks_that_do_not_know_what_they_lost_are_not_asked() -> None:
@@ -168,12 +168,12 @@ def test_disks_that_do_not_know_what_they_lost_are_not_asked() -> None:
     found = 0
     for seed in range(12):
         run = Run(seed, "async", 3, GRID)
-        world = run.world
-        world.open()
+        harness = run.harness
+        harness.open()
         run.live(150)
-        world.kill()
-        world.files.power_cut(world.random, world.roots[:2])
-        world.lose_sight(2)
+        harness.kill()
+        harness.files.power_cut(harness.random, harness.roots[:2])
+        harness.lose_sight(2)
         try:
             run.reopen()
         except AssertionError:

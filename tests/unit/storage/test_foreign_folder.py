@@ -14,7 +14,7 @@ from syncpoint.model.errors import Unavailable
 from syncpoint.runtime.files import FolderExchanged
 from syncpoint.storage.damage import Damage, SegmentPart, SegmentPlace
 from syncpoint.storage.record import EntryKind
-from tests.kit.disks import World
+from tests.kit.disks import Harness
 from tests.unit.storage.test_real_files import Loop
 
 
@@ -129,9 +129,9 @@ def test_a_required_disk_comes_back_only_as_itself(tmp_path: Path, what: Callabl
     loop.store.close()
 
 
-def foreign_segment(world: World) -> bytes:
+def foreign_segment(harness: Harness) -> bytes:
     """A segment of another universe under a number of ours."""
-    other = World.opened(2)
+    other = Harness.opened(2)
     other.fill(100)
     other.commit()
     return other.files.content(next(iter(other.store.catalog)).copies[0].path)
@@ -139,26 +139,26 @@ def foreign_segment(world: World) -> bytes:
 
 @pytest.mark.parametrize("what", ["trim", "heal", "scrub"])
 def test_a_foreign_segment_is_neither_deleted_nor_rewritten(what: str) -> None:
-    world = World.opened(1, disks=3, pool_segments=0, scrub_bytes_s=0 if what != "scrub" else 1 << 30)
-    world.fill(100)
-    world.commit()
-    segment = next(iter(world.store.catalog))
+    harness = Harness.opened(1, disks=3, pool_segments=0, scrub_bytes_s=0 if what != "scrub" else 1 << 30)
+    harness.fill(100)
+    harness.commit()
+    segment = next(iter(harness.store.catalog))
     path = segment.copies[1].path
-    theirs = foreign_segment(world)
-    # The file alone was exchanged, in place: neither the folder nor the name of the disk tells.
-    file = world.files._files[world.files._names[path]]
+    theirs = foreign_segment(harness)
+    # The file alone was exchanged, in place: neither the folder nor the name of the disk reports.
+    file = harness.files._files[harness.files._names[path]]
     file.data, file.durable = bytearray(theirs), bytearray(theirs)
     if what == "trim":
-        world.dead.update(world.appended)
+        harness.dead.update(harness.appended)
         for _ in range(20):
-            world.store.collect(world.live)
-            world.settle(5)
-        assert world.store.catalog.at(segment.log, segment.seq) is None
+            harness.store.collect(harness.live)
+            harness.quiesce(5)
+        assert harness.store.catalog.at(segment.log, segment.seq) is None
     elif what == "heal":
-        world.store._disks.damaged(segment, 1, Damage(SegmentPlace(SegmentPart.FRAME, 64), "a bad one"))
-        world.settle(20, 0.1)
+        harness.store._disks.damaged(segment, 1, Damage(SegmentPlace(SegmentPart.FRAME, 64), "a bad one"))
+        harness.quiesce(20, 0.1)
     else:
-        world.settle(20, 0.1)
-    assert world.files.content(path) == theirs
-    error = world.store._disks.maintainers[1].writer.error
+        harness.quiesce(20, 0.1)
+    assert harness.files.content(path) == theirs
+    error = harness.store._disks.maintainers[1].writer.error
     assert isinstance(error, FolderExchanged), error

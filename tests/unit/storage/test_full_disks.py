@@ -16,84 +16,84 @@ from syncpoint.runtime.memory_files import FailOn, MemoryFiles
 from syncpoint.runtime.os_files import OsFiles
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.record import EntryKind
-from tests.kit.disks import World
+from tests.kit.disks import Harness
 from tests.unit.storage.test_real_files import Loop
 
 
-def fill(world: World) -> None:
+def fill(harness: Harness) -> None:
     """Not one byte is left."""
-    for root in world.roots:
-        world.files.capacity[root] = sum(len(world.files.content(path)) for path in world.files.paths(root))
-        assert world.files.free_bytes(root) == 0
+    for root in harness.roots:
+        harness.files.capacity[root] = sum(len(harness.files.content(path)) for path in harness.files.paths(root))
+        assert harness.files.free_bytes(root) == 0
 
 
-def acknowledge_all(world: World) -> None:
+def acknowledge_all(harness: Harness) -> None:
     for _ in range(20):
-        world.note(300)
-        world.commit()
-    world.take_checkpoint()
-    world.commit()
-    world.dead.update(world.acked)
+        harness.note(300)
+        harness.commit()
+    harness.take_checkpoint()
+    harness.commit()
+    harness.dead.update(harness.acked)
     for _ in range(60):
-        world.store.collect(world.live)
-        world.clock.advance(1.1)
-        world.settle(30)
+        harness.store.collect(harness.live)
+        harness.clock.advance(1.1)
+        harness.quiesce(30)
 
 
 @pytest.mark.parametrize("spares", [True, False], ids=["spares", "filled before there were spares"])
 @pytest.mark.parametrize("disks", [1, 3])
 def test_acknowledging_everything_frees_a_full_disk(disks: int, spares: bool) -> None:
-    world = World.opened(1, disks, pool_segments=2 if spares else 0)
+    harness = Harness.opened(1, disks, pool_segments=2 if spares else 0)
     for _ in range(150):
-        world.publish()
+        harness.publish()
         if spares:
-            world.clock.advance(1.1)
-        world.commit()
-    segments = len(list(world.store.catalog))
+            harness.clock.advance(1.1)
+        harness.commit()
+    segments = len(list(harness.store.catalog))
     assert segments > 2
-    fill(world)
-    acknowledge_all(world)
-    assert not world.failures
-    assert [disk.state for disk in world.store.status().disks] == ["ok"] * disks
-    assert len(list(world.store.catalog)) < segments
-    assert all(world.files.free_bytes(root) > 0 for root in world.roots)
-    world.kill()
-    world.open()
-    world.judge()
+    fill(harness)
+    acknowledge_all(harness)
+    assert not harness.failures
+    assert [disk.state for disk in harness.store.status().disks] == ["ok"] * disks
+    assert len(list(harness.store.catalog)) < segments
+    assert all(harness.files.free_bytes(root) > 0 for root in harness.roots)
+    harness.kill()
+    harness.open()
+    harness.judge()
 
 
 @pytest.mark.parametrize("end", ["kill", "close", "power cut"])
 @pytest.mark.parametrize("disks", [1, 3])
 def test_a_full_disk_opens_again_and_is_freed_then(disks: int, end: str) -> None:
-    world = World.opened(1, disks, pool_segments=0)
+    harness = Harness.opened(1, disks, pool_segments=0)
     for _ in range(150):
-        world.persist()
-    fill(world)
+        harness.persist()
+    fill(harness)
     if end == "close":
-        world.stop()
+        harness.stop()
     elif end == "kill":
-        world.kill()
+        harness.kill()
     else:
-        world.power_cut()
-    world.open()
-    world.judge()
-    world.settle_facts()
-    acknowledge_all(world)
-    assert not world.failures
-    assert all(world.files.free_bytes(root) > 0 for root in world.roots)
-    world.kill()
-    world.open()
-    world.judge()
+        harness.power_cut()
+    harness.open()
+    harness.judge()
+    harness.accept_recovered()
+    acknowledge_all(harness)
+    assert not harness.failures
+    assert all(harness.files.free_bytes(root) > 0 for root in harness.roots)
+    harness.kill()
+    harness.open()
+    harness.judge()
 
 
 def test_spares_that_no_longer_fit_do_not_cost_the_disk() -> None:
-    world = World.opened(1, pool_segments=4, pool_segments_max=4)
-    world.persist()
-    world.files.faults.append(FailOn("/d0/pool", errno.ENOSPC, ("pwritev",)))  # somebody else was faster
+    harness = Harness.opened(1, pool_segments=4, pool_segments_max=4)
+    harness.persist()
+    harness.files.faults.append(FailOn("/d0/pool", errno.ENOSPC, ("pwritev",)))  # somebody else was faster
     for _ in range(10):
-        world.clock.advance(1.1)
-        world.settle(5)
-    assert world.store.status().disks[0].state == "ok"
+        harness.clock.advance(1.1)
+        harness.quiesce(5)
+    assert harness.store.status().disks[0].state == "ok"
 
 
 @pytest.mark.parametrize("cut", range(8))
@@ -197,29 +197,29 @@ def test_a_real_file_system_without_one_free_byte(tmpfs: Path, restarts: int) ->
 
 
 def test_the_end_of_a_log_that_only_a_full_disk_has_is_read_from_it() -> None:
-    world = World.opened(1, 3, pool_segments=0)
-    world.fill(5)
-    world.commit()
-    keys = [world.publish() for _ in range(5)]
-    world.store.flush()
-    world.run("syncpoint-write-2")  # the others never got it, and nobody was told of it
-    world.kill()
-    world.files.faults.append(FailOn("/d2/logs", errno.ENOSPC, ("pwritev",)))
-    world.open()
-    world.judge()
-    assert set(keys) <= world.stored.keys()
+    harness = Harness.opened(1, 3, pool_segments=0)
+    harness.fill(5)
+    harness.commit()
+    keys = [harness.publish() for _ in range(5)]
+    harness.store.flush()
+    harness.run("syncpoint-write-2")  # the others never got it, and nobody was notified of it
+    harness.kill()
+    harness.files.faults.append(FailOn("/d2/logs", errno.ENOSPC, ("pwritev",)))
+    harness.open()
+    harness.judge()
+    assert set(keys) <= harness.stored.keys()
 
 
-def spend(world: World) -> None:
+def spend(harness: Harness) -> None:
     """Acknowledge until the log that is written takes nothing more."""
     for _ in range(2_000):
-        if world.failures:
+        if harness.failures:
             return
         try:
-            world.note(2_000)
+            harness.note(2_000)
         except Unavailable:
             return
-        world.commit()
+        harness.commit()
     raise AssertionError("there is no end to it")
 
 
@@ -230,53 +230,53 @@ def test_owners_one_after_the_other_open_a_full_disk_and_the_last_one_frees_it(
     disks: int, end: str, spent: bool
 ) -> None:
     """None of them comes to delete anything, and others take whatever room there is again."""
-    world = World.opened(1, disks, segment_bytes=64 * 1024, pool_segments=2)
+    harness = Harness.opened(1, disks, segment_bytes=64 * 1024, pool_segments=2)
     for _ in range(300):
-        world.publish()
-        world.clock.advance(1.1)
-        world.commit()
-    fill(world)
+        harness.publish()
+        harness.clock.advance(1.1)
+        harness.commit()
+    fill(harness)
     for takeover in range(4):
         for _ in range(5):
-            world.note()
-        world.commit()
+            harness.note()
+        harness.commit()
         if spent:
-            spend(world)
-        fill(world)
+            spend(harness)
+        fill(harness)
         if end == "close" and takeover:
-            world.stop()
+            harness.stop()
         elif end == "power cut":
-            world.power_cut()
+            harness.power_cut()
         else:
-            world.kill()
-        world.open()
-        world.judge()
-        world.settle_facts()
-    segments = len(list(world.store.catalog))
-    fill(world)
-    world.acked_facts = set(sorted(world.acked_facts)[:5])  # what they come to is small
-    acknowledge_all(world)
-    assert not world.failures
-    assert len(list(world.store.catalog)) < segments
-    assert all(world.files.free_bytes(root) > 0 for root in world.roots)
+            harness.kill()
+        harness.open()
+        harness.judge()
+        harness.accept_recovered()
+    segments = len(list(harness.store.catalog))
+    fill(harness)
+    harness.acked_facts = set(sorted(harness.acked_facts)[:5])  # what they come to is small
+    acknowledge_all(harness)
+    assert not harness.failures
+    assert len(list(harness.store.catalog)) < segments
+    assert all(harness.files.free_bytes(root) > 0 for root in harness.roots)
     for _ in range(3):  # what they have taken is there again
-        fill(world)
-        world.kill()
-        world.open()
-        world.judge()
-        world.settle_facts()
+        fill(harness)
+        harness.kill()
+        harness.open()
+        harness.judge()
+        harness.accept_recovered()
 
 
 def test_folders_of_logs_take_what_was_kept_for_them_block_by_block() -> None:
-    world = World.opened(1)
+    harness = Harness.opened(1)
     slack = "/d0/pool/slack.keep"
     made: set[str] = set()
-    left = len(world.files.content(slack))
+    left = len(harness.files.content(slack))
 
     def fault(operation: str, path: str) -> None:
         nonlocal left
         if operation == "mkdir" and path.startswith("/d0/logs/") and path not in made:
-            size = len(world.files.content(slack))
+            size = len(harness.files.content(slack))
             if size == left:
                 raise OSError(errno.ENOSPC, "no space left", path)
             assert left - size <= 4096, "others would take the rest"
@@ -284,13 +284,13 @@ def test_folders_of_logs_take_what_was_kept_for_them_block_by_block() -> None:
             made.add(path)
 
     for _ in range(5):
-        world.note()
-        world.commit()
-        world.kill()
-        world.files.faults.append(fault)
-        world.files.capacity["/d0"] = 0  # nor can it be made up for
-        world.open()
-        world.judge()
-        world.settle_facts()
-        world.files.capacity.clear()
+        harness.note()
+        harness.commit()
+        harness.kill()
+        harness.files.faults.append(fault)
+        harness.files.capacity["/d0"] = 0  # nor can it be made up for
+        harness.open()
+        harness.judge()
+        harness.accept_recovered()
+        harness.files.capacity.clear()
     assert len(made) == 5

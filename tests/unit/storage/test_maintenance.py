@@ -6,78 +6,78 @@ import errno
 
 import pytest
 
-from tests.kit.disks import World
+from tests.kit.disks import Harness
 
 INTERVAL_S = 1.0  # between two probes
 
 
-def with_history(seed: int = 1) -> World:
-    world = World.opened(seed, disks=3, segment_bytes=64 * 1024, segment_entries_max=1000)
+def with_history(seed: int = 1) -> Harness:
+    harness = Harness.opened(seed, disks=3, segment_bytes=64 * 1024, segment_entries_max=1000)
     for _ in range(60):
-        world.persist(0, 1, 3_000)
-    return world
+        harness.persist(0, 1, 3_000)
+    return harness
 
 
 def test_a_disk_that_has_much_to_delete_is_seen_to_obey_all_the_same() -> None:
-    world = with_history()
-    maintainer = world.store._disks.maintainers[0]
-    world.clock.advance(INTERVAL_S)
+    harness = with_history()
+    maintainer = harness.store._disks.maintainers[0]
+    harness.clock.advance(INTERVAL_S)
     for number in range(40):
         maintainer.jobs.put_drop(f"/d0/logs/9/{number:08d}.seg")
     while maintainer.jobs:
         left = len(maintainer.jobs)
-        world.run("syncpoint-keep-0")
-        assert world.clock.monotonic() - maintainer.answered_at < INTERVAL_S, f"{left} files are left to delete"
-        world.clock.advance(INTERVAL_S / 4)
+        harness.run("syncpoint-keep-0")
+        assert harness.clock.monotonic() - maintainer.answered_at < INTERVAL_S, f"{left} files are left to delete"
+        harness.clock.advance(INTERVAL_S / 4)
 
 
 def test_a_disk_that_copies_a_segment_is_seen_to_obey_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncpoint.storage.recovery.repair._CHUNK", 4096)
-    world = with_history()
-    fault = world.fail(1, errno.EIO, ("pwritev",))
-    world.persist()
-    world.files.faults.remove(fault)
-    maintainer, began, copied = world.store._disks.maintainers[1], [], []
+    harness = with_history()
+    fault = harness.fail(1, errno.EIO, ("pwritev",))
+    harness.persist()
+    harness.files.faults.remove(fault)
+    maintainer, began, copied = harness.store._disks.maintainers[1], [], []
 
     def slow(operation: str, path: str) -> None:
         if operation == "pwritev" and path.startswith("/d1/logs") and path.endswith(".tmp"):
-            began.append(world.clock.monotonic())
-            copied.append(world.clock.monotonic() - max(maintainer.answered_at, began[0]))
-            world.clock.advance(INTERVAL_S / 4)
+            began.append(harness.clock.monotonic())
+            copied.append(harness.clock.monotonic() - max(maintainer.answered_at, began[0]))
+            harness.clock.advance(INTERVAL_S / 4)
 
-    for path in world.files.paths("/d1/logs"):
-        world.files.unlink(path)
-    world.files.faults.append(slow)
-    world.heal()
-    assert [disk.state for disk in world.store.status().disks] == ["ok"] * 3
+    for path in harness.files.paths("/d1/logs"):
+        harness.files.unlink(path)
+    harness.files.faults.append(slow)
+    harness.heal()
+    assert [disk.state for disk in harness.store.status().disks] == ["ok"] * 3
     assert len(copied) > 20
     assert max(copied) <= INTERVAL_S + INTERVAL_S / 4
 
 
 def test_names_under_which_coming_back_failed_are_forgotten_but_for_those_the_folder_may_have() -> None:
-    world = with_history()
-    before = [path for path in world.files.paths("/d1/logs") if path in sealed(world)]
-    fault = world.fail(1, errno.EIO, ("pwritev",))
-    world.persist()
-    world.files.faults.remove(fault)
-    maintainer, names = world.store._disks.maintainers[1], set()
+    harness = with_history()
+    before = [path for path in harness.files.paths("/d1/logs") if path in sealed(harness)]
+    fault = harness.fail(1, errno.EIO, ("pwritev",))
+    harness.persist()
+    harness.files.faults.remove(fault)
+    maintainer, names = harness.store._disks.maintainers[1], set()
 
     def no_marks(operation: str, path: str) -> None:
         if operation == "rename" and path.startswith("/d1/marks"):
             raise OSError(errno.EIO, "no marks", path)
 
-    world.files.faults.append(no_marks)
+    harness.files.faults.append(no_marks)
     for _ in range(20):
-        world.clock.advance(1.1)
-        world.settle()
+        harness.clock.advance(1.1)
+        harness.quiesce()
         names |= maintainer.coming_back.tried
         assert len(maintainer.coming_back.tried) <= 2
     assert len(names) > 10, "it was tried again and again"
-    world.files.faults.remove(no_marks)
-    world.heal()
-    assert [disk.state for disk in world.store.status().disks] == ["ok"] * 3
-    assert set(before) <= sealed(world), "the folder was known all the time"
+    harness.files.faults.remove(no_marks)
+    harness.heal()
+    assert [disk.state for disk in harness.store.status().disks] == ["ok"] * 3
+    assert set(before) <= sealed(harness), "the folder was known all the time"
 
 
-def sealed(world: World) -> set[str]:
-    return {copy.path for segment in world.store.catalog for slot, copy in segment.copies.items() if slot == 1}
+def sealed(harness: Harness) -> set[str]:
+    return {copy.path for segment in harness.store.catalog for slot, copy in segment.copies.items() if slot == 1}

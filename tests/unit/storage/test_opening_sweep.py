@@ -13,7 +13,7 @@ import pytest
 from syncpoint.runtime.files import DiskUnreachable
 from syncpoint.storage.errors import StorageError
 from syncpoint.storage.quorum import AckRule
-from tests.kit.disks import World
+from tests.kit.disks import Harness
 
 THREE, GRID = AckRule.single(3), AckRule.grid(3, 3)
 DOMAINS = {1: (1, 2), 3: (3, 4, 5, 6, 7, 8)}  # what fails: two of three disks, or of three domains
@@ -22,10 +22,10 @@ DOMAINS = {1: (1, 2), 3: (3, 4, 5, 6, 7, 8)}  # what fails: two of three disks, 
 class From:
     """From the nth call on, these disks fail; `calls` counts all calls, of any disk."""
 
-    def __init__(self, world: World, first: int, slots: tuple[int, ...], error: type[OSError]) -> None:
+    def __init__(self, harness: Harness, first: int, slots: tuple[int, ...], error: type[OSError]) -> None:
         self.calls = 0
         self._first, self._error = first, error
-        self._roots = [world.roots[slot] for slot in slots]
+        self._roots = [harness.roots[slot] for slot in slots]
 
     def __call__(self, operation: str, path: str) -> None:
         self.calls += 1
@@ -33,60 +33,60 @@ class From:
             raise self._error(errno.ETIMEDOUT if self._error is DiskUnreachable else errno.EIO, "injected", path)
 
 
-def lived(rule: AckRule) -> World:
+def lived(rule: AckRule) -> Harness:
     """An owner was killed with acknowledged entries in several segments, and a tail that the disks have in part."""
-    world = World(1, len(rule), rule, segment_entries_max=8, pool_segments=0, prewrite_bytes_per_s=1 << 30)
-    world.open()
+    harness = Harness(1, len(rule), rule, segment_entries_max=8, pool_segments=0, prewrite_bytes_per_s=1 << 30)
+    harness.open()
     for number in range(10):
-        world.publish(number % 2, 1, 50)
-        world.note()
-    world.commit()
-    assert not world.waiting
+        harness.publish(number % 2, 1, 50)
+        harness.note()
+    harness.commit()
+    assert not harness.waiting
     for _ in range(3):
-        world.note()
-    world.store.flush()
-    world.run("syncpoint-write-0")
-    world.kill()
-    return world
+        harness.note()
+    harness.store.flush()
+    harness.run("syncpoint-write-0")
+    harness.kill()
+    return harness
 
 
-def attempt(world: World) -> None:
+def attempt(harness: Harness) -> None:
     """Open, write a little, close; it may fail at any point."""
     try:
-        world.open()
-        world.note()
-        world.store.flush()
-        world.settle(3)
-        world.store.close(0.1)
-        world.deliver()
+        harness.open()
+        harness.note()
+        harness.store.flush()
+        harness.quiesce(3)
+        harness.store.close(0.1)
+        harness.deliver()
     except StorageError:
         pass
-    world.kill()
+    harness.kill()
 
 
 @pytest.mark.parametrize("error", [OSError, DiskUnreachable])
 @pytest.mark.parametrize("rule", [THREE, GRID], ids=["3", "3x3"])
 def test_it_opens_again_wherever_two_domains_left(rule: AckRule, error: type[OSError]) -> None:
     slots = DOMAINS[len(rule) // 3]
-    world = lived(rule)
-    before = [world.files.snapshot(root) for root in world.roots]
-    books = dict(world.acked), set(world.acked_facts)
-    counting = From(world, 1 << 30, (), error)
-    world.files.faults.append(counting)
-    attempt(world)
+    harness = lived(rule)
+    before = [harness.files.snapshot(root) for root in harness.roots]
+    books = dict(harness.acked), set(harness.acked_facts)
+    counting = From(harness, 1 << 30, (), error)
+    harness.files.faults.append(counting)
+    attempt(harness)
     calls = counting.calls
     assert calls > 100, "the schedule is not what it was meant to be"
     stride = 1 if rule is THREE else calls // 40 | 1
     for first in range(0, calls + stride, stride):
-        for root, content in zip(world.roots, before, strict=True):
-            world.files.restore(root, content)
-        world.acked, world.acked_facts = dict(books[0]), set(books[1])
-        world.files.faults.append(From(world, first, slots, error))
+        for root, content in zip(harness.roots, before, strict=True):
+            harness.files.restore(root, content)
+        harness.acked, harness.acked_facts = dict(books[0]), set(books[1])
+        harness.files.faults.append(From(harness, first, slots, error))
         try:
-            attempt(world)
-            world.open()
-            world.judge()
+            attempt(harness)
+            harness.open()
+            harness.judge()
         except BaseException as failure:
             failure.add_note(f"disks {slots} failed from call {first} of {calls} on")
             raise
-        world.kill()
+        harness.kill()

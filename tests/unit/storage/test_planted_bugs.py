@@ -13,7 +13,7 @@ from syncpoint.storage.disk.disk_writer import DiskWriter
 from syncpoint.storage.errors import DisksMissing, StorageDamaged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery import find_tail
-from tests.kit.disks import World
+from tests.kit.disks import Harness
 from tests.unit.storage.test_crashes import DieAt, Died, Schedule
 
 
@@ -27,18 +27,18 @@ def noticed(act: Callable[[int], None], seeds: int) -> bool:
 
 
 def power_cuts(seed: int) -> None:
-    world = World(seed, 1)
+    harness = Harness(seed, 1)
     for _ in range(3):
-        world.open()
-        world.judge()
-        world.settle_facts()
+        harness.open()
+        harness.judge()
+        harness.accept_recovered()
         for number in range(20):
-            world.publish(number % 2)
+            harness.publish(number % 2)
             if number % 4 == 0:
-                world.commit()
-        world.power_cut()
-    world.open()
-    world.judge()
+                harness.commit()
+        harness.power_cut()
+    harness.open()
+    harness.judge()
 
 
 def test_ack_before_sync_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,14 +53,14 @@ def test_ack_before_sync_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rot_below_the_mark(seed: int) -> None:
     """A byte of an acknowledged entry rots in the segment being written; later entries know that it was synced."""
-    world = World.opened(seed, 1)
+    harness = Harness.opened(seed, 1)
     for _ in range(10):
-        world.persist()
-    path = next(path for path in world.files.paths("/d0/logs") if path.endswith(".seg"))
-    world.kill()
-    world.files.flip(path, segment.DATA_START + 200 + seed)
-    world.open()
-    world.judge()
+        harness.persist()
+    path = next(path for path in harness.files.paths("/d0/logs") if path.endswith(".seg"))
+    harness.kill()
+    harness.files.flip(path, segment.DATA_START + 200 + seed)
+    harness.open()
+    harness.judge()
 
 
 def test_truncating_at_any_bad_checksum_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,23 +78,23 @@ def test_truncating_at_any_bad_checksum_is_noticed(monkeypatch: pytest.MonkeyPat
 
 def wiped_disk(seed: int) -> None:
     """Rule 3: X is on A and B while C is dead; A is wiped and comes back; B is away. A' and C know nothing of X."""
-    world = World.opened(seed, 3)
-    world.persist()
-    world.fail(2)
-    world.persist()
-    assert not world.waiting, "two of three disks acknowledge"
-    identity = world.files.content("/d0/disk.json")
-    world.kill()
-    world.files.wipe("/d0")
-    world.files.restore("/d0", {"/d0/disk.json": identity} if world.forged else {})
-    world.fail(1)
-    world.open()
-    world.judge()
+    harness = Harness.opened(seed, 3)
+    harness.persist()
+    harness.fail(2)
+    harness.persist()
+    assert not harness.waiting, "two of three disks acknowledge"
+    identity = harness.files.content("/d0/disk.json")
+    harness.kill()
+    harness.files.wipe("/d0")
+    harness.files.restore("/d0", {"/d0/disk.json": identity} if harness.forged else {})
+    harness.fail(1)
+    harness.open()
+    harness.judge()
 
 
 @pytest.mark.parametrize("forged", [False, True])
 def test_a_wiped_disk_does_not_pass_for_itself(forged: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(World, "forged", forged, raising=False)
+    monkeypatch.setattr(Harness, "forged", forged, raising=False)
     if not forged:
         with pytest.raises(DisksMissing):
             wiped_disk(1)
@@ -105,21 +105,21 @@ def test_a_wiped_disk_does_not_pass_for_itself(forged: bool, monkeypatch: pytest
 
 def recycled(seed: int) -> None:
     """Rule 4: a recycled segment of an earlier log holds whole frames, of the same size, behind the few new ones."""
-    world = World(seed, 1, cache_bytes=1, pool_segments=0, pool_segments_max=4)
+    harness = Harness(seed, 1, cache_bytes=1, pool_segments=0, pool_segments_max=4)
     for turn in range(6):
-        world.open()
-        world.judge()
-        world.settle_facts()
-        world.take_checkpoint()
+        harness.open()
+        harness.judge()
+        harness.accept_recovered()
+        harness.take_checkpoint()
         for _ in range(60 if turn < 3 else 5):
-            world.persist(0, 1, 1500)
-        world.dead.update(key for key in world.acked if turn < 3)
+            harness.persist(0, 1, 1500)
+        harness.dead.update(key for key in harness.acked if turn < 3)
         for _ in range(4):
-            world.store.collect(world.live)
-            world.settle()
+            harness.store.collect(harness.live)
+            harness.quiesce()
         if turn < 3:
-            world.store.close()
-        world.kill()
+            harness.store.close()
+        harness.kill()
 
 
 def test_old_frames_in_a_recycled_segment_are_void(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,16 +171,16 @@ def test_any_four_disks_of_nine_taken_for_a_quorum_is_noticed(monkeypatch: pytes
     monkeypatch.setattr(AckRule, "persisted", counted)
 
     def act(seed: int) -> None:
-        world = World.opened(seed, rule=AckRule.grid(3, 3))
-        world.fill(3)
-        world.commit()
-        world.lose_sight(1, 4, 5, 7, 8)
-        world.persist()
-        world.kill()
-        world.regain(1, 4, 5, 7, 8)
-        world.lose_sight(0, 2, 3, 6)
-        world.open()
-        world.judge()
+        harness = Harness.opened(seed, rule=AckRule.grid(3, 3))
+        harness.fill(3)
+        harness.commit()
+        harness.lose_sight(1, 4, 5, 7, 8)
+        harness.persist()
+        harness.kill()
+        harness.regain(1, 4, 5, 7, 8)
+        harness.lose_sight(0, 2, 3, 6)
+        harness.open()
+        harness.judge()
 
     assert noticed(act, 3)
     monkeypatch.setattr(AckRule, "persisted", right)
@@ -190,17 +190,17 @@ def test_any_four_disks_of_nine_taken_for_a_quorum_is_noticed(monkeypatch: pytes
 def torn_seals(seed: int) -> None:
     """The power goes at every call around the sealing of a segment; what is found then must be readable."""
     for call in range(3, 14):
-        world = World.opened(seed * 100 + call, 1, cache_bytes=1, commit_bytes_max=1 << 20)
-        world.fill(50, 0, 1, 900)
-        world.commit()
-        world.fill(20, 0, 1, 900)
-        world.files.faults.append(DieAt(call))
-        world.store.flush()
+        harness = Harness.opened(seed * 100 + call, 1, cache_bytes=1, commit_bytes_max=1 << 20)
+        harness.fill(50, 0, 1, 900)
+        harness.commit()
+        harness.fill(20, 0, 1, 900)
+        harness.files.faults.append(DieAt(call))
+        harness.store.flush()
         with suppress(Died):
-            world.run("syncpoint-write-0")
-        world.power_cut()
-        world.open()
-        world.judge()
+            harness.run("syncpoint-write-0")
+        harness.power_cut()
+        harness.open()
+        harness.judge()
 
 
 def test_a_seal_does_not_reach_the_disk_before_its_frames(monkeypatch: pytest.MonkeyPatch) -> None:

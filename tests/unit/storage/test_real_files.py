@@ -52,7 +52,7 @@ class Loop:
                 continue
 
     def let_pass(self, seconds: float) -> None:
-        """Do what comes in meanwhile."""
+        """Do what comes in in the meantime."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             try:

@@ -15,7 +15,7 @@ from tests.unit.storage.test_real_files import Loop, payload
 
 
 class Cut(OsFiles):
-    """Files of which some roots may be cut off: a disk's writer waits, everybody else is told."""
+    """Files of which some roots may be cut off: a disk's writer waits, everybody else is notified."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()

@@ -14,31 +14,31 @@ from syncpoint.storage.recovery.reindex import AGAIN_S, Reindexing
 from syncpoint.storage.recovery.scan import FrameTable
 from syncpoint.storage.recovery.scrub import index_pages
 from syncpoint.storage.segment import DATA_START, PAGE
-from tests.kit.disks import World
+from tests.kit.disks import Harness
 
 
-def filled(disks: int) -> World:
+def filled(disks: int) -> Harness:
     """Some sealed segments of one source, and nothing in memory that a read could do with."""
-    world = World.opened(5, disks, cache_bytes=1, index_cache_bytes=1, scrub_bytes_s=0, read_ahead_bytes=1)
-    world.fill(150, 0, 2, 600)
-    world.note()
-    world.commit()
-    return world
+    harness = Harness.opened(5, disks, cache_bytes=1, index_cache_bytes=1, scrub_bytes_s=0, read_ahead_bytes=1)
+    harness.fill(150, 0, 2, 600)
+    harness.note()
+    harness.commit()
+    return harness
 
 
-def spoil_index(world: World, slot: int = 0, which: int = 0) -> tuple[str, bytes]:
+def spoil_index(harness: Harness, slot: int = 0, which: int = 0) -> tuple[str, bytes]:
     """Damage the page of message records of one segment; the path of the copy, and the pages that were there."""
-    segment = list(world.store.catalog)[which]
+    segment = list(harness.store.catalog)[which]
     path = segment.copies[slot].path
-    content = world.files.content(path)
+    content = harness.files.content(path)
     assert segment.messages
-    world.files.flip(path, segment.index_offset + 30)
+    harness.files.flip(path, segment.index_offset + 30)
     end = segment.index_offset + PAGE * index_pages(segment.messages, segment.controls, segment.sources)
     return path, content[segment.index_offset : end]
 
 
-def source(world: World) -> int:
-    return world.store.log_counter << 24
+def source(harness: Harness) -> int:
+    return harness.store.log_counter << 24
 
 
 def count_looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -54,116 +54,116 @@ def count_looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return looks
 
 
-def read(world: World, begin: int) -> list[StoredBatch] | Exception:
+def read(harness: Harness, begin: int) -> list[StoredBatch] | Exception:
     answers: list[list[StoredBatch] | Exception] = []
-    world.store.read(source(world), begin, 1 << 20, answers.append)
+    harness.store.read(source(harness), begin, 1 << 20, answers.append)
     while not answers:
-        world.run("syncpoint-read")
-        world.deliver()
+        harness.run("syncpoint-read")
+        harness.deliver()
     return answers.pop()
 
 
 @pytest.mark.parametrize("disks", [1, 3])
 def test_an_index_that_no_disk_has_holds_up_nothing_and_is_written_again(disks: int) -> None:
-    world = filled(disks)
-    written = [spoil_index(world, slot) for slot in range(disks)]
-    assert len(world.read_all(source(world))) == 150
-    world.heal()
-    world.clock.advance(2)
-    world.settle()
+    harness = filled(disks)
+    written = [spoil_index(harness, slot) for slot in range(disks)]
+    assert len(harness.read_all(source(harness))) == 150
+    harness.heal()
+    harness.clock.advance(2)
+    harness.quiesce()
     for path, pages in written[:1] if disks == 1 else written[:-1]:
-        assert pages in world.files.content(path), "the pages are what they were"
-    assert [disk.unreadable for disk in world.store.status().disks] == [0] * disks
-    world.kill()
-    world.open()
-    world.judge()
+        assert pages in harness.files.content(path), "the pages are what they were"
+    assert [disk.unreadable for disk in harness.store.status().disks] == [0] * disks
+    harness.kill()
+    harness.open()
+    harness.judge()
 
 
 def test_it_is_met_after_a_restart_and_deletion_goes_on() -> None:
-    world = filled(1)
-    world.store.close()
-    spoil_index(world)
-    world.kill()
-    world.open()
-    assert "1/1" not in world.store.recovered.scanned, "the opening reads other pages"
-    world.dead = set(world.appended)
+    harness = filled(1)
+    harness.store.close()
+    spoil_index(harness)
+    harness.kill()
+    harness.open()
+    assert "1/1" not in harness.store.recovered.scanned, "the opening reads other pages"
+    harness.dead = set(harness.appended)
     for _ in range(200):
-        world.store.collect(world.live)
-        world.settle()
-    assert world.store.catalog.at(1, 1) is None
+        harness.store.collect(harness.live)
+        harness.quiesce()
+    assert harness.store.catalog.at(1, 1) is None
 
 
 def test_a_segment_without_index_that_lacks_an_entry_is_passed_over_as_a_whole() -> None:
-    world = filled(1)
-    spoil_index(world, which=1)
-    first, second = list(world.store.catalog)[:2]
-    world.files.flip(second.copies[0].path, DATA_START + 70)
+    harness = filled(1)
+    spoil_index(harness, which=1)
+    first, second = list(harness.store.catalog)[:2]
+    harness.files.flip(second.copies[0].path, DATA_START + 70)
     before, lost = first.messages, second.messages
-    batches = read(world, 0)
+    batches = read(harness, 0)
     assert isinstance(batches, list)
     assert len(batches) >= 1, "what lies before it is not held up"
-    error = read(world, 2 * before)
+    error = read(harness, 2 * before)
     assert isinstance(error, StorageDamaged)
     assert error.resume_offset == 2 * (before + lost)
-    later = read(world, error.resume_offset)
+    later = read(harness, error.resume_offset)
     assert isinstance(later, list)
     assert later[0].first_offset == error.resume_offset
-    world.heal(5)
-    disk = world.store.status().disks[0]
+    harness.heal(5)
+    disk = harness.store.status().disks[0]
     assert disk.state == "damaged", "nothing is written anew without what it lacks"
-    world.files.flip(second.copies[0].path, DATA_START + 70)
-    world.clock.advance(AGAIN_S)
-    assert len(world.read_all(source(world))) == 150, "the frames are all there again"
+    harness.files.flip(second.copies[0].path, DATA_START + 70)
+    harness.clock.advance(AGAIN_S)
+    assert len(harness.read_all(source(harness))) == 150, "the frames are all there again"
 
 
 def test_what_is_found_before_it_is_served() -> None:
-    world = filled(1)
-    world.store._reader._ahead_bytes = 1 << 20
-    spoil_index(world, which=1)
-    first, second = list(world.store.catalog)[:2]
-    world.files.flip(second.copies[0].path, DATA_START + 70)
-    batches = read(world, 0)
+    harness = filled(1)
+    harness.store._reader._ahead_bytes = 1 << 20
+    spoil_index(harness, which=1)
+    first, second = list(harness.store.catalog)[:2]
+    harness.files.flip(second.copies[0].path, DATA_START + 70)
+    batches = read(harness, 0)
     assert isinstance(batches, list)
     assert len(batches) == first.messages
 
 
 def test_a_segment_that_lacks_an_entry_is_read_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = filled(1)
-    path, _ = spoil_index(world, which=1)
-    world.files.flip(path, DATA_START + 70)
-    begin = 2 * next(iter(world.store.catalog)).messages
+    harness = filled(1)
+    path, _ = spoil_index(harness, which=1)
+    harness.files.flip(path, DATA_START + 70)
+    begin = 2 * next(iter(harness.store.catalog)).messages
     looks = count_looks(monkeypatch)
     for _ in range(5):
-        assert isinstance(read(world, begin), StorageDamaged)
-        world.heal(2)
-        world.dead = set(world.appended)
-        world.store.collect(world.live)
+        assert isinstance(read(harness, begin), StorageDamaged)
+        harness.heal(2)
+        harness.dead = set(harness.appended)
+        harness.store.collect(harness.live)
     assert looks == [path]
-    world.clock.advance(AGAIN_S)
-    assert isinstance(read(world, begin), StorageDamaged)
+    harness.clock.advance(AGAIN_S)
+    assert isinstance(read(harness, begin), StorageDamaged)
     assert looks == [path] * 2, "what was read wrongly may be there"
-    world.kill()
-    world.open()
-    world.store.read(1 << 24, begin, 1 << 20, lambda answer: None)
-    world.run("syncpoint-read")
+    harness.kill()
+    harness.open()
+    harness.store.read(1 << 24, begin, 1 << 20, lambda answer: None)
+    harness.run("syncpoint-read")
     assert looks == [path] * 3, "and so it is after a restart"
 
 
 def test_of_what_some_copies_lack_only_the_others_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = filled(3)
-    segment = list(world.store.catalog)[1]
-    paths = [spoil_index(world, slot, 1)[0] for slot in range(3)]
-    world.files.flip(paths[0], DATA_START + 70)
-    world.files.flip(paths[1], DATA_START + 70)
+    harness = filled(3)
+    segment = list(harness.store.catalog)[1]
+    paths = [spoil_index(harness, slot, 1)[0] for slot in range(3)]
+    harness.files.flip(paths[0], DATA_START + 70)
+    harness.files.flip(paths[1], DATA_START + 70)
     copies = segment.copies.copy()
     looks = count_looks(monkeypatch)
-    again = Reindexing(world.files, nowhere, lambda slot: True, world.clock)
+    again = Reindexing(harness.files, nowhere, lambda slot: True, harness.clock)
     seed = index_seed(segment.universe, segment.log, segment.seq)
 
     def page() -> bytes:
         return again.page(segment, segment.index_offset, seed)
 
-    world.lose_sight(2)
+    harness.lose_sight(2)
     for _ in range(3):
         with pytest.raises(CopiesUnreachable):
             page()
@@ -173,7 +173,7 @@ def test_of_what_some_copies_lack_only_the_others_are_read(monkeypatch: pytest.M
         page()
     assert len(looks) == 5
     segment.copies[2] = copies[2]
-    world.regain(2)
+    harness.regain(2)
     assert len(page()) == PAGE
     assert looks[5:] == paths[2:], "it has all of them"
     assert len(page()) == PAGE
@@ -185,16 +185,16 @@ def nowhere(segment: Segment, offset: int, seed: int) -> bytes:
 
 
 def test_deletion_has_a_segment_read_through_by_the_thread_that_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = filled(1)
-    path, _ = spoil_index(world)
+    harness = filled(1)
+    path, _ = spoil_index(harness)
     looks = count_looks(monkeypatch)
-    world.dead = set(world.appended)
+    harness.dead = set(harness.appended)
     for _ in range(200):
         before = len(looks)
-        world.store.collect(world.live)
+        harness.store.collect(harness.live)
         assert len(looks) == before, "nobody may wait for that on the owner's thread"
-        world.run("syncpoint-read")
-        world.run("syncpoint-write-0")
-        world.deliver()
+        harness.run("syncpoint-read")
+        harness.run("syncpoint-write-0")
+        harness.deliver()
     assert looks == [path]
-    assert world.store.catalog.at(1, 1) is None
+    assert harness.store.catalog.at(1, 1) is None

@@ -24,35 +24,35 @@ from syncpoint.wire.messages import pubsub
 
 
 def test_a_message_is_answered_and_delivered_once_it_is_persisted() -> None:
-    world = ForwarderHarness()
-    subscriber = Subscriber(world)
-    caller = world.send("a", "b", settle=False)
-    while world.soon:
-        world.soon.popleft()()
-    assert caller.ids is None, "nobody hears of it before the disks have it"
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    caller = harness.send("a", "b", quiesce=False)
+    while harness.soon:
+        harness.soon.popleft()()
+    assert caller.ids is None, "nobody learns of it before the disks have it"
     assert subscriber.received == []
-    world.settle()
+    harness.quiesce()
     assert subscriber.data == ["a", "b"]
     assert caller.ids == [message.message.message_id for message in subscriber.received]
 
 
-def test_early_delivery_does_not_wait_for_the_disks_and_a_failed_write_is_told() -> None:
-    world = ForwarderHarness(early_delivery=True)
-    subscriber = Subscriber(world)
-    world.settle()
-    caller = world.send("early", settle=False)
-    while world.soon:
-        world.soon.popleft()()
+def test_early_delivery_does_not_wait_for_the_disks_and_a_failed_write_is_reported() -> None:
+    harness = ForwarderHarness(early_delivery=True)
+    subscriber = Subscriber(harness)
+    harness.quiesce()
+    caller = harness.send("early", quiesce=False)
+    while harness.soon:
+        harness.soon.popleft()()
     assert subscriber.data == ["early"], "seen before it is persisted"
-    world.store.fail(OSError("disk gone"))
-    assert isinstance(caller.error, Unavailable), "its publisher is told that the outcome is unknown"
+    harness.store.fail(OSError("disk gone"))
+    assert isinstance(caller.error, Unavailable), "its publisher is notified that the outcome is unknown"
     with pytest.raises(Unavailable):
-        world.send("later")
+        harness.send("later")
 
 
-def turns(world: ForwarderHarness) -> None:
-    while world.soon:
-        world.soon.popleft()()
+def turns(harness: ForwarderHarness) -> None:
+    while harness.soon:
+        harness.soon.popleft()()
 
 
 DEAD = DeadLetter("projects/p/topics/dead", 5)
@@ -62,35 +62,35 @@ DEAD = DeadLetter("projects/p/topics/dead", 5)
     "options", [{}, {"ordered": True}, {"dead_letter": DEAD}, {"ordered": True, "dead_letter": DEAD}]
 )
 def test_what_was_delivered_early_is_not_forgotten_where_that_is_switched_off(options: dict[str, object]) -> None:
-    world = ForwarderHarness(early_delivery=True, **options)
-    world.commit(
+    harness = ForwarderHarness(early_delivery=True, **options)
+    harness.commit(
         CatalogChange.put(Topic(7, DEAD.topic)),
         CatalogChange.put(Subscription(8, "projects/p/subscriptions/d", 7, DEAD.topic)),
     )
-    subscriber = Subscriber(world)
-    world.settle()
-    world.send("early", key="k", settle=False)
-    turns(world)
+    subscriber = Subscriber(harness)
+    harness.quiesce()
+    harness.send("early", key="k", quiesce=False)
+    turns(harness)
     for _ in range(4):
-        world.leases.modify(nack(subscriber), 4, 0, world.clock.monotonic())
-        turns(world)
+        harness.leases.modify(nack(subscriber), 4, 0, harness.clock.monotonic())
+        turns(harness)
     assert subscriber.data == ["early"] * 5
-    change(world, early_delivery=False)
-    world.leases.modify(nack(subscriber), 4, 0, world.clock.monotonic())
-    turns(world)
-    world.send("later", key="k", settle=False)
-    world.advance(3)
+    change(harness, early_delivery=False)
+    harness.leases.modify(nack(subscriber), 4, 0, harness.clock.monotonic())
+    turns(harness)
+    harness.send("later", key="k", quiesce=False)
+    harness.advance(3)
     if "dead_letter" in options:
         assert subscriber.data == ["early"] * 5 + ["later"]
-        assert sum(source.end for source in world.publish.sources.of_topic(7)) == 1
-        assert unacknowledged(world.publish, world.record) == 1
+        assert sum(source.end for source in harness.publish.sources.of_topic(7)) == 1
+        assert unacknowledged(harness.publish, harness.record) == 1
     else:
         assert subscriber.data == ["early"] * 6 + ["later"]
     before = len(subscriber.data)
-    world.send("persisted", settle=False)
-    turns(world)
+    harness.send("persisted", quiesce=False)
+    turns(harness)
     assert len(subscriber.data) == before, "it is switched off now"
-    world.settle()
+    harness.quiesce()
     assert subscriber.data[-1] == "persisted"
 
 
@@ -99,240 +99,240 @@ def nack(subscriber: Subscriber) -> bytes:
     return pubsub.ModifyAckDeadlineRequest(subscription=SUB, ack_ids=ids).SerializeToString()
 
 
-def change(world: ForwarderHarness, **options: Any) -> None:
+def change(harness: ForwarderHarness, **options: Any) -> None:
     """Of the subscription; the disks do not have it yet."""
-    (assigned,) = world.publish.catalog.assign([CatalogChange.put(replace(world.record, **options))])
-    world.publish.commit.append_fact(EntryKind.CATALOG, encode_changes([assigned]))
-    world.publish.catalog.apply(assigned)
-    world.follower.changed(assigned)
+    (assigned,) = harness.publish.catalog.assign([CatalogChange.put(replace(harness.record, **options))])
+    harness.publish.commit.append_fact(EntryKind.CATALOG, encode_changes([assigned]))
+    harness.publish.catalog.apply(assigned)
+    harness.follower.changed(assigned)
 
 
 def test_what_was_delivered_early_and_is_nowhere_to_be_read_comes_back_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = ForwarderHarness(early_delivery=True)
-    subscriber = Subscriber(world)
-    world.settle()
-    world.send("early", settle=False)
-    turns(world)
+    harness = ForwarderHarness(early_delivery=True)
+    subscriber = Subscriber(harness)
+    harness.quiesce()
+    harness.send("early", quiesce=False)
+    turns(harness)
     with monkeypatch.context() as patched:
-        read = world.store.read
-        patched.setattr(world.store, "read", lambda *asked, early=False: read(*asked))  # memory has let go of it
-        world.leases.modify(nack(subscriber), 4, 0, world.clock.monotonic())
-        turns(world)
+        read = harness.store.read
+        patched.setattr(harness.store, "read", lambda *asked, early=False: read(*asked))  # memory has let go of it
+        harness.leases.modify(nack(subscriber), 4, 0, harness.clock.monotonic())
+        turns(harness)
         assert subscriber.data == ["early"]
-    world.advance(1)
+    harness.advance(1)
     assert subscriber.data == ["early", "early"]
 
 
 def test_everything_of_one_turn_is_one_entry_and_one_commit() -> None:
-    world = ForwarderHarness()
-    before, flushes = len(world.store.entries), world.store.flushes
-    callers = [world.send(str(n), settle=False) for n in range(10)]
-    world.settle()
-    assert len(world.store.entries) - before == 2, "the opening of the source, and one batch"
-    assert world.store.flushes - flushes == 1
+    harness = ForwarderHarness()
+    before, flushes = len(harness.store.entries), harness.store.flushes
+    callers = [harness.send(str(n), quiesce=False) for n in range(10)]
+    harness.quiesce()
+    assert len(harness.store.entries) - before == 2, "the opening of the source, and one batch"
+    assert harness.store.flushes - flushes == 1
     ids = [caller.ids[0] for caller in callers if caller.ids]
     assert ids == sorted(ids)
     assert len(set(ids)) == 10
 
 
 def test_an_acknowledged_message_stays_acknowledged_after_a_crash() -> None:
-    world = ForwarderHarness()
-    subscriber = Subscriber(world)
-    world.send("a", "b", "c")
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a", "b", "c")
     first = next(ack_id for ack_id, data in subscriber.held.items() if data == "b")
     subscriber.ack(first)
-    world.restart()
-    again = Subscriber(world)
-    world.settle()
+    harness.restart()
+    again = Subscriber(harness)
+    harness.quiesce()
     assert again.data == ["a", "c"]
 
 
 def test_with_order_what_comes_after_a_finished_source_begins_at_once_over_a_slow_link() -> None:
-    world = ForwarderHarness(ordered=True, delay_s=0.3)
-    world.send("a", "b")
-    world.restart()  # a second source, behind the first one
-    world.send("c", "d", key="k")
-    subscriber = Subscriber(world)
-    world.advance(2.0)
+    harness = ForwarderHarness(ordered=True, delay_s=0.3)
+    harness.send("a", "b")
+    harness.restart()  # a second source, behind the first one
+    harness.send("c", "d", key="k")
+    subscriber = Subscriber(harness)
+    harness.advance(2.0)
     assert subscriber.data == ["a", "b", "c", "d"]
 
 
 def test_an_ack_id_from_before_a_crash_still_acknowledges() -> None:
-    world = ForwarderHarness()
-    subscriber = Subscriber(world)
-    world.send("a")
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a")
     held = list(subscriber.held)
-    world.restart()
-    Subscriber(world).ack(*held)
-    world.restart()
-    again = Subscriber(world)
-    world.settle()
+    harness.restart()
+    Subscriber(harness).ack(*held)
+    harness.restart()
+    again = Subscriber(harness)
+    harness.quiesce()
     assert again.data == []
 
 
 def test_exactly_once_refuses_what_expired_was_replaced_or_acknowledged() -> None:
-    world = ForwarderHarness(exactly_once=True)
-    subscriber = Subscriber(world)
-    world.send("a")
+    harness = ForwarderHarness(exactly_once=True)
+    subscriber = Subscriber(harness)
+    harness.send("a")
     (first,) = subscriber.held
-    world.advance(10.5)
+    harness.advance(10.5)
     second = subscriber.received[-1].ack_id
     assert second != first
     assert subscriber.ack(first) == [first.encode()]
     assert subscriber.ack(second) == []
     assert subscriber.ack(second) == [second.encode()]
-    world.advance(20)
+    harness.advance(20)
     assert subscriber.data == ["a", "a"]
 
 
 def test_a_forged_ack_id_changes_nothing() -> None:
-    world = ForwarderHarness()
-    subscriber = Subscriber(world)
-    world.send("a")
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a")
     (good,) = subscriber.held
     forged = good[:-1] + ("A" if good[-1] != "A" else "B")
     with pytest.raises(BadAckId):
         subscriber.ack(good, forged)
-    world.restart()
-    again = Subscriber(world)
-    world.settle()
+    harness.restart()
+    again = Subscriber(harness)
+    harness.quiesce()
     assert again.data == ["a"]
 
 
 def test_a_lease_ends_at_its_deadline() -> None:
-    world = ForwarderHarness()
-    subscriber = Subscriber(world)
-    world.send("a")
-    world.advance(9.5)
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a")
+    harness.advance(9.5)
     assert subscriber.data == ["a"]
-    world.advance(1)
+    harness.advance(1)
     assert subscriber.data == ["a", "a"]
 
 
 @pytest.mark.parametrize("options", [{}, {"ordered": True}, {"exactly_once": True}])
 def test_what_a_step_that_failed_in_its_middle_left_undone_comes_back(options: dict[str, bool]) -> None:
-    world = ForwarderHarness(**options)
-    subscriber = Subscriber(world)
-    world.send("a", "b")
+    harness = ForwarderHarness(**options)
+    subscriber = Subscriber(harness)
+    harness.send("a", "b")
     assert subscriber.data == ["a", "b"]
-    leases = world.leases
+    leases = harness.leases
 
     def fails(*_: object, **__: object) -> None:
         raise MemoryError
 
     leases.came_back = fails  # type: ignore[method-assign]
     for _ in range(30):
-        world.advance(0.5)
+        harness.advance(0.5)
     assert subscriber.data[:4] == ["a", "b", "a", "b"]
     subscriber.ack(*[one.ack_id for one in subscriber.received[2:4]])
-    world.settle()
-    assert unacknowledged(world.publish, world.record) == 0
+    harness.quiesce()
+    assert unacknowledged(harness.publish, harness.record) == 0
 
 
 @pytest.mark.parametrize("size", [10, 3_000, 100_000])
 def test_everything_comes_back_whatever_its_size(size: int) -> None:
-    world = ForwarderHarness()
-    subscriber = Subscriber(world)
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
     sent = [f"{number:03d}" + "x" * size for number in range(100)]
     for begin in range(0, 100, 10):
-        world.send(*sent[begin : begin + 10])
+        harness.send(*sent[begin : begin + 10])
     assert len(subscriber.data) == 100
-    world.advance(10.5)
+    harness.advance(10.5)
     assert subscriber.data[100:] == sent
     subscriber.nack(*subscriber.held)
     assert sorted(subscriber.data[200:]) == sent
 
 
 def test_more_than_is_read_at_once_comes_back_to_several_subscribers_without_an_ack() -> None:
-    world = ForwarderHarness()
-    subscribers = [Subscriber(world, max_messages=2000), Subscriber(world, max_messages=2000)]
+    harness = ForwarderHarness()
+    subscribers = [Subscriber(harness, max_messages=2000), Subscriber(harness, max_messages=2000)]
     for begin in range(0, 3000, 1000):
-        world.send(*(str(number) for number in range(begin, begin + 1000)))
+        harness.send(*(str(number) for number in range(begin, begin + 1000)))
     assert sum(len(subscriber.data) for subscriber in subscribers) == 3000
-    world.advance(10.5)
+    harness.advance(10.5)
     assert sum(len(subscriber.data) for subscriber in subscribers) == 6000
 
 
 def test_a_nack_brings_it_back_at_once_and_a_policy_later() -> None:
-    world = ForwarderHarness()
-    subscriber = Subscriber(world)
-    world.send("a")
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a")
     subscriber.nack(*subscriber.held)
     assert subscriber.data == ["a", "a"]
 
-    world = ForwarderHarness(retry=Retry(1.0, 3.0))
-    subscriber = Subscriber(world)
-    world.send("a")
+    harness = ForwarderHarness(retry=Retry(1.0, 3.0))
+    subscriber = Subscriber(harness)
+    harness.send("a")
     waits = []
     for expected in (1.0, 2.0, 3.0, 3.0):
         subscriber.nack(*subscriber.held)
         waited, seen = 0.0, len(subscriber.data)
         while len(subscriber.data) == seen:
-            world.advance(0.1)
+            harness.advance(0.1)
             waited += 0.1
         waits.append((round(waited, 1), expected))
     assert all(abs(waited - expected) < 0.25 for waited, expected in waits), waits
 
 
 def test_consumers_share_fairly_and_stop_at_their_limits() -> None:
-    world = ForwarderHarness()
-    one, two = Subscriber(world, max_messages=30), Subscriber(world)
-    world.send(*(str(n) for n in range(200)))
+    harness = ForwarderHarness()
+    one, two = Subscriber(harness, max_messages=30), Subscriber(harness)
+    harness.send(*(str(n) for n in range(200)))
     assert len(one.data) == 30
     assert sorted(one.data + two.data, key=int) == [str(n) for n in range(200)]
     one.ack(*list(one.held)[:10])
-    world.send(*(str(n) for n in range(200, 300)))
+    harness.send(*(str(n) for n in range(200, 300)))
     assert 30 < len(one.data) <= 40
 
-    world = ForwarderHarness()
-    one, two = Subscriber(world), Subscriber(world)
-    world.send(*(str(n) for n in range(100)))
+    harness = ForwarderHarness()
+    one, two = Subscriber(harness), Subscriber(harness)
+    harness.send(*(str(n) for n in range(100)))
     assert (len(one.data), len(two.data)) == (50, 50)
 
 
 def test_bytes_are_limited_and_a_first_message_too_large_is_still_delivered() -> None:
-    world = ForwarderHarness()
-    subscriber = Subscriber(world, max_bytes=1000)
-    world.send("x" * 5000)
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness, max_bytes=1000)
+    harness.send("x" * 5000)
     assert len(subscriber.data) == 1
-    world.send("y")
+    harness.send("y")
     assert len(subscriber.data) == 1
     subscriber.ack()
     assert len(subscriber.data) == 2
 
 
 def test_a_unary_pull_takes_one_response() -> None:
-    world = ForwarderHarness()
-    world.send("a", "b", "c")
-    pull = Subscriber(world, max_messages=2, single=True)
-    world.settle()
+    harness = ForwarderHarness()
+    harness.send("a", "b", "c")
+    pull = Subscriber(harness, max_messages=2, single=True)
+    harness.quiesce()
     assert pull.data == ["a", "b"]
     assert pull.responses == 1
-    second = Subscriber(world, max_messages=2, single=True)
-    world.settle()
+    second = Subscriber(harness, max_messages=2, single=True)
+    harness.quiesce()
     assert second.data == ["c"]
 
 
 def test_filtered_messages_are_neither_delivered_nor_backlog() -> None:
-    world = ForwarderHarness(filter_text='attributes.carrier = "UA"')
-    subscriber = Subscriber(world)
-    world.send("yes", carrier="UA")
-    world.send("no", carrier="AA")
-    world.send("none")
+    harness = ForwarderHarness(filter_text='attributes.carrier = "UA"')
+    subscriber = Subscriber(harness)
+    harness.send("yes", carrier="UA")
+    harness.send("no", carrier="AA")
+    harness.send("none")
     assert subscriber.data == ["yes"]
     subscriber.ack()
-    world.advance(0.2)
-    ledger = world.publish.ledgers[world.record.incarnation]
-    (source,) = world.publish.sources.of_topic(1)
+    harness.advance(0.2)
+    ledger = harness.publish.ledgers[harness.record.incarnation]
+    (source,) = harness.publish.sources.of_topic(1)
     assert ledger.covers(source.number, 0, 3)
 
 
 def test_a_key_stays_in_order_through_a_nack() -> None:
-    world = ForwarderHarness(ordered=True)
-    one, two = Subscriber(world), Subscriber(world)
+    harness = ForwarderHarness(ordered=True)
+    one, two = Subscriber(harness), Subscriber(harness)
     for n in range(6):
-        world.send(f"k{n}", key="k")
-    world.send("free")
+        harness.send(f"k{n}", key="k")
+    harness.send("free")
     holder, other = (one, two) if "k0" in one.data else (two, one)
     assert [data for data in holder.data if data != "free"] == [f"k{n}" for n in range(6)]
     assert not [data for data in other.data if data != "free"]
@@ -347,22 +347,22 @@ def test_a_key_stays_in_order_through_a_nack() -> None:
 
 
 def test_dead_letters_carry_where_they_came_from() -> None:
-    world = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
-    world.commit(
+    harness = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    harness.commit(
         CatalogChange.put(Topic(7, "projects/p/topics/dead")),
         CatalogChange.put(Subscription(8, "projects/p/subscriptions/dead", 7, "projects/p/topics/dead")),
     )
-    subscriber = Subscriber(world)
-    world.send("poison", key="k", colour="red")
+    subscriber = Subscriber(harness)
+    harness.send("poison", key="k", colour="red")
     attempts = []
     for _ in range(5):
         attempts.append(subscriber.received[-1].delivery_attempt)
         subscriber.nack(*subscriber.held)
     assert attempts == [1, 2, 3, 4, 5]
     assert len(subscriber.received) == 5, "after the last attempt it is not offered again"
-    world.record = world.publish.catalog.subscription("projects/p/subscriptions/dead")  # type: ignore[assignment]
-    dead = Subscriber(world)
-    world.settle()
+    harness.record = harness.publish.catalog.subscription("projects/p/subscriptions/dead")  # type: ignore[assignment]
+    dead = Subscriber(harness)
+    harness.quiesce()
     (letter,) = dead.received
     assert letter.message.data == b"poison"
     assert letter.message.ordering_key == "k"
@@ -373,145 +373,145 @@ def test_dead_letters_carry_where_they_came_from() -> None:
 
 
 def test_a_dead_letter_without_its_topic_is_not_lost() -> None:
-    world = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/nowhere", 5))
-    subscriber = Subscriber(world)
-    world.send("poison")
+    harness = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/nowhere", 5))
+    subscriber = Subscriber(harness)
+    harness.send("poison")
     for _ in range(5):
         subscriber.nack(*subscriber.held)
-    world.advance(2)
+    harness.advance(2)
     assert len(subscriber.received) == 6
 
 
 def test_a_message_is_not_given_up_to_where_that_is_not_allowed() -> None:
-    world = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
-    world.commit(CatalogChange.put(Topic(7, "projects/p/topics/dead")))
-    world.subscribe.may_give_up = lambda record: record.name != SUB
-    subscriber = Subscriber(world)
-    world.send("poison")
+    harness = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    harness.commit(CatalogChange.put(Topic(7, "projects/p/topics/dead")))
+    harness.subscribe.may_give_up = lambda record: record.name != SUB
+    subscriber = Subscriber(harness)
+    harness.send("poison")
     for _ in range(5):
         subscriber.nack(*subscriber.held)
-    world.advance(2)
+    harness.advance(2)
     assert len(subscriber.received) == 6
-    assert world.publish.sources.of_topic(7) == []
+    assert harness.publish.sources.of_topic(7) == []
 
 
 def test_a_dead_letter_that_is_not_found_is_not_acknowledged() -> None:
-    world = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
-    world.commit(CatalogChange.put(Topic(7, "projects/p/topics/dead")))
-    subscriber = Subscriber(world)
-    world.send("poison")
-    fetch = world.publish.server.fetch
+    harness = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    harness.commit(CatalogChange.put(Topic(7, "projects/p/topics/dead")))
+    subscriber = Subscriber(harness)
+    harness.send("poison")
+    fetch = harness.publish.server.fetch
     for _ in range(5):
         if subscriber.received[-1].delivery_attempt == 5:
-            world.publish.server.fetch = lambda *asked: asked[-1]([])  # type: ignore[method-assign]
+            harness.publish.server.fetch = lambda *asked: asked[-1]([])  # type: ignore[method-assign]
         subscriber.nack(*subscriber.held)
-    world.publish.server.fetch = fetch  # type: ignore[method-assign]
-    world.advance(2)
-    (source,) = world.publish.sources.of_topic(world.record.topic_incarnation)
-    ledger = world.publish.ledgers[world.record.incarnation]
+    harness.publish.server.fetch = fetch  # type: ignore[method-assign]
+    harness.advance(2)
+    (source,) = harness.publish.sources.of_topic(harness.record.topic_incarnation)
+    ledger = harness.publish.ledgers[harness.record.incarnation]
     assert not ledger.covers(source.number, 0, 1), "nobody has said that it was acknowledged, and nothing keeps it"
 
 
 def test_seek_to_a_time_revives_and_purges() -> None:
-    world = ForwarderHarness(retain_acked=True)
-    subscriber = Subscriber(world)
-    world.send("old")
-    world.clock.advance(1)
-    world.send("new")
+    harness = ForwarderHarness(retain_acked=True)
+    subscriber = Subscriber(harness)
+    harness.send("old")
+    harness.clock.advance(1)
+    harness.send("new")
     boundary = subscriber.received[-1].message.publish_time.ToNanoseconds()
     subscriber.ack()
-    seek_to_time(world.publish, world.record, boundary, lambda error: None)
-    world.settle()
+    seek_to_time(harness.publish, harness.record, boundary, lambda error: None)
+    harness.quiesce()
     assert subscriber.data == ["old", "new", "new"], "what was published at the very time is included"
-    seek_to_time(world.publish, world.record, world.clock.time_ns() + 10**18, lambda error: None)
-    world.settle()
+    seek_to_time(harness.publish, harness.record, harness.clock.time_ns() + 10**18, lambda error: None)
+    harness.quiesce()
     assert subscriber.ack(*subscriber.held) == [], "ids of the old generation are ignored"
-    world.send("after")
+    harness.send("after")
     assert subscriber.data[-1] == "after"
-    world.restart()
-    again = Subscriber(world)
-    world.settle()
+    harness.restart()
+    again = Subscriber(harness)
+    harness.quiesce()
     assert again.data == ["after"], "the seek survives, an acknowledgement of the old generation does not undo it"
 
 
 def test_seek_to_a_snapshot_replays_what_was_not_acknowledged_then() -> None:
-    world = ForwarderHarness()
-    subscriber = Subscriber(world)
-    world.send("a", "b")
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a", "b")
     by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
     subscriber.ack(by_data["a"])
-    world.take_snapshot(9)
+    harness.take_snapshot(9)
     subscriber.ack()
-    world.send("c")
+    harness.send("c")
     subscriber.ack()
-    seek_to_snapshot(world.publish, world.record, 9, lambda error: None)
-    world.settle()
+    seek_to_snapshot(harness.publish, harness.record, 9, lambda error: None)
+    harness.quiesce()
     assert subscriber.data == ["a", "b", "c", "b", "c"]
 
 
 def test_a_deleted_subscription_ends_its_subscribers() -> None:
-    world = ForwarderHarness()
-    subscriber = Subscriber(world)
-    world.commit(CatalogChange.delete(world.record))
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.commit(CatalogChange.delete(harness.record))
     assert subscriber.gone
     with pytest.raises(NotFound):
-        world.subscribe.named(SUB)
+        harness.subscribe.named(SUB)
 
 
 def test_a_subscriber_that_leaves_gives_back_what_was_not_sent() -> None:
-    world = ForwarderHarness()
-    subscriber = Subscriber(world)
-    world.send("a", "b")
-    serial = world.leases.table.last_serial
-    world.subscribe.leave(world.record, subscriber.consumer, [serial])
-    other = Subscriber(world)
-    world.settle()
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a", "b")
+    serial = harness.leases.table.last_serial
+    harness.subscribe.leave(harness.record, subscriber.consumer, [serial])
+    other = Subscriber(harness)
+    harness.quiesce()
     assert other.data == ["a", "b"]
 
 
 def test_a_subscriber_that_is_gone_gives_back_what_it_never_confirmed() -> None:
     for exactly_once, expected in ((False, ["b"]), (True, [])):
-        world = ForwarderHarness(exactly_once=exactly_once)
-        subscriber = Subscriber(world)
-        world.send("a", "b")
+        harness = ForwarderHarness(exactly_once=exactly_once)
+        subscriber = Subscriber(harness)
+        harness.send("a", "b")
         by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
         request = pubsub.ModifyAckDeadlineRequest(subscription=SUB, ack_ids=[by_data["a"]]).SerializeToString()
-        assert world.leases.modify(request, 4, 20, world.clock.monotonic()) == []
-        world.subscribe.leave(world.record, subscriber.consumer, broken=True)
-        other = Subscriber(world)
-        world.settle()
+        assert harness.leases.modify(request, 4, 20, harness.clock.monotonic()) == []
+        harness.subscribe.leave(harness.record, subscriber.consumer, broken=True)
+        other = Subscriber(harness)
+        harness.quiesce()
         assert other.data == expected
-        world.advance(21)
+        harness.advance(21)
         assert set(other.data) == {"a", "b"}
 
 
 def test_a_subscription_gets_everything_published_after_it_was_created() -> None:
-    world = ForwarderHarness()
-    world.send("before")
+    harness = ForwarderHarness()
+    harness.send("before")
     late = Subscription(
         30,
         "projects/p/subscriptions/late",
         1,
-        world.record.topic_name,
-        created_revision=world.publish.catalog.revision + 1,
+        harness.record.topic_name,
+        created_revision=harness.publish.catalog.revision + 1,
     )
-    world.commit(CatalogChange.put(late))
-    world.send("after")
-    world.restart()
-    world.record = world.publish.catalog.subscription("projects/p/subscriptions/late")  # type: ignore[assignment]
-    subscriber = Subscriber(world)
-    world.settle()
+    harness.commit(CatalogChange.put(late))
+    harness.send("after")
+    harness.restart()
+    harness.record = harness.publish.catalog.subscription("projects/p/subscriptions/late")  # type: ignore[assignment]
+    subscriber = Subscriber(harness)
+    harness.quiesce()
     assert subscriber.data == ["after"]
 
 
 def test_a_delivery_at_rest_is_forgotten() -> None:
-    world = ForwarderHarness()
-    subscriber = Subscriber(world)
-    world.send("a")
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a")
     subscriber.ack()
-    world.subscribe.leave(world.record, subscriber.consumer)
-    world.advance(0.2)
-    assert not world.subscribe.deliveries
+    harness.subscribe.leave(harness.record, subscriber.consumer)
+    harness.advance(0.2)
+    assert not harness.subscribe.deliveries
 
 
 @settings(max_examples=150, deadline=None)
@@ -519,29 +519,29 @@ def test_a_delivery_at_rest_is_forgotten() -> None:
 def test_over_a_link_that_delays_and_drops_nothing_is_lost_and_keys_stay_in_order(
     seed: int, ordered: bool, exactly_once: bool, data: st.DataObject
 ) -> None:
-    world = ForwarderHarness(loss=0.2, delay_s=0.3, seed=seed, ordered=ordered, exactly_once=exactly_once)
-    world.advance(1)
-    subscribers = [Subscriber(world), Subscriber(world, max_messages=3)]
+    harness = ForwarderHarness(loss=0.2, delay_s=0.3, seed=seed, ordered=ordered, exactly_once=exactly_once)
+    harness.advance(1)
+    subscribers = [Subscriber(harness), Subscriber(harness, max_messages=3)]
     sent, first_seen, acked = [], [], []
     for n in range(data.draw(st.integers(1, 12))):
         key = data.draw(st.sampled_from(["", "a", "b"]))
         sent.append(f"{key}:{n}")
-        assert world.send(sent[-1], key=key).error is None
+        assert harness.send(sent[-1], key=key).error is None
         if data.draw(st.booleans()):
-            world.advance(0.2)
+            harness.advance(0.2)
     for _ in range(600):
         for subscriber in subscribers:
             for ack_id, text in list(subscriber.held.items()):
-                if world.random.random() < 0.2:
+                if harness.random.random() < 0.2:
                     subscriber.nack(ack_id)
                 else:
                     failed = subscriber.ack(ack_id)
                     if not failed:
                         acked.append(text)
-        world.advance(0.5)
-        ledger = world.publish.ledgers[world.record.incarnation]
-        (source,) = world.publish.sources.of_topic(1)
-        if ledger.covers(source.number, 0, len(sent)) and world.leases.at_rest:
+        harness.advance(0.5)
+        ledger = harness.publish.ledgers[harness.record.incarnation]
+        (source,) = harness.publish.sources.of_topic(1)
+        if ledger.covers(source.number, 0, len(sent)) and harness.leases.at_rest:
             break
     else:
         raise AssertionError(f"not everything was delivered: {sent} but {acked}")
@@ -554,76 +554,76 @@ def test_over_a_link_that_delays_and_drops_nothing_is_lost_and_keys_stay_in_orde
 
 
 def test_an_ack_during_the_backoff_of_a_key_lets_the_key_go_on() -> None:
-    world = ForwarderHarness(ordered=True, retry=Retry(1.0, 1.0))
-    subscriber = Subscriber(world)
+    harness = ForwarderHarness(ordered=True, retry=Retry(1.0, 1.0))
+    subscriber = Subscriber(harness)
     for data in "abc":
-        world.send(data, key="k")
+        harness.send(data, key="k")
     first = next(ack_id for ack_id, data in subscriber.held.items() if data == "a")
     subscriber.nack(first)
     subscriber.ack(first)
-    world.settle()
+    harness.quiesce()
     assert subscriber.data == ["a", "b", "c", "b", "c"], "what it rested for is done"
 
 
 def test_a_key_rests_until_the_last_of_its_backoffs_is_over() -> None:
-    world = ForwarderHarness(ordered=True, retry=Retry(1.0, 8.0))
-    subscriber = Subscriber(world)
+    harness = ForwarderHarness(ordered=True, retry=Retry(1.0, 8.0))
+    subscriber = Subscriber(harness)
     for data in "ab":
-        world.send(data, key="k")
+        harness.send(data, key="k")
     by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
     subscriber.nack(by_data["b"])
-    world.advance(1.1)
+    harness.advance(1.1)
     by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
     subscriber.nack(by_data["a"], by_data["b"])  # the first time for one, the second for the other
-    world.advance(1.5)
+    harness.advance(1.5)
     assert subscriber.data == ["a", "b", "b"]
-    world.advance(1.0)
+    harness.advance(1.0)
     assert subscriber.data == ["a", "b", "b", "a", "b"]
 
 
 def test_a_dead_letter_lets_its_key_go_on() -> None:
-    world = ForwarderHarness(ordered=True, dead_letter=DeadLetter("projects/p/topics/dead", 5))
-    world.commit(CatalogChange.put(Topic(20, "projects/p/topics/dead")))
-    subscriber = Subscriber(world)
+    harness = ForwarderHarness(ordered=True, dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    harness.commit(CatalogChange.put(Topic(20, "projects/p/topics/dead")))
+    subscriber = Subscriber(harness)
     for data in "abc":
-        world.send(data, key="k")
+        harness.send(data, key="k")
     for _ in range(5):
         subscriber.nack(next(ack_id for ack_id, data in subscriber.held.items() if data == "a"))
-    world.settle()
+    harness.quiesce()
     assert subscriber.data == ["a", "b", "c"] * 5 + ["b", "c"]
 
 
 def test_messages_without_a_key_come_back_beside_those_of_a_key() -> None:
-    world = ForwarderHarness(ordered=True, retry=Retry(1.0, 1.0))
-    subscriber = Subscriber(world)
+    harness = ForwarderHarness(ordered=True, retry=Retry(1.0, 1.0))
+    subscriber = Subscriber(harness)
     for number, key in enumerate(("k", "", "k", "", "")):
-        world.send(str(number), key=key)
+        harness.send(str(number), key=key)
     subscriber.nack(*subscriber.held)
-    world.advance(1.5)
+    harness.advance(1.5)
     assert sorted(subscriber.data[5:]) == ["0", "1", "2", "3", "4"]
 
 
 def test_what_waits_for_its_next_delivery_keeps_its_count_while_nobody_listens() -> None:
-    world = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
-    subscriber = Subscriber(world)
-    world.send("a", "b")
-    world.subscribe.leave(world.record, subscriber.consumer)
+    harness = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    subscriber = Subscriber(harness)
+    harness.send("a", "b")
+    harness.subscribe.leave(harness.record, subscriber.consumer)
     subscriber.nack(*subscriber.held)
-    second = Subscriber(world, single=True, max_messages=1)
-    world.settle()
+    second = Subscriber(harness, single=True, max_messages=1)
+    harness.quiesce()
     assert [message.delivery_attempt for message in second.received] == [2]
     second.ack()
-    world.advance(0.5)
-    third = Subscriber(world)
-    world.settle()
+    harness.advance(0.5)
+    third = Subscriber(harness)
+    harness.quiesce()
     assert [message.delivery_attempt for message in third.received] == [2]
 
 
 def test_held_back_messages_of_a_key_respect_bytes_outstanding_and_the_size_of_a_response() -> None:
-    world = ForwarderHarness(ordered=True)
-    subscriber = Subscriber(world, max_messages=1)
+    harness = ForwarderHarness(ordered=True)
+    subscriber = Subscriber(harness, max_messages=1)
     for number in range(40):
-        world.send(f"{number:02}" + "x" * 300_000, key="k")
+        harness.send(f"{number:02}" + "x" * 300_000, key="k")
     subscriber.consumer.max_messages, subscriber.consumer.max_bytes = 1000, 1_000_000
     responses: list[int] = []
     deliver = subscriber.consumer.send
@@ -644,80 +644,80 @@ def test_held_back_messages_of_a_key_respect_bytes_outstanding_and_the_size_of_a
 
 
 def test_a_message_as_large_as_the_limits_allow_still_becomes_a_dead_letter() -> None:
-    world = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    harness = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
     dead = Subscription(21, "projects/p/subscriptions/dead", 20, "projects/p/topics/dead")
-    world.commit(CatalogChange.put(Topic(20, "projects/p/topics/dead")), CatalogChange.put(dead))
-    subscriber = Subscriber(world)
-    world.send("poison", **{f"k{number}": "v" for number in range(100)})
+    harness.commit(CatalogChange.put(Topic(20, "projects/p/topics/dead")), CatalogChange.put(dead))
+    subscriber = Subscriber(harness)
+    harness.send("poison", **{f"k{number}": "v" for number in range(100)})
     for _ in range(5):
         subscriber.nack(*subscriber.held)
-    world.advance(2)
+    harness.advance(2)
     assert len(subscriber.received) == 5
-    world.record = dead
-    letters = Subscriber(world)
-    world.settle()
+    harness.record = dead
+    letters = Subscriber(harness)
+    harness.quiesce()
     assert letters.data == ["poison"]
 
 
 def test_what_the_topic_keeps_is_available_to_subscriptions_that_keep_less() -> None:
-    world = ForwarderHarness(retention_s=600)
-    world.commit(CatalogChange.put(Topic(1, TOPIC, retention_s=86_400)))
-    subscriber = Subscriber(world)
-    world.send("a")
+    harness = ForwarderHarness(retention_s=600)
+    harness.commit(CatalogChange.put(Topic(1, TOPIC, retention_s=86_400)))
+    subscriber = Subscriber(harness)
+    harness.send("a")
     subscriber.ack()
-    began = world.clock.time_ns() - 1
-    world.clock.advance(3_600)
-    seek_to_time(world.publish, world.record, began, lambda error: None)
-    world.settle()
+    began = harness.clock.time_ns() - 1
+    harness.clock.advance(3_600)
+    seek_to_time(harness.publish, harness.record, began, lambda error: None)
+    harness.quiesce()
     assert subscriber.data == ["a", "a"]
 
 
 def test_a_source_that_cannot_be_read_is_asked_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = ForwarderHarness()
-    subscriber = Subscriber(world)
-    world.settle()
-    fetch, asked = world.publish.server.fetch, list[float]()
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.quiesce()
+    fetch, asked = harness.publish.server.fetch, list[float]()
 
     def unreachable(subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
-        asked.append(world.clock.monotonic())
+        asked.append(harness.clock.monotonic())
         reply(Unavailable("no copy can be reached now"))
 
-    monkeypatch.setattr(world.publish.server, "fetch", unreachable)
-    world.send("a")
-    world.advance(3.0)
+    monkeypatch.setattr(harness.publish.server, "fetch", unreachable)
+    harness.send("a")
+    harness.advance(3.0)
     begun = len(asked)
     for _ in range(20):
-        world.send("more")  # what comes behind it is no reason to ask earlier
-        world.advance(1.0)
+        harness.send("more")  # what comes behind it is no reason to ask earlier
+        harness.advance(1.0)
     gaps = [later - earlier for earlier, later in itertools.pairwise(asked)]
     assert 2 <= begun <= 8
     assert 8 <= len(asked) - begun <= 12, "every other second"
     assert max(gaps) <= 2.3, "and never more rarely"
-    monkeypatch.setattr(world.publish.server, "fetch", fetch)
-    world.advance(2.5)
+    monkeypatch.setattr(harness.publish.server, "fetch", fetch)
+    harness.advance(2.5)
     assert subscriber.data == ["a"] + ["more"] * 20
-    monkeypatch.setattr(world.publish.server, "fetch", unreachable)
-    world.send("b")
+    monkeypatch.setattr(harness.publish.server, "fetch", unreachable)
+    harness.send("b")
     before = len(asked)
-    world.advance(0.5)
+    harness.advance(0.5)
     assert len(asked) - before >= 2, "after an answer it begins anew"
 
 
 def test_a_key_that_cannot_be_read_again_is_asked_for_at_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = ForwarderHarness(ordered=True)
-    subscriber = Subscriber(world)
-    world.send("a", "b", key="k")
-    fetch, asked = world.publish.server.fetch, list[float]()
+    harness = ForwarderHarness(ordered=True)
+    subscriber = Subscriber(harness)
+    harness.send("a", "b", key="k")
+    fetch, asked = harness.publish.server.fetch, list[float]()
 
     def unreachable(subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
-        asked.append(world.clock.monotonic())
-        world.run_soon(lambda: reply(Unavailable("no copy can be reached now")))
+        asked.append(harness.clock.monotonic())
+        harness.run_soon(lambda: reply(Unavailable("no copy can be reached now")))
         assert len(asked) < 100, "again and again without a pause"
 
-    monkeypatch.setattr(world.publish.server, "fetch", unreachable)
+    monkeypatch.setattr(harness.publish.server, "fetch", unreachable)
     subscriber.nack(*subscriber.held)
-    world.advance(1.0)
+    harness.advance(1.0)
     assert 4 <= len(asked) <= 40
-    monkeypatch.setattr(world.publish.server, "fetch", fetch)
-    world.advance(0.5)
+    monkeypatch.setattr(harness.publish.server, "fetch", fetch)
+    harness.advance(0.5)
     assert subscriber.data == ["a", "b", "a", "b"]

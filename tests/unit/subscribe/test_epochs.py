@@ -27,7 +27,7 @@ class Far:
         self.attached: list[str] = []
         self.complete: list[bool] = []
         self.gatherer = Gatherer(
-            "a", 7, self.catalog, self, self.clock, connect=lambda address, peer: Door(self, address, peer),
+            "a", 7, self.catalog, self, self.clock, connect=lambda address, peer: FakeTransport(self, address, peer),
             publish=lambda *_: None,
         )  # fmt: skip
         self.gatherer.attach(SUB, self)
@@ -76,7 +76,7 @@ class Far:
         """It stays."""
 
 
-class Door:
+class FakeTransport:
     def __init__(self, far: Far, address: str, peer: Peer) -> None:
         self.far, self.address = far, address
 
@@ -102,7 +102,7 @@ def test_an_answer_of_the_epoch_before_is_not_enough() -> None:
     far.beat()
     assert set(far.attached) == {"p1", "p2"}
     far.say(1, 11, of=2, epoch=2)
-    far.say(2, epoch=1)  # it has not heard of the new epoch
+    far.say(2, epoch=1)  # it has not learned of the new epoch
     assert not far.knows_all()
     far.say(2, 21, of=1, whole=False)  # what is named one by one may not be all
     assert not far.knows_all()
@@ -137,8 +137,8 @@ def test_a_chain_that_has_not_seen_a_seek_is_asked_again() -> None:
     far.say(1, epoch=1)
     known = far.catalog.subscription_by_incarnation(SUB)
     assert known is not None
-    sought = Subscription(SUB, known.name, TOPIC, "projects/p/topics/t", ordered=True, generation=1)
-    for change in far.catalog.assign([CatalogChange.put(sought)]):
+    was_reset = Subscription(SUB, known.name, TOPIC, "projects/p/topics/t", ordered=True, generation=1)
+    for change in far.catalog.assign([CatalogChange.put(was_reset)]):
         far.catalog.apply(change)
     far.gatherer.tick()
     far.say(2, epoch=1)  # of the generation before

@@ -40,10 +40,10 @@ def test_a_request_is_parted_by_lender() -> None:
 
 def test_tables_are_numbered_for_each_subscription() -> None:
     """So that numbers come again only after 65,536 tables of one subscription, not of all together."""
-    world = ForwarderHarness()
+    harness = ForwarderHarness()
     forwarder = SubscribeForwarder(
-        world.publish.server, world.publish.catalog, world.clock, key=bytes(32), random=world.random,
-        soon=world.run_soon, lender=7,
+        harness.publish.server, harness.publish.catalog, harness.clock, key=bytes(32), random=harness.random,
+        soon=harness.run_soon, lender=7,
     )  # fmt: skip
     epochs = {forwarder._next_epoch(subscription) for subscription in range(70_000)}
     assert epochs == {table_epoch(7, 1)}
@@ -52,19 +52,19 @@ def test_tables_are_numbered_for_each_subscription() -> None:
 
 def test_of_deleted_subscriptions_nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncpoint.subscribe.subscribe_forwarder.KNOWN_MAX", 10)
-    world = ForwarderHarness()
+    harness = ForwarderHarness()
     forwarder = SubscribeForwarder(
-        world.publish.server, world.publish.catalog, world.clock, key=bytes(32), random=world.random,
-        soon=world.run_soon, lender=7,
+        harness.publish.server, harness.publish.catalog, harness.clock, key=bytes(32), random=harness.random,
+        soon=harness.run_soon, lender=7,
     )  # fmt: skip
     for number in range(100, 200):
         record = Subscription(number, f"projects/p/subscriptions/s{number}", 1, TOPIC)
-        world.commit(CatalogChange.put(record))
+        harness.commit(CatalogChange.put(record))
         forwarder.delivery(record)
-        world.commit(CatalogChange.delete(record))
+        harness.commit(CatalogChange.delete(record))
         forwarder.tick()
-    forwarder.delivery(world.record)
+    forwarder.delivery(harness.record)
     forwarder.tick()
     assert len(forwarder.used) <= 12
     assert len(forwarder._tables) <= 12
-    assert forwarder._tables[world.record.incarnation] == 1
+    assert forwarder._tables[harness.record.incarnation] == 1

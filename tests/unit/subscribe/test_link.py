@@ -33,7 +33,7 @@ class Server:
     """Answers heartbeats and fetches, unless it is paused."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.received: list[str] = []
         self.hellos: list[Any] = []
         self.paused = self.displacing = False
         self.streams: list[StreamingCall] = []
@@ -47,7 +47,7 @@ class Server:
         def message(data: bytes) -> None:
             asked = internal.ToChains.FromString(data)
             kind = asked.WhichOneof("what")
-            self.heard.append(kind)
+            self.received.append(kind)
             if kind == "hello":
                 self.hellos.append(asked.hello)
             if self.paused:
@@ -117,19 +117,19 @@ def in_time(work: Any) -> None:
     run_simulated(clock, run())
 
 
-def test_a_peer_is_up_once_it_was_heard_and_answers_what_it_is_asked() -> None:
+def test_a_peer_is_up_once_it_was_seen_and_answers_what_it_is_asked() -> None:
     async def work(place: Place) -> None:
         assert not place.peer.up
         await place.ticks(0.2)
         assert place.peer.up
-        assert place.server.heard[:2] == ["hello", "heartbeat"]
+        assert place.server.received[:2] == ["hello", "heartbeat"]
         got: list[Any] = []
         place.peer.fetch(got.append, 10, subscription=1, source=7, begin=0, grant=3, generation=0)
         await place.ticks(0.2)
         assert got[0][0].payload == b"x"
         assert passed_over(got[0]) == ((1, 3),)
         await place.ticks(3 * BEAT_S)
-        assert place.server.heard.count("heartbeat") >= 3
+        assert place.server.received.count("heartbeat") >= 3
 
     in_time(work)
 
@@ -199,10 +199,10 @@ def test_nobody_there_is_tried_again_until_somebody_is() -> None:
 def test_a_farewell_leaves_before_the_stream_ends() -> None:
     async def work(place: Place) -> None:
         await place.ticks(0.2)
-        place.peer.tell(detach=internal.Detach(subscription=1))
+        place.peer.send_message(detach=internal.Detach(subscription=1))
         place.peer.close()
         await place.link.closed()
         await asyncio.sleep(0.2)
-        assert place.server.heard[-1] == "detach"
+        assert place.server.received[-1] == "detach"
 
     in_time(work)

@@ -25,7 +25,7 @@ def test_several_messages_of_a_key_go_to_one_holder_and_wait_for_others() -> Non
     assert order.admit(b"k", (1, 1), holder=7)
     assert not order.admit(b"k", (1, 2), holder=8)
     assert not order.admit(b"k", (1, 3), holder=7), "nothing overtakes what waits"
-    order.settled(1, encode_runs([(0, 2)]))
+    order.on_discharged(1, encode_runs([(0, 2)]))
     assert start(order, 8, 10) == [(1, 2), (1, 3)]
 
 
@@ -41,7 +41,7 @@ def test_a_nack_takes_back_everything_later_of_the_key() -> None:
         assert order.admit(b"k", (1, offset), holder=1)
     assert order.take_back((1, 1), block=False) == [(1, 1), (1, 2), (1, 3)]
     assert start(order, 2, 10) == [], "the first one is still outstanding elsewhere"
-    order.settle((1, 0))
+    order.discharge((1, 0))
     assert start(order, 2, 10) == [(1, 1), (1, 2), (1, 3)]
 
 
@@ -49,7 +49,7 @@ def test_nothing_overtakes_what_is_being_read_again() -> None:
     order = KeyOrder()
     assert order.admit(b"k", (1, 0), holder=1)
     assert not order.admit(b"k", (1, 1), holder=2)
-    order.settle((1, 0))
+    order.discharge((1, 0))
     assert order.start(2, 10) == (b"k", [(1, 1)])
     assert not order.admit(b"k", (1, 2), holder=2)
     order.started(b"k")
@@ -63,7 +63,7 @@ def test_what_is_taken_back_while_it_is_read_is_not_lent() -> None:
     assert order.start(1, 10) == (b"k", [(1, 1), (1, 2)])
     assert order.take_back((1, 0), block=False) == [(1, 0), (1, 1), (1, 2)]
     assert not order.is_outstanding((1, 1))
-    order.settle((1, 0))
+    order.discharge((1, 0))
     order.started(b"k")
     assert start(order, 2, 10) == [(1, 1), (1, 2)]
 
@@ -90,7 +90,7 @@ def test_the_end_of_one_source_comes_before_the_next() -> None:
     order = KeyOrder()
     assert order.admit(b"k", (1, 9), holder=1)
     assert not order.admit(b"k", (2, 0), holder=2)
-    order.settle((1, 9))
+    order.discharge((1, 9))
     assert start(order, 2, 10) == [(2, 0)]
 
 
@@ -118,7 +118,7 @@ def test_any_history_delivers_each_key_in_order_to_one_holder(random: Random, si
             offset = min(lent)  # acks in order within a key
             del lent[offset]
             acked[published[offset]].append(offset)
-            order.settle((1, offset))
+            order.discharge((1, offset))
         elif action == "nack" and lent:
             offset = random.choice(sorted(lent))
             for _, back in order.take_back((1, offset), block=False):

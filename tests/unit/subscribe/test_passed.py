@@ -11,9 +11,9 @@ from syncpoint.subscribe.retry import OffsetRun
 from syncpoint.testing.forwarder_harness import ForwarderHarness, Subscriber
 
 
-def positions(world: ForwarderHarness) -> list[int]:
+def positions(harness: ForwarderHarness) -> list[int]:
     """Of the entries that hold messages."""
-    return [entry.position for entry in world.store.entries if entry.kind == EntryKind.MESSAGES]
+    return [entry.position for entry in harness.store.entries if entry.kind == EntryKind.MESSAGES]
 
 
 def test_runs_are_tried_ever_more_rarely_until_they_are_read() -> None:
@@ -39,100 +39,100 @@ def test_runs_are_tried_ever_more_rarely_until_they_are_read() -> None:
     assert not passed
 
 
-def repaired(world: ForwarderHarness, subscriber: Subscriber) -> None:
+def repaired(harness: ForwarderHarness, subscriber: Subscriber) -> None:
     """Everything can be read again; wait for the next delivery."""
-    world.store.damaged.clear()
+    harness.store.damaged.clear()
     before = len(subscriber.data)
     for _ in range(round(MOST_S) + 1):
         if len(subscriber.data) > before:
             return
-        world.advance(1)
+        harness.advance(1)
     raise AssertionError("it is not delivered")
 
 
 @pytest.mark.parametrize("ordered", [False, True])
 def test_a_new_message_that_could_not_be_read_is_delivered_when_it_can_be(ordered: bool) -> None:
-    world = ForwarderHarness(ordered=ordered)
+    harness = ForwarderHarness(ordered=ordered)
     for data in "abc":
-        world.send(data, key="k" if ordered else "")
-    world.store.damaged.add(positions(world)[1])
-    subscriber = Subscriber(world)
-    world.advance(3)
+        harness.send(data, key="k" if ordered else "")
+    harness.store.damaged.add(positions(harness)[1])
+    subscriber = Subscriber(harness)
+    harness.advance(3)
     assert subscriber.data == ["a", "c"], "what lies behind it is not held up"
     subscriber.ack()
-    world.advance(20)
+    harness.advance(20)
     assert subscriber.data == ["a", "c"]
-    repaired(world, subscriber)
+    repaired(harness, subscriber)
     assert subscriber.data == ["a", "c", "b"]
     subscriber.ack()
-    world.advance(30)
+    harness.advance(30)
     assert subscriber.data == ["a", "c", "b"]
-    assert not world.subscribe.delivery(world.record).reader.passed
+    assert not harness.subscribe.delivery(harness.record).reader.passed
 
 
 def test_the_newest_message_that_could_not_be_read_is_delivered_when_it_can_be() -> None:
-    world = ForwarderHarness()
-    subscriber = Subscriber(world)
-    world.send("a")
-    world.send("b", settle=False)
-    while world.soon:
-        world.soon.popleft()()
-    world.store.damaged.add(positions(world)[-1])
-    world.settle()
-    world.send("c")
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a")
+    harness.send("b", quiesce=False)
+    while harness.soon:
+        harness.soon.popleft()()
+    harness.store.damaged.add(positions(harness)[-1])
+    harness.quiesce()
+    harness.send("c")
     assert subscriber.data == ["a", "c"]
-    world.store.damaged.clear()
-    world.advance(3)
+    harness.store.damaged.clear()
+    harness.advance(3)
     assert subscriber.data == ["a", "c", "b"]
 
 
 @pytest.mark.parametrize("key", ["", "k"])
 def test_a_message_that_can_not_be_read_again_when_it_came_back_is_delivered_when_it_can_be(key: str) -> None:
-    world = ForwarderHarness(ordered=bool(key))
-    subscriber = Subscriber(world)
-    world.send("a", key=key)
-    world.store.damaged.update(positions(world))
+    harness = ForwarderHarness(ordered=bool(key))
+    subscriber = Subscriber(harness)
+    harness.send("a", key=key)
+    harness.store.damaged.update(positions(harness))
     subscriber.nack(*subscriber.held)
-    world.advance(3)
+    harness.advance(3)
     assert subscriber.data == ["a"]
-    repaired(world, subscriber)
+    repaired(harness, subscriber)
     assert subscriber.data == ["a", "a"]
     subscriber.ack()
-    world.advance(30)
+    harness.advance(30)
     assert subscriber.data == ["a", "a"]
 
 
 def test_its_deliveries_are_still_counted() -> None:
     dead = DeadLetter("projects/p/topics/dead", 5)
-    world = ForwarderHarness(dead_letter=dead, retry=Retry(0.1, 0.1))
-    world.commit(CatalogChange.put(Topic(9, "projects/p/topics/dead")))
-    subscriber = Subscriber(world)
-    world.send("a")
+    harness = ForwarderHarness(dead_letter=dead, retry=Retry(0.1, 0.1))
+    harness.commit(CatalogChange.put(Topic(9, "projects/p/topics/dead")))
+    subscriber = Subscriber(harness)
+    harness.send("a")
     subscriber.nack(*subscriber.held)
-    world.store.damaged.update(positions(world))
-    world.advance(3)
-    repaired(world, subscriber)
+    harness.store.damaged.update(positions(harness))
+    harness.advance(3)
+    repaired(harness, subscriber)
     assert [message.delivery_attempt for message in subscriber.received] == [1, 2]
 
 
 def test_a_dead_letter_that_can_not_be_read_is_not_taken_for_acknowledged() -> None:
     dead = DeadLetter("projects/p/topics/dead", 5)
-    world = ForwarderHarness(dead_letter=dead)
-    world.commit(CatalogChange.put(Topic(9, "projects/p/topics/dead")))
-    subscriber = Subscriber(world)
-    world.send("a")
+    harness = ForwarderHarness(dead_letter=dead)
+    harness.commit(CatalogChange.put(Topic(9, "projects/p/topics/dead")))
+    subscriber = Subscriber(harness)
+    harness.send("a")
     for _ in range(4):
         subscriber.nack(*subscriber.held)
-    mine = positions(world)
-    world.store.damaged.update(mine)
+    mine = positions(harness)
+    harness.store.damaged.update(mine)
     subscriber.nack(*subscriber.held)
-    world.advance(5)
-    ledger = world.publish.ledgers[2]
-    (source,) = world.publish.sources.of_topic(1)
+    harness.advance(5)
+    ledger = harness.publish.ledgers[2]
+    (source,) = harness.publish.sources.of_topic(1)
     assert ledger.first_gap(source.number, 0) == 0
-    assert positions(world) == mine, "nothing was published to the dead letter topic"
-    repaired(world, subscriber)
+    assert positions(harness) == mine, "nothing was published to the dead letter topic"
+    repaired(harness, subscriber)
     subscriber.nack(*subscriber.held)
-    world.settle()
+    harness.quiesce()
     assert ledger.first_gap(source.number, 0) == 1
-    assert len(positions(world)) == len(mine) + 1
+    assert len(positions(harness)) == len(mine) + 1

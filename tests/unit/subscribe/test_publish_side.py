@@ -18,10 +18,10 @@ from syncpoint.testing.simulated_loop import SimulatedLoop
 from syncpoint.wire.messages import pubsub
 from tests.kit.chain import SUB_NUMBER
 from tests.kit.clock import in_simulated_time
-from tests.kit.subscribers import SubscribeWorld
+from tests.kit.subscribers import SubscribeHarness
 
 
-class Ear:
+class Listener:
     """A `Listener` that remembers."""
 
     def __init__(self) -> None:
@@ -68,15 +68,15 @@ class Case:
 
     # -- what a test asks ----------------------------------------------------------------------------------------------
 
-    async def attached(self) -> tuple[Ear, int]:
-        """An ear for the subscription, and its only source."""
-        ear = Ear()
-        self.side.attach(SUB_NUMBER, ear)
+    async def attached(self) -> tuple[Listener, int]:
+        """A listener for the subscription, and its only source."""
+        listener = Listener()
+        self.side.attach(SUB_NUMBER, listener)
         self.side.set_demand(SUB_NUMBER, True)
         await self.rest()
-        (source,) = [view.source for view in ear.sources.values() if view.held]
-        assert ear.complete
-        return ear, source
+        (source,) = [view.source for view in listener.sources.values() if view.held]
+        assert listener.complete
+        return listener, source
 
     async def fetch(self, source: int, begin: int = 0) -> tuple[list[str], Sequence[AttemptRun]]:
         found: list[Any] = []
@@ -112,45 +112,45 @@ class Near(Case):
     def __init__(self, delay_s: float, **options: Any) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop)
-        self.world = ForwarderHarness(delay_s=delay_s, clock=loop.clock, **options)
-        self.side = self.world.link
+        self.harness = ForwarderHarness(delay_s=delay_s, clock=loop.clock, **options)
+        self.side = self.harness.link
 
     async def publish(self, *data: str) -> None:
-        self.world.send(*data)
+        self.harness.send(*data)
 
     async def rest(self) -> None:
-        self.world.advance(1)
+        self.harness.advance(1)
 
     async def commit(self, *changes: CatalogChange) -> None:
-        self.world.commit(*changes)
+        self.harness.commit(*changes)
 
     def record(self) -> Subscription:
-        return self.world.record
+        return self.harness.record
 
 
 class Far(Case):
     """A gatherer, before a chain host."""
 
-    def __init__(self, world: SubscribeWorld) -> None:
-        self.world, self.side = world, world.forwarder("a").gatherer
+    def __init__(self, harness: SubscribeHarness) -> None:
+        self.harness, self.side = harness, harness.forwarder("a").gatherer
 
     async def publish(self, *data: str) -> None:
         for one in data:
-            await self.world.publish(one)
+            await self.harness.publish(one)
 
     async def commit(self, *changes: CatalogChange) -> None:
-        self.world.chains.commit(*changes)
+        self.harness.chains.commit(*changes)
         await self.rest()
 
     def record(self) -> Subscription:
-        found = self.world.chains.master.subscription_by_incarnation(SUB_NUMBER)
+        found = self.harness.chains.master.subscription_by_incarnation(SUB_NUMBER)
         assert found is not None
         return found
 
 
 async def case_of(kind: str, **options: Any) -> Case:
     if kind == "hosts":
-        return Far(await SubscribeWorld.start(**options))
+        return Far(await SubscribeHarness.start(**options))
     return Near(0.05 if kind == "link" else 0.0, **options)
 
 
@@ -174,22 +174,22 @@ async def test_what_was_published_is_fetched_until_it_is_acknowledged(kind: str)
 
 @KINDS
 @in_simulated_time
-async def test_who_was_told_of_nothing_more_hears_of_the_next_message_and_who_has_left_does_not(kind: str) -> None:
+async def test_who_was_reported_nothing_more_learns_of_the_next_message_and_who_has_left_does_not(kind: str) -> None:
     case = await case_of(kind)
     await case.publish("a")
-    ear, source = await case.attached()
+    listener, source = await case.attached()
     assert (await case.fetch(source, 1))[0] == []
-    ear.data.clear()
+    listener.data.clear()
     await case.publish("b")
     await case.rest()
-    assert ear.data == [source]
+    assert listener.data == [source]
     assert (await case.fetch(source, 1))[0] == ["b"]
     assert (await case.fetch(source, 2))[0] == []
-    ear.data.clear()
+    listener.data.clear()
     case.side.detach(SUB_NUMBER)
     await case.publish("c")
     await case.rest()
-    assert ear.data == []
+    assert listener.data == []
 
 
 @KINDS
@@ -197,29 +197,31 @@ async def test_who_was_told_of_nothing_more_hears_of_the_next_message_and_who_ha
 async def test_attaching_again_names_all_sources_again_and_nobody_attaches_to_what_is_not_there(kind: str) -> None:
     case = await case_of(kind)
     await case.publish("a")
-    ear, source = await case.attached()
-    named = ear.named
-    case.side.attach(SUB_NUMBER, ear)
+    listener, source = await case.attached()
+    named = listener.named
+    case.side.attach(SUB_NUMBER, listener)
     await case.rest()
-    assert ear.named > named
-    assert [view.source for view in ear.sources.values() if view.held] == [source]
+    assert listener.named > named
+    assert [view.source for view in listener.sources.values() if view.held] == [source]
     with pytest.raises(NotFound):
-        case.side.attach(77, Ear())
+        case.side.attach(77, Listener())
 
 
 @KINDS
 @pytest.mark.parametrize("exactly_once", [False, True])
 @in_simulated_time
-async def test_a_seek_is_told_and_acknowledgements_from_before_it_do_not_count(kind: str, exactly_once: bool) -> None:
+async def test_a_seek_is_reported_and_acknowledgements_from_before_it_do_not_count(
+    kind: str, exactly_once: bool
+) -> None:
     case = await case_of(kind, exactly_once=exactly_once)
     await case.publish("a", "b")
-    ear, source = await case.attached()
+    listener, source = await case.attached()
     assert await case.ack(source, 0, 1) is None
     await case.change(generation=1, target=SeekTarget(time_ns=1))
     await case.rest()
-    assert (ear.reset, case.side.generation(SUB_NUMBER)) == (1, 1)
+    assert (listener.reset, case.side.generation(SUB_NUMBER)) == (1, 1)
     assert isinstance(await case.ack(source, 0, 2), FailedPrecondition)
-    case.side.attach(SUB_NUMBER, ear)  # as who is told so does
+    case.side.attach(SUB_NUMBER, listener)  # as who is notified so does
     await case.rest()
     assert (await case.fetch(source))[0] == ["b"]
     assert await case.ack(source, 0, 2, generation=1) is None
@@ -228,7 +230,7 @@ async def test_a_seek_is_told_and_acknowledgements_from_before_it_do_not_count(k
 
 @KINDS
 @in_simulated_time
-async def test_how_often_messages_came_back_is_told_with_them(kind: str) -> None:
+async def test_how_often_messages_came_back_is_reported_with_them(kind: str) -> None:
     case = await case_of(kind)
     await case.publish("a", "b")
     _, source = await case.attached()
@@ -240,13 +242,13 @@ async def test_how_often_messages_came_back_is_told_with_them(kind: str) -> None
 
 @KINDS
 @in_simulated_time
-async def test_a_subscription_that_is_deleted_is_told(kind: str) -> None:
+async def test_a_subscription_that_is_deleted_is_reported(kind: str) -> None:
     case = await case_of(kind)
     await case.publish("a")
-    ear, source = await case.attached()
+    listener, source = await case.attached()
     await case.commit(CatalogChange(0, ChangeOp.DELETE, case.record()))
     await case.rest()
-    assert ear.removed == 1
+    assert listener.removed == 1
     with pytest.raises(NotFound):
-        case.side.attach(SUB_NUMBER, Ear())
+        case.side.attach(SUB_NUMBER, Listener())
     assert isinstance(await case.ack(source, 0, 1), FailedPrecondition)

@@ -18,7 +18,7 @@ from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness, Su
 from syncpoint.wire.messages import pubsub
 from tests.kit.chain import SUB_NUMBER
 from tests.kit.clock import in_simulated_time
-from tests.kit.subscribers import Client, SubscribeWorld
+from tests.kit.subscribers import Client, SubscribeHarness
 
 OTHER = "projects/p/subscriptions/other"
 
@@ -49,17 +49,17 @@ def fails_once(
     ],
 )
 @in_simulated_time
-async def test_what_fails_while_a_chain_is_heard_begins_its_subscription_anew_and_no_stream(
+async def test_what_fails_while_a_chain_is_followed_begins_its_subscription_anew_and_no_stream(
     owner: type, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = await SubscribeWorld.start(processes=1, chains=1)
-    client = Client(world, world.forwarder("a"))
-    await world.publish("first")
+    harness = await SubscribeHarness.start(processes=1, chains=1)
+    client = Client(harness, harness.forwarder("a"))
+    await harness.publish("first")
     await asyncio.sleep(1)
     client.ack(next(iter(client.held)))
     fails_once(monkeypatch, owner, name)
-    world.chains.assign(1)  # so that the source is sealed and another one begins
-    await world.publish("m")
+    harness.chains.assign(1)  # so that the source is sealed and another one begins
+    await harness.publish("m")
     for _ in range(100):
         if client.forwarder.gatherer.guard.failures:
             break
@@ -67,7 +67,7 @@ async def test_what_fails_while_a_chain_is_heard_begins_its_subscription_anew_an
     assert client.forwarder.gatherer.guard.doubted == {SUB_NUMBER}
     await asyncio.sleep(2)
     assert client.data.count("m") >= 1
-    assert len(world.hellos) == 1
+    assert len(harness.hellos) == 1
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
@@ -75,17 +75,17 @@ async def test_what_fails_while_a_chain_is_heard_begins_its_subscription_anew_an
 async def test_who_waits_for_an_acknowledgement_is_answered_where_taking_its_answer_fails(
     exactly_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = await SubscribeWorld.start(processes=1, chains=1, exactly_once=exactly_once)
-    client = Client(world, world.forwarder("a"))
-    await world.publish("m")
+    harness = await SubscribeHarness.start(processes=1, chains=1, exactly_once=exactly_once)
+    client = Client(harness, harness.forwarder("a"))
+    await harness.publish("m")
     await asyncio.sleep(1)
     fails_once(monkeypatch, Confirmation, "persisted")
     client.ack(next(iter(client.held)))
     await asyncio.sleep(0.05)
-    assert (world.confirmed, client.unknown) == ([], [])
+    assert (harness.confirmed, client.unknown) == ([], [])
     await asyncio.sleep(6)
-    assert (world.confirmed, client.unknown) == ([], ["m"]) if exactly_once else (["m"], [])
-    assert world.all_done
+    assert (harness.confirmed, client.unknown) == ([], ["m"]) if exactly_once else (["m"], [])
+    assert harness.all_done
 
 
 class Two(ForwarderHarness):
@@ -111,91 +111,91 @@ class Two(ForwarderHarness):
 def test_what_fails_for_one_subscription_begins_no_other_anew(
     owner: type, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = Two()
-    subscriber = Subscriber(world)
-    world.settle()
-    mine = world.subscribe.delivery(world.record)
+    harness = Two()
+    subscriber = Subscriber(harness)
+    harness.quiesce()
+    mine = harness.subscribe.delivery(harness.record)
     fails_once(monkeypatch, owner, name, lambda it: it is mine or it in mine.reader.sources._cursors.values())
-    caller = world.send("a")
+    caller = harness.send("a")
     assert caller.ids
-    assert world.subscribe.guard.doubted == {world.record.incarnation}
-    world.advance(3)
+    assert harness.subscribe.guard.doubted == {harness.record.incarnation}
+    harness.advance(3)
     assert "a" in subscriber.data
-    assert world.others == ["a"], "what is lent there stands"
-    assert world.subscribe.delivery(world.other).table.total()[0] == 1
+    assert harness.others == ["a"], "what is lent there stands"
+    assert harness.subscribe.delivery(harness.other).table.total()[0] == 1
 
 
-def test_a_nack_that_fails_in_its_middle_is_told_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = Two()
-    subscriber = Subscriber(world)
-    world.send("a")
+def test_a_nack_that_fails_in_its_middle_is_reported_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Two()
+    subscriber = Subscriber(harness)
+    harness.send("a")
     fails_once(monkeypatch, LeaseManager, "came_back")
     request = pubsub.ModifyAckDeadlineRequest(subscription=SUB, ack_ids=list(subscriber.held)).SerializeToString()
     with pytest.raises(MemoryError):
-        world.subscribe.modify(world.record, request, 4, 0)
-    world.advance(0.2)
+        harness.subscribe.modify(harness.record, request, 4, 0)
+    harness.advance(0.2)
     assert subscriber.data == ["a", "a"]
     request = pubsub.AcknowledgeRequest(subscription=SUB, ack_ids=[*subscriber.held][-1:]).SerializeToString()
-    world.subscribe.acknowledge(world.record, request, 2, None)
-    world.advance(0.2)
-    assert unacknowledged(world.publish, world.record) == 0
+    harness.subscribe.acknowledge(harness.record, request, 2, None)
+    harness.advance(0.2)
+    assert unacknowledged(harness.publish, harness.record) == 0
 
 
 @pytest.mark.parametrize(("owner", "name"), [(Delivery, "_want"), (Delivery, "start")])
 def test_a_subscriber_whose_coming_fails_is_not_there_and_the_next_one_is_served(
     owner: type, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = ForwarderHarness()
+    harness = ForwarderHarness()
     fails_once(monkeypatch, owner, name)
     with pytest.raises(MemoryError):
-        Subscriber(world)
-    world.settle()
-    assert not any(delivery.consumers for delivery in world.subscribe.deliveries.values())
-    subscriber = Subscriber(world)
-    world.send("a")
-    world.advance(0.2)
+        Subscriber(harness)
+    harness.quiesce()
+    assert not any(delivery.consumers for delivery in harness.subscribe.deliveries.values())
+    subscriber = Subscriber(harness)
+    harness.send("a")
+    harness.advance(0.2)
     assert set(subscriber.data) == {"a"}
 
 
 def test_a_request_that_is_refused_begins_nothing_anew() -> None:
-    world = Two()
-    Subscriber(world)
+    harness = Two()
+    Subscriber(harness)
     request = pubsub.AcknowledgeRequest(subscription=SUB, ack_ids=["forged"]).SerializeToString()
     with pytest.raises(BadAckId):
-        world.subscribe.acknowledge(world.record, request, 2, None)
-    assert world.subscribe.guard.doubted == set()
+        harness.subscribe.acknowledge(harness.record, request, 2, None)
+    assert harness.subscribe.guard.doubted == set()
 
 
 def test_one_that_goes_on_failing_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = Two()
-    subscriber = Subscriber(world)
-    other = world.subscribe.delivery(world.other)
+    harness = Two()
+    subscriber = Subscriber(harness)
+    other = harness.subscribe.delivery(harness.other)
 
     def fails(now: float) -> None:
         raise AssertionError("a bug")
 
     other.review = fails  # type: ignore[method-assign]
-    world.advance(20)
+    harness.advance(20)
     fails_once(
         monkeypatch,
         FetchCursor,
         "received",
-        lambda it: it in world.subscribe.delivery(world.record).reader.sources._cursors.values(),
+        lambda it: it in harness.subscribe.delivery(harness.record).reader.sources._cursors.values(),
     )
-    world.send("a")
-    world.advance(0.3)
+    harness.send("a")
+    harness.advance(0.3)
     assert subscriber.data == ["a"]
 
 
 @pytest.mark.parametrize("options", [{}, {"ordered": True}, {"exactly_once": True}])
 def test_nothing_that_must_not_be_with_two_is_lent_before_it_is_begun_anew(options: dict[str, bool]) -> None:
-    world = ForwarderHarness(**options)
-    subscriber = Subscriber(world)
-    world.send("a", key="k")
-    world.subscribe.guard.run(fails, world.record.incarnation)
-    world.send("b", key="k")
+    harness = ForwarderHarness(**options)
+    subscriber = Subscriber(harness)
+    harness.send("a", key="k")
+    harness.subscribe.guard.run(fails, harness.record.incarnation)
+    harness.send("b", key="k")
     assert subscriber.data == (["a"] if options else ["a", "b"])
-    world.advance(0.2)
+    harness.advance(0.2)
     assert subscriber.data[-2:] == ["a", "b"]
 
 

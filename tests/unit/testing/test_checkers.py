@@ -226,7 +226,7 @@ def two_receivers(*steps, acked=()):
     return run.violations(checkers.order_per_key)
 
 
-def test_what_was_on_its_way_to_one_receiver_may_be_heard_after_the_redelivery_to_another():
+def test_what_was_on_its_way_to_one_receiver_may_be_received_after_the_redelivery_to_another():
     assert not two_receivers(("a", 0), ("a", 1), ("b", 1), ("a", 2), ("b", 2), ("b", 3), acked=[0])
 
 

@@ -34,7 +34,7 @@ threading.Event().wait()
 
 @pytest.fixture
 def python(tmp_path: Path) -> str:
-    """A `python` that runs the stand-in whatever module it is told to run."""
+    """A `python` that runs the stand-in whatever module it is asked to run."""
     (tmp_path / "stand_in.py").write_text(STAND_IN)
     command = tmp_path / "python"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} {tmp_path}/stand_in.py "$@"\n')
@@ -76,7 +76,7 @@ def test_the_temporary_folder_goes(python):
     assert not server.data.exists()
 
 
-def test_a_server_that_does_not_start_tells_why(python):
+def test_a_server_that_does_not_start_reports_why(python):
     server = ServerProcess(python=python, env={"STAND_IN": "broken"})
     with pytest.raises(ServerFailed, match="no such luck"):
         server.start()

@@ -30,7 +30,7 @@ KINDS = [
 
 
 class Model:
-    """A model that answers as it is told."""
+    """A model that answers as it is reported."""
 
     def __init__(self) -> None:
         self.status, self.answer = 200, b'{"score": 0.5}'

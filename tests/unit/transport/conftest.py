@@ -207,7 +207,7 @@ def grpc(message: bytes, flag: int = 0) -> bytes:
     return bytes((flag,)) + len(message).to_bytes(4, "big") + message
 
 
-class World:
+class Harness:
     """What tests take from here."""
 
     ManualLoop, FakeSocket, Peer, ECHO = ManualLoop, FakeSocket, Peer, ECHO
@@ -215,5 +215,5 @@ class World:
 
 
 @pytest.fixture(scope="session")
-def world() -> type[World]:
-    return World
+def harness() -> type[Harness]:
+    return Harness

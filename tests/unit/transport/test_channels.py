@@ -1,4 +1,4 @@
-"""One suite for both channels: over a socket, and in memory. What passes in a simulation must pass in the world."""
+"""One suite for both channels: over a socket, and in memory. What passes in a simulation must pass in the harness."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def in_memory(test: Test) -> None:
 
 
 @pytest.fixture(params=[over_socket, in_memory])
-def world_of(request: pytest.FixtureRequest) -> Callable[[Test], None]:
+def harness_of(request: pytest.FixtureRequest) -> Callable[[Test], None]:
     return request.param
 
 
@@ -119,7 +119,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_unary(world_of: Callable[[Test], None]) -> None:
+def test_unary(harness_of: Callable[[Test], None]) -> None:
     async def test(channel: Any, service: Service) -> None:
         metadata = [(b"x-a", b"1"), (b"t-bin", b"\x00\xff")]
         assert await channel.unary("/t.T/Echo", b"ab", metadata=metadata, timeout=5) == b"abab"
@@ -129,11 +129,11 @@ def test_unary(world_of: Callable[[Test], None]) -> None:
         many = await asyncio.gather(*(channel.unary("/t.T/Echo", b"%d" % i) for i in range(300)))
         assert many == [b"%d%d" % (i, i) for i in range(300)]
 
-    world_of(test)
+    harness_of(test)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_failures(world_of: Callable[[Test], None], caplog: pytest.LogCaptureFixture) -> None:
+def test_failures(harness_of: Callable[[Test], None], caplog: pytest.LogCaptureFixture) -> None:
     async def test(channel: Any, service: Service) -> None:
         error = await failing(channel.unary("/t.T/Missing", b""))
         assert (error.code, error.message) == (Code.NOT_FOUND, "Resource not found (resource=projects/p/topics/ä).")
@@ -143,11 +143,11 @@ def test_failures(world_of: Callable[[Test], None], caplog: pytest.LogCaptureFix
         assert (await failing(channel.unary("/t.T/Bug", b""))).code == Code.INTERNAL
         assert (await failing(channel.unary("/t.T/None", b""))).code == Code.UNIMPLEMENTED
 
-    world_of(test)
+    harness_of(test)
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_deadlines_and_cancellation(world_of: Callable[[Test], None]) -> None:
+def test_deadlines_and_cancellation(harness_of: Callable[[Test], None]) -> None:
     async def test(channel: Any, service: Service) -> None:
         assert (await failing(channel.unary("/t.T/Slow", b"", timeout=0.05))).code == Code.DEADLINE_EXCEEDED
         await until(lambda: service.cancelled == 1)
@@ -158,10 +158,10 @@ def test_deadlines_and_cancellation(world_of: Callable[[Test], None]) -> None:
             await task
         await until(lambda: service.cancelled == 2)
 
-    world_of(test)
+    harness_of(test)
 
 
-def test_streams(world_of: Callable[[Test], None]) -> None:
+def test_streams(harness_of: Callable[[Test], None]) -> None:
     async def test(channel: Any, service: Service) -> None:
         stream = channel.stream("/t.T/Chat", timeout=10)
         for i in range(50):
@@ -178,30 +178,30 @@ def test_streams(world_of: Callable[[Test], None]) -> None:
             assert await stream.receive() == i.to_bytes(2, "big") * 5000
         assert await stream.receive() is None
 
-    world_of(test)
+    harness_of(test)
 
 
-def test_streams_that_fail(world_of: Callable[[Test], None]) -> None:
+def test_streams_that_fail(harness_of: Callable[[Test], None]) -> None:
     async def test(channel: Any, service: Service) -> None:
         stream = channel.stream("/t.T/Chat")
         await stream.send(b"ok")
         await stream.send(b"fail")
         assert await stream.receive() == b"ok"
         assert (await failing(stream.receive())).code == Code.NOT_FOUND
-        told = service.cancelled
+        reported = service.cancelled
 
         stream = channel.stream("/t.T/Chat")
         await stream.send(b"x")
         await stream.receive()
         stream.cancel()
         assert (await failing(stream.receive())).code == Code.CANCELLED
-        await until(lambda: service.cancelled == told + 1)
+        await until(lambda: service.cancelled == reported + 1)
 
         stream = channel.stream("/t.T/Chat", timeout=0.05)
         assert (await failing(stream.receive())).code == Code.DEADLINE_EXCEEDED
         assert (await failing(channel.stream("/t.T/None").receive())).code == Code.UNIMPLEMENTED
 
-    world_of(test)
+    harness_of(test)
 
 
 def test_a_reader_that_stops_holds_the_writer_back() -> None:
@@ -270,7 +270,7 @@ def test_memory_cut_off() -> None:
     asyncio.run(main())
 
 
-def test_a_large_message_may_be_taken_as_the_pieces_in_which_it_came(world_of: Callable[[Test], None]) -> None:
+def test_a_large_message_may_be_taken_as_the_pieces_in_which_it_came(harness_of: Callable[[Test], None]) -> None:
     async def test(channel: Any, service: Service) -> None:
         stream = channel.stream("/t.T/Chat")
         sent = [b"%07d" % i * 100_000 for i in range(4)]
@@ -282,4 +282,4 @@ def test_a_large_message_may_be_taken_as_the_pieces_in_which_it_came(world_of: C
         assert await stream.receive() == sent[3]
         assert await stream.receive_parts() is None
 
-    world_of(test)
+    harness_of(test)

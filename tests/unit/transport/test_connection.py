@@ -31,13 +31,13 @@ def echo_methods(seen: list | None = None) -> dict[bytes, Unary | Streaming]:
     return {b"/t.T/Echo": Unary(echo), b"/t.T/Chat": Streaming(chat)}
 
 
-def test_unary(world: Any) -> None:
+def test_unary(harness: Any) -> None:
     seen: list = []
-    peer = world.Peer(echo_methods(seen))
+    peer = harness.Peer(echo_methods(seen))
     for message in (b"", b"hello", bytes(range(256)) * 200):
-        sid = peer.call(message, world.ECHO, ("x-a", "1"), ("grpc-timeout", "5S"))
+        sid = peer.call(message, harness.ECHO, ("x-a", "1"), ("grpc-timeout", "5S"))
         body, fields = peer.answer(sid)
-        assert body == world.grpc(message)
+        assert body == harness.grpc(message)
         assert fields == {":status": "200", "content-type": "application/grpc", "grpc-status": "0"}
         assert seen.pop() == (b"/t.T/Echo", message, {b"x-a": b"1"})
     assert not peer.conn.streams
@@ -63,9 +63,9 @@ def padded(kind: int, flags: int, sid: int, payload: bytes, pad: int | None) -> 
     return frames.frame(kind, flags | frames.PADDED, sid, bytes((pad,)) + payload + bytes(pad))
 
 
-def recorded(world: Any, plan: list) -> bytes:
+def recorded(harness: Any, plan: list) -> bytes:
     """What a client doing `plan` writes, cut into frames of odd sizes, with padding and CONTINUATION."""
-    peer = world.Peer({})
+    peer = harness.Peer({})
     out = bytearray(frames.PREFACE + frames.settings({}))
     for step in plan:
         match step:
@@ -80,7 +80,7 @@ def recorded(world: Any, plan: list) -> bytes:
                     out += frames.frame(frames.CONTINUATION, frames.END_HEADERS, sid, block[size:])
                 else:
                     out += frames.headers(sid, block, end=False, frame_bytes=size + 10)
-                body = world.grpc(content) if kind == "call" else b"".join(world.grpc(m) for m in content)
+                body = harness.grpc(content) if kind == "call" else b"".join(harness.grpc(m) for m in content)
                 for at in range(0, len(body), size):
                     out += padded(frames.DATA, 0, sid, body[at : at + size], 3 if pad else None)
                 out += padded(frames.DATA, frames.END_STREAM, sid, b"", 0 if pad else None)
@@ -99,9 +99,9 @@ def recorded(world: Any, plan: list) -> bytes:
     return bytes(out)
 
 
-def outcome(world: Any, data: bytes, cuts: list[int]) -> tuple[list, dict, dict, int | None]:
+def outcome(harness: Any, data: bytes, cuts: list[int]) -> tuple[list, dict, dict, int | None]:
     seen: list = []
-    peer = world.Peer(echo_methods(seen), greet=False)
+    peer = harness.Peer(echo_methods(seen), greet=False)
     edges = [0, *sorted(cuts), len(data)]
     for a, b in pairwise(edges):
         if a < b:
@@ -119,29 +119,29 @@ def outcome(world: Any, data: bytes, cuts: list[int]) -> tuple[list, dict, dict,
 
 @settings(max_examples=150, deadline=None)
 @given(plan=operations, draw=st.data(), pieces_from=st.sampled_from([1, 500, frame_loop.PIECES_FROM]))
-def test_cutting_the_bytes_changes_nothing(world: Any, plan: list, draw: st.DataObject, pieces_from: int) -> None:
-    data = recorded(world, plan)
+def test_cutting_the_bytes_changes_nothing(harness: Any, plan: list, draw: st.DataObject, pieces_from: int) -> None:
+    data = recorded(harness, plan)
     cuts = draw.draw(st.lists(st.integers(0, len(data)), max_size=20))
-    whole = outcome(world, data, [])
+    whole = outcome(harness, data, [])
     with patch.object(frame_loop, "PIECES_FROM", pieces_from):
-        assert outcome(world, data, cuts) == whole
-        assert outcome(world, data, list(range(len(data)))) == whole
+        assert outcome(harness, data, cuts) == whole
+        assert outcome(harness, data, list(range(len(data)))) == whole
     assert whole[3] is None
 
 
-def test_one_turn_is_one_write(world: Any) -> None:
-    peer = world.Peer(echo_methods())
+def test_one_turn_is_one_write(harness: Any) -> None:
+    peer = harness.Peer(echo_methods())
     peer.call(b"warm")
     data = bytearray()
     for i in range(10):
         data += frames.headers(101 + 2 * i, peer.block(), end=False, frame_bytes=16384)
-        data += frames.frame(frames.DATA, frames.END_STREAM, 101 + 2 * i, world.grpc(b"m"))
+        data += frames.frame(frames.DATA, frames.END_STREAM, 101 + 2 * i, harness.grpc(b"m"))
     writes = peer.socket.writes
     peer.send(bytes(data))
     assert peer.socket.writes == writes + 1
 
     late: list[Call] = []
-    peer = world.Peer({b"/t.T/Echo": Unary(lambda call, request: late.append(call))})
+    peer = harness.Peer({b"/t.T/Echo": Unary(lambda call, request: late.append(call))})
     for _ in range(5):
         peer.call(b"x")
     writes = peer.socket.writes
@@ -158,13 +158,13 @@ def raising(error: Exception) -> Unary:
     return Unary(handler)
 
 
-def test_failures_become_statuses(world: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_failures_become_statuses(harness: Any, caplog: pytest.LogCaptureFixture) -> None:
     methods = {
         b"/t.T/Bad": raising(InvalidArgument("f", "ä", (b"\x0a\x01t",))),
         b"/t.T/Bug": raising(ZeroDivisionError("secret")),
         b"/t.T/Fail": Unary(lambda call, request: call.fail(SyncpointError(Code.NOT_FOUND, "no"))),
     }
-    peer = world.Peer(methods)
+    peer = harness.Peer(methods)
     _, fields = peer.answer(peer.call(b"", "/t.T/Bad"))
     assert (fields["grpc-status"], fields["grpc-message"]) == ("3", "f: %C3%A4")
     assert "grpc-status-details-bin" in fields
@@ -179,40 +179,40 @@ def test_failures_become_statuses(world: Any, caplog: pytest.LogCaptureFixture) 
     assert not peer.conn.streams
 
 
-def test_a_call_is_answered_once(world: Any) -> None:
+def test_a_call_is_answered_once(harness: Any) -> None:
     def twice(call: Call, request: bytes) -> None:
         call.reply(b"1")
         call.reply(b"2")
         call.fail(SyncpointError(Code.INTERNAL, "3"))
 
-    peer = world.Peer({b"/t.T/Echo": Unary(twice)})
+    peer = harness.Peer({b"/t.T/Echo": Unary(twice)})
     body, fields = peer.answer(peer.call(b""))
-    assert body == world.grpc(b"1")
+    assert body == harness.grpc(b"1")
     assert fields["grpc-status"] == "0"
 
 
 @pytest.mark.parametrize("body", [b"", b"\0\0\0\0\5ab", b"\0\0\0\0\1a\0\0\0\0\1b", b"\1\0\0\0\1a"])
-def test_bodies_that_are_not_one_message(world: Any, body: bytes) -> None:
-    peer = world.Peer(echo_methods())
+def test_bodies_that_are_not_one_message(harness: Any, body: bytes) -> None:
+    peer = harness.Peer(echo_methods())
     sid = peer.open()
     peer.data(sid, body, end=True)
     assert peer.answer(sid)[1]["grpc-status"] == "13"
     assert peer.error() is None
 
 
-def test_gzip_requests(world: Any) -> None:
-    peer = world.Peer(echo_methods())
-    sid = peer.open(world.ECHO, ("grpc-encoding", "gzip"))
-    peer.data(sid, world.grpc(zlib.compress(b"hello" * 100, wbits=31), flag=1), end=True)
-    assert peer.answer(sid)[0] == world.grpc(b"hello" * 100)
+def test_gzip_requests(harness: Any) -> None:
+    peer = harness.Peer(echo_methods())
+    sid = peer.open(harness.ECHO, ("grpc-encoding", "gzip"))
+    peer.data(sid, harness.grpc(zlib.compress(b"hello" * 100, wbits=31), flag=1), end=True)
+    assert peer.answer(sid)[0] == harness.grpc(b"hello" * 100)
 
 
 class Watch:
-    """A call that is never answered, and what it was told."""
+    """A call that is never answered, and what it was reported."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
-        self.told = 0
+        self.reported = 0
 
     def unary(self, call: Call, request: bytes) -> None:
         self.stream(call)
@@ -222,19 +222,19 @@ class Watch:
         call.on_cancel = self.cancel
 
     def cancel(self) -> None:
-        self.told += 1
+        self.reported += 1
 
     def methods(self) -> dict[bytes, Unary | Streaming]:
         return {b"/t.T/Echo": Unary(self.unary), b"/t.T/Chat": Streaming(self.stream)}
 
 
 @pytest.mark.parametrize("path", ["/t.T/Echo", "/t.T/Chat"])
-def test_a_reset_cancels(world: Any, path: str) -> None:
+def test_a_reset_cancels(harness: Any, path: str) -> None:
     watch = Watch()
-    peer = world.Peer(watch.methods())
+    peer = harness.Peer(watch.methods())
     sid = peer.call(b"", path)
     peer.send(frames.rst_stream(sid, ErrorCode.CANCEL))
-    assert watch.told == 1
+    assert watch.reported == 1
     assert watch.calls[0].cancelled
     peer.read()
     if path.endswith("Echo"):
@@ -247,59 +247,59 @@ def test_a_reset_cancels(world: Any, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/t.T/Echo", "/t.T/Chat"])
-def test_a_lost_connection_cancels(world: Any, path: str) -> None:
+def test_a_lost_connection_cancels(harness: Any, path: str) -> None:
     watch = Watch()
-    peer = world.Peer(watch.methods())
+    peer = harness.Peer(watch.methods())
     peer.call(b"", path)
     peer.lose()
-    assert watch.told == 1
+    assert watch.reported == 1
     assert peer.server.stats["connections"] == 0
 
 
 @pytest.mark.parametrize("path", ["/t.T/Echo", "/t.T/Chat"])
-def test_deadlines(world: Any, path: str) -> None:
+def test_deadlines(harness: Any, path: str) -> None:
     watch = Watch()
-    peer = world.Peer(watch.methods())
+    peer = harness.Peer(watch.methods())
     late = peer.call(b"", path, ("grpc-timeout", "3S"))
     soon = peer.call(b"", path, ("grpc-timeout", "500m"))
     assert watch.calls[0].deadline == pytest.approx(peer.loop.now + 3)
     peer.loop.advance(0.4)
-    assert watch.told == 0
+    assert watch.reported == 0
     peer.loop.advance(0.2)
-    assert watch.told == 1
+    assert watch.reported == 1
     assert peer.answer(soon)[1]["grpc-status"] == "4"
     peer.loop.advance(3)
-    assert watch.told == 2
+    assert watch.reported == 2
     assert peer.answer(late)[1]["grpc-status"] == "4"
     assert not peer.conn.streams
 
 
-def test_a_deadline_after_the_answer_is_nothing(world: Any) -> None:
-    peer = world.Peer(echo_methods())
-    sid = peer.call(b"x", world.ECHO, ("grpc-timeout", "1S"))
+def test_a_deadline_after_the_answer_is_nothing(harness: Any) -> None:
+    peer = harness.Peer(echo_methods())
+    sid = peer.call(b"x", harness.ECHO, ("grpc-timeout", "1S"))
     assert peer.answer(sid)[1]["grpc-status"] == "0"
     peer.loop.advance(5)
     assert peer.read() == []
 
 
-def test_a_stream_ended_early_tells_the_client_to_stop(world: Any) -> None:
+def test_a_stream_ended_early_reports_the_client_to_stop(harness: Any) -> None:
     def refuse(stream: StreamingCall) -> None:
         stream.on_message = lambda message: stream.finish(InvalidArgument("", "no"))
 
-    peer = world.Peer({b"/t.T/Chat": Streaming(refuse)})
+    peer = harness.Peer({b"/t.T/Chat": Streaming(refuse)})
     sid = peer.open("/t.T/Chat")
-    peer.data(sid, world.grpc(b"x"))
+    peer.data(sid, harness.grpc(b"x"))
     got = peer.read()
     assert [f.kind for f in got] == [frames.HEADERS, frames.HEADERS, frames.RST_STREAM]
     assert got[-1].payload == frames.u32(ErrorCode.NO_ERROR)
-    peer.data(sid, world.grpc(b"y"))
+    peer.data(sid, harness.grpc(b"y"))
     peer.data(sid, b"", end=True)
     assert peer.read() == []
     assert peer.error() is None
 
 
-def test_requests_that_are_not_grpc(world: Any) -> None:
-    peer = world.Peer(echo_methods())
+def test_requests_that_are_not_grpc(harness: Any) -> None:
+    peer = harness.Peer(echo_methods())
     block = peer.encoder.encode([(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "x")])
     peer.send(frames.headers(1, block, end=True, frame_bytes=16384))
     body, fields = peer.answer(1)
@@ -307,7 +307,7 @@ def test_requests_that_are_not_grpc(world: Any) -> None:
     assert b"gRPC" in body
 
 
-def test_another_protocol_is_handed_over(world: Any) -> None:
+def test_another_protocol_is_handed_over(harness: Any) -> None:
     class Http:
         def __init__(self) -> None:
             self.events: list[Any] = []
@@ -315,7 +315,7 @@ def test_another_protocol_is_handed_over(world: Any) -> None:
         def __getattr__(self, name: str) -> Any:
             return lambda *arguments: self.events.append((name, *arguments))
 
-    peer = world.Peer(echo_methods(), greet=False)
+    peer = harness.Peer(echo_methods(), greet=False)
     http = Http()
     peer.server.on_fallback = lambda: http
     peer.send(b"PR")
@@ -336,15 +336,15 @@ def test_another_protocol_is_handed_over(world: Any) -> None:
     assert peer.socket.written == b""
 
 
-def test_without_a_fallback_the_connection_ends(world: Any) -> None:
-    peer = world.Peer(echo_methods(), greet=False)
+def test_without_a_fallback_the_connection_ends(harness: Any) -> None:
+    peer = harness.Peer(echo_methods(), greet=False)
     peer.send(b"GET / HTTP/1.1\r\n\r\n")
     assert peer.error() == ErrorCode.PROTOCOL_ERROR
 
 
-def test_settings_of_the_server(world: Any) -> None:
+def test_settings_of_the_server(harness: Any) -> None:
     limits = TransportLimits(concurrent_streams=7)
-    peer = world.Peer({}, limits, greet=False)
+    peer = harness.Peer({}, limits, greet=False)
     peer.send(frames.PREFACE + frames.settings({}))
     values = dict(frames.read_settings(peer.read()[0].payload))
     assert values == {3: 7, 4: limits.stream_window_bytes, 5: limits.frame_bytes, 6: limits.header_list_bytes}

@@ -11,7 +11,7 @@ from syncpoint.transport.frames import ErrorCode
 from syncpoint.transport.limits import TransportLimits
 
 
-def setup(world: Any) -> tuple[Any, list, list]:
+def setup(harness: Any) -> tuple[Any, list, list]:
     calls: list[Any] = []
     streams: list[Any] = []
     drained: list[StreamingCall] = []
@@ -20,7 +20,7 @@ def setup(world: Any) -> tuple[Any, list, list]:
         streams.append(stream)
         stream.on_drain = lambda: drained.append(stream)
 
-    peer = world.Peer({b"/t.T/Echo": Unary(lambda call, request: calls.append(call)), b"/t.T/Chat": Streaming(begin)})
+    peer = harness.Peer({b"/t.T/Echo": Unary(lambda call, request: calls.append(call)), b"/t.T/Chat": Streaming(begin)})
     peer.drained = drained
     return peer, calls, streams
 
@@ -29,8 +29,8 @@ def goaways(got: list[frames.Frame]) -> list[tuple[int, int]]:
     return [(int.from_bytes(f.payload[:4], "big"), int.from_bytes(f.payload[4:8], "big")) for f in got if f.kind == 7]
 
 
-def test_drain(world: Any) -> None:
-    peer, calls, streams = setup(world)
+def test_drain(harness: Any) -> None:
+    peer, calls, streams = setup(harness)
     peer.call(b"")
     peer.open("/t.T/Chat")
     peer.read()
@@ -56,21 +56,21 @@ def test_drain(world: Any) -> None:
     assert not peer.conn.closed
     calls[1].reply(b"last")
     got = peer.read()
-    assert peer.answer(5, got)[0] == world.grpc(b"last")
+    assert peer.answer(5, got)[0] == harness.grpc(b"last")
     assert peer.conn.closed
     assert peer.socket.closed
     assert not peer.socket.aborted
 
 
-def test_an_idle_connection_ends_at_once(world: Any) -> None:
-    peer, _, _ = setup(world)
+def test_an_idle_connection_ends_at_once(harness: Any) -> None:
+    peer, _, _ = setup(harness)
     peer.conn.drain()
     peer.send(frames.frame(frames.PING, frames.ACK, 0, b"draining"))
     assert peer.error() == ErrorCode.NO_ERROR
 
 
-def test_a_connection_that_says_nothing_is_closed_after_a_while(world: Any) -> None:
-    peer = world.Peer({}, TransportLimits(drain_ping_s=3.0), greet=False)
+def test_a_connection_that_says_nothing_is_closed_after_a_while(harness: Any) -> None:
+    peer = harness.Peer({}, TransportLimits(drain_ping_s=3.0), greet=False)
     peer.conn.drain()
     peer.loop.advance(2.9)
     assert not peer.socket.closed
@@ -78,9 +78,9 @@ def test_a_connection_that_says_nothing_is_closed_after_a_while(world: Any) -> N
     assert peer.socket.closed
 
 
-def test_calls_on_their_way_over_a_new_connection_are_served(world: Any) -> None:
+def test_calls_on_their_way_over_a_new_connection_are_served(harness: Any) -> None:
     calls: list[Any] = []
-    peer = world.Peer({b"/t.T/Echo": Unary(lambda call, request: calls.append(call))}, greet=False)
+    peer = harness.Peer({b"/t.T/Echo": Unary(lambda call, request: calls.append(call))}, greet=False)
     peer.conn.drain()
     peer.send(frames.PREFACE + frames.settings({}))
     sid = peer.call(b"")
@@ -89,21 +89,21 @@ def test_calls_on_their_way_over_a_new_connection_are_served(world: Any) -> None
     peer.send(frames.frame(frames.PING, frames.ACK, 0, b"draining"))
     calls[0].reply(b"late")
     got = peer.read()
-    assert peer.answer(sid, got)[0] == world.grpc(b"late")
+    assert peer.answer(sid, got)[0] == harness.grpc(b"late")
     assert peer.conn.closed
 
 
-def test_what_is_left_fails(world: Any) -> None:
-    peer, calls, streams = setup(world)
-    told: list[str] = []
+def test_what_is_left_fails(harness: Any) -> None:
+    peer, calls, streams = setup(harness)
+    reported: list[str] = []
     one = peer.call(b"")
     two = peer.open("/t.T/Chat")
-    calls[0].on_cancel = lambda: told.append("call")
-    streams[0].on_cancel = lambda: told.append("stream")
+    calls[0].on_cancel = lambda: reported.append("call")
+    streams[0].on_cancel = lambda: reported.append("stream")
     peer.read()
     peer.conn.finish_all(SyncpointError(Code.UNAVAILABLE, "The server is stopping."))
     got = peer.read()
     statuses = [peer.answer(sid, [f for f in got if f.sid == sid])[1]["grpc-status"] for sid in (one, two)]
     assert statuses == ["14", "14"]
-    assert told == ["call", "stream"]
+    assert reported == ["call", "stream"]
     assert peer.conn.closed

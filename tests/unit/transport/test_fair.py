@@ -113,17 +113,17 @@ async def test_who_leaves_while_waiting_holds_nobody_up(when: int) -> None:
 
 @looped
 async def test_a_coroutine_that_is_cancelled_between_its_steps_cleans_up() -> None:
-    told: list[str] = []
+    reported: list[str] = []
 
     async def work() -> None:
         try:
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         except asyncio.CancelledError:
-            told.append("cancelled")
+            reported.append("cancelled")
             raise
         finally:
-            told.append("cleaned")
+            reported.append("cleaned")
 
     async def run() -> None:
         await Stepwise(work(), "a")
@@ -134,7 +134,7 @@ async def test_a_coroutine_that_is_cancelled_between_its_steps_cleans_up() -> No
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert told == ["cancelled", "cleaned"]
+    assert reported == ["cancelled", "cleaned"]
     await asyncio.gather(*others)
 
 
@@ -159,7 +159,7 @@ async def test_answers_failures_and_timeouts_pass() -> None:
 
 @looped
 async def test_a_failure_of_what_is_waited_for_reaches_the_coroutine() -> None:
-    told: list[str] = []
+    reported: list[str] = []
 
     async def part(failing: bool) -> str:
         await asyncio.sleep(0)
@@ -171,7 +171,7 @@ async def test_a_failure_of_what_is_waited_for_reaches_the_coroutine() -> None:
         try:
             await asyncio.gather(part(False), part(True))
         except SyncpointError as error:
-            told.append(error.message)
+            reported.append(error.message)
         return await asyncio.ensure_future(part(False))
 
     async def run() -> str:
@@ -179,7 +179,7 @@ async def test_a_failure_of_what_is_waited_for_reaches_the_coroutine() -> None:
 
     others = [start([], "b", "b", count=3) for _ in range(5)]
     assert await asyncio.get_running_loop().create_task(run()) == "whole"
-    assert told == ["a part failed"]
+    assert reported == ["a part failed"]
     await asyncio.gather(*others)
 
 

@@ -19,8 +19,8 @@ KIB = 1024
 class Receiver:
     """A client that keeps account of what it allowed and what came."""
 
-    def __init__(self, world: Any, methods: dict, window: int, frame_bytes: int = 16_384) -> None:
-        self.peer = world.Peer(methods, greet=False)
+    def __init__(self, harness: Any, methods: dict, window: int, frame_bytes: int = 16_384) -> None:
+        self.peer = harness.Peer(methods, greet=False)
         self.initial = window
         self.connection = 65_535
         self.streams: dict[int, int] = {}
@@ -85,9 +85,9 @@ parts = st.one_of(
         max_size=15,
     ),
 )
-def test_sending(world: Any, messages: list, window: int, frame_bytes: int, steps: list) -> None:
+def test_sending(harness: Any, messages: list, window: int, frame_bytes: int, steps: list) -> None:
     streams: list[StreamingCall] = []
-    receiver = Receiver(world, {b"/t.T/Get": Streaming(streams.append)}, window, frame_bytes)
+    receiver = Receiver(harness, {b"/t.T/Get": Streaming(streams.append)}, window, frame_bytes)
     sids = [receiver.open("/t.T/Get") for _ in messages]
     for stream, wanted in zip(streams, messages, strict=True):
         for message in wanted:
@@ -116,13 +116,13 @@ def test_sending(world: Any, messages: list, window: int, frame_bytes: int, step
     assert not receiver.peer.conn.streams
     for sid, wanted in zip(sids, messages, strict=True):
         flat = [bytes(m) if isinstance(m, bytes) else b"".join(bytes(p) for p in m) for m in wanted]
-        assert receiver.bodies[sid] == b"".join(world.grpc(message) for message in flat)
+        assert receiver.bodies[sid] == b"".join(harness.grpc(message) for message in flat)
     assert receiver.peer.conn.unsent_bytes == 0
     assert receiver.peer.error() is None
 
 
-def test_unary_answers_wait_for_windows_too(world: Any) -> None:
-    receiver = Receiver(world, {b"/t.T/Get": Unary(lambda call, request: call.reply(bytes(1000)))}, 10)
+def test_unary_answers_wait_for_windows_too(harness: Any) -> None:
+    receiver = Receiver(harness, {b"/t.T/Get": Unary(lambda call, request: call.reply(bytes(1000)))}, 10)
     sid = receiver.open("/t.T/Get")
     receiver.check()
     assert len(receiver.bodies[sid]) == 10
@@ -132,17 +132,17 @@ def test_unary_answers_wait_for_windows_too(world: Any) -> None:
     receiver.allow(sid, 5)
     assert len(receiver.bodies[sid]) == 15
     receiver.resize(65_535)
-    assert receiver.bodies[sid] == world.grpc(bytes(1000))
+    assert receiver.bodies[sid] == harness.grpc(bytes(1000))
     assert not receiver.peer.conn.streams
 
 
-def test_writable_and_unsent(world: Any) -> None:
+def test_writable_and_unsent(harness: Any) -> None:
     streams: list[StreamingCall] = []
-    receiver = Receiver(world, {b"/t.T/Get": Streaming(streams.append)}, 1000)
+    receiver = Receiver(harness, {b"/t.T/Get": Streaming(streams.append)}, 1000)
     sid = receiver.open("/t.T/Get")
     (stream,) = streams
-    told: list[bool] = []
-    stream.on_writable = lambda: told.append(stream.writable)
+    reported: list[bool] = []
+    stream.on_writable = lambda: reported.append(stream.writable)
     assert stream.writable
     stream.send(bytes(795), "a")
     stream.send(bytes(795), "b")  # 200 bytes of it leave
@@ -151,12 +151,12 @@ def test_writable_and_unsent(world: Any) -> None:
     assert stream.unsent() == ["c"]
     receiver.check()
     receiver.allow(sid, 100)
-    assert told == []
+    assert reported == []
     receiver.allow(sid, 5000)
-    assert told == [True]
+    assert reported == [True]
     assert stream.unsent() == []
     receiver.allow(sid, 5000)
-    assert told == [True]
+    assert reported == [True]
     stream.send(bytes(100_000), "d")
     stream.send(b"e", "e")
     receiver.check()
@@ -166,9 +166,9 @@ def test_writable_and_unsent(world: Any) -> None:
     assert receiver.peer.conn.unsent_bytes == 0
 
 
-def test_a_full_socket_stops_streams(world: Any) -> None:
+def test_a_full_socket_stops_streams(harness: Any) -> None:
     streams: list[StreamingCall] = []
-    peer = world.Peer({b"/t.T/Get": Streaming(streams.append)})
+    peer = harness.Peer({b"/t.T/Get": Streaming(streams.append)})
     peer.send(frames.settings({SettingId.INITIAL_WINDOW_SIZE: 1 << 30}) + frames.window_update(0, 1 << 30))
     peer.call(b"", "/t.T/Get")
     (stream,) = streams
@@ -196,9 +196,9 @@ def test_a_full_socket_stops_streams(world: Any) -> None:
     assert len(body) == 300 * (50 * KIB + 5)
 
 
-def test_streams_share_the_connections_window(world: Any) -> None:
+def test_streams_share_the_connections_window(harness: Any) -> None:
     streams: list[StreamingCall] = []
-    receiver = Receiver(world, {b"/t.T/Get": Streaming(streams.append)}, 1 << 24)
+    receiver = Receiver(harness, {b"/t.T/Get": Streaming(streams.append)}, 1 << 24)
     sids = [receiver.open("/t.T/Get") for _ in range(3)]
     for stream in streams:
         stream.send(bytes(1 << 20))
@@ -216,7 +216,7 @@ def test_streams_share_the_connections_window(world: Any) -> None:
     chunk=st.integers(1, 1500),
     draw=st.randoms(use_true_random=False),
 )
-def test_receiving(world: Any, sizes: list[list[int]], pad: int, chunk: int, draw: Any) -> None:
+def test_receiving(harness: Any, sizes: list[list[int]], pad: int, chunk: int, draw: Any) -> None:
     """A client that sends only what it is allowed to, in any order over its streams, gets everything through."""
     limits = TransportLimits(stream_window_bytes=1000, receive_extra_bytes=2500, message_bytes=4000)
     got: dict[int, list[int]] = {}
@@ -225,13 +225,13 @@ def test_receiving(world: Any, sizes: list[list[int]], pad: int, chunk: int, dra
         mine = got.setdefault(len(got), [])
         stream.on_message = lambda message: mine.append(len(message))
 
-    peer = world.Peer({b"/t.T/Put": Streaming(handler)}, limits)
+    peer = harness.Peer({b"/t.T/Put": Streaming(handler)}, limits)
     peer.read()
     windows, left = {}, {}
     for wanted in sizes:
         sid = peer.open("/t.T/Put")
         windows[sid] = 1000
-        left[sid] = b"".join(world.grpc(bytes(n)) for n in wanted)
+        left[sid] = b"".join(harness.grpc(bytes(n)) for n in wanted)
     while any(left.values()):
         able = [sid for sid in left if left[sid] and windows[sid] > 0]
         assert able, "stuck"
@@ -255,14 +255,14 @@ def test_receiving(world: Any, sizes: list[list[int]], pad: int, chunk: int, dra
     assert peer.error() is None
 
 
-def test_no_window_for_what_is_still_to_be_worked_through(world: Any) -> None:
+def test_no_window_for_what_is_still_to_be_worked_through(harness: Any) -> None:
     streams: list[StreamingCall] = []
 
     def handler(stream: StreamingCall) -> None:
         streams.append(stream)
         stream.on_message = lambda message: stream.keep(len(message))
 
-    peer = world.Peer({b"/t.T/Put": Streaming(handler)}, TransportLimits(stream_window_bytes=1000))
+    peer = harness.Peer({b"/t.T/Put": Streaming(handler)}, TransportLimits(stream_window_bytes=1000))
     sid = peer.open("/t.T/Put")
     peer.read()
 
@@ -271,16 +271,16 @@ def test_no_window_for_what_is_still_to_be_worked_through(world: Any) -> None:
         return sum(int.from_bytes(frame.payload, "big") for frame in updates)
 
     for _ in range(2):
-        peer.send(frames.frame(frames.DATA, 0, sid, world.grpc(bytes(480))))
+        peer.send(frames.frame(frames.DATA, 0, sid, harness.grpc(bytes(480))))
         assert given() == 0
     (stream,) = streams
     stream.keep(-2 * 480)
     assert given() == 2 * 485
 
 
-def test_the_connections_window_is_given_back(world: Any) -> None:
+def test_the_connections_window_is_given_back(harness: Any) -> None:
     limits = TransportLimits(connection_window_bytes=100_000)
-    peer = world.Peer({b"/t.T/Echo": Unary(lambda call, request: call.reply(b""))}, limits)
+    peer = harness.Peer({b"/t.T/Echo": Unary(lambda call, request: call.reply(b""))}, limits)
     back = 0
     for _ in range(20):
         peer.call(bytes(16_000))

@@ -83,9 +83,9 @@ errors = st.builds(
 @given(errors)
 def test_a_status_is_read_back(error: SyncpointError) -> None:
     block = headers.status_block(error, 1 << 20)
-    told = headers.error_of(headers.read_response(FieldReader(1 << 20).read(block)[0]))
-    assert told is not None
-    assert (told.code, told.message, told.details) == (error.code, error.message, error.details)
+    reported = headers.error_of(headers.read_response(FieldReader(1 << 20).read(block)[0]))
+    assert reported is not None
+    assert (reported.code, reported.message, reported.details) == (error.code, error.message, error.details)
 
 
 @given(st.sampled_from(list(Code)), st.text(st.characters(exclude_categories=["Cs"]), max_size=50))
@@ -108,8 +108,8 @@ def test_a_status_fits_what_the_peer_takes() -> None:
     error = SyncpointError(Code.INVALID_ARGUMENT, "ä" * 10_000, (b"d" * 20_000,))
     block = headers.status_block(error, 8192)
     assert len(block) < 8192
-    told = headers.error_of(headers.read_response(FieldReader(1 << 20).read(block)[0]))
-    assert told is not None
-    assert error.message.startswith(told.message)
-    assert told.message
-    assert told.details == ()
+    reported = headers.error_of(headers.read_response(FieldReader(1 << 20).read(block)[0]))
+    assert reported is not None
+    assert error.message.startswith(reported.message)
+    assert reported.message
+    assert reported.details == ()

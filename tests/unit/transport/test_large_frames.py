@@ -13,19 +13,19 @@ MIB = 1 << 20
 WINDOW_MAX = (1 << 31) - 1
 
 
-def opened(world: Any, *, window: int, frame_bytes: int) -> tuple[Any, int, StreamingCall]:
+def opened(harness: Any, *, window: int, frame_bytes: int) -> tuple[Any, int, StreamingCall]:
     """A peer with these settings, and a stream it has opened, at both ends."""
     streams: list[StreamingCall] = []
-    peer = world.Peer({b"/t.T/Read": Streaming(streams.append)}, greet=False)
-    told = {SettingId.INITIAL_WINDOW_SIZE: window, SettingId.MAX_FRAME_SIZE: frame_bytes}
-    peer.send(frames.PREFACE + frames.settings(told) + frames.window_update(0, window - 65_535))
+    peer = harness.Peer({b"/t.T/Read": Streaming(streams.append)}, greet=False)
+    reported = {SettingId.INITIAL_WINDOW_SIZE: window, SettingId.MAX_FRAME_SIZE: frame_bytes}
+    peer.send(frames.PREFACE + frames.settings(reported) + frames.window_update(0, window - 65_535))
     sid = peer.open("/t.T/Read")
     peer.read()
     return peer, sid, streams[0]
 
 
-def test_a_list_of_buffers_is_one_frame_where_it_fits(world: Any) -> None:
-    peer, sid, stream = opened(world, window=WINDOW_MAX, frame_bytes=(1 << 24) - 1)
+def test_a_list_of_buffers_is_one_frame_where_it_fits(harness: Any) -> None:
+    peer, sid, stream = opened(harness, window=WINDOW_MAX, frame_bytes=(1 << 24) - 1)
     parts = [b"head" * 20, bytearray(3 * MIB), memoryview(bytes(MIB)), b"tail"]
     for _ in range(3):
         assert stream.writable
@@ -33,11 +33,11 @@ def test_a_list_of_buffers_is_one_frame_where_it_fits(world: Any) -> None:
         peer.loop.run()
     got = [frame for frame in peer.read() if frame.kind == frames.DATA]
     assert [frame.sid for frame in got] == [sid] * 3
-    assert all(frame.payload == world.grpc(b"".join(parts)) for frame in got)
+    assert all(frame.payload == harness.grpc(b"".join(parts)) for frame in got)
 
 
-def test_large_buffers_reach_the_socket_as_they_are(world: Any, monkeypatch: Any) -> None:
-    peer, _, stream = opened(world, window=WINDOW_MAX, frame_bytes=(1 << 24) - 1)
+def test_large_buffers_reach_the_socket_as_they_are(harness: Any, monkeypatch: Any) -> None:
+    peer, _, stream = opened(harness, window=WINDOW_MAX, frame_bytes=(1 << 24) - 1)
     handed: list[Any] = []
     monkeypatch.setattr(peer.socket, "writelines", handed.extend)
     body = bytearray(4 * MIB)
@@ -46,17 +46,17 @@ def test_large_buffers_reach_the_socket_as_they_are(world: Any, monkeypatch: Any
     assert any(buffer is body for buffer in handed)
 
 
-def test_a_peer_with_small_frames_gets_all_of_it(world: Any) -> None:
-    peer, _, stream = opened(world, window=64 * MIB, frame_bytes=16_384)
+def test_a_peer_with_small_frames_gets_all_of_it(harness: Any) -> None:
+    peer, _, stream = opened(harness, window=64 * MIB, frame_bytes=16_384)
     body = bytes(range(256)) * (5 * MIB // 256)
     stream.send([b"x", body])
     got = [frame.payload for frame in peer.read() if frame.kind == frames.DATA]
     assert max(map(len, got)) == 16_384
-    assert b"".join(got) == world.grpc(b"x" + body)
+    assert b"".join(got) == harness.grpc(b"x" + body)
 
 
-def test_large_frames_are_cut_where_others_wait_for_their_turn(world: Any) -> None:
-    peer, one, first = opened(world, window=64 * MIB, frame_bytes=4 * MIB)
+def test_large_frames_are_cut_where_others_wait_for_their_turn(harness: Any) -> None:
+    peer, one, first = opened(harness, window=64 * MIB, frame_bytes=4 * MIB)
     streams: list[StreamingCall] = []
     peer.server.methods[b"/t.T/Read"] = Streaming(streams.append)
     other = peer.open("/t.T/Read")
@@ -75,7 +75,7 @@ def test_large_frames_are_cut_where_others_wait_for_their_turn(world: Any) -> No
     assert sum(size for sid, size in got if sid == one) == 9 * MIB + 10
 
 
-def test_a_large_frame_is_fed_as_it_comes_and_its_rest_is_passed_over_once_nobody_wants_it(world: Any) -> None:
+def test_a_large_frame_is_fed_as_it_comes_and_its_rest_is_passed_over_once_nobody_wants_it(harness: Any) -> None:
     calls: list[StreamingCall] = []
     got: list[bytes] = []
 
@@ -83,9 +83,9 @@ def test_a_large_frame_is_fed_as_it_comes_and_its_rest_is_passed_over_once_nobod
         calls.append(stream)
         stream.on_message = got.append
 
-    peer = world.Peer({b"/t.T/Write": Streaming(collect)})
+    peer = harness.Peer({b"/t.T/Write": Streaming(collect)})
     sid = peer.open("/t.T/Write")
-    frame = frames.frame(frames.DATA, 0, sid, world.grpc(b"a" * 70_000) + world.grpc(b"b" * 100_000)[:60_000])
+    frame = frames.frame(frames.DATA, 0, sid, harness.grpc(b"a" * 70_000) + harness.grpc(b"b" * 100_000)[:60_000])
     peer.send(frame[:75_000])
     assert got == [b"a" * 70_000]
     assert not peer.conn._chunks  # nothing is kept beside the stream

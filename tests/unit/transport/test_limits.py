@@ -43,8 +43,8 @@ def test_every_limit_is_tested_and_explained() -> None:
 # -- sizes ---------------------------------------------------------------------------------------------------------
 
 
-def test_message_bytes(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(message_bytes=1000))
+def test_message_bytes(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(message_bytes=1000))
     body, fields = peer.answer(peer.call(bytes(1000)))
     assert len(body) == 1005
     sid = peer.call(bytes(1001))
@@ -56,8 +56,8 @@ def test_message_bytes(world: Any) -> None:
     assert not peer.conn.streams
 
 
-def test_message_bytes_is_known_before_the_message(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(message_bytes=1000))
+def test_message_bytes_is_known_before_the_message(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(message_bytes=1000))
     sid = peer.open()
     peer.data(sid, b"\0\xff\xff\xff\xff")
     assert peer.answer(sid)[1]["grpc-status"] == "8"
@@ -65,40 +65,40 @@ def test_message_bytes_is_known_before_the_message(world: Any) -> None:
     assert peer.read() == []
 
 
-def test_frame_bytes(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(frame_bytes=16_384))
+def test_frame_bytes(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(frame_bytes=16_384))
     peer.send(frames.frame(0xEE, 0, 0, bytes(16_384)))
     assert peer.error() is None
     peer.send(frames.frame(0xEE, 0, 0, bytes(16_385))[:9])
     assert peer.error() == ErrorCode.FRAME_SIZE_ERROR
 
 
-def test_header_block_bytes(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(header_block_bytes=2000))
-    peer.open(world.ECHO, ("x", "y" * 1000))
+def test_header_block_bytes(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(header_block_bytes=2000))
+    peer.open(harness.ECHO, ("x", "y" * 1000))
     assert peer.error() is None
-    big = peer.block(world.ECHO, ("x", "\x7f" * 1000))
+    big = peer.block(harness.ECHO, ("x", "\x7f" * 1000))
     peer.send(frames.headers(3, big, end=False, frame_bytes=1000))
     assert peer.error() == CALM
 
 
-def test_header_list_bytes(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(header_list_bytes=1000))
-    sid = peer.call(b"", world.ECHO, ("x", "y" * 2000))
+def test_header_list_bytes(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(header_list_bytes=1000))
+    sid = peer.call(b"", harness.ECHO, ("x", "y" * 2000))
     assert peer.answer(sid)[1]["grpc-status"] == "8"
     assert peer.answer(peer.call(b""))[1]["grpc-status"] == "0"
 
 
-def test_header_list_bytes_hard(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(header_list_bytes_hard=4000))
-    peer.open(world.ECHO, ("x", "y" * 2000))
+def test_header_list_bytes_hard(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(header_list_bytes_hard=4000))
+    peer.open(harness.ECHO, ("x", "y" * 2000))
     assert peer.error() is None
-    peer.send(frames.headers(3, peer.block(world.ECHO, ("x", "y" * 2000)) + b"\xbe" * 3, end=False, frame_bytes=9999))
+    peer.send(frames.headers(3, peer.block(harness.ECHO, ("x", "y" * 2000)) + b"\xbe" * 3, end=False, frame_bytes=9999))
     assert peer.error() == CALM
 
 
-def test_header_cache_blocks(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(header_cache_blocks=4))
+def test_header_cache_blocks(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(header_cache_blocks=4))
     for i in range(20):
         sid = peer.next_sid
         peer.next_sid += 2
@@ -111,17 +111,17 @@ def test_header_cache_blocks(world: Any) -> None:
             ]
         )  # fmt: skip
         peer.send(frames.headers(sid, block, end=False, frame_bytes=16_384))
-        peer.data(sid, world.grpc(b""), end=True)
+        peer.data(sid, harness.grpc(b""), end=True)
         assert len(peer.conn._heads) == min(i + 1, 4)
 
 
 # -- receiving -----------------------------------------------------------------------------------------------------
 
 
-def test_stream_window_bytes(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(stream_window_bytes=1000))
+def test_stream_window_bytes(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(stream_window_bytes=1000))
     sid = peer.open()
-    peer.data(sid, world.grpc(bytes(995)), end=True)
+    peer.data(sid, harness.grpc(bytes(995)), end=True)
     assert peer.answer(sid)[1]["grpc-status"] == "0"
     sid = peer.open()
     peer.data(sid, bytes(1001))
@@ -129,22 +129,22 @@ def test_stream_window_bytes(world: Any) -> None:
     assert reset.payload == frames.u32(ErrorCode.FLOW_CONTROL_ERROR)
 
 
-def test_connection_window_bytes(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(connection_window_bytes=70_000, frame_bytes=16_384))
+def test_connection_window_bytes(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(connection_window_bytes=70_000, frame_bytes=16_384))
     sid = peer.open("/t.T/Chat")
-    peer.send(frames.frame(frames.DATA, 0, sid, world.grpc(bytes(16_000))) * 4)
+    peer.send(frames.frame(frames.DATA, 0, sid, harness.grpc(bytes(16_000))) * 4)
     assert peer.error() is None
-    peer.send(frames.frame(frames.DATA, 0, sid, world.grpc(bytes(16_000))) * 5)
+    peer.send(frames.frame(frames.DATA, 0, sid, harness.grpc(bytes(16_000))) * 5)
     assert peer.error() == ErrorCode.FLOW_CONTROL_ERROR
 
 
-def test_receive_extra_bytes(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(stream_window_bytes=1000, receive_extra_bytes=6000))
+def test_receive_extra_bytes(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(stream_window_bytes=1000, receive_extra_bytes=6000))
     peer.read()
 
     def begin(size: int) -> tuple[int, int]:
         sid = peer.open()
-        peer.data(sid, world.grpc(bytes(size))[:100])
+        peer.data(sid, harness.grpc(bytes(size))[:100])
         return sid, sum(int.from_bytes(f.payload, "big") for f in peer.read() if f.kind == 8 and f.sid == sid)
 
     first, given = begin(4995)
@@ -159,20 +159,20 @@ def test_receive_extra_bytes(world: Any) -> None:
     assert any(f.kind == frames.WINDOW_UPDATE and f.sid == first + 2 for f in got)
 
 
-def test_receive_extra_bytes_lets_in_one_message_of_any_size(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(stream_window_bytes=1000, receive_extra_bytes=10))
+def test_receive_extra_bytes_lets_in_one_message_of_any_size(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(stream_window_bytes=1000, receive_extra_bytes=10))
     sid = peer.open()
-    peer.data(sid, world.grpc(bytes(9000))[:1000])
+    peer.data(sid, harness.grpc(bytes(9000))[:1000])
     assert any(f.kind == frames.WINDOW_UPDATE and f.sid == sid for f in peer.read())
 
 
-def test_held_bytes(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(held_bytes=10_000))
+def test_held_bytes(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(held_bytes=10_000))
     sids = [peer.open() for _ in range(4)]
     for sid in sids[:3]:
-        peer.data(sid, world.grpc(bytes(9_000))[:3_005])
+        peer.data(sid, harness.grpc(bytes(9_000))[:3_005])
     assert peer.server.stats["held"] == 9_000
-    peer.data(sids[3], world.grpc(bytes(9_000))[:3_005])
+    peer.data(sids[3], harness.grpc(bytes(9_000))[:3_005])
     assert peer.answer(sids[3])[1]["grpc-status"] == "8"
     assert peer.server.stats["held"] == 9_000
     peer.data(sids[0], bytes(1_000))
@@ -184,18 +184,18 @@ def test_held_bytes(world: Any) -> None:
 # -- sending -------------------------------------------------------------------------------------------------------
 
 
-def test_socket_buffer_bytes(world: Any) -> None:
-    told: list[int | None] = []
-    peer = world.Peer(methods(), TransportLimits(), greet=False)
-    peer.socket.set_write_buffer_limits = lambda high=None, low=None: told.append(high)
+def test_socket_buffer_bytes(harness: Any) -> None:
+    reported: list[int | None] = []
+    peer = harness.Peer(methods(), TransportLimits(), greet=False)
+    peer.socket.set_write_buffer_limits = lambda high=None, low=None: reported.append(high)
     peer.conn.limits = TransportLimits(socket_buffer_bytes=4711)
     peer.conn.connection_made(peer.socket)
-    assert told == [4711]
+    assert reported == [4711]
 
 
-def test_unsent_bytes(world: Any) -> None:
+def test_unsent_bytes(harness: Any) -> None:
     calls: list[Any] = []
-    peer = world.Peer(methods(calls), TransportLimits(unsent_bytes=100_000))
+    peer = harness.Peer(methods(calls), TransportLimits(unsent_bytes=100_000))
     for _ in range(4):
         peer.call(b"", "/t.T/Hold")
     for call in calls[:2]:
@@ -208,8 +208,8 @@ def test_unsent_bytes(world: Any) -> None:
     assert peer.socket.aborted
 
 
-def test_unsent_bytes_counts_answers_to_pings(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(unsent_bytes=10_000))
+def test_unsent_bytes_counts_answers_to_pings(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(unsent_bytes=10_000))
     peer.socket.full = 0
     for _ in range(500):
         peer.send(frames.frame(frames.PING, 0, 0, bytes(8)))
@@ -219,11 +219,11 @@ def test_unsent_bytes_counts_answers_to_pings(world: Any) -> None:
     assert peer.socket.aborted
 
 
-def test_unsent_total_bytes(world: Any) -> None:
+def test_unsent_total_bytes(harness: Any) -> None:
     """Over all connections; `test_unsent.py` has who goes first."""
     calls: list[Any] = []
-    first = world.Peer(methods(calls), TransportLimits(unsent_total_bytes=300_000))
-    peers = [first, *(world.Peer(methods(calls), server=first.server) for _ in range(3))]
+    first = harness.Peer(methods(calls), TransportLimits(unsent_total_bytes=300_000))
+    peers = [first, *(harness.Peer(methods(calls), server=first.server) for _ in range(3))]
     for peer in peers:
         peer.call(b"", "/t.T/Hold")
     for call in calls[:3]:
@@ -237,8 +237,8 @@ def test_unsent_total_bytes(world: Any) -> None:
     assert first.server.stats["unsent"] <= 225_000
 
 
-def test_stall_of_the_socket(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(stall_s=30.0, keepalive_s=0.0))
+def test_stall_of_the_socket(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(stall_s=30.0, keepalive_s=0.0))
     peer.socket.full = 10
     peer.call(b"")
     peer.loop.advance(29)
@@ -247,54 +247,54 @@ def test_stall_of_the_socket(world: Any) -> None:
     assert peer.socket.aborted
 
 
-def test_stall_of_an_answer(world: Any) -> None:
+def test_stall_of_an_answer(harness: Any) -> None:
     calls: list[Any] = []
-    peer = world.Peer(methods(calls), TransportLimits(stall_s=30.0, keepalive_s=0.0))
+    peer = harness.Peer(methods(calls), TransportLimits(stall_s=30.0, keepalive_s=0.0))
     sid = peer.call(b"", "/t.T/Chat")
     calls[0].send(bytes(70_000))
-    told: list[bool] = []
-    calls[0].on_cancel = lambda: told.append(True)
+    reported: list[bool] = []
+    calls[0].on_cancel = lambda: reported.append(True)
     calls[0].finish()
     peer.loop.advance(28)
     peer.read()
-    assert told == []
+    assert reported == []
     peer.loop.advance(4)
     assert [f.sid for f in peer.read() if f.kind == frames.RST_STREAM] == [sid]
-    assert told == [True]
+    assert reported == [True]
     assert peer.conn.unsent_bytes == 0
 
 
 # -- counts --------------------------------------------------------------------------------------------------------
 
 
-def test_connections(world: Any) -> None:
-    first = world.Peer(methods(), TransportLimits(connections=2))
-    second = world.Peer(methods(), server=first.server)
-    third = world.Peer(methods(), greet=False, server=first.server)
+def test_connections(harness: Any) -> None:
+    first = harness.Peer(methods(), TransportLimits(connections=2))
+    second = harness.Peer(methods(), server=first.server)
+    third = harness.Peer(methods(), greet=False, server=first.server)
     assert third.socket.aborted
     second.lose()
-    assert world.Peer(methods(), server=first.server).error() is None
+    assert harness.Peer(methods(), server=first.server).error() is None
     third.conn.connection_lost(None)
     assert first.server.stats["connections"] == 2
 
 
-def test_concurrent_streams(world: Any) -> None:
+def test_concurrent_streams(harness: Any) -> None:
     calls: list[Any] = []
-    peer = world.Peer(methods(calls), TransportLimits(concurrent_streams=2))
+    peer = harness.Peer(methods(calls), TransportLimits(concurrent_streams=2))
     for _ in range(2):
         peer.call(b"", "/t.T/Hold")
     refused = peer.open("/t.T/Hold")
     (frame,) = (f for f in peer.read() if f.kind == frames.RST_STREAM)
     assert (frame.sid, frame.payload) == (refused, frames.u32(ErrorCode.REFUSED_STREAM))
-    peer.data(refused, world.grpc(b""), end=True)
+    peer.data(refused, harness.grpc(b""), end=True)
     assert peer.error() is None
     calls[0].reply(b"")
     assert peer.answer(peer.call(b""))[1]["grpc-status"] == "0"
 
 
-def flood(world: Any, limits: TransportLimits, frame: bytes, *, allowed: int) -> None:
+def flood(harness: Any, limits: TransportLimits, frame: bytes, *, allowed: int) -> None:
     """`allowed` frames per interval pass, again and again; one more ends the connection."""
-    peer = world.Peer(methods(), limits)
+    peer = harness.Peer(methods(), limits)
     sid = peer.open("/t.T/Chat")
     frame = frame.replace(b"SID!", frames.u32(sid))
     peer.loop.advance(limits.interval_s)
@@ -307,21 +307,21 @@ def flood(world: Any, limits: TransportLimits, frame: bytes, *, allowed: int) ->
     assert peer.error() == CALM
 
 
-def test_settings_per_interval(world: Any) -> None:
-    flood(world, TransportLimits(settings_per_interval=20, interval_s=5.0), frames.settings({}), allowed=19)
+def test_settings_per_interval(harness: Any) -> None:
+    flood(harness, TransportLimits(settings_per_interval=20, interval_s=5.0), frames.settings({}), allowed=19)
 
 
-def test_pings_per_interval(world: Any) -> None:
+def test_pings_per_interval(harness: Any) -> None:
     flood(
-        world,
+        harness,
         TransportLimits(pings_per_interval=20, interval_s=5.0),
         frames.frame(frames.PING, 0, 0, bytes(8)),
         allowed=20,
     )
 
 
-def test_updates_per_interval(world: Any) -> None:
-    flood(world, TransportLimits(updates_per_interval=20, interval_s=5.0), frames.window_update(0, 1), allowed=20)
+def test_updates_per_interval(harness: Any) -> None:
+    flood(harness, TransportLimits(updates_per_interval=20, interval_s=5.0), frames.window_update(0, 1), allowed=20)
 
 
 @pytest.mark.parametrize(
@@ -334,13 +334,13 @@ def test_updates_per_interval(world: Any) -> None:
     ],
     ids=["data", "priority", "unknown", "goaway"],
 )
-def test_empties_per_interval(world: Any, frame: bytes) -> None:
-    flood(world, TransportLimits(empties_per_interval=20, interval_s=5.0), frame, allowed=20)
+def test_empties_per_interval(harness: Any, frame: bytes) -> None:
+    flood(harness, TransportLimits(empties_per_interval=20, interval_s=5.0), frame, allowed=20)
 
 
-def test_resets_per_interval(world: Any) -> None:
+def test_resets_per_interval(harness: Any) -> None:
     calls: list[Any] = []
-    peer = world.Peer(methods(calls), TransportLimits(resets_per_interval=50))
+    peer = harness.Peer(methods(calls), TransportLimits(resets_per_interval=50))
     for i in range(51):
         assert peer.error() is None, i
         sid = peer.call(b"", "/t.T/Hold")
@@ -349,16 +349,16 @@ def test_resets_per_interval(world: Any) -> None:
     assert len(calls) == 51
 
 
-def test_resets_per_interval_counts_those_we_are_made_to_send(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(resets_per_interval=50))
+def test_resets_per_interval_counts_those_we_are_made_to_send(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(resets_per_interval=50))
     for _ in range(51):
         sid = peer.open("/t.T/Chat")
         peer.send(frames.window_update(sid, 0))
     assert peer.error() == CALM
 
 
-def test_continuations_per_block(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(continuations_per_block=5))
+def test_continuations_per_block(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(continuations_per_block=5))
     block = peer.block()
     peer.send(frames.headers(1, block, end=False, frame_bytes=-(-len(block) // 5)))
     assert peer.error() is None
@@ -366,8 +366,8 @@ def test_continuations_per_block(world: Any) -> None:
     assert peer.error() == CALM
 
 
-def test_pings_every_ten_seconds_are_welcome_for_ever(world: Any) -> None:
-    peer = world.Peer(methods())
+def test_pings_every_ten_seconds_are_welcome_for_ever(harness: Any) -> None:
+    peer = harness.Peer(methods())
     peer.call(b"")
     for _ in range(1000):
         peer.loop.advance(10)
@@ -379,8 +379,8 @@ def test_pings_every_ten_seconds_are_welcome_for_ever(world: Any) -> None:
 
 
 @pytest.mark.parametrize("start", [b"", b"PRI", frames.PREFACE, frames.PREFACE + frames.settings({})[:5]])
-def test_greeting_s(world: Any, start: bytes) -> None:
-    peer = world.Peer(methods(), TransportLimits(greeting_s=3.0), greet=False)
+def test_greeting_s(harness: Any, start: bytes) -> None:
+    peer = harness.Peer(methods(), TransportLimits(greeting_s=3.0), greet=False)
     if start:
         peer.send(start)
     peer.loop.advance(2.5)
@@ -389,11 +389,11 @@ def test_greeting_s(world: Any, start: bytes) -> None:
     assert peer.error() == ErrorCode.SETTINGS_TIMEOUT
 
 
-def test_greeting_s_begins_when_tls_is_finished(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(greeting_s=3.0), greet=False)
+def test_greeting_s_begins_when_tls_is_finished(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(greeting_s=3.0), greet=False)
     late = ServerConnection(peer.loop, peer.server)  # accepted; TLS takes its time
     peer.loop.advance(2.5)
-    socket = world.FakeSocket()
+    socket = harness.FakeSocket()
     late.connection_made(socket)
     peer.loop.advance(2)
     assert peer.conn.closed
@@ -419,8 +419,8 @@ def test_handshake_s() -> None:
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_first_request_s(world: Any, asked: bool) -> None:
-    peer = world.Peer(methods(), TransportLimits(first_request_s=5.0, drain_ping_s=1.0))
+def test_first_request_s(harness: Any, asked: bool) -> None:
+    peer = harness.Peer(methods(), TransportLimits(first_request_s=5.0, drain_ping_s=1.0))
     peer.read()
     peer.loop.advance(4.5)
     assert peer.read() == []
@@ -434,21 +434,21 @@ def test_first_request_s(world: Any, asked: bool) -> None:
     assert (first.kind, first.payload[8:]) == (frames.GOAWAY, b"nothing was asked for")
     # A request that was on its way is answered.
     sid = peer.call(b"x")
-    assert peer.answer(sid)[0] == world.grpc(b"x")
+    assert peer.answer(sid)[0] == harness.grpc(b"x")
     peer.loop.advance(2)
     assert peer.error() == ErrorCode.NO_ERROR
 
 
-def test_first_request_s_may_be_never(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(first_request_s=0.0, keepalive_s=0.0))
+def test_first_request_s_may_be_never(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(first_request_s=0.0, keepalive_s=0.0))
     peer.read()
     peer.loop.advance(1000)
     assert peer.read() == []
 
 
 @pytest.mark.parametrize("what", ["frame", "block"])
-def test_frame_s(world: Any, what: str) -> None:
-    peer = world.Peer(methods(), TransportLimits(frame_s=10.0, keepalive_s=0.0))
+def test_frame_s(harness: Any, what: str) -> None:
+    peer = harness.Peer(methods(), TransportLimits(frame_s=10.0, keepalive_s=0.0))
     if what == "frame":
         data = frames.frame(0xEE, 0, 0, bytes(1000))
     else:
@@ -461,8 +461,8 @@ def test_frame_s(world: Any, what: str) -> None:
     assert peer.error() == CALM
 
 
-def test_frame_s_is_for_each_frame_also_where_every_read_ends_within_one(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(frame_s=10.0, keepalive_s=0.0))
+def test_frame_s_is_for_each_frame_also_where_every_read_ends_within_one(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(frame_s=10.0, keepalive_s=0.0))
     sid = peer.open("/t.T/Chat")
     frame = frames.frame(frames.DATA, 0, sid, bytes(5) * 14_000)  # empty messages
     peer.send(frame[:100])
@@ -474,8 +474,8 @@ def test_frame_s_is_for_each_frame_also_where_every_read_ends_within_one(world: 
     assert peer.error() == CALM
 
 
-def test_keepalive_s_and_keepalive_answer_s(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(keepalive_s=60.0, keepalive_answer_s=20.0, first_request_s=0.0))
+def test_keepalive_s_and_keepalive_answer_s(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(keepalive_s=60.0, keepalive_answer_s=20.0, first_request_s=0.0))
     peer.read()
     for _ in range(3):
         peer.loop.advance(63)
@@ -489,25 +489,25 @@ def test_keepalive_s_and_keepalive_answer_s(world: Any) -> None:
     assert peer.socket.aborted
 
 
-def test_no_keepalive(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(keepalive_s=0.0, sweep_s=100.0, first_request_s=0.0))
+def test_no_keepalive(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(keepalive_s=0.0, sweep_s=100.0, first_request_s=0.0))
     peer.read()
     peer.loop.advance(10_000)
     assert peer.read() == []
     assert peer.error() is None
 
 
-def test_sweep_s(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(sweep_s=7.0, greeting_s=1.0), greet=False)
+def test_sweep_s(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(sweep_s=7.0, greeting_s=1.0), greet=False)
     peer.loop.advance(6)
     assert not peer.conn.closed
     peer.loop.advance(2)
     assert peer.conn.closed
 
 
-def test_drain_ping_s(world: Any) -> None:
+def test_drain_ping_s(harness: Any) -> None:
     calls: list[Any] = []
-    peer = world.Peer(methods(calls), TransportLimits(drain_ping_s=3.0))
+    peer = harness.Peer(methods(calls), TransportLimits(drain_ping_s=3.0))
     peer.call(b"", "/t.T/Hold")
     peer.read()
     peer.conn.drain()
@@ -519,8 +519,8 @@ def test_drain_ping_s(world: Any) -> None:
     assert (last.kind, last.payload[:4]) == (frames.GOAWAY, frames.u32(1))
 
 
-def test_close_s(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits(close_s=5.0))
+def test_close_s(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits(close_s=5.0))
     peer.send(frames.frame(frames.PUSH_PROMISE, 0, 1))
     assert peer.error() == ErrorCode.PROTOCOL_ERROR
     peer.loop.advance(4)
@@ -529,10 +529,10 @@ def test_close_s(world: Any) -> None:
     assert peer.socket.aborted
 
 
-def test_settings_that_shrink_to_nothing_hold_answers_back(world: Any) -> None:
-    peer = world.Peer(methods(), TransportLimits())
+def test_settings_that_shrink_to_nothing_hold_answers_back(harness: Any) -> None:
+    peer = harness.Peer(methods(), TransportLimits())
     peer.send(frames.settings({SettingId.INITIAL_WINDOW_SIZE: 0}))
     sid = peer.call(b"x")
     assert peer.answer(sid)[0] == b""
     peer.send(frames.settings({SettingId.INITIAL_WINDOW_SIZE: 100}))
-    assert peer.answer(sid)[0] == world.grpc(b"x")
+    assert peer.answer(sid)[0] == harness.grpc(b"x")

@@ -1,4 +1,4 @@
-"""A door for processes that share a secret answers nobody else."""
+"""A listener for processes that share a secret answers nobody else."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def test_who_does_not_know_the_secret_is_not_served() -> None:
     async def scenario() -> None:
         ours = TcpNetwork(secret=b"a" * 64)
         table = {b"/a.B/C": Unary(lambda call, request: (reached.append(request), call.reply(b"answer")))}
-        door = await ours.serve(table, "127.0.0.1", 0)
-        address = join_address(door.host, door.port)
+        listening = await ours.serve(table, "127.0.0.1", 0)
+        address = join_address(listening.host, listening.port)
         assert await call(ours, address) == b"answer"
         for stranger in (TcpNetwork(), TcpNetwork(secret=b"b" * 64)):
             with pytest.raises(Unauthenticated):
                 await call(stranger, address)
         assert reached == [b"request"]
-        await door.close()
+        await listening.close()
 
     asyncio.run(scenario())

@@ -19,17 +19,17 @@ WINDOW = frames.WINDOW_DEFAULT
 class Room:
     """Connections of one server, with streams that stay open."""
 
-    def __init__(self, world: Any, limits: TransportLimits, unsent: Unsent | None = None) -> None:
-        self.world, self.calls = world, []  # type: ignore[var-annotated]
+    def __init__(self, harness: Any, limits: TransportLimits, unsent: Unsent | None = None) -> None:
+        self.harness, self.calls = harness, []  # type: ignore[var-annotated]
         methods = {b"/t.T/Hold": Unary(lambda call, _: self.calls.append(call)), b"/t.T/Chat": Streaming(self._chat)}
-        self.loop = world.ManualLoop()
+        self.loop = harness.ManualLoop()
         self.server = Server(methods, limits, None, self.loop, unsent)
 
     def _chat(self, stream: Any) -> None:
         self.calls.append(stream)
 
     def peer(self) -> Any:
-        return self.world.Peer({}, server=self.server)
+        return self.harness.Peer({}, server=self.server)
 
     def answer(self, peer: Any, size: int) -> int:
         """Give a new call of a peer an answer of so many bytes; they wait, but for its window."""
@@ -38,8 +38,8 @@ class Room:
         return sid
 
 
-def test_the_largest_goes_first_and_hears_why(world: Any) -> None:
-    room = Room(world, TransportLimits(unsent_total_bytes=1_000_000))
+def test_the_largest_goes_first_and_learns_why(harness: Any) -> None:
+    room = Room(harness, TransportLimits(unsent_total_bytes=1_000_000))
     small, large, middle = (room.peer() for _ in range(3))
     room.answer(small, 200_000 + WINDOW)
     room.answer(large, 500_000 + WINDOW)
@@ -54,8 +54,8 @@ def test_the_largest_goes_first_and_hears_why(world: Any) -> None:
     assert 600_000 < room.server.stats["unsent"] < 600_100
 
 
-def test_who_goes_on_reading_outlasts_who_does_not(world: Any) -> None:
-    room = Room(world, TransportLimits(unsent_total_bytes=1_000_000, keepalive_s=0.0))
+def test_who_goes_on_reading_outlasts_who_does_not(harness: Any) -> None:
+    room = Room(harness, TransportLimits(unsent_total_bytes=1_000_000, keepalive_s=0.0))
     reading, stuck, third = (room.peer() for _ in range(3))
     sid = room.answer(reading, 600_000)
     room.answer(stuck, 400_000)
@@ -68,8 +68,8 @@ def test_who_goes_on_reading_outlasts_who_does_not(world: Any) -> None:
     assert [peer.conn.closed for peer in (reading, stuck, third)] == [False, True, False]
 
 
-def test_what_the_socket_does_not_take_counts(world: Any) -> None:
-    room = Room(world, TransportLimits(unsent_total_bytes=100_000))
+def test_what_the_socket_does_not_take_counts(harness: Any) -> None:
+    room = Room(harness, TransportLimits(unsent_total_bytes=100_000))
     peers = [room.peer() for _ in range(3)]
     for peer in peers:
         peer.socket.full = 1000
@@ -83,8 +83,8 @@ def test_what_the_socket_does_not_take_counts(world: Any) -> None:
     assert room.server.stats["unsent"] == 0
 
 
-def test_a_socket_that_is_just_below_full_counts_from_the_next_look(world: Any) -> None:
-    room = Room(world, TransportLimits(unsent_total_bytes=100_000, first_request_s=0.0))
+def test_a_socket_that_is_just_below_full_counts_from_the_next_look(harness: Any) -> None:
+    room = Room(harness, TransportLimits(unsent_total_bytes=100_000, first_request_s=0.0))
     peers = [room.peer() for _ in range(3)]
     for peer in peers:
         peer.socket.full = 1_000_000
@@ -96,8 +96,8 @@ def test_a_socket_that_is_just_below_full_counts_from_the_next_look(world: Any) 
 
 
 @pytest.mark.parametrize("end", ["read", "reset", "deadline", "lost"])
-def test_nothing_is_left_of_what_went(world: Any, end: str) -> None:
-    room = Room(world, TransportLimits())
+def test_nothing_is_left_of_what_went(harness: Any, end: str) -> None:
+    room = Room(harness, TransportLimits())
     peer = room.peer()
     sid = peer.open("/t.T/Chat", ("grpc-timeout", "5S"))
     room.calls[0].send(bytes(300_000))
@@ -113,9 +113,9 @@ def test_nothing_is_left_of_what_went(world: Any, end: str) -> None:
     assert room.server.stats["unsent"] == 0
 
 
-def test_servers_of_one_process_share_a_budget(world: Any) -> None:
+def test_servers_of_one_process_share_a_budget(harness: Any) -> None:
     budget = Unsent(300_000)
-    rooms = [Room(world, TransportLimits(), budget) for _ in range(2)]
+    rooms = [Room(harness, TransportLimits(), budget) for _ in range(2)]
     peers = [room.peer() for room in rooms]
     for room, peer, size in zip(rooms, peers, (200_000, 280_000), strict=True):
         room.answer(peer, size)
@@ -126,16 +126,16 @@ def test_servers_of_one_process_share_a_budget(world: Any) -> None:
     assert [room.server.stats["unsent"] for room in rooms] == [200_005 - WINDOW] * 2
 
 
-def test_an_application_is_not_called_within_its_own_call(world: Any) -> None:
+def test_an_application_is_not_called_within_its_own_call(harness: Any) -> None:
     """A connection that is closed for the budget ends in a turn of its own, not within somebody else's `send`."""
-    room = Room(world, TransportLimits(unsent_total_bytes=300_000))
+    room = Room(harness, TransportLimits(unsent_total_bytes=300_000))
     large, other = room.peer(), room.peer()
     large.open("/t.T/Chat")
     room.calls[0].send(bytes(250_000))
-    told: list[str] = []
-    room.calls[0].on_cancel = lambda: told.append("cancelled")
+    reported: list[str] = []
+    room.calls[0].on_cancel = lambda: reported.append("cancelled")
     other.open("/t.T/Chat")
     room.calls[1].send(bytes(240_000))
-    told.append("sent")
+    reported.append("sent")
     room.loop.run()
-    assert told == ["sent", "cancelled"]
+    assert reported == ["sent", "cancelled"]

@@ -74,7 +74,7 @@ class NodeFolder(NamedTuple):
 
 
 def read_folder(data: Path, disks: Sequence[Path], clock: Clock, random: Random) -> NodeFolder:
-    """Open the folder, which nobody else may use meanwhile, and leave it as an ordinary stop does. Raises
+    """Open the folder, which nobody else may use in the meantime, and leave it as an ordinary stop does. Raises
     `FailedPrecondition` where it is none, and what storage says where it cannot be recovered.
     """
     missing = [disk for disk in disks if not (disk / DISK_FILE).exists()]

@@ -17,7 +17,7 @@ from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import Unavailable
 from syncpoint.node.cluster.settings import ClusterSettings
 from syncpoint.node.cluster.tls import Tls
-from syncpoint.node.node_environment import settle_memory
+from syncpoint.node.node_environment import freeze_memory
 from syncpoint.push.push_driver import Sender
 from syncpoint.runtime.child_processes import ChildProcesses
 from syncpoint.runtime.environment import Environment
@@ -33,7 +33,7 @@ AddressOf = Callable[[str], str | None]
 
 @dataclass(frozen=True)
 class ClusterEnvironment(Environment):
-    """`host` names the machine, `machine` tells it from others (see `runtime.machine`)."""
+    """`host` names the machine, `machine` distinguishes it from others (see `runtime.machine`)."""
 
     network: Network = field(default_factory=TcpNetwork)
     apart: ChildProcesses = field(default_factory=ChildProcesses)
@@ -44,7 +44,7 @@ class ClusterEnvironment(Environment):
     unsent: Unsent = field(
         default_factory=lambda: Unsent(TransportLimits().unsent_total_bytes)
     )  # of all servers of the process
-    settle_memory: Callable[[], None] = settle_memory  # after the start
+    freeze_memory: Callable[[], None] = freeze_memory  # after the start
     push_sender: Sender | None = None  # what posts to push endpoints, instead of HTTP
     open_metadata: Callable[[ClusterSettings], Awaitable[SharedStore]] | None = None
     open_files: Callable[[ChainRecord, int, AddressOf], tuple[Files, list[str]]] | None = None

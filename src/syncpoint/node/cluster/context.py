@@ -84,7 +84,7 @@ class ClusterContext:
         await self.membership.start()
         await self.formats.check()
         self.membership.heed(self.view.members)
-        self.clocks.tell(address)
+        self.clocks.announce(address)
 
     async def leave(self) -> None:
         """The key goes first, so that nobody looks for this process any more."""

@@ -16,7 +16,7 @@ from syncpoint.runtime.tasks import Tasks
 
 
 class Directory:
-    """`on_change` listeners hear when a chain has another owner, or a topic has another chain."""
+    """`on_change` listeners are called when a chain has another owner, or a topic has another chain."""
 
     def __init__(self, store: SharedStore, view: ClusterView) -> None:
         self._store, self._view = store, view
@@ -74,11 +74,11 @@ class Directory:
                 self._topics.get(int(chain), set()).discard(int(topic))
                 if not left:
                     self._chains.pop(int(topic), None)
-        self._tell()
+        self._notify()
 
     def _owners_changed(self, keys: set[str]) -> None:
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in list(self.on_change):
             listener()

@@ -1,7 +1,8 @@
 """`syncpoint cluster import`: a new cluster on this machine takes over the folder of a stopped node.
 
-Place: over `adopt`; of the cluster nothing but etcd runs meanwhile. The chain lies where the plan of its durability
-class says: the node's disks become some of these places, and are copied to the others once the cluster is up.
+Place: over `adopt`; of the cluster nothing but etcd runs in the meantime. The chain lies where the plan of its
+durability class says: the node's disks become some of these places, and are copied to the others once the cluster is
+up.
 Promise: broken off, the command can be given again. Until then the cluster is not started (a file beside cluster.yaml
 says so), and the folder is either still the node's or, by its note, the cluster's.
 """

@@ -1,7 +1,7 @@
 """What `syncpoint cluster status` shows: the processes, the chains, and what is wrong.
 
-Place: puts together what `looking` heard from the metadata, the processes and the operating system. Plain values in and
-out. Promise: with any part of the cluster down, what nobody can tell is left empty, and said.
+Place: puts together what `looking` received from the metadata, the processes and the operating system. Plain values in
+and out. Promise: with any part of the cluster down, what nobody can know is left empty, and said.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ Found = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What was heard. `states`: processes, `state` empty where no operating system was asked; `told`: what each says of
-    its roles, None when it says nothing; `listed`: members and chains; `silence`: why the metadata did not say so;
-    `classes`: the durability classes, where a file names them.
+    """What was received. `states`: processes, `state` empty where no operating system was asked; `reports`: what each
+    says of its roles, None when it says nothing; `listed`: members and chains; `silence`: why the metadata did not say
+    so; `classes`: the durability classes, where a file names them.
     """
 
     stores: Sequence[ProcessState]
     states: Sequence[ProcessState]
     regions: Mapping[str, str]
-    told: Mapping[str, Found | None]
+    reports: Mapping[str, Found | None]
     listed: tuple[list[Any], list[Any]] | None
     silence: str = field(default="")
     classes: Sequence[str] = ()
 
 
-def assemble(heard: Answers) -> Found:
+def assemble(found_answers: Answers) -> Found:
     """Put the answers together: `processes`, `chains`, `problems`."""
-    told, listed = heard.told, heard.listed
+    reports, listed = found_answers.reports, found_answers.listed
     members = {member.name: member for member in listed[0]} if listed is not None else {}
-    problems = [heard.silence] if heard.silence else []
+    problems = [found_answers.silence] if found_answers.silence else []
     if listed is None:
         problems.append("no proxy answers either: members, owners and homes of chains are not known")
-    processes = [_process(state, state.state, "", None, None) for state in heard.stores]
-    problems += [f"{state.name} is {state.state}" for state in heard.stores if state.state != "running"]
-    for state in heard.states:
-        member, answer = members.get(state.name), told.get(state.name)
+    processes = [_process(state, state.state, "", None, None) for state in found_answers.stores]
+    problems += [f"{state.name} is {state.state}" for state in found_answers.stores if state.state != "running"]
+    for state in found_answers.states:
+        member, answer = members.get(state.name), reports.get(state.name)
         word = _state(state, answer, member)
-        processes.append(_process(state, word, heard.regions.get(state.name, ""), answer, member))
+        processes.append(_process(state, word, found_answers.regions.get(state.name, ""), answer, member))
         if word in ("down", "paused"):
             problems.append(f"{state.name} is {word}")
         elif word == "silent":
@@ -54,8 +54,8 @@ def assemble(heard: Answers) -> Found:
         elif listed is not None and member is None:
             problems.append(f"{state.name} answers and is no member")
     if listed is not None:
-        problems += _missing_chains(*listed, heard.classes)
-    chains = _chains(told, listed[1] if listed is not None else None)
+        problems += _missing_chains(*listed, found_answers.classes)
+    chains = _chains(reports, listed[1] if listed is not None else None)
     for chain in chains:
         problems += _problems_of(chain)
     versions = Counter(member.version for member in members.values())
@@ -157,10 +157,10 @@ def _missing_chains(members: Sequence[Any], chains: Sequence[Any], classes: Sequ
     ]
 
 
-def _chains(told: Mapping[str, Found | None], listed: list[Any] | None) -> list[Found]:
+def _chains(reports: Mapping[str, Found | None], listed: list[Any] | None) -> list[Found]:
     """Every chain that is listed or open somewhere. Of two that have it open, the later epoch counts."""
     opened: dict[int, tuple[str, Found]] = {}
-    for name, roles in told.items():
+    for name, roles in reports.items():
         for chain in (roles or {}).get("publish-forwarder", {}).get("chains", []):
             other = opened.get(chain["chain"])
             if other is None or other[1]["epoch"] < chain["epoch"]:
@@ -198,22 +198,22 @@ def _chains(told: Mapping[str, Found | None], listed: list[Any] | None) -> list[
 
 def _problems_of(chain: Found) -> list[str]:
     name = f"chain {chain['number']}"
-    told = []
+    reports = []
     if not chain["owner"]:
-        told.append(f"{name} is open nowhere")
+        reports.append(f"{name} is open nowhere")
     elif chain["disks"].startswith("?"):
-        told.append(f"{name}: {chain['owner']} has it and does not say how it is; it may be recovering it")
+        reports.append(f"{name}: {chain['owner']} has it and does not say how it is; it may be recovering it")
     if chain["failed"]:
-        told.append(f"{name} cannot be written: {chain['failed']}")
+        reports.append(f"{name} cannot be written: {chain['failed']}")
     if chain["full"]:
-        told.append(f"{name}: the disks are full, publishing is refused")
+        reports.append(f"{name}: the disks are full, publishing is refused")
     if chain["below_policy"]:
-        told.append(f"{name} spans fewer racks than its class asks for")
+        reports.append(f"{name} spans fewer racks than its class asks for")
     if chain["orphans"]:
         lost = _count(chain["orphans"], "topic")
-        told.append(f"{name} holds messages of {lost} that a restore made unknown: `syncpoint cluster orphans list`")
+        reports.append(f"{name} holds messages of {lost} that a restore made unknown: `syncpoint cluster orphans list`")
     by_state: dict[str, list[str]] = {}
     for path, state in sorted(chain["bad_disks"].items()):
         by_state.setdefault(state, []).append(path)
-    told += [f"{name}: {state}: {', '.join(paths)}" for state, paths in by_state.items()]
-    return told
+    reports += [f"{name}: {state}: {', '.join(paths)}" for state, paths in by_state.items()]
+    return reports

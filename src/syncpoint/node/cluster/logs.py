@@ -1,4 +1,4 @@
-"""Log lines of a process, bounded: what repeats is told once, then once a minute with how often.
+"""Log lines of a process, bounded: what repeats is reported once, then once a minute with how often.
 
 Place: a filter of the handler that `serve` installs. While the metadata are away dozens of tasks try again several
 times a second, each with a line of its own; all of these are one subject. Of any other line twenty a minute are passed

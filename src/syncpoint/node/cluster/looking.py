@@ -39,7 +39,7 @@ class Cluster:
 
     settings: ClusterSettings
     local: LocalCluster | None = None
-    told: str = field(default="")  # how it was named, for messages
+    shown_as: str = field(default="")  # how it was named, for messages
 
     @staticmethod
     def of_file(path: Path) -> Cluster:

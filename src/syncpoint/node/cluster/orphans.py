@@ -52,7 +52,7 @@ class Orphan(NamedTuple):
 
 
 class Found(NamedTuple):
-    """`unheard`: chains that nobody has told of: they are open nowhere, or their owner did not answer."""
+    """`unheard`: chains that nobody has reported: they are open nowhere, or their owner did not answer."""
 
     orphans: list[Orphan]
     decisions: list[LostTopicDecision]
@@ -87,10 +87,10 @@ class Orphans:
         """Ask every publish forwarder."""
         addresses = [member.address for member in self._view.with_role(PUBLISH)]
         answers = await asyncio.gather(*(self._chains_at(address) for address in addresses))
-        told = {chain["chain"]: chain for chains in answers for chain in chains}
-        unheard = sorted({int(number) for number in self._view.chains.items} - told.keys())
+        reports = {chain["chain"]: chain for chains in answers for chain in chains}
+        unheard = sorted({int(number) for number in self._view.chains.items} - reports.keys())
         by_topic: dict[int, list[tuple[int, Any]]] = {}
-        for number, chain in sorted(told.items()):
+        for number, chain in sorted(reports.items()):
             for one in chain.get("orphans", ()):
                 by_topic.setdefault(one["topic"], []).append((number, one))
         orphans = [

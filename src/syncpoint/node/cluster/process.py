@@ -1,8 +1,8 @@
 """One process of a cluster, put together from its settings and its roles.
 
-Order of start: metadata and what is known there, the roles' parts, the door, membership (from now on others may call),
-and last what needs membership: owning chains, routing, serving clients. Order of stop: the other way round, so that
-whoever could still call this process has been told not to.
+Order of start: metadata and what is known there, the roles' parts, the listener, membership (from now on others may
+call), and last what needs membership: owning chains, routing, serving clients. Order of stop: the other way round, so
+that whoever could still call this process has been asked not to.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Role(Protocol):
         ...
 
     async def drain(self) -> None:
-        """No new work; the door drains next."""
+        """No new work; the listener drains next."""
         ...
 
     async def stop(self) -> None:
@@ -88,7 +88,7 @@ class ClusterProcess:
         self.environment = environment or ClusterEnvironment.of(tls_of(settings, process.name))
         self.common = ClusterContext(settings, process, self.environment)
         self.roles = {name: ROLES[name](self.common) for name in process.roles}
-        self._door: Listening | None = None
+        self._listening: Listening | None = None
         self._reporting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -106,12 +106,12 @@ class ClusterProcess:
         for role in self.roles.values():
             methods = {**methods, **role.methods()}
         host, port = split_address(self.process.listen)
-        self._door = await self.environment.network.serve(methods, host, port)
+        self._listening = await self.environment.network.serve(methods, host, port)
         await self.common.register(self.address, self.disk_address)
         for role in self.roles.values():
             await role.on_joined()
         self._reporting = asyncio.get_running_loop().create_task(self._report())
-        self.environment.settle_memory()
+        self.environment.freeze_memory()
 
     async def stop(self) -> None:
         """Hand over, drain, close."""
@@ -120,8 +120,8 @@ class ClusterProcess:
         for role in reversed(list(self.roles.values())):
             await role.drain()
         await self.common.leave()
-        if self._door is not None:
-            await self._door.drain(self.environment.drain_s)
+        if self._listening is not None:
+            await self._listening.drain(self.environment.drain_s)
         for role in reversed(list(self.roles.values())):
             await role.stop()
         await self.common.close()
@@ -140,8 +140,8 @@ class ClusterProcess:
 
     @property
     def address(self) -> str:
-        assert self._door is not None
-        return join_address(self._door.host, self._door.port)
+        assert self._listening is not None
+        return join_address(self._listening.host, self._listening.port)
 
     @property
     def public_address(self) -> str:
@@ -159,7 +159,7 @@ class ClusterProcess:
         }
 
     async def _report(self) -> None:
-        """Tell the routers what this process carries, every two seconds; nobody waits for it."""
+        """Notify the routers what this process carries, every two seconds; nobody waits for it."""
         key = LOADS.key(self.process.name)
         before: tuple[dict[str, Any], int] = ({}, 0)
         loop, written = asyncio.get_running_loop(), 0.0

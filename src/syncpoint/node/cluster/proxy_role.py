@@ -1,11 +1,11 @@
-"""The proxy's role: the door for clients, and the control plane behind it."""
+"""The proxy's role: the listener for clients, and the control plane behind it."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
-from syncpoint.access.door import Access
+from syncpoint.access.access import Access
 from syncpoint.access.policy import Policies
 from syncpoint.api.accounts import AccountsService
 from syncpoint.api.admin_handlers import CatalogService
@@ -56,7 +56,7 @@ class ProxyRole:
 
     def __init__(self, context: ClusterContext) -> None:
         self._context = context
-        self._door: Listening | None = None
+        self._listening: Listening | None = None
         self.access: Access | None = None
         self.tls: PublicTls | None = None
 
@@ -133,7 +133,7 @@ class ProxyRole:
         return {**own, **self.proxy.internal_methods(), **self.pushes.methods()}
 
     async def on_joined(self) -> None:
-        """Open the door for clients."""
+        """Open the listener for clients."""
         context = self._context
         await self.proxy.start()
         self.prober.start()
@@ -151,27 +151,27 @@ class ProxyRole:
             self.tls.files.start()
         network = context.environment.public_network(None if self.tls is None else self.tls.context)
         http = client_http(methods, TransportLimits(), self.access, self.pushes.pages())
-        self._door = await network.serve(methods, host, port, http)
+        self._listening = await network.serve(methods, host, port, http)
         self.pushes.start()
 
     @property
     def public_address(self) -> str:
-        return join_address(self._door.host, self._door.port) if self._door is not None else ""
+        return join_address(self._listening.host, self._listening.port) if self._listening is not None else ""
 
     async def drain(self) -> None:
-        """Clients go to other proxies: nobody is listened to any more, every connection is told (GOAWAY), and the
+        """Clients go to other proxies: no connection is accepted any more, every one is notified (GOAWAY), and the
         calls begun before that end.
         """
         self.admin.draining = True
         await self.pushes.stop()
         await self.feeds.close()
         self.proxy.drain()
-        if self._door is None:
+        if self._listening is None:
             return
-        closing = asyncio.ensure_future(self._door.drain(2 * self._context.environment.drain_s))
+        closing = asyncio.ensure_future(self._listening.drain(2 * self._context.environment.drain_s))
         while not closing.done():
             await asyncio.wait((closing,), timeout=LATE_S)
-            self.proxy.relay.drain()  # pulls that were on their way when their client was told to go
+            self.proxy.relay.drain()  # pulls that were on their way when their client was asked to go
         await closing
 
     async def stop(self) -> None:

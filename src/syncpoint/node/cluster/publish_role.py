@@ -36,7 +36,7 @@ class PublishRole:
 
     def __init__(self, context: ClusterContext) -> None:
         self._context = context
-        self._keeper: OwnershipDriver | None = None
+        self._driver: OwnershipDriver | None = None
 
     async def start(self) -> None:
         """Make the host; it has no chain before this process is a member."""
@@ -69,16 +69,16 @@ class PublishRole:
     def methods(self) -> Methods:
         return {
             **ChainsService(self.host).methods(),
-            **hand_over_methods(_LateKeeper(self)),
+            **hand_over_methods(_LateOwnership(self)),
             **self._pipelines.methods(self.host),
         }
 
     async def on_joined(self) -> None:
         """Own chains from now on, and make those that this process should have."""
         context = self._context
-        self._keeper = OwnershipDriver(context.view, context.membership, self.host, context.peers, context.clock)
-        self.host.on_ended = self._keeper.ended
-        self._keeper.start()
+        self._driver = OwnershipDriver(context.view, context.membership, self.host, context.peers, context.clock)
+        self.host.on_ended = self._driver.ended
+        self._driver.start()
         classes = context.settings.classes
         kinds = {name: kind_of(one) for name, one in classes.items()}
         self._founder = ChainCreator(
@@ -92,9 +92,9 @@ class PublishRole:
 
     async def drain(self) -> None:
         """Hand over every chain, sealed."""
-        if self._keeper is not None:
+        if self._driver is not None:
             await self._founder.stop()
-            await self._keeper.stop()
+            await self._driver.stop()
 
     async def stop(self) -> None:
         await self.host.stop()
@@ -108,11 +108,11 @@ class PublishRole:
         return {"topics": {str(one): [count / seconds, nbytes / seconds] for one, (count, nbytes) in topics.items()}}
 
     @property
-    def keeper(self) -> OwnershipDriver:
+    def driver(self) -> OwnershipDriver:
         """Raises `Unavailable` before this process is a member."""
-        if self._keeper is None:
+        if self._driver is None:
             raise Unavailable("This process is not a member yet.")
-        return self._keeper
+        return self._driver
 
     async def _next_log(self) -> int:
         return await self._context.store.counter(LOG_COUNTER)
@@ -144,17 +144,17 @@ class _LateRegistrar:
         return await self._registration().registered(chain)
 
 
-class _LateKeeper:
-    """The door opens before the keeper exists."""
+class _LateOwnership:
+    """The listener opens before the ownership driver exists."""
 
     def __init__(self, role: PublishRole) -> None:
         self._role = role
 
     async def hand_over(self, chain: int) -> None:
-        await self._role.keeper.hand_over(chain)
+        await self._role.driver.hand_over(chain)
 
     async def can_serve(self, chain: int) -> None:
-        await self._role.keeper.can_serve(chain)
+        await self._role.driver.can_serve(chain)
 
 
 def kind_of(klass: DurabilityClass) -> PlacementPolicy:

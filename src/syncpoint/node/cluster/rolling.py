@@ -41,15 +41,15 @@ def describe(cluster: LocalCluster) -> Found:
 def restart(
     cluster: LocalCluster,
     names: Iterable[str],
-    told: Callable[[str], None],
+    report: Callable[[str], None],
     *,
     look: Callable[[LocalCluster], Found] = describe,
     within_s: float = WELL_S,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Restart processes one after another; `told` hears of each. Raises `Unavailable` when one does not come back as it
-    was within `within_s` seconds: the ones after it are left alone.
+    """Restart processes one after another; `report` is called for each. Raises `Unavailable` when one does not come
+    back as it was within `within_s` seconds: the ones after it are left alone.
     """
     before = set(look(cluster)["problems"])
     for name in names:
@@ -61,4 +61,4 @@ def restart(
             if clock() - back > within_s:
                 raise Unavailable(f"{name} runs again, and not all is as it was: {'; '.join(worse)}")
             sleep(_PAUSE_S)
-        told(f"{name}: listens again after {back - begun:.1f} s, all is as it was after {clock() - begun:.1f} s")
+        report(f"{name}: listens again after {back - begun:.1f} s, all is as it was after {clock() - begun:.1f} s")

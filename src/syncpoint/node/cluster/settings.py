@@ -1,4 +1,4 @@
-"""cluster.yaml: what all processes of a cluster must agree on, and what each process is told for itself.
+"""cluster.yaml: what all processes of a cluster must agree on, and what each process is given for itself.
 
 Place: read by `syncpoint run` and `syncpoint cluster`; turned into running parts by `process`.
 Promise: a file with a mistake is refused with the place and the reason. Cluster-wide settings have a fingerprint:
@@ -105,7 +105,7 @@ class ClusterSettings:
     metadata: str = ""  # instead of etcd: HOST:PORT of a process that serves its own store
     tls: TlsFiles | None = None  # between processes; None: plain TCP
     auth: Path | None = None  # proxies: the file that says who may come in; None: everybody may do everything
-    insecure: bool = False  # doors that others than this machine reach may go without TLS, and without `auth`
+    insecure: bool = False  # listeners that others than this machine reach may go without TLS, and without `auth`
     sealing_key_file: Path | None = None  # given: message data is sealed under this key-encryption key
     balance: float = 0.25  # no forwarder above (1 + balance) times the average
     split_at: float = SPLIT_AT  # messages and KiB per second below which no topic or subscription is split

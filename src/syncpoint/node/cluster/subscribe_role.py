@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from syncpoint.access.door import Access
+from syncpoint.access.access import Access
 from syncpoint.api.options_admin import follow_limits
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
@@ -88,11 +88,11 @@ class SubscribeRole:
         }
 
     async def on_joined(self) -> None:
-        """From now on publish forwarders can tell this life of the process from earlier ones."""
+        """From now on publish forwarders can distinguish this life of the process from earlier ones."""
         self.gatherer.join(self._context.membership.registered_at)
 
     async def drain(self) -> None:
-        """Pulls that wait are answered; streams end when the door drains."""
+        """Pulls that wait are answered; streams end when the listener drains."""
         self.pulls.drain()
 
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""TLS between the processes of a cluster, and at the door of a proxy: files of `cluster.yaml` as contexts.
+"""TLS between the processes of a cluster, and at the listener of a proxy: files of `cluster.yaml` as contexts.
 
 Place: made by `cluster_environment`, asked by `context` when a process joins.
 Promise: with `tls` in the file nothing between processes goes in the clear, and (unless `client_certificates: false`)
@@ -153,7 +153,7 @@ def _refusal(context: ssl.SSLContext, address: str) -> str | None:
         with socket.create_connection((host, port), _ANSWER_S) as plain:
             plain.settimeout(_ANSWER_S)
             with context.wrap_socket(plain, server_hostname=host) as sock:
-                greeted = True  # as far as this end knows: whether ours is refused is told after the handshake
+                greeted = True  # as far as this end knows: whether ours is refused is reported after the handshake
                 sock.sendall(PREFACE + _NO_SETTINGS)
                 return "" if sock.recv(1) else "it hangs up on us"
     except ssl.SSLCertVerificationError as error:

@@ -2,8 +2,8 @@
 
 Place: `syncpoint serve --workers K`. The parent handles no message: clients talk to the workers, which share the port.
 Promise: the ready line is printed when every chain is open. A worker that dies is started again, and its chain is open
-elsewhere meanwhile; one that lost its lease and lives is killed, so that others may have its chains. When the parent
-dies the workers end.
+elsewhere in the meantime; one that lost its lease and lives is killed, so that others may have its chains. When the
+parent dies the workers end.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ class Parent:
         self._store = SqliteStore(settings.data / "cluster.sqlite", clock=self.clock, random=self.random)
         self.shared = LocalShared(self._store, self.clock)
         self._service = MetadataService(self._store, self.clock)
-        self._door: Server = await serve(self._service.methods, "127.0.0.1", 0, secret=self._secret)
+        self._server: Server = await serve(self._service.methods, "127.0.0.1", 0, secret=self._secret)
         public = join_address(settings.host, self._port.getsockname()[1])
-        self.plan = Plan(settings, join_address("127.0.0.1", self._door.port), public)
+        self.plan = Plan(settings, join_address("127.0.0.1", self._server.port), public)
         await prepare(self.plan, self.shared, self.clock, self.random)
         loop = asyncio.get_running_loop()
         for number in range(1, settings.workers + 1):
@@ -103,7 +103,7 @@ class Parent:
                 await asyncio.wait(late)
         await stop(self._tasks)
         await self._service.close()
-        await self._door.close()
+        await self._server.close()
         self._store.close()
         self._port.close()
         self._locks.release()
@@ -136,7 +136,7 @@ class Parent:
             *("-m", "syncpoint.node.workers.worker", str(number)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the parent, which tells the workers
+            start_new_session=True,  # Ctrl-C is for the parent, which notifies the workers
         )
         self.pids[number] = process.pid
         assert process.stdin is not None

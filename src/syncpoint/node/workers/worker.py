@@ -27,7 +27,7 @@ from syncpoint.transport.server import Fallback, serve
 
 
 class SharedPort(TcpNetwork):
-    """A door on a port that all workers listen on; the kernel spreads connections over them."""
+    """A listener on a port that all workers listen on; the kernel spreads connections over them."""
 
     async def serve(self, methods: Methods, host: str, port: int, on_fallback: Fallback | None = None) -> Listening:
         return await serve(
@@ -44,7 +44,7 @@ class WorkerEnvironment(ClusterEnvironment):
 
 
 def run(number: int, plan: Plan, secret: bytes) -> int:
-    """Until told to end; returns the exit code. `secret`: what the processes of this server know each other by."""
+    """Until asked to end; returns the exit code. `secret`: what the processes of this server know each other by."""
     process = plan.process(number)
     logging.basicConfig(
         level=logging.INFO, format=f"%(asctime)s %(levelname)s {process.name} %(name)s: %(message)s", stream=sys.stderr

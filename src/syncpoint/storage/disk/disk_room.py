@@ -1,6 +1,6 @@
 """How much an acknowledging set of the disks can still take.
 
-Place: asked by `store` for every batch that is let in; counted anew when a maintainer looked at its disk.
+Place: asked by `store` for every batch that is let in; counted anew when a maintainer checked its disk.
 Promise: never more than there is, as of the last count: what was appended since is taken off.
 """
 

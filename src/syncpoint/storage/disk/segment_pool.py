@@ -135,7 +135,7 @@ class SegmentPool:
             return self._files.open(path)
         size = self._segment_bytes
         if self._over_quota(size):
-            self.count()  # sealed segments have given room back meanwhile
+            self.count()  # sealed segments have given room back in the meantime
             if self._over_quota(size):
                 size = self._segment_bytes // 8  # what is left is for acknowledgements; the file grows as it is written
                 if self._over_quota(size):

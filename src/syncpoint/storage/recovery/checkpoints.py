@@ -2,8 +2,8 @@
 
 Place: `store.checkpoint` hands one out; the node calls `step` now and then until it says so.
 Promise: a checkpoint counts once its END entry is persisted, and is found again through the indexes alone: END names
-BEGIN's position and the number of parts, every part names BEGIN. Parts are *fuzzy*: entries appended meanwhile stand
-behind BEGIN and are replayed after the parts.
+BEGIN's position and the number of parts, every part names BEGIN. Parts are *fuzzy*: entries appended in the meantime
+stand behind BEGIN and are replayed after the parts.
 """
 
 from __future__ import annotations

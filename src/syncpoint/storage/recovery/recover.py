@@ -95,7 +95,8 @@ class Recovery:
 def recover(
     roots: Sequence[str], settings: StorageSettings, environment: Environment, together: Together, known: KnownStore
 ) -> Recovery:
-    """Run a recovery; from its beginning again where a disk changed meanwhile, a few times. Raises as `Recovery.run`.
+    """Run a recovery; from its beginning again where a disk changed in the meantime, a few times. Raises as
+    `Recovery.run`.
 
     Not with a counter that was handed in: the attempt that failed has used it up, and of two that seal with the same
     one the later could not be distinguished from the earlier.

@@ -24,7 +24,7 @@ from syncpoint.storage.recovery.scan import Scanned, frames_of
 from syncpoint.storage.segment import PAGE
 
 KEPT_MAX = 4  # indexes built lately, of at most some three MiB each
-AGAIN_S = 300.0  # so long a copy that was read through lacks what it lacked
+AGAIN_S = 300.0  # how long a copy that was read through lacks what it lacked
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Reindexing:
 
     def page(self, segment: Segment, offset: int, seed: int) -> bytes:
         """One page of the segment's index; may take as long as reading all of the segment. Raises as `load` does."""
-        copies = segment.copies.copy()  # one that is found to be bad may be forgotten meanwhile
+        copies = segment.copies.copy()  # one that is found to be bad may be forgotten in the meantime
         try:
             return self._load(segment, offset, seed)
         except DamagedIndex as error:

@@ -2,7 +2,7 @@
 
 Place: recovery seals the segments that were being written when the process ended; maintainers complete disks that
 lack segments or hold damaged ones, for ever, without new traffic.
-Promise: what is accepted is synced before it is served. Settling *writes the accepted bytes again*, since after a
+Promise: what is accepted is synced before it is served. Completing *writes the accepted bytes again*, since after a
 failed fdatasync the page cache may show what the disk never got, and a second sync alone would prove nothing. A
 rebuilt copy is made beside the old file and takes its name only when it is complete and synced.
 """
@@ -130,8 +130,8 @@ def rebuild(
     good order are `CopiesChanged`, and the copy's place stays as it was. `between`: called before each piece of it.
     `again`: the copy that lies in that place is written anew as it was, for whoever is reading it.
 
-    Raises `OSError` of the target, `access.Gone` when the segment was removed meanwhile, `DamagedIndex` when no disk
-    has its index.
+    Raises `OSError` of the target, `access.Gone` when the segment was removed in the meantime, `DamagedIndex` when no
+    disk has its index.
     """
     index = catalog.index(segment)
     records = sorted([*index.messages(), *index.controls()], key=lambda record: record.ordinal)

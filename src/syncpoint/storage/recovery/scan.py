@@ -192,7 +192,7 @@ def _read_frames(window: _Window, seed: int) -> FrameTable:
 
 
 class _Window:
-    """The part of a file that is looked at, read on in steps: segments are large, and all copies of one are read at the
+    """The part of a file that is checked, read on in steps: segments are large, and all copies of one are read at the
     same time. Offsets are those of the file, and only go forward.
     """
 

@@ -7,7 +7,7 @@ copies are synced on an acknowledging set. So one slow subscription pins its mes
 restarts leave no thousand small logs behind, however short each life is: segments of few entries are judged first, and
 what an earlier life copied before it ended needs not be copied again.
 Only a whole judgement counts: a look that an exception ends, of whatever kind and wherever, is dropped, and one that
-has not seen every message of its segment finds nothing. The segment stays, and is looked at again next round.
+has not seen every message of its segment finds nothing. The segment stays, and is checked again next round.
 Nor does a judgement count, whole or not, once something may be needed that was not: it is made anew then, of the
 sources that this concerns.
 Nor does one count before the facts it rests on are synced, which are all that were appended up to its end: a crash that
@@ -78,7 +78,7 @@ class Trim:
         self._copied = copied
         self._holds = holds
         self._doubted: dict[Segment, Look] = {}  # that had come to an end, and go on before anything else is judged
-        self._round: list[Segment] | None = None  # still to be looked at, the next one last
+        self._round: list[Segment] | None = None  # still to be checked, the next one last
         self._look: Look | None = None
         self._worth_moving: Look | None = None  # of this round: what is copied forward with the least effort
         self._move: Move | None = None
@@ -122,7 +122,7 @@ class Trim:
             if finished:
                 self._look, self._haste = None, 1
                 if look.live_bytes or look.seen == look.segment.messages:
-                    self._settle(look)
+                    self._classify(look)
         synced = self._synced()
         for segment, position in list(self._dying.items()):
             if segment.removed or position <= synced:
@@ -221,7 +221,7 @@ class Trim:
             return True
         return False
 
-    def _settle(self, look: Look) -> None:
+    def _classify(self, look: Look) -> None:
         segment = look.segment
         if segment.removed:
             return
@@ -246,7 +246,7 @@ class Trim:
         move = self._move
         assert move is not None
         if move.segment.removed or isinstance(move.frames, Exception):
-            self._move = None  # damaged or gone: it is looked at again next round
+            self._move = None  # damaged or gone: it is checked again next round
             return
         if move.frames is not None:
             for header, payload in move.frames:

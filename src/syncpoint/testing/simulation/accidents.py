@@ -34,7 +34,8 @@ class Accidents:
 
     def within(self, step: Callable[[], object], *, expressions: bool = True) -> None:
         """Do a step; fail in it if it is its turn. Raises `Accident`, unless the product catches it. `expressions`:
-        also in generator expressions, where one that is thrown while they are let go of is told to the console only.
+        also in generator expressions, where one that is thrown while they are let go of is reported to the console
+        only.
         """
         if not self.armed or self._random.random() < 0.5:
             step()

@@ -1,6 +1,7 @@
-"""Clients of Google's API in a simulated world: they ask, publish, receive and acknowledge, again until it is known.
+"""Clients of Google's API in a simulation: they ask, publish, receive and acknowledge, again until it is known.
 
-Place: under every world that serves the API, at whatever `door` it has; what they did and saw is in its history.
+Place: under every simulation that serves the API, at whatever `endpoint` it has; what they did and saw is in its
+history.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ REFUSED = 4  # every so many messages of a client that refuses some
 
 
 class ApiClients(Simulation):
-    """A world with a door for clients. See the module."""
+    """A simulation with an endpoint for clients. See the module."""
 
     def __init__(self, loop: ProcessLoop, clock: ManualClock, seed: int, trace: Trace | None) -> None:
         super().__init__(loop, clock, seed, trace)
         self.gone: set[str] = set()  # subscriptions that were deleted
 
-    def door(self) -> str:
+    def endpoint(self) -> str:
         """HOST:PORT of somebody who answers clients."""
         raise NotImplementedError
 
     async def call(self, method: str, message: Any, timeout_s: float = 2.0) -> bytes:
-        """Ask whoever is behind the door."""
-        channel = self.network.channel(self.door())
+        """Ask whoever serves the endpoint."""
+        channel = self.network.channel(self.endpoint())
         return await channel.unary(method, message.SerializeToString(), timeout=timeout_s)
 
     async def insist(self, method: str, message: Any, done: str = "") -> bytes:
@@ -76,8 +77,8 @@ class ApiClients(Simulation):
         asked = pubsub.SeekRequest(subscription=f"projects/p/subscriptions/{name}")
         asked.time.seconds = 1
         await self.insist(methods.SUBSCRIBER.Seek, asked)
-        self.coverage.sometimes("a subscription is sought back")
-        self.note(f"client: {name} sought to the beginning")
+        self.coverage.sometimes("a subscription is moved back")
+        self.note(f"client: {name} moved to the beginning")
         return name, begun
 
     async def subscribe(
@@ -138,7 +139,7 @@ class ApiClients(Simulation):
         while name not in self.gone:
             lives += 1
             try:
-                channel = self.network.channel(self.door())
+                channel = self.network.channel(self.endpoint())
                 stream = channel.stream(methods.SUBSCRIBER.StreamingPull)
                 first = pubsub.StreamingPullRequest(
                     subscription=full, stream_ack_deadline_seconds=10, client_id=receiver, max_outstanding_messages=100

@@ -1,7 +1,7 @@
-"""What every simulated world stands on: time, chance, a network, disks, and a record of all that happens.
+"""What every simulation stands on: time, chance, a network, disks, and a record of all that happens.
 
-Place: under `simulated_chains` (the small world) and `simulated_cluster` (whole clusters).
-Promise: one seed is one run; `note` is its trace, and `digest` tells two traces apart.
+Place: under `simulated_chains` (the small simulation) and `simulated_cluster` (whole clusters).
+Promise: one seed is one run; `note` is its trace, and `digest` distinguishes two traces.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Trace = Callable[[str], None]
 
 
 class Moments:
-    """When what the history tells in stamps has happened, in seconds of the world."""
+    """When what the history reports in stamps has happened, in seconds of the simulation."""
 
     def __init__(self) -> None:
         self.published: dict[MessageIdentity, float] = {}  # confirmed
@@ -35,7 +35,7 @@ class Moments:
 
 
 class Simulation:
-    """See the module. `trace(text)` hears of everything that happens."""
+    """See the module. `trace(text)` is called for everything that happens."""
 
     def __init__(self, loop: ProcessLoop, clock: ManualClock, seed: int, trace: Trace | None) -> None:
         self.loop, self.clock, self._trace = loop, clock, trace
@@ -52,7 +52,7 @@ class Simulation:
 
     @property
     def now(self) -> float:
-        """Seconds since the world began."""
+        """Seconds since the simulation began."""
         return self.clock.monotonic() - self.begun_at
 
     def clock_of(self, name: str) -> MachineClock:

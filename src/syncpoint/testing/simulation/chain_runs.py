@@ -1,4 +1,4 @@
-"""One seed of the small world: clients work, faults happen, all is healed, drained and judged.
+"""One seed of the small simulation: clients work, faults happen, all is healed, drained and judged.
 
 Beside publishing and receiving, things happen that are no faults: see `lives`.
 """
@@ -25,9 +25,9 @@ from syncpoint.testing.simulation.run_checkers import (
     letters_arrive,
     nobody_else_acknowledges,
     nothing_comes_while_it_is_acknowledged,
+    resets_deliver_again,
     sealed_for_its_topic,
     snapshots_keep_acknowledgements,
-    sought_is_delivered_again,
 )
 from syncpoint.testing.simulation.scaled import quick_checkpoints
 from syncpoint.testing.simulation.sets import Sets
@@ -36,7 +36,7 @@ from syncpoint.testing.simulation.simulated_chains import SimulatedChains
 from syncpoint.testing.simulation.topology import LETTERS, PATIENT, TOPIC, Topology
 
 DRAIN_S = 60.0
-SETTLE_S = 30.0
+QUIESCE_S = 30.0
 PROMPT_S = 20.0
 
 
@@ -62,21 +62,21 @@ def run_chains(
 class ChainsRun(SimRun[SimulatedChains]):
     """See the module."""
 
-    def __init__(self, world: SimulatedChains, seed: int, kinds: tuple[str, ...], beyond: bool) -> None:
-        super().__init__(world, seed, SeededRandom(seed * 5 + 1))
-        self.nemesis = Nemesis(world, seed, kinds, beyond=beyond)
+    def __init__(self, sim: SimulatedChains, seed: int, kinds: tuple[str, ...], beyond: bool) -> None:
+        super().__init__(sim, seed, SeededRandom(seed * 5 + 1))
+        self.nemesis = Nemesis(sim, seed, kinds, beyond=beyond)
         self.beyond = beyond
-        self.clients = Clients(world)
+        self.clients = Clients(sim)
         self.seconds = 3.0 if beyond else self._length()
         if self.random.random() < 0.15 and not beyond:
             self.seconds += 12.0
-        if world.shape.emptying or world.shape.lasting:
+        if sim.shape.emptying or sim.shape.lasting:
             self.seconds = max(self.seconds, 14.0)
         slow = max(1.0, self.seconds / 4.5)
-        self.nemesis.pause_s *= slow**0.5 * (4.0 if world.shape.emptying or world.shape.lasting else 1.0)
-        self.lives = Lives(world, self.clients, self.random, slow, sane="clock jump" not in self.nemesis.kinds)
+        self.nemesis.pause_s *= slow**0.5 * (4.0 if sim.shape.emptying or sim.shape.lasting else 1.0)
+        self.lives = Lives(sim, self.clients, self.random, slow, sane="clock jump" not in self.nemesis.kinds)
         self.lives.publishing = lambda: self.publishing
-        world.note(f"seed {seed}: {world.shape}, {self.seconds:.1f} s, faults: {', '.join(self.nemesis.kinds)}")
+        sim.note(f"seed {seed}: {sim.shape}, {self.seconds:.1f} s, faults: {', '.join(self.nemesis.kinds)}")
 
     def _length(self) -> float:
         """How long things go wrong: mostly for some seconds, now and then longer than anything in the protocol."""
@@ -88,87 +88,87 @@ class ChainsRun(SimRun[SimulatedChains]):
         return 20 + 30 * self.random.random()
 
     async def run(self) -> None:
-        with quick_checkpoints() if self.world.shape.emptying else nullcontext():
+        with quick_checkpoints() if self.sim.shape.emptying else nullcontext():
             await self._run()
 
     async def _run(self) -> None:
-        world, loop, lives = self.world, self.world.loop, self.lives
-        for number in range(world.shape.forwarders):
-            await world.begin(SimPublisher, f"f{number}")
-        for number in range(world.shape.subscribers):
-            await world.begin(Consuming, f"s{number}")
-        supervising = loop.create_task(world.supervise())
+        sim, loop, lives = self.sim, self.sim.loop, self.lives
+        for number in range(sim.shape.forwarders):
+            await sim.begin(SimPublisher, f"f{number}")
+        for number in range(sim.shape.subscribers):
+            await sim.begin(Consuming, f"s{number}")
+        supervising = loop.create_task(sim.supervise())
         await self.within([lives.begin()], 30)
         await self.within([self.clients.subscribe(name, **options) for name, options in lives.subscriptions()], 30)
         living = [self.start(work) for work in lives.all()]
         await self.nemesis.run(self.seconds)
         self.nemesis.heal()
-        if world.shape.racks:
+        if sim.shape.racks:
             self.nemesis.burn_a_rack()
         self.healed()
         await self.within(living, 10 if self.beyond else 60)
         await self._all_is_delivered()
-        world.draining = True
+        sim.draining = True
         complaints = await self.drain(40 if self.beyond else DRAIN_S)
         if self.clients.snapshots and not complaints:
             complaints = await self._go_back()
         if not complaints and not self.beyond:
-            world.settling = True  # all is drained; what is done by the clock comes round
-            complaints = await self.drain(SETTLE_S)
+            sim.quiescing = True  # all is drained; what is done by the clock comes round
+            complaints = await self.drain(QUIESCE_S)
         supervising.cancel()
-        world.coverage.sometimes("a command is lost on the way", world.farm.lost_before)
-        world.coverage.sometimes("an answer of a disk is lost on the way", world.farm.lost_after)
-        history, seeks = world.history, self.clients.seeks
+        sim.coverage.sometimes("a command is lost on the way", sim.farm.lost_before)
+        sim.coverage.sometimes("an answer of a disk is lost on the way", sim.farm.lost_after)
+        history, seeks = sim.history, self.clients.seeks
         self.judge(
             complaints,
             PROMPT_S,
-            sought_is_delivered_again(history, TOPIC, seeks, world.times),
-            snapshots_keep_acknowledgements(history, TOPIC, seeks, world.times),
+            resets_deliver_again(history, TOPIC, seeks, sim.times),
+            snapshots_keep_acknowledgements(history, TOPIC, seeks, sim.times),
             confirmed_once(history),
             nothing_comes_while_it_is_acknowledged(history),
             nobody_else_acknowledges(history, (DOOMED,)),
             failed_means_failed(history),
             letters_arrive(history, DOOMED, LETTERS),
             first_comes_first(history),
-            *([sealed_for_its_topic(history, LETTERS)] if world.shape.sealing else []),
+            *([sealed_for_its_topic(history, LETTERS)] if sim.shape.sealing else []),
         )
-        if self.beyond and not all(world.served(number) for number in world.records):
+        if self.beyond and not all(sim.served(number) for number in sim.records):
             self.violations = []
-        await world.close()
+        await sim.close()
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
     async def _all_is_delivered(self) -> None:
         """Nothing that is new waits for acknowledgements of anything else."""
-        world, end = self.world, self.world.loop.time() + PROMPT_S
-        if world.master.subscription(PATIENT) is not None and not self.beyond:
-            while world.history.missing(PATIENT, TOPIC) and world.loop.time() <= end + 1:
+        sim, end = self.sim, self.sim.loop.time() + PROMPT_S
+        if sim.master.subscription(PATIENT) is not None and not self.beyond:
+            while sim.history.missing(PATIENT, TOPIC) and sim.loop.time() <= end + 1:
                 await asyncio.sleep(self.look_s)
-            world.coverage.sometimes("a client keeps its acknowledgements to the end", world.held)
+            sim.coverage.sometimes("a client keeps its acknowledgements to the end", sim.held)
 
     async def _go_back(self) -> list[str]:
         """All is quiet: seek to a snapshot, and wait until what it owes has come and is acknowledged again."""
-        world, snapshots = self.world, self.clients.snapshots
+        sim, snapshots = self.sim, self.clients.snapshots
         taken = snapshots[self.random.randrange(0, len(snapshots))]
         name = taken.subscription
-        if world.master.subscription(name) is None:
+        if sim.master.subscription(name) is None:
             return []
         await self.within([self.clients.seek(name, taken)], 20)
         seek = self.clients.seeks[-1]
         seek.quiet = True
-        owed = Sets(world.history, TOPIC, self.clients.seeks, world.times).owed(seek)
-        world.coverage.sometimes("a snapshot owes messages when all is quiet", owed)
+        owed = Sets(sim.history, TOPIC, self.clients.seeks, sim.times).owed(seek)
+        sim.coverage.sometimes("a snapshot owes messages when all is quiet", owed)
         return await self.drain(DRAIN_S)
 
     def unfinished(self) -> list[str]:
-        world, found = self.world, []
-        for number in world.records:
-            if not world.served(number):
-                found.append(f"chain {number} is not served: {world.refusals.get(number)!r}")
+        sim, found = self.sim, []
+        for number in sim.records:
+            if not sim.served(number):
+                found.append(f"chain {number} is not served: {sim.refusals.get(number)!r}")
             else:
-                chain = world.owners_of[number][0].host.chains[number]
+                chain = sim.owners_of[number][0].host.chains[number]
                 found += self.unfinished_of(chain)
-                if world.settling:
-                    found += leftovers(chain, world.registered)
-                    found += [] if world.is_owned(number) else [f"chain {number} is not served by its owner"]
+                if sim.quiescing:
+                    found += leftovers(chain, sim.registered)
+                    found += [] if sim.is_owned(number) else [f"chain {number} is not served by its owner"]
         return found + self.owed()

@@ -1,7 +1,8 @@
-"""What clients of the small world ask for: publishing, and everything that must not return before all chains act by it.
+"""What clients of the small simulation ask for: publishing, and everything that must not return before all chains act
+by it.
 
-Place: what proxies are in production. What they did and when is in the world's history; `snapshots` and `seeks` are the
-history of the subscriptions' sets, for `run_checkers`.
+Place: what proxies are in production. What they did and when is in the simulation's history; `snapshots` and `seeks`
+are the history of the subscriptions' sets, for `run_checkers`.
 """
 
 from __future__ import annotations
@@ -39,21 +40,21 @@ class Messages:
 
 
 class Clients:
-    """All clients of a world that ask; those that receive are in `consuming`."""
+    """All clients of a simulation that ask; those that receive are in `consuming`."""
 
-    def __init__(self, world: SimulatedChains) -> None:
-        self.world = world
+    def __init__(self, sim: SimulatedChains) -> None:
+        self.sim = sim
         self.snapshots: list[Taken] = []
         self.seeks: list[Seek] = []
-        self._creations: dict[str, Creation] = {}  # subscription -> since it was created, or sought
+        self._creations: dict[str, Creation] = {}  # subscription -> since it was created, or reset
         self._letters = 0
-        world.bury = self._bury
+        sim.bury = self._bury
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
     async def publish(self, some: Messages, give_up_s: float) -> None:
         """Publish a request, again until it is known to be stored, or nobody knows for too long."""
-        world, history = self.world, self.world.history
+        sim, history = self.sim, self.sim.history
         identities = [MessageIdentity(some.client, some.number + at) for at in range(len(some.sizes))]
         operations = [history.publishing(some.judged_as, one, some.key) for one in identities]
         bodies = [
@@ -61,49 +62,49 @@ class Clients:
             for one, size in zip(identities, some.sizes, strict=True)
         ]
         request = pubsub.PublishRequest(topic=some.topic, messages=bodies).SerializeToString()
-        sealed_for = world.topic(some.topic).incarnation if world.shape.sealing else 0
+        sealed_for = sim.topic(some.topic).incarnation if sim.shape.sealing else 0
         sending = self._send(some.topic, request, some.key, some.sender, some.number + 1, give_up_s, sealed_for)
         answer = await sending
         if answer is None:
             for operation in operations:
                 history.end(operation, Outcome.UNKNOWN)
-            world.coverage.sometimes("the outcome of a publish stays unknown")
-            world.note(f"{some.client}: {some.number} unknown")
+            sim.coverage.sometimes("the outcome of a publish stays unknown")
+            sim.note(f"{some.client}: {some.number} unknown")
             return
         message_ids = pubsub.PublishResponse.FromString(answer).message_ids
-        world.coverage.always("every message has an id", len(message_ids) == len(operations), f"{some}: {answer!r}")
+        sim.coverage.always("every message has an id", len(message_ids) == len(operations), f"{some}: {answer!r}")
         for operation, identity, message_id in zip(operations, identities, message_ids, strict=True):
             history.published(operation, message_id)
-            world.published(identity, message_id)
+            sim.published(identity, message_id)
 
     async def _send(
         self, topic: str, request: bytes, key: str, sender: int, number: int, give_up_s: float, sealed_for: int = 0
     ) -> bytes | None:
         """`sealed_for`: the incarnation of the topic that the request is meant for; 0: whichever has the name."""
-        world = self.world
-        stale = STALE_OFTEN if world.shape.strict else STALE
-        end, again, asked = world.loop.time() + give_up_s, 0, 0  # asked: the chain that may have it
-        while world.loop.time() < end:
-            known = world.before if world.random.random() < stale else world.assignment
+        sim = self.sim
+        stale = STALE_OFTEN if sim.shape.strict else STALE
+        end, again, asked = sim.loop.time() + give_up_s, 0, 0  # asked: the chain that may have it
+        while sim.loop.time() < end:
+            known = sim.before if sim.random.random() < stale else sim.assignment
             chain = asked if asked and not key else self._chain(known, key)
             batch = PublishBatch(chain, known.epoch, bool(key), sender, number, bool(asked), request, sealed_for)
             try:
-                answer = await world.call(chain, methods.CHAINS.Publish, write_publish(batch), 1.0)
+                answer = await sim.call(chain, methods.CHAINS.Publish, write_publish(batch), 1.0)
             except SyncpointError as error:
                 refused = isinstance(error, StaleEpoch)
-                world.coverage.sometimes("a key is refused for its epoch", refused)
-                asked = asked if refused or chain not in world.owners_of else chain
+                sim.coverage.sometimes("a key is refused for its epoch", refused)
+                asked = asked if refused or chain not in sim.owners_of else chain
                 again += 1
-                await asyncio.sleep(0.02 + 0.2 * world.random.random())
+                await asyncio.sleep(0.02 + 0.2 * sim.random.random())
                 continue
-            world.coverage.sometimes("a publish is answered after it was sent again", again)
+            sim.coverage.sometimes("a publish is answered after it was sent again", again)
             return answer
         return None
 
     def _chain(self, known: SimAssignment, key: str) -> int:
         """Messages without a key may go anywhere; one that may be stored in a chain is sent to that one again."""
-        chains = known.chains if key or self.world.random.random() < 0.7 else tuple(self.world.records)
-        return chains[sum(key.encode()) % len(chains)] if key else chains[self.world.random.randrange(0, len(chains))]
+        chains = known.chains if key or self.sim.random.random() < 0.7 else tuple(self.sim.records)
+        return chains[sum(key.encode()) % len(chains)] if key else chains[self.sim.random.randrange(0, len(chains))]
 
     async def _bury(self, topic: str, request: bytes) -> bytes | None:
         """Publish a dead letter; called by a subscribe forwarder."""
@@ -114,111 +115,111 @@ class Clients:
 
     async def confirm(self, revision: int) -> bool:
         """Whether all registered chains have persisted what follows from the catalog, each within three seconds."""
-        for topic, chain in sorted(self.world.registered):
-            if not await self.world.confirmed(internal.ConfirmRequest(chain=chain, topic=topic, revision=revision)):
+        for topic, chain in sorted(self.sim.registered):
+            if not await self.sim.confirmed(internal.ConfirmRequest(chain=chain, topic=topic, revision=revision)):
                 return False
         return True
 
     async def subscribe(self, name: str, topic: Topic | None = None, judged_as: str = TOPIC, **options: Any) -> None:
         """Create a subscription, again until it is there."""
-        world = self.world
-        topic = topic or world.topic(TOPIC)
+        sim = self.sim
+        topic = topic or sim.topic(TOPIC)
         ordered, once = bool(options.get("ordered")), bool(options.get("exactly_once"))
         letters = LETTERS if options.get("dead_letter") is not None else ""
-        operation = world.history.creating(name, judged_as, ordered=ordered, exactly_once=once, letters=letters)
-        world.coverage.sometimes("a subscription is created while messages are published", world.history.publishes)
-        number = world.master.next_incarnation()
+        operation = sim.history.creating(name, judged_as, ordered=ordered, exactly_once=once, letters=letters)
+        sim.coverage.sometimes("a subscription is created while messages are published", sim.history.publishes)
+        number = sim.master.next_incarnation()
         record = Subscription(number, name, topic.incarnation, topic.name, state=CREATING, **options)
-        revision = world.commit(CatalogChange.put(record))
+        revision = sim.commit(CatalogChange.put(record))
         while not await self.confirm(revision):
-            world.coverage.sometimes("a subscription stays creating")
+            sim.coverage.sometimes("a subscription stays creating")
             await asyncio.sleep(0.2)
-        made = world.master.subscription_by_incarnation(number)
+        made = sim.master.subscription_by_incarnation(number)
         assert made is not None
-        world.commit(CatalogChange.put(replace(made, state=ACTIVE)))
-        world.history.end(operation, Outcome.OK)
+        sim.commit(CatalogChange.put(replace(made, state=ACTIVE)))
+        sim.history.end(operation, Outcome.OK)
         self._creations[name] = operation
-        world.note(f"client: {name} created")
+        sim.note(f"client: {name} created")
 
     def update(self, name: str, **options: Any) -> None:
         """Change what may change of a subscription."""
-        made = self.world.subscription(name)
-        self.world.commit(CatalogChange.put(replace(made, **options)))
-        self.world.coverage.sometimes("a subscription is updated")
-        self.world.note(f"client: {name} updated: {', '.join(sorted(options))}")
+        made = self.sim.subscription(name)
+        self.sim.commit(CatalogChange.put(replace(made, **options)))
+        self.sim.coverage.sometimes("a subscription is updated")
+        self.sim.note(f"client: {name} updated: {', '.join(sorted(options))}")
 
     def unsubscribe(self, name: str) -> None:
         """Delete a subscription: nothing is owed to it from here on."""
-        self._creations[name].until = self.world.history.stamp()
-        self.world.commit(CatalogChange.delete(self.world.subscription(name)))
-        self.world.coverage.sometimes("a subscription is deleted")
-        self.world.note(f"client: {name} deleted")
+        self._creations[name].until = self.sim.history.stamp()
+        self.sim.commit(CatalogChange.delete(self.sim.subscription(name)))
+        self.sim.coverage.sometimes("a subscription is deleted")
+        self.sim.note(f"client: {name} deleted")
 
     async def snapshot(self, name: str) -> None:
         """Create a snapshot of a subscription. One that could not be confirmed is replaced: its sets would be old."""
-        world = self.world
+        sim = self.sim
         while True:
-            made = world.subscription(name)
-            taken = Taken(name, made.generation, world.master.next_incarnation(), world.history.stamp())
+            made = sim.subscription(name)
+            taken = Taken(name, made.generation, sim.master.next_incarnation(), sim.history.stamp())
             record = Snapshot(
                 taken.snapshot, f"snapshot{taken.snapshot}", made.topic_incarnation, TOPIC, expire_ns=1 << 62,
                 status=CREATING, subscription=made.incarnation,
             )  # fmt: skip
-            if await self.confirm(world.commit(CatalogChange.put(record))):
+            if await self.confirm(sim.commit(CatalogChange.put(record))):
                 break
-            world.coverage.sometimes("a snapshot is not confirmed in time")
-            world.commit(CatalogChange.delete(record))
-        world.commit(CatalogChange.put(replace(record, status=ACTIVE)))
-        taken.ended = world.history.stamp()
+            sim.coverage.sometimes("a snapshot is not confirmed in time")
+            sim.commit(CatalogChange.delete(record))
+        sim.commit(CatalogChange.put(replace(record, status=ACTIVE)))
+        taken.ended = sim.history.stamp()
         self.snapshots.append(taken)
-        world.note(f"client: snapshot {taken.snapshot} of {name} taken")
+        sim.note(f"client: snapshot {taken.snapshot} of {name} taken")
 
     async def seek(self, name: str, taken: Taken | None = None, time_ns: int = 0) -> Seek:
         """Seek a subscription to a snapshot, or to a time; 0 is the beginning."""
-        world = self.world
-        made = world.subscription(name)
+        sim = self.sim
+        made = sim.subscription(name)
         before = self._creations[name]
-        seek = Seek(name, made.generation + 1, taken, time_ns, world.history.stamp(), kept=world.keeps)
+        seek = Seek(name, made.generation + 1, taken, time_ns, sim.history.stamp(), kept=sim.keeps)
         before.until = seek.begun
         target = SeekTarget(time_ns=time_ns) if taken is None else SeekTarget(snapshot=taken.snapshot)
         # What is delivered under another generation is judged by itself.
-        operation = world.history.creating(
+        operation = sim.history.creating(
             named(name, seek.generation), before.topic, ordered=before.ordered, exactly_once=before.exactly_once,
             letters=before.letters,
         )  # fmt: skip
-        revision = world.commit(CatalogChange.put(replace(made, generation=seek.generation, target=target)))
+        revision = sim.commit(CatalogChange.put(replace(made, generation=seek.generation, target=target)))
         while not await self.confirm(revision):
             await asyncio.sleep(0.2)
-        seek.ended = world.history.stamp()
-        world.history.end(operation, Outcome.OK)
+        seek.ended = sim.history.stamp()
+        sim.history.end(operation, Outcome.OK)
         self._creations[name] = operation
         self.seeks.append(seek)
-        world.coverage.sometimes("a subscription is sought back", taken is None and not time_ns)
-        world.coverage.sometimes("a subscription is sought to a time", taken is None and time_ns)
-        world.coverage.sometimes("a subscription is sought to a snapshot", taken is not None)
-        world.coverage.sometimes(
-            "a subscription is sought to a snapshot of another one", taken is not None and taken.subscription != name
+        sim.coverage.sometimes("a subscription is moved back", taken is None and not time_ns)
+        sim.coverage.sometimes("a subscription is moved to a time", taken is None and time_ns)
+        sim.coverage.sometimes("a subscription is moved to a snapshot", taken is not None)
+        sim.coverage.sometimes(
+            "a subscription is moved to a snapshot of another one", taken is not None and taken.subscription != name
         )
         where = f"snapshot {taken.snapshot}" if taken is not None else f"{time_ns / 1e9:.6f}"
-        world.note(f"client: {name} sought to {where}, generation {seek.generation}")
+        sim.note(f"client: {name} moved to {where}, generation {seek.generation}")
         return seek
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, retention_s: int = 0) -> Topic:
         """Create a topic; its incarnation is a new one."""
-        topic = Topic(self.world.master.next_incarnation(), name, retention_s=retention_s)
-        self.world.commit(CatalogChange.put(topic))
-        self.world.note(f"client: topic {name} created as {topic.incarnation}")
+        topic = Topic(self.sim.master.next_incarnation(), name, retention_s=retention_s)
+        self.sim.commit(CatalogChange.put(topic))
+        self.sim.note(f"client: topic {name} created as {topic.incarnation}")
         return topic
 
     def delete_topic(self, topic: Topic, subscriptions: list[str]) -> None:
         """Delete a topic and its subscriptions: nothing is owed to them from here on."""
         for name in subscriptions:
             self.unsubscribe(name)
-        self.world.commit(CatalogChange.delete(topic))
-        self.world.coverage.sometimes("a topic is deleted")
-        self.world.note(f"client: topic {topic.name} deleted, {topic.incarnation}")
+        self.sim.commit(CatalogChange.delete(topic))
+        self.sim.coverage.sometimes("a topic is deleted")
+        self.sim.note(f"client: topic {topic.name} deleted, {topic.incarnation}")
 
     async def bury_here(self) -> None:
         """A topic for dead letters, and somebody who reads them."""

@@ -36,74 +36,74 @@ FULL_BYTES = 64 * 1024
 class ClusterFaults:
     """`random` draws them; `kinds`: those that are drawn from, by default some of all."""
 
-    def __init__(self, world: SimulatedCluster, random: SeededRandom, kinds: tuple[str, ...] = ()) -> None:
-        self.world, self.random = world, random
+    def __init__(self, sim: SimulatedCluster, random: SeededRandom, kinds: tuple[str, ...] = ()) -> None:
+        self.sim, self.random = sim, random
         self.kinds = list(kinds) or [kind for kind in FAULTS if random.random() < 0.6] or ["crash"]
-        self.lasting = Lasting(world.loop)
+        self.lasting = Lasting(sim.loop)
 
     async def go_wrong(self, seconds: float) -> None:
         """Let faults happen for so long."""
-        world, end = self.world, self.world.loop.time() + seconds
-        while world.loop.time() < end:
+        sim, end = self.sim, self.sim.loop.time() + seconds
+        while sim.loop.time() < end:
             await asyncio.sleep(0.1 + self.random.random() * 1.2)
             kind = self.kinds[self.random.randrange(0, len(self.kinds))]
             lasts = 0.1 + duration(self.random)
             heal = self._begin(kind)
             if heal is not None:
-                world.coverage.sometimes(f"fault: {kind}")
+                sim.coverage.sometimes(f"fault: {kind}")
                 self.lasting.began(heal, lasts)
 
     def heal(self) -> None:
         """Everything is well again."""
         self.lasting.heal()
-        self.world.network.heal()
-        self.world.doubt = 0.0
-        for clock in self.world.clocks.values():
+        self.sim.network.heal()
+        self.sim.doubt = 0.0
+        for clock in self.sim.clocks.values():
             clock.off_ns = 0
-        for server in self.world.farm.servers.values():
+        for server in self.sim.farm.servers.values():
             if server.alive:
                 server.heal()
 
     def _begin(self, kind: str) -> Callable[[], None] | None:
-        world = self.world
-        names = list(world.members)
+        sim = self.sim
+        names = list(sim.members)
         name = names[self.random.randrange(0, len(names))]
-        member = world.members[name]
-        server = list(world.farm.servers.values())[self.random.randrange(0, len(world.farm.servers))]
-        world.note(f"fault: {kind} {server.name if kind in ('power cut', 'disk server hung') else name}")
+        member = sim.members[name]
+        server = list(sim.farm.servers.values())[self.random.randrange(0, len(sim.farm.servers))]
+        sim.note(f"fault: {kind} {server.name if kind in ('power cut', 'disk server hung') else name}")
         match kind:
             case "crash" if member.process.alive:
-                world.crash(name)
-                return lambda: world.begin(name) if not world.members[name].process.alive else None
-            case "hang" if member.process.alive and not member.process.hung and name not in world.farm.servers:
+                sim.crash(name)
+                return lambda: sim.begin(name) if not sim.members[name].process.alive else None
+            case "hang" if member.process.alive and not member.process.hung and name not in sim.farm.servers:
                 member.process.hang()
                 return member.process.go_on
             case "restart" if member.up and member.process.alive and not member.process.hung:
-                world.restart(name)
+                sim.restart(name)
                 return lambda: None
             case "partition":
-                return world.network.part([name], [one for one in names if self.random.random() < 0.5])
+                return sim.network.part([name], [one for one in names if self.random.random() < 0.5])
             case "subscribe forwarder parted":
-                return world.network.part([self._of("s")], [one for one in names if one[0] == "p"])
+                return sim.network.part([self._of("s")], [one for one in names if one[0] == "p"])
             case "island":
                 return self._island()
-            case "metadata outage" if not world.outage:
+            case "metadata outage" if not sim.outage:
                 some = names if self.random.random() < 0.5 else [one for one in names if self.random.random() < 0.5]
-                world.outage = some is names
-                world.cut_metadata(True, some)
+                sim.outage = some is names
+                sim.cut_metadata(True, some)
 
                 def back() -> None:
-                    world.outage = False
-                    world.cut_metadata(False, some)
+                    sim.outage = False
+                    sim.cut_metadata(False, some)
 
                 return back
             case "indeterminate":
-                world.doubt = 0.3
-                return lambda: setattr(world, "doubt", 0.0)
+                sim.doubt = 0.3
+                return lambda: setattr(sim, "doubt", 0.0)
             case "power cut" if server.alive:
-                world.crash(server.name)
+                sim.crash(server.name)
                 server.power_cut()
-                return lambda: world.begin(server.name) if not server.alive else None
+                return lambda: sim.begin(server.name) if not server.alive else None
             case "disk server hung" if server.alive and not server.hung:
                 server.hung = True
                 return lambda: setattr(server, "hung", False)
@@ -120,7 +120,7 @@ class ClusterFaults:
     @property
     def _minority(self) -> SimDiskServer:
         """Whose disks may lose what they have: the others are a write set without it."""
-        return self.world.farm.servers["d0"]
+        return self.sim.farm.servers["d0"]
 
     def _disk_fault(self, kind: str) -> Callable[[], None]:
         """A disk of the minority errs, or has no room."""
@@ -135,25 +135,25 @@ class ClusterFaults:
         return lambda: server.files.faults.remove(fault) if fault in server.files.faults else None
 
     def _of(self, role: str) -> str:
-        names = [name for name in self.world.members if name[0] == role and name[:2] != "pr"]
+        names = [name for name in self.sim.members if name[0] == role and name[:2] != "pr"]
         return names[self.random.randrange(0, len(names))]
 
     def _island(self) -> Callable[[], None]:
         """A publish forwarder and a subscribe forwarder with each other, and away from everything else."""
-        world, here = self.world, [self._of("p"), self._of("s")]
-        back = world.network.part(here, [one for one in world.members if one not in here])
-        world.cut_metadata(True, here)
+        sim, here = self.sim, [self._of("p"), self._of("s")]
+        back = sim.network.part(here, [one for one in sim.members if one not in here])
+        sim.cut_metadata(True, here)
 
         def heal() -> None:
             back()
-            world.cut_metadata(False, here)
+            sim.cut_metadata(False, here)
 
         return heal
 
     def _clock_jump(self, name: str) -> Callable[[], None]:
         """One machine's clock is set wrong, by an hour or by weeks, and right again; one at a time is far off."""
-        clocks, hour_ns = self.world.clocks, 3_600 * 10**9
+        clocks, hour_ns = self.sim.clocks, 3_600 * 10**9
         far = self.random.random() < 0.5 and not any(abs(one.off_ns) > hour_ns for one in clocks.values())
-        clock = self.world.clock_of(name)
+        clock = self.sim.clock_of(name)
         clock.off_ns = round((self.random.random() - 0.5) * 2 * hour_ns * (40 * 24 if far else 1))
         return lambda: setattr(clock, "off_ns", 0)

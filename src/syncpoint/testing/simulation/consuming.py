@@ -1,4 +1,4 @@
-"""Subscribers of the small world: the shipped subscribe side in a process, and clients beside it."""
+"""Subscribers of the small simulation: the shipped subscribe side in a process, and clients beside it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from syncpoint.testing.simulation.topology import PATIENT
 from syncpoint.wire.messages import pubsub
 
 QUICK_MOST, SLOW_MOST = 50, 2  # messages that a client has at a time
-SLOW_S = 2.5  # so long a slow one works on each, at most
+SLOW_S = 2.5  # how long a slow one works on each, at most
 
 
 class Consuming(SimNode):
@@ -32,28 +32,28 @@ class Consuming(SimNode):
 
     async def start(self) -> None:
         """In the process."""
-        world = self.world
-        incarnation = world.next_number()
+        sim = self.sim
+        incarnation = sim.next_number()
         self.gatherer = Gatherer(
             self.name,
             incarnation,
             self.shared.catalog,
-            world,
+            sim,
             self.clock,
             connect=self._connect,
             publish=self._bury,
             registered=incarnation,
         )
-        self.failing = False  # steps of its clock, and of what it hears, fail
+        self.failing = False  # steps of its clock, and of what it learns, fail
         self.subscribe = SubscribeForwarder(
             self.gatherer,
             self.shared.catalog,
             self.clock,
             key=bytes(32),
-            random=world.random,
-            soon=world.loop.call_soon,
+            random=sim.random,
+            soon=sim.loop.call_soon,
             lender=lender_of(self.name, incarnation),
-            linger_s=60.0 if world.shape.absent else 10.0,
+            linger_s=60.0 if sim.shape.absent else 10.0,
             guard=self.gatherer.guard,
         )
         self.clients: dict[str, SimSubscriber] = {}
@@ -63,8 +63,8 @@ class Consuming(SimNode):
         """Publish a dead letter, as the shipped role does over a router."""
 
         async def bury() -> None:
-            answer = await self.world.bury(topic, request)
-            self.world.coverage.sometimes("a dead letter is published", answer is not None)
+            answer = await self.sim.bury(topic, request)
+            self.sim.coverage.sometimes("a dead letter is published", answer is not None)
             done(answer if answer is not None else Unavailable("nobody takes the letter"))
 
         self.process.start(bury())
@@ -72,7 +72,7 @@ class Consuming(SimNode):
     def _connect(self, address: str, peer: Peer) -> ServeLink:
         received = peer.received
         peer.received = lambda data: self._do(partial(received, data))  # type: ignore[method-assign]
-        return ServeLink(self.world.network, address, peer)
+        return ServeLink(self.sim.network, address, peer)
 
     def catch_up(self) -> None:
         super().catch_up()
@@ -95,29 +95,29 @@ class Consuming(SimNode):
 
     def _do(self, tick: Callable[[], None]) -> None:
         """A step that fails now and then, in its middle."""
-        if self.failing and self.world.random.random() < 0.2:
+        if self.failing and self.sim.random.random() < 0.2:
             self.accidents.armed = 1
         self.accidents.within(tick, expressions=False)
 
     def _serves(self, name: str) -> bool:
         """Whether a subscription has clients here."""
-        world = self.world
-        if not world.shape.absent:
+        sim = self.sim
+        if not sim.shape.absent:
             return True
-        living = sorted(one.name for one in world.nodes.values() if isinstance(one, Consuming) and one.process.alive)
-        return living[(world.turn + sum(name.encode())) % len(living)] == self.name
+        living = sorted(one.name for one in sim.nodes.values() if isinstance(one, Consuming) and one.process.alive)
+        return living[(sim.turn + sum(name.encode())) % len(living)] == self.name
 
 
 class SimSubscriber:
     """A client of one subscription: acknowledges most of what it gets, sooner or later."""
 
     def __init__(self, node: Consuming, record: Subscription) -> None:
-        self.node, self.world, self.record = node, node.world, record
-        self.name = f"{node.name}.{self.world.next_number()}"
+        self.node, self.sim, self.record = node, node.sim, record
+        self.name = f"{node.name}.{self.sim.next_number()}"
         self.patient = record.name == PATIENT
         self.doomed = record.dead_letter is not None
         self.held: list[tuple[str, str, str]] = []  # (ack id, message id, judged as), until all is delivered
-        self.slow = self.world.shape.lasting and self.world.random.random() < 0.5
+        self.slow = self.sim.shape.lasting and self.sim.random.random() < 0.5
         most, deadline_s = (5_000, 300) if self.patient else (SLOW_MOST, 10) if self.slow else (QUICK_MOST, 2)
         self.consumer = node.subscribe.join(
             record, self._send, max_messages=most, max_bytes=most << 15, deadline_s=deadline_s, gone=self._gone
@@ -127,10 +127,10 @@ class SimSubscriber:
         """Ten times a second."""
         record = self.node.shared.catalog.subscription_by_incarnation(self.record.incarnation)
         self.record = record or self.record
-        if self.slow and self.world.moments.healed:
+        if self.slow and self.sim.moments.healed:
             self.slow, self.consumer.max_messages = False, QUICK_MOST
             self.node.subscribe.delivery(self.record).wake()
-        if self.held and self.world.draining:
+        if self.held and self.sim.draining:
             for ack_id, message_id, name in self.held:
                 self._ack(ack_id, message_id, name)
             self.held.clear()
@@ -140,58 +140,58 @@ class SimSubscriber:
         self.node.clients.pop(self.record.name, None)
 
     def _send(self, parts: Any, serials: Any) -> None:
-        world, random = self.world, self.world.random
+        sim, random = self.sim, self.sim.random
         loop = asyncio.get_running_loop()
         name = named(self.record.name, self.node.subscribe.delivery(self.record).leases.generation)
-        kept = 0.4 if self.doomed else 1.0 if world.shape.emptying else 0.85
+        kept = 0.4 if self.doomed else 1.0 if sim.shape.emptying else 0.85
         for one in pubsub.PullResponse.FromString(b"".join(parts)).received_messages:
             message = one.message
-            world.received(name, self.name, message)
+            sim.received(name, self.name, message)
             chance = random.random()
-            if self.patient and not world.draining:
-                world.held += 1
+            if self.patient and not sim.draining:
+                sim.held += 1
                 self.held.append((one.ack_id, message.message_id, name))
             elif self.slow and chance < 0.95:
                 loop.call_later(0.3 + SLOW_S * random.random(), self._ack, one.ack_id, message.message_id, name)
-            elif chance < kept or world.draining:
-                late_s = random.random() ** 3 * (0.1 if world.shape.emptying else 1.0)
+            elif chance < kept or sim.draining:
+                late_s = random.random() ** 3 * (0.1 if sim.shape.emptying else 1.0)
                 loop.call_later(late_s, self._ack, one.ack_id, message.message_id, name)
             elif chance < 0.92 or self.slow:
                 loop.call_later(random.random() * 0.1, self._nack, one.ack_id)
             else:
-                world.coverage.sometimes("a message is left to its deadline")
+                sim.coverage.sometimes("a message is left to its deadline")
 
     def _ack(self, ack_id: str, message_id: str, name: str, tried: Ack | None = None) -> None:
         """`tried`: it was before, and nobody knew what became of it."""
-        world = self.world
-        operation = tried or world.history.acking(name, message_id)
+        sim = self.sim
+        operation = tried or sim.history.acking(name, message_id)
 
         def again() -> None:  # as official clients do
-            world.coverage.sometimes("an acknowledgement of unknown outcome is tried again")
-            later_s = 0.5 + world.random.random()
+            sim.coverage.sometimes("an acknowledgement of unknown outcome is tried again")
+            later_s = 0.5 + sim.random.random()
             asyncio.get_running_loop().call_later(later_s, self._ack, ack_id, message_id, name, operation)
 
         def confirmed(failed: list[bytes], unknown: list[bytes]) -> None:
-            if unknown and (world.shape.strict or self.patient):
+            if unknown and (sim.shape.strict or self.patient):
                 again()
                 return
-            world.coverage.sometimes("an acknowledgement fails", failed)
-            world.coverage.sometimes("the outcome of an acknowledgement is unknown", unknown)
+            sim.coverage.sometimes("an acknowledgement fails", failed)
+            sim.coverage.sometimes("the outcome of an acknowledgement is unknown", unknown)
             outcome = Outcome.FAILED if failed else Outcome.UNKNOWN if unknown else Outcome.OK
-            world.history.end(operation, outcome)
-            world.note(f"{self.name}: {name} {message_id} acknowledged: {outcome.value}")
+            sim.history.end(operation, outcome)
+            sim.note(f"{self.name}: {name} {message_id} acknowledged: {outcome.value}")
 
         request = pubsub.AcknowledgeRequest(subscription=self.record.name, ack_ids=[ack_id]).SerializeToString()
         try:
             leases = self.node.subscribe.delivery(self.record).leases
-            leases.acknowledge(request, 2, world.clock.monotonic(), confirmed)
+            leases.acknowledge(request, 2, sim.clock.monotonic(), confirmed)
         except SyncpointError as error:
-            if isinstance(error, Unavailable) and (world.shape.strict or self.patient):
+            if isinstance(error, Unavailable) and (sim.shape.strict or self.patient):
                 again()
             else:
-                world.history.end(operation, Outcome.UNKNOWN)
+                sim.history.end(operation, Outcome.UNKNOWN)
 
     def _nack(self, ack_id: str) -> None:
         request = pubsub.ModifyAckDeadlineRequest(subscription=self.record.name, ack_ids=[ack_id]).SerializeToString()
         with suppress(SyncpointError):  # the subscription was deleted
-            self.node.subscribe.delivery(self.record).leases.modify(request, 4, 0, self.world.clock.monotonic())
+            self.node.subscribe.delivery(self.record).leases.modify(request, 4, 0, self.sim.clock.monotonic())

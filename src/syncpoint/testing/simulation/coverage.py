@@ -1,6 +1,6 @@
 """What a run has to have seen: conditions that must hold always, and others that must have come up sometimes.
 
-Place: kept by every world; added up over the seeds of a run by `runner`.
+Place: kept by every simulation; added up over the seeds of a run by `runner`.
 Promise: a run in which something that must happen sometimes never did, over all its seeds, has failed: it proves less
 than it says.
 """

@@ -1,8 +1,9 @@
-"""What is deleted is needed by nobody: looked at when it is decided, before the tombstones are written.
+"""What is deleted is needed by nobody: checked when it is decided, before the tombstones are written.
 
 Place: around the one step of a store that lets segments go; made by `nodes` for every chain that is opened. What ends
 in a loss only where an owner dies at the wrong moment is seen here at every deletion.
-Promise: nothing of the world is touched. Indexes are read past the disks, and no draw and no accident depends on it.
+Promise: nothing of the simulation is touched. Indexes are read past the disks, and no draw and no accident depends on
+it.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 class Deletions:
     """Of one chain in one life of its owner."""
 
-    def __init__(self, world: SimulatedChains, chain: Chain) -> None:
-        self._world, self._chain, self._store = world, chain, chain.store
+    def __init__(self, sim: SimulatedChains, chain: Chain) -> None:
+        self._sim, self._chain, self._store = sim, chain, chain.store
         deletion = self._store._deletion
         self._drop = deletion.drop
         deletion.drop = self._looked_at  # type: ignore[method-assign]
@@ -46,16 +47,16 @@ class Deletions:
         forwarder = self._chain.forwarder
         for one in index.messages():
             if is_needed(forwarder, one.source, one.first_offset, one.count, one.time_ns) and self._is_owed(one):
-                self._world.coverage.sometimes("what is needed is copied before it is deleted")
-                self._world.coverage.always(
+                self._sim.coverage.sometimes("what is needed is copied before it is deleted")
+                self._sim.coverage.always(
                     "nothing that is needed is deleted",
                     self._is_kept(one, dying),
                     f"offset {one.first_offset} of source {one.source} with segment {segment.log}/{segment.seq}",
                 )
 
     def _is_owed(self, one: IndexRecord) -> bool:
-        """Whether a subscription has not acknowledged all of it that never was sought: what a seek makes needed again
-        may be on its way out.
+        """Whether a subscription has not acknowledged all of it that never was reset by a seek: what a seek makes
+        needed again may be on its way out.
         """
         forwarder = self._chain.forwarder
         found = forwarder.sources.by_number.get(one.source)
@@ -105,11 +106,11 @@ class Deletions:
         return None
 
     def _content(self, path: str) -> bytes:
-        world, number = self._world, self._chain.number
-        for place in world.records[number].places:
+        sim, number = self._sim, self._chain.number
+        for place in sim.records[number].places:
             root = f"/{place.cluster}/{place.disk}/"
             if path.startswith(root):
-                files = world.farm.servers[place.process].files
+                files = sim.farm.servers[place.process].files
                 inner = f"/{place.disk}/chains/{number:010d}/{path.removeprefix(root)}"
                 return files.content(inner) if inner in files._names else b""
         return b""
@@ -117,7 +118,7 @@ class Deletions:
 
 @contextmanager
 def _unnoticed() -> Iterator[None]:
-    """What is called meanwhile is no call of the product's, for whoever counts them (see `accidents`)."""
+    """What is called in the meantime is no call of the product's, for whoever counts them (see `accidents`)."""
     before = sys.getprofile()
     if not isinstance(before, FunctionType):
         yield  # nobody, or a profiler

@@ -1,4 +1,4 @@
-"""Lives of the small world in the shapes that are hard on delivery, with all faults that there are.
+"""Lives of the small simulation in the shapes that are hard on delivery, with all faults that there are.
 
 Place: beside `chain_runs`, whose own draw of shapes and faults stays as it is: a seed of it is the same life as before.
 """
@@ -15,7 +15,7 @@ from syncpoint.testing.simulation.sim_runs import RunResult
 from syncpoint.testing.simulation.topology import Topology
 
 FURTHER = (
-    "keepers starved", "dies behind its disks", "subscribe forwarder falls silent", "island left behind",
+    "maintainers starved", "dies behind its disks", "subscribe forwarder falls silent", "island left behind",
     "steps of a subscribe forwarder fail",
 )  # fmt: skip
 """Kinds of faults that `faults.FAULTS` does not have."""

@@ -1,4 +1,4 @@
-"""Faults of the small world's disks, and of the processes that serve them. Under `faults`.
+"""Faults of the small simulation's disks, and of the processes that serve them. Under `faults`.
 
 Promise: what destroys (rot, wiped folders, lies, failing disks) only ever hits the disks of one minority, chosen once
 per seed, so that everything promised has to survive.
@@ -23,22 +23,22 @@ LOOK_S = 0.25  # until it is seen again whether the others are whole
 class DiskFaults:
     """One method for each kind: it begins the fault and returns what mends it; None where there is nothing to hit."""
 
-    def __init__(self, world: SimulatedChains, random: SeededRandom, *, beyond: bool) -> None:
-        self.world, self.beyond = world, beyond
-        shape = world.shape
+    def __init__(self, sim: SimulatedChains, random: SeededRandom, *, beyond: bool) -> None:
+        self.sim, self.beyond = sim, beyond
+        shape = sim.shape
         doomed = "d0" if shape.clusters > 1 else "d00" if shape.disks > 1 else "none"  # one cluster, or one disk
-        victims = [(server, disk) for server in servers_of(world) for disk in server.disks if disk.startswith(doomed)]
+        victims = [(server, disk) for server in servers_of(sim) for disk in server.disks if disk.startswith(doomed)]
         self._begin_faults(random, victims)
 
     def _begin_faults(self, random: SeededRandom, victims: list[tuple[SimDiskServer, str]]) -> None:
         """`victims`: the minority."""
         self.random, self.victims = random, victims
         self.over = False  # nothing goes wrong any more
-        self.lasting = Lasting(self.world.loop)
-        self.world.farm.on_death = self._died
+        self.lasting = Lasting(self.sim.loop)
+        self.sim.farm.on_death = self._died
 
     def _server(self) -> SimDiskServer | None:
-        living = [server for server in servers_of(self.world) if server.alive]
+        living = [server for server in servers_of(self.sim) if server.alive]
         return living[self.random.randrange(0, len(living))] if living else None
 
     def _whole(self) -> bool:
@@ -48,11 +48,11 @@ class DiskFaults:
         """
         if self.beyond:
             return True
-        safe = {disk for server in servers_of(self.world) for disk in server.disks} - {disk for _, disk in self.victims}
-        for number in self.world.records:
-            if not self.world.served(number):
+        safe = {disk for server in servers_of(self.sim) for disk in server.disks} - {disk for _, disk in self.victims}
+        for number in self.sim.records:
+            if not self.sim.served(number):
                 return False
-            disks = self.world.owners_of[number][0].host.chains[number].store.status().disks
+            disks = self.sim.owners_of[number][0].host.chains[number].store.status().disks
             if any(disk.state != "ok" and disk.path.rpartition("/")[2] in safe for disk in disks):
                 return False
         return True
@@ -65,8 +65,8 @@ class DiskFaults:
         return living[self.random.randrange(0, len(living))] if living else None
 
     def _died(self, server: SimDiskServer) -> None:
-        self.world.note(f"{server.name} died in a command")
-        self.world.coverage.sometimes("a disk server dies in a command")
+        self.sim.note(f"{server.name} died in a command")
+        self.sim.coverage.sometimes("a disk server dies in a command")
         self.lasting.began(self._starting(server), self.random.random())
 
     def _starting(self, server: SimDiskServer) -> Heal:
@@ -94,8 +94,8 @@ class DiskFaults:
 
     def _may_lose_power(self) -> list[SimDiskServer]:
         """Who may lose what is not synced: everybody, where all that counts is synced before it does."""
-        servers = servers_of(self.world)
-        if self.world.shape.durability != "sync":
+        servers = servers_of(self.sim)
+        if self.sim.shape.durability != "sync":
             victims = [victim for victim, _ in self.victims] if self._whole() else []
             servers = [server for server in servers if any(server is victim for victim in victims)]
         return [server for server in servers if server.alive]
@@ -109,7 +109,7 @@ class DiskFaults:
         return self._starting(server)
 
     def _power_cut_in_a_command(self) -> Heal | None:
-        servers = self._may_lose_power() if self.world.shape.durability == "sync" else []
+        servers = self._may_lose_power() if self.sim.shape.durability == "sync" else []
         if not servers:
             return None
         servers[self.random.randrange(0, len(servers))].die_within(self.random.randrange(0, 60), power=True)
@@ -117,12 +117,12 @@ class DiskFaults:
 
     def _power_cut_everywhere(self) -> Heal | None:
         """The whole site: all disks and all publish forwarders at once."""
-        if self.world.shape.durability != "sync":
+        if self.sim.shape.durability != "sync":
             return None
-        names = [one.name for one in self.world.publishers if one.process.alive]
+        names = [one.name for one in self.sim.publishers if one.process.alive]
         for name in names:
-            self.world.crash(name)
-        servers = [server for server in servers_of(self.world) if server.alive]
+            self.sim.crash(name)
+        servers = [server for server in servers_of(self.sim) if server.alive]
         for server in servers:
             server.power_cut()
 
@@ -223,8 +223,8 @@ class DiskFaults:
         return self._starting(server)
 
     def _again(self, name: str) -> None:
-        if not self.world.nodes[name].process.alive:
-            self.world.begin(type(self.world.nodes[name]), name)  # type: ignore[arg-type]
+        if not self.sim.nodes[name].process.alive:
+            self.sim.begin(type(self.sim.nodes[name]), name)  # type: ignore[arg-type]
 
 
 def forget(among: dict[str, Any], name: str) -> None:

@@ -1,4 +1,4 @@
-"""Faults of the small world: which there are, when they happen and how long they last.
+"""Faults of the small simulation: which there are, when they happen and how long they last.
 
 Promise: what destroys only ever hits one minority of the disks (see `disk_faults`). Everything else hits anybody (see
 `process_faults` and `storage_faults`). All of it is healed at the end. How long a fault lasts has a heavy tail: most
@@ -51,43 +51,43 @@ def duration(random: Random) -> float:
 class Nemesis(StorageFaults):
     """Lets faults happen, a choice of kinds for each seed."""
 
-    def __init__(self, world: SimulatedChains, seed: int, kinds: tuple[str, ...] = (), *, beyond: bool = False) -> None:
+    def __init__(self, sim: SimulatedChains, seed: int, kinds: tuple[str, ...] = (), *, beyond: bool = False) -> None:
         """`beyond`: destroy also what the others cannot make good; the best that can come of it is a refusal."""
-        super().__init__(world, SeededRandom(seed * 2), beyond=beyond)
+        super().__init__(sim, SeededRandom(seed * 2), beyond=beyond)
         self.pause_s = 0.7  # between two faults, at most
         self.kinds = list(kinds) or [kind for kind in FAULTS if self.random.random() < 0.4] or ["crash", "takeover"]
         if "disk lies" in self.kinds and not kinds:
             self.kinds = [kind for kind in self.kinds if kind not in AWAY]
-        elif world.shape.durability != "sync" and "power cut" in self.kinds and not kinds:
+        elif sim.shape.durability != "sync" and "power cut" in self.kinds and not kinds:
             self.kinds = [kind for kind in self.kinds if kind not in AWAY or kind == "power cut"]
 
     async def run(self, seconds: float) -> None:
         """Let faults happen for so long, and heal them."""
-        world, end = self.world, self.world.loop.time() + seconds
-        while world.loop.time() < end:
+        sim, end = self.sim, self.sim.loop.time() + seconds
+        while sim.loop.time() < end:
             await asyncio.sleep(0.02 + self.random.random() ** 2 * self.pause_s)
             kind = self.kinds[self.random.randrange(0, len(self.kinds))]
-            lasts = duration(self.random) + (OUTLAST_S if world.shape.lasting else 0.0)
+            lasts = duration(self.random) + (OUTLAST_S if sim.shape.lasting else 0.0)
             lasts = max(lasts, LONG_S.get(kind, 0.0))
             heal = self._begin(kind)
             if heal is None:
                 continue
-            world.coverage.sometimes(f"fault: {kind}")
-            world.note(f"fault: {kind}, {lasts:.3f} s")
+            sim.coverage.sometimes(f"fault: {kind}")
+            sim.note(f"fault: {kind}, {lasts:.3f} s")
             self.lasting.began(heal, lasts)
 
     def heal(self) -> None:
         """Everything is well again."""
         self.over = True
         self.lasting.heal()
-        self.world.network.heal()
-        self.world.network.break_chance = self.world.farm.cut_chance = self.world.farm.farewell_chance = 0.0
-        self.world.doubt = 0.0
-        for clock in self.world.clocks.values():
+        self.sim.network.heal()
+        self.sim.network.break_chance = self.sim.farm.cut_chance = self.sim.farm.farewell_chance = 0.0
+        self.sim.doubt = 0.0
+        for clock in self.sim.clocks.values():
             clock.off_ns = 0
-        for node in self.world.nodes.values():
+        for node in self.sim.nodes.values():
             node.accidents.armed = 0
-        for server in servers_of(self.world):
+        for server in servers_of(self.sim):
             server.heal()
 
     def _begin(self, kind: str) -> Heal | None:

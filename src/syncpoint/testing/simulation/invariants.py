@@ -71,7 +71,7 @@ def stored_for_nobody(store: Store, forwarder: PublishForwarder) -> list[str]:
         try:
             records = list(store._disks.catalog.index(segment).messages())
         except (DamagedIndex, OSError):
-            continue  # whether copies are in good order is looked at elsewhere
+            continue  # whether copies are in good order is checked elsewhere
         except CopiesUnreachable as error:  # its owner has just lost it, or disks are still away: to be seen later
             found.append(f"cannot be judged: {error}")
             continue

@@ -22,7 +22,7 @@ DOOMED = "projects/p/subscriptions/doomed"
 SEEKS_MAX, MOVES_MAX = 3, 20
 REST_S = 9.0
 BAD_MOMENT_S = 2.0
-EMPTY_S = 8.0  # so long it may take until nothing is stored of a topic that everybody has acknowledged
+EMPTY_S = 8.0  # how long it may take until nothing is stored of a topic that everybody has acknowledged
 
 
 class Lives:
@@ -30,22 +30,22 @@ class Lives:
     off, so that times say what was published before what.
     """
 
-    def __init__(self, world: SimulatedChains, clients: Clients, random: Random, slow: float, *, sane: bool) -> None:
-        self.world, self.clients, self.random, self.slow, self.sane = world, clients, random, slow, sane
+    def __init__(self, sim: SimulatedChains, clients: Clients, random: Random, slow: float, *, sane: bool) -> None:
+        self.sim, self.clients, self.random, self.slow, self.sane = sim, clients, random, slow, sane
         self.publishing: Callable[[], bool] = lambda: True
         self.seeking = random.random() < 0.5
-        world.keeps = self.seeking and random.random() < 0.6  # what is acknowledged, so that it can be sought
+        sim.keeps = self.seeking and random.random() < 0.6  # what is acknowledged, so that it can be reset
         self.snapping = random.random() < 0.4
-        self.moving = random.random() < (0.7 if world.shape.chains > 1 else 0.3)
+        self.moving = random.random() < (0.7 if sim.shape.chains > 1 else 0.3)
         self.burying = random.random() < 0.15
-        self.brief = random.random() < 0.2 or world.shape.sealing
+        self.brief = random.random() < 0.2 or sim.shape.sealing
         self.resting = slow > 2 and random.random() < 0.6  # nobody publishes for a while: the topic runs empty
-        self.moving = self.moving or world.shape.strict
-        if world.shape.seeking:
-            self.seeking, world.keeps, self.snapping = True, False, False
-        if world.shape.emptying:
+        self.moving = self.moving or sim.shape.strict
+        if sim.shape.seeking:
+            self.seeking, sim.keeps, self.snapping = True, False, False
+        if sim.shape.emptying:
             self.seeking = True
-            self.burying = world.keeps = self.snapping = self.resting = False
+            self.burying = sim.keeps = self.snapping = self.resting = False
         self._senders = 0
         self._rests_until = 0.0
 
@@ -54,9 +54,9 @@ class Lives:
 
     async def begin(self) -> None:
         """What there is before anything goes wrong. In a client."""
-        world = self.world
-        if not world.keeps:
-            world.commit(CatalogChange.put(replace(world.topic(TOPIC), retention_s=0)))
+        sim = self.sim
+        if not sim.keeps:
+            sim.commit(CatalogChange.put(replace(sim.topic(TOPIC), retention_s=0)))
         if self.burying:
             await self.clients.bury_here()
 
@@ -68,14 +68,14 @@ class Lives:
             ("once", {"exactly_once": True}),
         ]
         found: list[tuple[str, dict[str, Any]]] = []
-        if self.world.shape.strict:
+        if self.sim.shape.strict:
             return kinds[1:]
         if self.burying:
             retry = Retry(0.1, 0.5) if self._chance(0.5) else None
             found.append((DOOMED, {"dead_letter": DeadLetter(DEAD, 5), "retry": retry, "ordered": self._chance(0.2)}))
         # Where two forwarders share chains, keys that moved wait for what the other one has lent of the epoch before.
-        alone = self.world.shape.subscribers == 1 or self.world.shape.chains == 1
-        stays = not self.world.shape.emptying and not self.world.shape.absent
+        alone = self.sim.shape.subscribers == 1 or self.sim.shape.chains == 1
+        stays = not self.sim.shape.emptying and not self.sim.shape.absent
         if self._chance(0.25) and alone and stays:
             found.append((PATIENT, {"ordered": True}))
         if not found and self._chance(0.4):
@@ -88,16 +88,16 @@ class Lives:
         keys = ["", "k1", "k2"][: 2 + self._chance(0.5)]
         lives: list[Life] = [self._publish(f"p{number}", key) for number, key in enumerate(keys)]
         living = [name for name, _ in self._begun if name not in (PATIENT, DOOMED)]
-        sought = living[self.random.randrange(0, len(living))] if living else ""
+        picked = living[self.random.randrange(0, len(living))] if living else ""
         late = {"ordered": self._chance(0.3), "exactly_once": self._chance(0.3)}
-        lives.append(self._late(late, operate=self._chance(0.6) or self.world.shape.seeking))
-        if self.world.shape.emptying:
-            lives.append(self._purge(sought))
-        elif sought and (self.seeking or self.snapping):
-            lives.append(self._operate(sought))
+        lives.append(self._late(late, operate=self._chance(0.6) or self.sim.shape.seeking))
+        if self.sim.shape.emptying:
+            lives.append(self._purge(picked))
+        elif picked and (self.seeking or self.snapping):
+            lives.append(self._operate(picked))
         if self.moving:
             lives.append(self._move())
-        if self.world.shape.absent:
+        if self.sim.shape.absent:
             lives.append(self._wander())
         if self.resting:
             lives.append(self._rest())
@@ -107,7 +107,7 @@ class Lives:
 
     @property
     def _begun(self) -> list[tuple[str, object]]:
-        return [(one.subscription, one) for one in self.world.history.creations if one.topic == TOPIC and not one.until]
+        return [(one.subscription, one) for one in self.sim.history.creations if one.topic == TOPIC and not one.until]
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
@@ -119,18 +119,18 @@ class Lives:
             await self.clients.publish(Messages(client, number, key, sender, sizes), 20.0)
             number += len(sizes)
             await asyncio.sleep(self.random.random() ** 3 * 0.36 * self.slow)
-            while self.publishing() and self.world.loop.time() < self._rests_until:
+            while self.publishing() and self.sim.loop.time() < self._rests_until:
                 await asyncio.sleep(0.1)
 
     def _size(self) -> int:
-        if self.world.shape.heavy:
+        if self.sim.shape.heavy:
             return self.random.randrange(0, 40_000)
         return 40 if self._chance(0.8) else self.random.randrange(0, 6000)
 
     # -- subscriptions -----------------------------------------------------------------------------------------------
 
     async def _late(self, options: dict[str, Any], *, operate: bool) -> None:
-        """One is created in the middle of it all, and perhaps sought, to what is older than itself for one."""
+        """One is created in the middle of it all, and perhaps reset, to what is older than itself for one."""
         await asyncio.sleep(self.random.random() * 2 * self.slow)
         await self.clients.subscribe("late", **options)
         if operate and (self.seeking or self.snapping):
@@ -153,15 +153,15 @@ class Lives:
 
     async def _seek(self, name: str) -> None:
         """To any snapshot of the topic, to the beginning, to some time, or past everything."""
-        if self.world.shape.seeking:
+        if self.sim.shape.seeking:
             await self._bad_moment()
         snapshots = self.clients.snapshots
         if snapshots and (not self.seeking or self._chance(0.5)):
             await self.clients.seek(name, snapshots[self.random.randrange(0, len(snapshots))])
             return
-        kind, now_ns = self.random.random(), self.world.clock.time_ns()
-        if kind < 0.3 and self.world.times and self.sane:
-            times = sorted(self.world.times.values())
+        kind, now_ns = self.random.random(), self.sim.clock.time_ns()
+        if kind < 0.3 and self.sim.times and self.sane:
+            times = sorted(self.sim.times.values())
             await self.clients.seek(name, time_ns=times[self.random.randrange(0, len(times))])
         elif kind < 0.55 and self.sane:
             await self.clients.seek(name, time_ns=now_ns + 86_400 * 10**9)
@@ -173,12 +173,12 @@ class Lives:
         while self.publishing():
             await asyncio.sleep(0.5 + 2 * self.random.random())
             await self._bad_moment()
-            self.world.turn += 1
+            self.sim.turn += 1
 
     async def _bad_moment(self) -> None:
         """Wait, not for long, until somebody decides what it cannot write down."""
-        end = self.world.loop.time() + BAD_MOMENT_S
-        while self.publishing() and not self.world.held_up and self.world.loop.time() < end:
+        end = self.sim.loop.time() + BAD_MOMENT_S
+        while self.publishing() and not self.sim.held_up and self.sim.loop.time() < end:
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.2 * self.random.random())
 
@@ -186,26 +186,26 @@ class Lives:
         """Nobody publishes for so long that nothing of the topic is left, unless it is kept."""
         while self.publishing():
             await asyncio.sleep((0.3 + self.random.random()) * self.slow)
-            self._rests_until = self.world.loop.time() + 1.0 + self.random.random() * REST_S
-            await asyncio.sleep(self._rests_until - self.world.loop.time())
+            self._rests_until = self.sim.loop.time() + 1.0 + self.random.random() * REST_S
+            await asyncio.sleep(self._rests_until - self.sim.loop.time())
 
     async def _purge(self, name: str) -> None:
-        """Again and again everything is acknowledged and nothing of the topic is stored; then it is sought, and
+        """Again and again everything is acknowledged and nothing of the topic is stored; then it is reset, and
         published to anew.
         """
-        loop, world = self.world.loop, self.world
+        loop, sim = self.sim.loop, self.sim
         while self.publishing():
             await asyncio.sleep(0.2 + self.random.random())
             self._rests_until = math.inf
             if self._chance(0.5):  # a new epoch: what is stored will not be added to
-                world.assign(world.assignment.chains)
+                sim.assign(sim.assignment.chains)
             end = loop.time() + EMPTY_S
-            while self.publishing() and world.stored(TOPIC) and loop.time() < end:
+            while self.publishing() and sim.stored(TOPIC) and loop.time() < end:
                 await asyncio.sleep(0.05)
             if self._chance(0.5):
                 await asyncio.sleep(self.random.random() ** 2 * 5.0)
             if self.publishing() and self._chance(0.8):
-                world.coverage.sometimes("a topic is sought of which nothing is stored", not world.stored(TOPIC))
+                sim.coverage.sometimes("a topic is reset of which nothing is stored", not sim.stored(TOPIC))
                 await self._seek(name)
             self._rests_until = 0.0
 
@@ -213,20 +213,20 @@ class Lives:
 
     async def _move(self) -> None:
         """The keys go to other chains, or a new epoch begins with the same ones."""
-        chains = sorted(self.world.records)
-        for _ in range(MOVES_MAX if self.world.shape.strict else 1 + self.random.randrange(0, 3)):
+        chains = sorted(self.sim.records)
+        for _ in range(MOVES_MAX if self.sim.shape.strict else 1 + self.random.randrange(0, 3)):
             await asyncio.sleep((0.2 + self.random.random()) * self.slow)
             if not self.publishing():
                 return
             chosen = tuple(one for one in chains if self._chance(0.6)) or (chains[-1],)
-            self.world.coverage.sometimes("keys move to other chains", chosen != self.world.assignment.chains)
-            self.world.assign(chosen)
+            self.sim.coverage.sometimes("keys move to other chains", chosen != self.sim.assignment.chains)
+            self.sim.assign(chosen)
 
     async def _recreate(self) -> None:
         """A topic comes, is published to, goes, and comes again by the same name."""
         self._senders += 1
         sender, number = self._senders, 0
-        lives = (1 if not self.world.shape.sealing else 4) + self.random.randrange(0, 3)
+        lives = (1 if not self.sim.shape.sealing else 4) + self.random.randrange(0, 3)
         flying: list[asyncio.Task[None]] = []
         for life in range(lives):
             topic = self.clients.create_topic(BRIEF)
@@ -238,9 +238,9 @@ class Lives:
                 number += len(some.sizes)
                 await asyncio.sleep(self.random.random() ** 2 * 0.3 * self.slow)
             if life < lives - 1:
-                if self.world.shape.sealing:  # under way when the topic goes
+                if self.sim.shape.sealing:  # under way when the topic goes
                     some = Messages("pb", number, "", sender, [40], BRIEF, judged_as)
-                    flying.append(self.world.client.start(self.clients.publish(some, 4.0)))
+                    flying.append(self.sim.client.start(self.clients.publish(some, 4.0)))
                     number += 1
                     await asyncio.sleep(self.random.random() ** 2 * 0.01)
                 self.clients.delete_topic(topic, [name])

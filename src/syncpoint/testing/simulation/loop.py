@@ -31,7 +31,7 @@ class SimulationStuck(SystemExit):
 
 
 def here() -> SimProcess | None:
-    """The process whose code is running; None for the world's own."""
+    """The process whose code is running; None for the simulation's own."""
     return _HERE.get()
 
 
@@ -72,7 +72,7 @@ class SimProcess:
         self.hung = True
 
     def go_on(self) -> None:
-        """Run what came due meanwhile, in its order; what is cancelled until its turn does not run."""
+        """Run what came due in the meantime, in its order; what is cancelled until its turn does not run."""
         self.hung = False
         self.loop.call_soon(self._catch_up, context=contextvars.Context())
 
@@ -84,7 +84,7 @@ class SimProcess:
 
 
 class ProcessLoop(SimulatedLoop):
-    """The loop under a simulated world."""
+    """The loop under a simulation."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
@@ -137,7 +137,7 @@ class ProcessLoop(SimulatedLoop):
         return timer
 
     def bury(self, process: SimProcess) -> None:
-        """Keep the tasks of a crashed process from ever being looked at, or collected, while the world runs."""
+        """Keep the tasks of a crashed process from ever being checked, or collected, while the simulation runs."""
         for task in process.tasks:
             inner: Any = task
             inner._log_destroy_pending = False
@@ -146,7 +146,7 @@ class ProcessLoop(SimulatedLoop):
         process.tasks = {}
 
     def clear(self) -> None:
-        """At the end of the world: let go of what crashed."""
+        """At the end of the simulation: let go of what crashed."""
         for task in self._graves:
             with contextlib.suppress(BaseException):  # their `finally` blocks run now, when nothing depends on them
                 task.get_coro().close()
@@ -163,8 +163,8 @@ def _noted(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asynci
     return task
 
 
-def run_world(clock: ManualClock, work: Callable[[ProcessLoop], Coroutine[Any, Any, _T]]) -> _T:
-    """Run a world on a loop of its own."""
+def run_in_loop(clock: ManualClock, work: Callable[[ProcessLoop], Coroutine[Any, Any, _T]]) -> _T:
+    """Run a simulation on a loop of its own."""
     loop = ProcessLoop(clock)
     asyncio.set_event_loop(loop)
     try:

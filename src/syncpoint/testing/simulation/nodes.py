@@ -1,4 +1,4 @@
-"""Processes of the small world: what they know of the metadata, and a publish forwarder with its chains.
+"""Processes of the small simulation: what they know of the metadata, and a publish forwarder with its chains.
 
 Place: made by `simulated_chains`; everything behind the methods of internal.v1.Chains is the shipped code.
 """
@@ -37,14 +37,16 @@ UNIVERSE = 10**12 + 7
 
 
 class SimCatalogCopy:
-    """One process's copy of the catalog, and of who takes keys. While the metadata is out of reach it hears nothing."""
+    """One process's copy of the catalog, and of who takes keys. While the metadata is out of reach it
+    receives nothing.
+    """
 
-    def __init__(self, world: SimulatedChains, accidents: Accidents) -> None:
+    def __init__(self, sim: SimulatedChains, accidents: Accidents) -> None:
         self.catalog = Catalog()
         self.on_change: list[Callable[[CatalogChange], None]] = []
         self.cuts = 0  # how many faults keep it from the metadata
-        self._world, self._moved, self._accidents = world, asyncio.Event(), accidents
-        self.assignment = world.assignment
+        self._sim, self._moved, self._accidents = sim, asyncio.Event(), accidents
+        self.assignment = sim.assignment
         self.catch_up()
 
     @property
@@ -56,14 +58,14 @@ class SimCatalogCopy:
         """Take over what has happened."""
         if self.cut:
             return
-        for change in self._world.changes[self.catalog.revision :]:
+        for change in self._sim.changes[self.catalog.revision :]:
             self.catalog.apply(change)
             for listener in list(self.on_change):
                 try:
                     self._accidents.within(partial(listener, change))
-                except Accident as accident:  # as the shipped one does: the others hear of it all the same
-                    self._world.note(f"a listener failed at revision {change.revision}: {accident}")
-        self.assignment = self._world.assignment
+                except Accident as accident:  # as the shipped one does: the others learn of it all the same
+                    self._sim.note(f"a listener failed at revision {change.revision}: {accident}")
+        self.assignment = self._sim.assignment
         self._moved.set()
         self._moved = asyncio.Event()
 
@@ -76,24 +78,24 @@ class SimCatalogCopy:
 class SimNode:
     """One life of one process."""
 
-    def __init__(self, world: SimulatedChains, name: str) -> None:
-        self.world, self.name = world, name
-        self.process = SimProcess(world.loop, name)
-        self.accidents = Accidents(world.random)
-        self.shared = SimCatalogCopy(world, self.accidents)
-        self.clock = TrustedClock(world.clock_of(name), host=name)
-        world.tell_time(self)
+    def __init__(self, sim: SimulatedChains, name: str) -> None:
+        self.sim, self.name = sim, name
+        self.process = SimProcess(sim.loop, name)
+        self.accidents = Accidents(sim.random)
+        self.shared = SimCatalogCopy(sim, self.accidents)
+        self.clock = TrustedClock(sim.clock_of(name), host=name)
+        sim.show_clocks(self)
         self.address = f"{name}:1"
 
     def cut(self, more: int) -> None:
         """So many more faults keep it from the metadata."""
         self.shared.cuts += more
 
-    def hear(self) -> None:
+    def follow_soon(self) -> None:
         """The catalog, or something else in the metadata, has changed."""
-        world = self.world
-        world.loop.call_at(
-            world.loop.time() + world.random.random() ** 2 * 0.05, self.catch_up, context=self.process.context()
+        sim = self.sim
+        sim.loop.call_at(
+            sim.loop.time() + sim.random.random() ** 2 * 0.05, self.catch_up, context=self.process.context()
         )
 
     def catch_up(self) -> None:
@@ -106,16 +108,16 @@ class SimPublisher(SimNode):
 
     host: ChainHost
 
-    def __init__(self, world: SimulatedChains, name: str) -> None:
-        super().__init__(world, name)
-        self.incarnation = world.next_number()
-        self.store = SimShared(world)
+    def __init__(self, sim: SimulatedChains, name: str) -> None:
+        super().__init__(sim, name)
+        self.incarnation = sim.next_number()
+        self.store = SimShared(sim)
 
     _opened: SimFiles  # the newest ones; the workers of the same store are asked for next
 
     async def start(self) -> None:
         """In the process."""
-        world = self.world
+        sim = self.sim
         me = Member(self.name, (), self.address, self.incarnation)
         self.host = ChainHost(
             ChainContext(
@@ -128,21 +130,21 @@ class SimPublisher(SimNode):
                 universe=UNIVERSE,
                 environment=Environment(
                     self.clock,
-                    world.random,
+                    sim.random,
                     make_workers=self._workers,
                     notify=self._notify,
-                    blocking=lambda work: run_blocking(world.sim_threads, work),
+                    blocking=lambda work: run_blocking(sim.sim_threads, work),
                 ),
-                settings=world.settings,
-                registered=lambda topic, chain: (topic, chain) in world.registered,
-                registrations=lambda chain: [topic for topic, one in sorted(world.registered) if one == chain],
+                settings=sim.settings,
+                registered=lambda topic, chain: (topic, chain) in sim.registered,
+                registrations=lambda chain: [topic for topic, one in sorted(sim.registered) if one == chain],
             )
         )
         self.host.on_ended = self._ended
         guard = self.host.rounds.guard
         self.host.rounds.guard = lambda step: guard(partial(self.accidents.within, step))  # type: ignore[method-assign]
         self.host.start()
-        await world.network.serve(ChainsService(self.host).methods(), self.name, 1)
+        await sim.network.serve(ChainsService(self.host).methods(), self.name, 1)
 
     def cut(self, more: int) -> None:
         super().cut(more)
@@ -156,67 +158,67 @@ class SimPublisher(SimNode):
                 self.host.assigned(topic.incarnation)
 
     def _workers(self) -> SimWorkers:
-        world = self.world
-        return SimWorkers(world.sim_threads, world.random, self._opened.calm, stops=world.stops)
+        sim = self.sim
+        return SimWorkers(sim.sim_threads, sim.random, self._opened.calm, stops=sim.stops)
 
     def _notify(self, act: Callable[[], None]) -> None:
-        self.world.loop.call_soon(act, context=self.process.context())
+        self.sim.loop.call_soon(act, context=self.process.context())
 
     def _open_files(self, record: ChainRecord, epoch: int) -> tuple[Files, list[str]]:
         places = {f"/{one.cluster}/{one.disk}": DiskAddress(one.process, 1, one.disk) for one in record.places}
-        self._opened = self.world.farm.files(places, record.number, epoch, record.durability)
+        self._opened = self.sim.farm.files(places, record.number, epoch, record.durability)
         return self._opened, list(places)
 
     async def _next_log(self) -> int:
         self.reach_metadata()
-        self.world.logs += 1
-        return self.world.logs
+        self.sim.logs += 1
+        return self.sim.logs
 
     async def _sealed(self, topic: int, epoch: int, chain: int) -> None:
         """As `control.barrier` does: the epoch is read before the chains, all others have to have sealed."""
         self.reach_metadata()
-        if self.world.assignment.epoch != epoch:
-            raise Unavailable(f"The keys are assigned in epoch {self.world.assignment.epoch}, not in {epoch}.")
-        others = [one for of, one in sorted(self.world.registered) if of == topic and one != chain]
-        self.world.coverage.sometimes("other chains seal before keys are taken", others)
+        if self.sim.assignment.epoch != epoch:
+            raise Unavailable(f"The keys are assigned in epoch {self.sim.assignment.epoch}, not in {epoch}.")
+        others = [one for of, one in sorted(self.sim.registered) if of == topic and one != chain]
+        self.sim.coverage.sometimes("other chains seal before keys are taken", others)
         for other in others:
             asked = internal.ConfirmRequest(chain=other, topic=topic, assignment=epoch)
-            if not await self.world.confirmed(asked):
+            if not await self.sim.confirmed(asked):
                 raise Unavailable(f"Chain {other} has not sealed what it has.")
 
     def reach_metadata(self) -> None:
         """Raises `Unavailable` while it is out of reach."""
         if self.shared.cut:
-            self.world.coverage.sometimes("the metadata is out of reach when it is needed")
+            self.sim.coverage.sometimes("the metadata is out of reach when it is needed")
             raise Unavailable("The metadata does not answer.")
 
     def _ended(self, number: int, error: Exception) -> None:
-        self.world.note(f"{self.name}: chain {number} has ended: {type(error).__name__}")
-        self.world.coverage.sometimes("a fenced owner stops", "Fenced" in type(error).__name__)
+        self.sim.note(f"{self.name}: chain {number} has ended: {type(error).__name__}")
+        self.sim.coverage.sometimes("a fenced owner stops", "Fenced" in type(error).__name__)
         task = asyncio.get_running_loop().create_task(self.host.close(number))
         self.process.tasks.setdefault(task, None)
 
     async def take(self, number: int, epoch: int) -> bool:
         """Open a chain here under an epoch; in the process."""
-        world = self.world
+        sim = self.sim
         try:
             if any(chain.number == number for chain in self.host.entered):
                 await self.host.close(number)
             self.reach_metadata()
-            await self.host.open(world.records[number], epoch)
+            await self.host.open(sim.records[number], epoch)
         except Exception as error:
-            world.note(f"{self.name}: chain {number} not opened in epoch {epoch}: {type(error).__name__}")
+            sim.note(f"{self.name}: chain {number} not opened in epoch {epoch}: {type(error).__name__}")
             if not isinstance(error, (OSError, SyncpointError)):
                 raise
-            world.refused(number, error)
+            sim.refused(number, error)
             return False
         chain = self.host.chains[number]
-        Deletions(world, chain)
+        Deletions(sim, chain)
         found = chain.store.recovered
-        world.coverage.sometimes("a tail is cut at recovery", found.cut)
-        world.coverage.sometimes("frames are read at recovery", found.scanned)
-        world.coverage.sometimes("a copy is completed after recovery", found.incomplete)
-        if not world.settings.accept_loss:
-            world.coverage.always("nothing promised is on no disk", not found.lost, f"{found.lost}")
-        world.note(f"{self.name}: chain {number} opened in epoch {epoch}: logs {found.logs}, cut {len(found.cut)}")
+        sim.coverage.sometimes("a tail is cut at recovery", found.cut)
+        sim.coverage.sometimes("frames are read at recovery", found.scanned)
+        sim.coverage.sometimes("a copy is completed after recovery", found.incomplete)
+        if not sim.settings.accept_loss:
+            sim.coverage.always("nothing promised is on no disk", not found.lost, f"{found.lost}")
+        sim.note(f"{self.name}: chain {number} opened in epoch {epoch}: logs {found.logs}, cut {len(found.cut)}")
         return True

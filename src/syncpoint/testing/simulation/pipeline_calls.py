@@ -1,4 +1,4 @@
-"""Calls of `syncpoint.pipeline.v1` in a simulated world, with record batches as pyarrow makes and reads them."""
+"""Calls of `syncpoint.pipeline.v1` in a simulation, with record batches as pyarrow makes and reads them."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ class GapFound(Exception):
 class PipelineCalls:
     """What a job's driver and tasks ask of whoever serves. `patience_s`: how long they ask again while it is away."""
 
-    def __init__(self, world: SimulatedJobs, patience_s: float = 4.0) -> None:
-        self.world, self.patience_s = world, patience_s
+    def __init__(self, sim: SimulatedJobs, patience_s: float = 4.0) -> None:
+        self.sim, self.patience_s = sim, patience_s
 
     async def unary(self, method: methods.Method, request: Any) -> Any:
         """Raises `SyncpointError`."""
-        return method.response.FromString(await self.world.call(method, request, 2.0))
+        return method.response.FromString(await self.sim.call(method, request, 2.0))
 
     async def patiently(self, method: methods.Method, request: Any) -> Any:
         """The same, again while the node is away."""
-        end = self.world.loop.time() + self.patience_s
+        end = self.sim.loop.time() + self.patience_s
         while True:
             try:
                 return await self.unary(method, request)
             except SyncpointError as error:
-                if error.code not in AWAY or self.world.loop.time() > end:
+                if error.code not in AWAY or self.sim.loop.time() > end:
                     raise
                 await self.pause()
 
     async def pause(self) -> None:
         """Before asking again."""
-        await asyncio.sleep(0.05 + 0.3 * self.world.random.random())
+        await asyncio.sleep(0.05 + 0.3 * self.sim.random.random())
 
     async def positions(self, **fields: Any) -> Any:
         """GetPositions."""
@@ -58,20 +58,20 @@ class PipelineCalls:
     ) -> list[tuple[int, bytes]]:
         """All messages of a range, or `GapFound`. With `skip`, less what that subscription acknowledged."""
         found: list[tuple[int, bytes]] = []
-        at, until = begin, self.world.loop.time() + self.patience_s
+        at, until = begin, self.sim.loop.time() + self.patience_s
         while at < end:
             try:
                 async for offsets, bodies, following in self._frames(topic, incarnation, source, at, end, skip, chain):
                     whole = offsets == list(range(at, following)) or skip
                     rising = offsets == sorted(set(offsets)) and set(offsets) <= set(range(at, following))
                     what = f"[{at}, {following}) of {source} came as {offsets}"
-                    self.world.coverage.always("a range is read as it is asked for", whole and rising, what)
-                    self.world.coverage.sometimes("acknowledged messages are left out", len(offsets) < following - at)
+                    self.sim.coverage.always("a range is read as it is asked for", whole and rising, what)
+                    self.sim.coverage.sometimes("acknowledged messages are left out", len(offsets) < following - at)
                     for offset, body in zip(offsets, bodies, strict=True):
-                        self.world.pipelines.saw(topic, SourcePlace(source, offset), body)
+                        self.sim.pipelines.saw(topic, SourcePlace(source, offset), body)
                     found += zip(offsets, bodies, strict=True)
                     at = following
-                self.world.coverage.always(
+                self.sim.coverage.always(
                     "a range is read to its end", at == end, f"[{begin}, {end}) of {source} ended at {at}"
                 )
                 if at != end:
@@ -79,7 +79,7 @@ class PipelineCalls:
             except SyncpointError as error:
                 if error.code is Code.OUT_OF_RANGE:
                     raise GapFound(error.message) from None
-                if error.code not in AWAY or self.world.loop.time() > until:
+                if error.code not in AWAY or self.sim.loop.time() > until:
                     raise
                 await self.pause()
         return found
@@ -91,7 +91,7 @@ class PipelineCalls:
             topic=topic, topic_incarnation=incarnation, source=source, begin=begin, end=end, columns=[OFFSET, DATA],
             skip_subscription=skip, frame_bytes=FRAME_BYTES, chain=chain,
         )  # fmt: skip
-        stream = self.world.network.channel(self.world.door()).stream(methods.LOG_READER.ReadRange, timeout=5.0)
+        stream = self.sim.network.channel(self.sim.endpoint()).stream(methods.LOG_READER.ReadRange, timeout=5.0)
         try:
             await stream.send(request.SerializeToString())
             await stream.end()
@@ -107,7 +107,7 @@ class PipelineCalls:
 
     async def stage(self, header: Any, frames: Iterable[Any], *, die_after: int | None = None) -> Any:
         """Stage; `die_after` so many frames the task is gone."""
-        stream = self.world.network.channel(self.world.door()).stream(methods.EPOCH_WRITER.Stage, timeout=4.0)
+        stream = self.sim.network.channel(self.sim.endpoint()).stream(methods.EPOCH_WRITER.Stage, timeout=4.0)
         try:
             await stream.send(pipeline.StageRequest(header=header).SerializeToString())
             for number, one in enumerate(frames):
@@ -115,8 +115,8 @@ class PipelineCalls:
                     stream.cancel()
                     return None
                 await stream.send(pipeline.StageRequest(frame=one).SerializeToString())
-                if self.world.random.random() < 0.3:
-                    await asyncio.sleep(0.05 * self.world.random.random())
+                if self.sim.random.random() < 0.3:
+                    await asyncio.sleep(0.05 * self.sim.random.random())
             await stream.end()
             answer = await stream.receive()
             if answer is None:

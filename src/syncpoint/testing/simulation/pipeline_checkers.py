@@ -43,7 +43,7 @@ def _rows_of(pipelines: PipelineHistory, attempts: Sequence[str]) -> dict[str, l
 
 def epochs_are_whole(pipelines: PipelineHistory, rows: Rows) -> CheckResult:
     """An epoch of a query is visible whole, in all its topics, once and in the order of its stages: that of one commit
-    that was asked for; what was told to be committed is there.
+    that was asked for; what was reported to be committed is there.
     """
     visible: dict[tuple[str, int], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for topic, _, row in rows:
@@ -57,18 +57,18 @@ def epochs_are_whole(pipelines: PipelineHistory, rows: Rows) -> CheckResult:
     for key in sorted({*visible, *asked}):
         mine = {topic: found for topic, found in visible[key].items() if found}
         wanted = [_rows_of(pipelines, commit.attempts) for commit in asked[key]]
-        told = [commit for commit in asked[key] if commit.result is not None]
+        answered = [commit for commit in asked[key] if commit.result is not None]
         if mine and mine not in wanted:
             bad.append(f"epoch {key[1]} of {key[0]} is visible as no commit named it: {_counts(mine)}")
-        for commit in told:
+        for commit in answered:
             own = _rows_of(pipelines, commit.attempts)
             if not commit.result.repeated_epoch and own != mine:
-                bad.append(f"epoch {key[1]} of {key[0]} was told to be committed and is {_counts(mine)}")
+                bad.append(f"epoch {key[1]} of {key[0]} was reported as committed and is {_counts(mine)}")
             count = sum(map(len, mine.values()))
             if commit.result.rows != count:
-                bad.append(f"epoch {key[1]} of {key[0]}: {commit.result.rows} rows were told, {count} are there")
-        if told and not mine and all(wanted):
-            bad.append(f"epoch {key[1]} of {key[0]} was told to be committed, and nothing is there")
+                bad.append(f"epoch {key[1]} of {key[0]}: {commit.result.rows} rows were reported, {count} are there")
+        if answered and not mine and all(wanted):
+            bad.append(f"epoch {key[1]} of {key[0]} was reported as committed, and nothing is there")
     return CheckResult("epochs are whole", len(asked), tuple(bad))
 
 
@@ -107,7 +107,7 @@ def nothing_else_is_visible(pipelines: PipelineHistory, rows: Rows) -> CheckResu
 
 
 def results_are_true(pipelines: PipelineHistory, rows: Rows) -> CheckResult:
-    """What a commit was told of where its rows lie is where they lie."""
+    """What a commit was answered of where its rows lie is where they lie."""
     at = {(topic, place): row for topic, place, row in rows}
     bad, checked = [], 0
     for commit in pipelines.commits:
@@ -117,7 +117,9 @@ def results_are_true(pipelines: PipelineHistory, rows: Rows) -> CheckResult:
         for topic, place in _places(commit.result.stored):
             found = at.get((topic, place))
             if found is None or found.attempt not in commit.attempts:
-                bad.append(f"epoch {commit.epoch} of {commit.query} lies at {topic} {place}, told; there is {found}")
+                bad.append(
+                    f"epoch {commit.epoch} of {commit.query} lies at {topic} {place}, as answered; there is {found}"
+                )
     return CheckResult("results are true", checked, tuple(bad))
 
 
@@ -139,9 +141,9 @@ def older_runs_are_fenced(pipelines: PipelineHistory) -> CheckResult:
     bad = []
     for one in done:
         mine = first_ended[one.query, one.run]
-        for (query, run), heard in first_ended.items():
+        for (query, run), ended_at in first_ended.items():
             later = query == one.query and first_begun[query, run] > mine
-            if later and heard < one.begun:
+            if later and ended_at < one.begun:
                 bad.append(f"{one.method} of {one.query} for {one.run} was done although {run} had begun")
     return CheckResult("older runs are fenced", len(done), tuple(sorted(set(bad))))
 
@@ -152,27 +154,27 @@ def links_copy_once(pipelines: PipelineHistory, rows: Rows, links: Sequence[Any]
     """
     bad, there = [], Counter(row.place for _, _, row in rows if _is_link(row.query))
     bad += [f"{place} was copied {count} times" for place, count in there.items() if count > 1]
-    told: set[SourcePlace] = set()
+    answered: set[SourcePlace] = set()
     asked: set[SourcePlace] = set()
     for commit in pipelines.commits:
         for source, begin, end in commit.planned:
             planned = {SourcePlace(source, offset) for offset in range(begin, end)}
             asked |= planned
-            told |= planned if commit.result is not None else set()
+            answered |= planned if commit.result is not None else set()
     accepted = {SourcePlace(gap.source, offset) for link in links for gap in link.skipped
                 for offset in range(gap.begin, gap.end)}  # fmt: skip
-    for place in sorted(told - accepted):
+    for place in sorted(answered - accepted):
         body = pipelines.data.get(place)
         if body is None:
             bad.append(f"{place} was planned and committed, and nobody has read it")
         elif passes(body) and place not in there:
             bad.append(f"{place} was planned and committed, and is not there")
     bad += [f"{place} is there and was never planned" for place in there if place not in asked]
-    for source in {place.source for place in told}:
-        offsets = [place.offset for place in told if place.source == source]
+    for source in {place.source for place in answered}:
+        offsets = [place.offset for place in answered if place.source == source]
         between = {SourcePlace(source, offset) for offset in range(min(offsets), max(offsets))}
         bad += [f"{place} was left out without a word" for place in sorted(between - asked - accepted)]
-    return CheckResult("links copy once", len(told), tuple(bad))
+    return CheckResult("links copy once", len(answered), tuple(bad))
 
 
 def links_count(pipelines: PipelineHistory, rows: Rows, links: Sequence[Any]) -> CheckResult:
@@ -182,7 +184,7 @@ def links_count(pipelines: PipelineHistory, rows: Rows, links: Sequence[Any]) ->
     (link,) = links
     there = sum(_is_link(row.query) for _, _, row in rows)
     commits = [commit for commit in pipelines.commits if commit.link]
-    told = sum(commit.result is not None and not commit.result.repeated_epoch for commit in commits)
+    answered = sum(commit.result is not None and not commit.result.repeated_epoch for commit in commits)
     open_ = {(commit.query, commit.epoch, commit.attempts) for commit in commits if commit.result is None}
     # A proxy asks again by itself; the first answer is then that of a repeated epoch.
     known = {(one.query, one.epoch) for one in commits if one.result is None or not one.result.repeated_epoch}
@@ -190,12 +192,12 @@ def links_count(pipelines: PipelineHistory, rows: Rows, links: Sequence[Any]) ->
     bad = []
     if link.rows != there:
         bad.append(f"the link says {link.rows} rows, {there} are there")
-    if not told <= link.epochs <= told + len(open_):
-        bad.append(f"the link says {link.epochs} epochs, {told} were told and {len(open_)} may be")
+    if not answered <= link.epochs <= answered + len(open_):
+        bad.append(f"the link says {link.epochs} epochs, {answered} were reported and {len(open_)} may be")
     for one in link.committed:
         ends = [end for c in commits if c.result is not None for source, _, end in c.planned if source == one.source]
         if one.end < max(ends, default=0):
-            bad.append(f"the link is at {one.end} of source {one.source}, {max(ends)} was told")
+            bad.append(f"the link is at {one.end} of source {one.source}, {max(ends)} was reported")
     return CheckResult("links count", max(1, there), tuple(bad))
 
 
@@ -208,7 +210,7 @@ def copies_are_mapped(rows: Rows, mapped: Mapping[SourcePlace, tuple[str, Source
     return CheckResult("copies are mapped", len(there), tuple(bad))
 
 
-def sought_is_read_again(history: History, pipelines: PipelineHistory, rows: Rows, generation: int) -> CheckResult:
+def resets_are_read_again(history: History, pipelines: PipelineHistory, rows: Rows, generation: int) -> CheckResult:
     """Who reads a subscription alone gets, after the last seek, everything that this left unacknowledged; without any,
     everything published since the subscription was there.
     """
@@ -223,21 +225,21 @@ def sought_is_read_again(history: History, pipelines: PipelineHistory, rows: Row
         since = last.begun if last.kept else last.ended  # what was acknowledged by then is not brought back
     owed = [one for one in history.publishes if one.outcome is Outcome.OK and one.begun > since]
     bad = [f"{one.identity} was not read again after seek {generation}" for one in owed if one.identity not in read]
-    return CheckResult("sought is read again", len(owed), tuple(bad))
+    return CheckResult("resets are read again", len(owed), tuple(bad))
 
 
 def everything_is_read(
     history: History, pipelines: PipelineHistory, rows: Rows, began: Mapping[str, int]
 ) -> CheckResult:
-    """A query has read whatever was published since it began. `began`: by query, the stamp when it had been told where
+    """A query has read whatever was published since it began. `began`: by query, the stamp when it had learned where
     it begins.
     """
     bad, looked = [], 0
     for query, stamp in began.items():
         if _is_link(query):
-            told = [one for one in pipelines.commits if one.query == query and one.result is not None]
+            answered = [one for one in pipelines.commits if one.query == query and one.result is not None]
             places = {
-                SourcePlace(one[0], at) for commit in told for one in commit.planned for at in range(one[1], one[2])
+                SourcePlace(one[0], at) for commit in answered for one in commit.planned for at in range(one[1], one[2])
             }
         else:
             places = {row.place for _, _, row in rows if row.query == query}

@@ -72,10 +72,10 @@ class SimulatedPipelineCluster(SimulatedCluster, SimulatedJobs):
 class JobFaults(ClusterFaults):
     """Those of a cluster, and what hits those who have to do with a commit."""
 
-    def __init__(self, world: SimulatedPipelineCluster, random: SeededRandom, kinds: tuple[str, ...]) -> None:
+    def __init__(self, sim: SimulatedPipelineCluster, random: SeededRandom, kinds: tuple[str, ...]) -> None:
         drawn = kinds or tuple(kind for kind in CLUSTER_PIPELINE_FAULTS if random.random() < 0.4) or ("crash",)
-        super().__init__(world, random, drawn)
-        self.jobs = world
+        super().__init__(sim, random, drawn)
+        self.jobs = sim
 
     def heal(self) -> None:
         self.jobs.on_commit = None
@@ -86,44 +86,44 @@ class JobFaults(ClusterFaults):
 
     def _in_a_commit(self, kind: str) -> Callable[[], None]:
         """Some time after the next commit was asked for."""
-        world, after_s = self.jobs, self.random.random() ** 2 * 0.03
+        sim, after_s = self.jobs, self.random.random() ** 2 * 0.03
         struck: list[str] = []
         over = False
 
         def strike() -> None:
             if over:
                 return
-            homes = set(world.homes().values())
-            names = [name for name, chain in world.owners() if chain.number in homes]
+            homes = set(sim.homes().values())
+            names = [name for name, chain in sim.owners() if chain.number in homes]
             if kind == "proxies killed in a commit":
                 names = ["proxy0", "proxy1"]
             for name in names:
-                process = world.members[name].process
+                process = sim.members[name].process
                 if not process.alive or process.hung:
                     continue
-                world.note(f"fault: {kind} {name}")
+                sim.note(f"fault: {kind} {name}")
                 struck.append(name)
                 if "hangs" in kind:
                     process.hang()
                 else:
-                    world.crash(name)
+                    sim.crash(name)
 
         def armed() -> None:
-            world.on_commit = None
-            world.loop.call_later(after_s, strike)
+            sim.on_commit = None
+            sim.loop.call_later(after_s, strike)
 
         def heal() -> None:
             nonlocal over
-            over, world.on_commit = True, None
+            over, sim.on_commit = True, None
             for name in struck:
-                process = world.members[name].process
+                process = sim.members[name].process
                 if process.hung:
                     process.go_on()
                 elif not process.alive:
-                    world.begin(name)
+                    sim.begin(name)
             struck.clear()
 
-        world.on_commit = armed
+        sim.on_commit = armed
         return heal
 
 
@@ -131,15 +131,15 @@ class ClusterPipelineRun(JobsRun[SimulatedPipelineCluster]):
     """See the module."""
 
     patience_s = 8.0
-    drain_s, settle_s, last_s = 90.0, 40.0, 90.0
+    drain_s, quiesce_s, last_s = 90.0, 40.0, 90.0
 
-    def __init__(self, world: SimulatedPipelineCluster, seed: int, kinds: tuple[str, ...]) -> None:
-        super().__init__(world, seed, SeededRandom(seed * 5 + 2))
-        self.faults = JobFaults(world, SeededRandom(seed * 2), kinds)
-        world.note(f"seed {seed}: {world.shape}, {self.seconds:.1f} s, faults: {', '.join(self.faults.kinds)}")
+    def __init__(self, sim: SimulatedPipelineCluster, seed: int, kinds: tuple[str, ...]) -> None:
+        super().__init__(sim, seed, SeededRandom(seed * 5 + 2))
+        self.faults = JobFaults(sim, SeededRandom(seed * 2), kinds)
+        sim.note(f"seed {seed}: {sim.shape}, {self.seconds:.1f} s, faults: {', '.join(self.faults.kinds)}")
 
     async def begin(self) -> None:
-        await self.world.begin_all()
+        await self.sim.begin_all()
 
     async def go_wrong(self) -> None:
         await self.faults.go_wrong(self.seconds)
@@ -148,32 +148,32 @@ class ClusterPipelineRun(JobsRun[SimulatedPipelineCluster]):
         self.faults.heal()
 
     async def strike(self) -> None:
-        names = [name for name in self.world.members if name not in self.world.farm.servers]
+        names = [name for name in self.sim.members if name not in self.sim.farm.servers]
         for name in names:
-            self.world.crash(name)
+            self.sim.crash(name)
         for name in names:
-            self.world.begin(name)
+            self.sim.begin(name)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def writers(self) -> list[EpochWriter]:
-        return [_mounted(chain).writer for chain in self.world.chains()]
+        return [_mounted(chain).writer for chain in self.sim.chains()]
 
     def unfinished(self) -> list[str]:
-        world = self.world
-        found = [*super().unfinished(), *world.not_up()]
-        for chain in world.chains():
+        sim = self.sim
+        found = [*super().unfinished(), *sim.not_up()]
+        for chain in sim.chains():
             found += self.unfinished_of(chain)
-            found += leftovers(chain, world.registered()) if self.settling else []
-        return found + (self.staged() if self.settling else [])
+            found += leftovers(chain, sim.registered()) if self.quiescing else []
+        return found + (self.staged() if self.quiescing else [])
 
     def further_verdicts(self) -> list[CheckResult]:
         return [self._homes()]
 
     def _homes(self) -> CheckResult:
         """What is in a chain's log is at home there, so that it is in no other one."""
-        known, bad, looked = self.world.homes(), [], 0
-        for chain in self.world.chains():
+        known, bad, looked = self.sim.homes(), [], 0
+        for chain in self.sim.chains():
             state = _mounted(chain).writer.state
             for key in (*map(query_key, state.queries), *map(link_key, state.links)):
                 looked += 1

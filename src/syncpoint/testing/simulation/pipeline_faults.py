@@ -1,4 +1,6 @@
-"""Faults of a node that serves pipelines, and of its disks. Beside `faults`, which has those of the small world."""
+"""Faults of a node that serves pipelines, and of its disks. Beside `faults`, which has those of the
+small simulation.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,10 @@ PIPELINE_FAULTS = (
 class PipelineFaults(DiskFaults):
     """One method for each kind, as in `disk_faults`. With one disk nothing destroys: what it loses nobody else has."""
 
-    def __init__(self, world: SimulatedNode, seed: int, kinds: tuple[str, ...] = ()) -> None:
-        self._node = world
-        self.world = cast(Any, world)
-        self._begin_faults(SeededRandom(seed * 2), [(world.disks, "d0")])
+    def __init__(self, sim: SimulatedNode, seed: int, kinds: tuple[str, ...] = ()) -> None:
+        self._node = sim
+        self.sim = cast(Any, sim)
+        self._begin_faults(SeededRandom(seed * 2), [(sim.disks, "d0")])
         self.pause_s = 0.9  # between two faults, at most
         self.kinds = list(kinds) or [kind for kind in PIPELINE_FAULTS if self.random.random() < 0.4] or ["crash"]
 
@@ -36,22 +38,22 @@ class PipelineFaults(DiskFaults):
     def heal(self) -> None:
         """Everything is well again."""
         self.lasting.heal()
-        world = self._node
-        world.network.heal()
-        world.network.break_chance = 0.0
-        world.life.accidents.armed = 0
-        world.on_commit = None
-        world.disks.heal()
-        world.again()
+        sim = self._node
+        sim.network.heal()
+        sim.network.break_chance = 0.0
+        sim.life.accidents.armed = 0
+        sim.on_commit = None
+        sim.disks.heal()
+        sim.again()
 
     def _server(self) -> SimDiskServer | None:
         return self._node.disks if self._node.disks.alive else None
 
     def _whole(self) -> bool:
-        world = self._node
-        if not world.serving or world.shape.disks == 1:
+        sim = self._node
+        if not sim.serving or sim.shape.disks == 1:
             return False
-        disks = world.life.node.store.status().disks
+        disks = sim.life.node.store.status().disks
         return all(disk.state == "ok" for disk in disks)
 
     def _starting(self, server: SimDiskServer) -> Heal:
@@ -77,34 +79,34 @@ class PipelineFaults(DiskFaults):
 
     def _crash_in_a_commit(self) -> Heal | None:
         """Some calls to the disk after the next commit was asked for."""
-        world, calls, power = self._node, self.random.randrange(0, 30), self.random.random() < 0.5
+        sim, calls, power = self._node, self.random.randrange(0, 30), self.random.random() < 0.5
 
         def strike() -> None:
-            world.on_commit = None
-            if world.disks.alive:
-                world.disks.die_within(calls, power=power)
+            sim.on_commit = None
+            if sim.disks.alive:
+                sim.disks.die_within(calls, power=power)
 
-        world.on_commit = strike
-        return lambda: setattr(world, "on_commit", None)
+        sim.on_commit = strike
+        return lambda: setattr(sim, "on_commit", None)
 
     def _disk_fails_in_a_commit(self) -> Heal | None:
         """All of them refuse to write when the next commit is asked for."""
-        world = self._node
+        sim = self._node
         found = list[Any]()
 
         def strike() -> None:
-            world.on_commit = None
-            for disk in world.disks.disks:
-                world.disks.fail(disk, errno.EIO, ("pwritev", "fdatasync"))
-                found.append(world.disks.files.faults[-1])
+            sim.on_commit = None
+            for disk in sim.disks.disks:
+                sim.disks.fail(disk, errno.EIO, ("pwritev", "fdatasync"))
+                found.append(sim.disks.files.faults[-1])
 
         def heal() -> None:
-            world.on_commit = None
+            sim.on_commit = None
             for fault in found:
-                if fault in world.disks.files.faults:
-                    world.disks.files.faults.remove(fault)
+                if fault in sim.disks.files.faults:
+                    sim.disks.files.faults.remove(fault)
 
-        world.on_commit = strike
+        sim.on_commit = strike
         return heal
 
     def _power_cut(self) -> Heal | None:

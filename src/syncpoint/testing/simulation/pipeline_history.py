@@ -70,7 +70,7 @@ class Spoken:
 
 @dataclass(eq=False)
 class CommitCall(Spoken):
-    """A commit that was asked for; `result`: what was told."""
+    """A commit that was asked for; `result`: what was reported."""
 
     epoch: int = 0
     attempts: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class ReaderHistory:
 
 
 @dataclass(eq=False)
-class Sought:
+class SeekSpan:
     """A seek of the subscription: to the beginning, or to when it was asked for. `kept`: the topic keeps what is
     acknowledged.
     """
@@ -109,12 +109,12 @@ class PipelineHistory:
     spoken: list[Spoken] = field(default_factory=list)
     commits: list[CommitCall] = field(default_factory=list)
     readers: list[ReaderHistory] = field(default_factory=list)
-    seeks: list[Sought] = field(default_factory=list)
+    seeks: list[SeekSpan] = field(default_factory=list)
     seen: dict[str, dict[SourcePlace, int]] = field(default_factory=lambda: defaultdict(dict))  # topic -> place -> crc
     data: dict[SourcePlace, bytes] = field(default_factory=dict)  # of the topic that is read
     gaps_begun: int = 0  # how often a link's reader began behind what the link had
 
-    def sought_since(self, stamp: int) -> bool:
+    def was_reset_since(self, stamp: int) -> bool:
         """Whether a seek was not over then, or came later."""
         return any(not one.ended or one.ended > stamp for one in self.seeks)
 

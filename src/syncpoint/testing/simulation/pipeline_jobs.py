@@ -1,7 +1,7 @@
 """What a run of jobs is, over one node and over a cluster: jobs come and go, faults happen, all is judged at the end.
 
-Place: under `pipeline_runs` (one node) and `pipeline_clusters`, which say what a world begins with, which faults there
-are, and what is killed before everything is looked at once more.
+Place: under `pipeline_runs` (one node) and `pipeline_clusters`, which say what a simulation begins with, which faults
+there are, and what is killed before everything is checked once more.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from syncpoint.testing.simulation.pipeline_checkers import (
     links_count,
     nothing_else_is_visible,
     older_runs_are_fenced,
+    resets_are_read_again,
     results_are_true,
-    sought_is_read_again,
     stays,
 )
-from syncpoint.testing.simulation.pipeline_history import Row, Sought, SourcePlace
+from syncpoint.testing.simulation.pipeline_history import Row, SeekSpan, SourcePlace
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.sim_runs import SimRun
 from syncpoint.testing.simulation.simulated_jobs import ALONE, LINK, PipelineShape, SimulatedJobs
@@ -41,7 +41,7 @@ from syncpoint.wire.messages import pipeline, pubsub
 
 W = TypeVar("W", bound=SimulatedJobs)
 DRAIN_S = 40.0
-SETTLE_S = 20.0
+QUIESCE_S = 20.0
 PULLED = "pulled"
 KEPT_S = 30 * 86_400
 STALE_S = 4.0  # of what is staged, once all is quiet
@@ -58,7 +58,7 @@ def small_steps(shape: PipelineShape) -> Iterator[None]:
         yield
 
 
-def _keeper(topic: str) -> str:
+def _retaining(topic: str) -> str:
     """The subscription because of which a topic keeps its messages."""
     return f"keeps-{topic.rpartition('/')[2]}"
 
@@ -67,18 +67,18 @@ class JobsRun(SimRun[W]):
     """See the module. `patience_s`: how long clients ask again; `last_s`: within so long all that live get on."""
 
     patience_s = 4.0
-    drain_s, settle_s, last_s = DRAIN_S, SETTLE_S, 40.0
-    keeping = frozenset(f"projects/p/subscriptions/{_keeper(topic)}" for topic in TARGETS)
+    drain_s, quiesce_s, last_s = DRAIN_S, QUIESCE_S, 40.0
+    keeping = frozenset(f"projects/p/subscriptions/{_retaining(topic)}" for topic in TARGETS)
 
-    def __init__(self, world: W, seed: int, random: SeededRandom) -> None:
-        super().__init__(world, seed, random)
-        self.calls = PipelineCalls(world, patience_s=20.0)
+    def __init__(self, sim: W, seed: int, random: SeededRandom) -> None:
+        super().__init__(sim, seed, random)
+        self.calls = PipelineCalls(sim, patience_s=20.0)
         self.seconds = 2.0 + 5.0 * self.random.random()
-        self.jobs = [SimJob(world, kind, self.patience_s) for kind in world.shape.queries]
+        self.jobs = [SimJob(sim, kind, self.patience_s) for kind in sim.shape.queries]
         self.well = False  # drivers die no more
         self.zombies: list[asyncio.Task[None]] = []
         self.runs = 0
-        self.settling = False
+        self.quiescing = False
 
     async def begin(self) -> None:
         """Start everything that serves."""
@@ -105,13 +105,13 @@ class JobsRun(SimRun[W]):
         raise NotImplementedError
 
     async def run(self) -> None:
-        world = self.world
+        sim = self.sim
         await self.begin()
         await self.within([self._create()], self.last_s)
         publishing = [self.start(self._publish(f"p{number}")) for number in range(1 + self.random.randrange(0, 2))]
         watching = [self.start(self._watch(job)) for job in self.jobs]
         looking = self.start(self._look())
-        living = [*publishing, *([self.start(self._seek())] if ALONE in world.shape.queries else [])]
+        living = [*publishing, *([self.start(self._seek())] if ALONE in sim.shape.queries else [])]
         await self.go_wrong()
         self.heal()
         self.healed()
@@ -125,11 +125,11 @@ class JobsRun(SimRun[W]):
             one.cancel()
         await asyncio.sleep(0)
         if not complaints:
-            complaints = await self._settle()
+            complaints = await self._quiesce()
         self._coverage()
         verdicts = await self._asked(self._verdicts()) if not complaints else []
         self.judge(complaints, 1e9, *verdicts)
-        await world.close()
+        await sim.close()
 
     async def _asked(self, work: Any) -> Any:
         """What a client finds out, once all is well."""
@@ -140,45 +140,45 @@ class JobsRun(SimRun[W]):
     # -- what happens ------------------------------------------------------------------------------------------------
 
     async def _create(self) -> None:
-        world = self.world
-        await world.create_topic(SOURCE, KEPT_S if world.shape.kept else 0)
+        sim = self.sim
+        await sim.create_topic(SOURCE, KEPT_S if sim.shape.kept else 0)
         for topic in TARGETS:
-            await world.create_topic(topic)
-            await world.subscribe(_keeper(topic), topic=topic, judged_as=topic)
-        if ALONE in world.shape.queries:
-            await world.subscribe(ALONE, topic=SOURCE, judged_as=SOURCE)
-        for creation in world.history.creations:
+            await sim.create_topic(topic)
+            await sim.subscribe(_retaining(topic), topic=topic, judged_as=topic)
+        if ALONE in sim.shape.queries:
+            await sim.subscribe(ALONE, topic=SOURCE, judged_as=SOURCE)
+        for creation in sim.history.creations:
             creation.until = 1  # they keep messages; nobody is to be delivered any
-        if world.shape.pulled:
-            await world.subscribe(PULLED, topic=SOURCE, judged_as=SOURCE, exactly_once=self.seconds > 4)
+        if sim.shape.pulled:
+            await sim.subscribe(PULLED, topic=SOURCE, judged_as=SOURCE, exactly_once=self.seconds > 4)
             for number in range(2):
-                self.start(world.consume(PULLED, f"c{number}"))
+                self.start(sim.consume(PULLED, f"c{number}"))
 
     async def _publish(self, client: str) -> None:
         number = 0
         while self.publishing:
-            await self.world.publish(client, number, "", topic=SOURCE, judged_as=SOURCE)
+            await self.sim.publish(client, number, "", topic=SOURCE, judged_as=SOURCE)
             number += 1
             await asyncio.sleep(self.random.random() ** 2 * 0.16)
 
     async def _seek(self) -> None:
-        world, pipelines = self.world, self.world.pipelines
+        sim, pipelines = self.sim, self.sim.pipelines
         for _ in range(self.random.randrange(0, 3)):
             await asyncio.sleep(0.5 + self.random.random() * self.seconds * 0.6)
             if not self.publishing:
                 return
-            back = world.shape.kept and self.random.random() < 0.7
+            back = sim.shape.kept and self.random.random() < 0.7
             now_ns = self.now_ns()
             if not back and now_ns is None:
                 return
             request = pubsub.SeekRequest(subscription=SUBSCRIPTION)
             request.time.FromNanoseconds(10**9 if back or now_ns is None else now_ns)
-            sought = Sought(back, world.shape.kept, world.history.stamp())
-            pipelines.seeks.append(sought)
-            await world.insist(methods.SUBSCRIBER.Seek, request)
-            sought.ended = world.history.stamp()
-            world.coverage.sometimes("a subscription is sought while it is read alone")
-            world.note(f"client: sought {'back' if back else 'to now'}")
+            seek_span = SeekSpan(back, sim.shape.kept, sim.history.stamp())
+            pipelines.seeks.append(seek_span)
+            await sim.insist(methods.SUBSCRIBER.Seek, request)
+            seek_span.ended = sim.history.stamp()
+            sim.coverage.sometimes("a subscription is reset while it is read alone")
+            sim.note(f"client: reset by a seek {'back' if back else 'to now'}")
 
     # -- jobs --------------------------------------------------------------------------------------------------------
 
@@ -188,14 +188,14 @@ class JobsRun(SimRun[W]):
 
     async def _watch(self, job: SimJob) -> None:
         """Drivers die, or are given up and go on; new ones begin, mostly as a new run."""
-        world, run = self.world, self._new_run()
+        sim, run = self.sim, self._new_run()
         while True:
             driver = self.start(job.drive(run))
             life_s = 1e9 if self.well or self.random.random() < 0.2 else 0.2 + 2.5 * self.random.random() ** 2
-            over = world.loop.time() + life_s
+            over = sim.loop.time() + life_s
             try:
-                while not driver.done() and (self.well or world.loop.time() < over):
-                    await asyncio.wait([driver], timeout=min(0.5, max(0.01, over - world.loop.time())))
+                while not driver.done() and (self.well or sim.loop.time() < over):
+                    await asyncio.wait([driver], timeout=min(0.5, max(0.01, over - sim.loop.time())))
             except asyncio.CancelledError:
                 driver.cancel()
                 raise
@@ -203,16 +203,16 @@ class JobsRun(SimRun[W]):
                 try:
                     driver.result()
                 except (JobFailed, QueryFenced, Concurrent, SyncpointError, GapFound) as error:
-                    world.coverage.sometimes(f"a driver fails: {type(error).__name__}")
+                    sim.coverage.sometimes(f"a driver fails: {type(error).__name__}")
                     job.note(f"{run} ends: {type(error).__name__} {str(error)[:60]}")
             elif self.random.random() < 0.5:
                 driver.cancel()
-                world.coverage.sometimes("a driver is killed")
+                sim.coverage.sometimes("a driver is killed")
                 job.note(f"{run} is killed")
             else:
                 self.zombies.append(driver)
                 driver.add_done_callback(_ended)
-                world.coverage.sometimes("a driver goes on as a zombie")
+                sim.coverage.sometimes("a driver goes on as a zombie")
                 job.note(f"{run} goes on as a zombie")
             job.idle_since = None
             if not self.well:
@@ -227,12 +227,12 @@ class JobsRun(SimRun[W]):
         if lots < 0.15:
             plan = job.kind == LINK and lots < 0.1
             job.checkpoint.lose(plan)
-            self.world.coverage.sometimes("a checkpoint loses a plan" if plan else "a checkpoint loses a commit")
+            self.sim.coverage.sometimes("a checkpoint loses a plan" if plan else "a checkpoint loses a commit")
         elif lots > 0.96 and job.kind != ALONE:
             job.fresh()
             job.latest = job.kind == LINK and self.random.random() < 0.5
-            self.world.pipelines.gaps_begun += job.latest
-            self.world.coverage.sometimes("a checkpoint is lost")
+            self.sim.pipelines.gaps_begun += job.latest
+            self.sim.coverage.sometimes("a checkpoint is lost")
 
     # -- what is visible ---------------------------------------------------------------------------------------------
 
@@ -242,15 +242,15 @@ class JobsRun(SimRun[W]):
             await asyncio.sleep(0.3 + self.random.random())
             topic = TARGETS[self.random.randrange(0, len(TARGETS))]
             try:
-                found = await self._visible(PipelineCalls(self.world, 0.0), topic)
+                found = await self._visible(PipelineCalls(self.sim, 0.0), topic)
             except SyncpointError as error:
                 # A disk that cannot be read says so, whatever the reason.
-                self.world.coverage.always("looking is answered", error.code in (*AWAY, Code.DATA_LOSS), str(error))
+                self.sim.coverage.always("looking is answered", error.code in (*AWAY, Code.DATA_LOSS), str(error))
                 continue
-            named = {attempt for commit in self.world.pipelines.commits for attempt in commit.attempts}
+            named = {attempt for commit in self.sim.pipelines.commits for attempt in commit.attempts}
             for one in found:
                 early = one.row.attempt not in named
-                self.world.coverage.always("nothing is visible before its commit", not early, f"{one}")
+                self.sim.coverage.always("nothing is visible before its commit", not early, f"{one}")
 
     async def _visible(self, calls: PipelineCalls, topic: str) -> list[FoundRow]:
         positions = await calls.positions(topic=topic)
@@ -263,11 +263,11 @@ class JobsRun(SimRun[W]):
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def unfinished(self) -> list[str]:
-        world = self.world
+        sim = self.sim
         found = [
             f"the job {job.checkpoint.query} has more to do, it is at batch {job.checkpoint.next}"
             for job in self.jobs
-            if job.idle_since is None or world.now - job.idle_since < 1.0
+            if job.idle_since is None or sim.now - job.idle_since < 1.0
         ]
         return found + self.owed()
 
@@ -281,14 +281,14 @@ class JobsRun(SimRun[W]):
             found += [f"{area.bytes} bytes are held as staged"] if area.bytes else []
         return found
 
-    async def _settle(self) -> list[str]:
+    async def _quiesce(self) -> list[str]:
         """Stages that nobody commits are dropped, and so is what nobody needs."""
         with patched(epochs, STALE_NS=round(STALE_S * 1e9)):
-            self.settling = True
-            return await self.drain(self.settle_s)
+            self.quiescing = True
+            return await self.drain(self.quiesce_s)
 
     def _coverage(self) -> None:
-        pipelines, coverage = self.world.pipelines, self.world.coverage
+        pipelines, coverage = self.sim.pipelines, self.sim.coverage
         links = [link for writer in self.writers() for link in writer.state.links.values()]
         coverage.sometimes("a gap is accepted", any(link.skipped for link in links))
         coverage.sometimes("a commit stays unknown", any(one.result is None for one in pipelines.commits))
@@ -313,7 +313,7 @@ class JobsRun(SimRun[W]):
 
     async def _verdicts(self) -> list[CheckResult]:
         """In a client: look at everything, let what serves die, look again, judge."""
-        pipelines = self.world.pipelines
+        pipelines = self.sim.pipelines
         await asyncio.sleep(2.0)  # movements of cursors are written within a second
         before = await self._state()
         await self.strike()
@@ -334,7 +334,7 @@ class JobsRun(SimRun[W]):
             links_copy_once(pipelines, rows, links),
             links_count(pipelines, rows, links),
             copies_are_mapped(rows, mapped),
-            everything_is_read(self.world.history, pipelines, rows, self._began()),
+            everything_is_read(self.sim.history, pipelines, rows, self._began()),
             *await self._alone(rows),
             *self.further_verdicts(),
         ]
@@ -345,13 +345,13 @@ class JobsRun(SimRun[W]):
         return {one.query: one.began for one in checkpoints if one.began}
 
     async def _alone(self, rows: list[FoundRow]) -> list[CheckResult]:
-        if ALONE not in self.world.shape.queries:
+        if ALONE not in self.sim.shape.queries:
             return []
         positions = await self.calls.positions(subscription=SUBSCRIPTION)
-        return [sought_is_read_again(self.world.history, self.world.pipelines, rows, positions.generation)]
+        return [resets_are_read_again(self.sim.history, self.sim.pipelines, rows, positions.generation)]
 
     def further_verdicts(self) -> list[CheckResult]:
-        """Those that only some worlds have."""
+        """Those that only some simulations have."""
         return []
 
     async def _mapped(self, link: str, source: int) -> dict[SourcePlace, tuple[str, SourcePlace]]:

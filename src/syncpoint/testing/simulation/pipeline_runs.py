@@ -35,51 +35,51 @@ def run_pipelines(
 class PipelineRun(JobsRun[SimulatedNode]):
     """See the module."""
 
-    def __init__(self, world: SimulatedNode, seed: int, kinds: tuple[str, ...]) -> None:
-        super().__init__(world, seed, SeededRandom(seed * 5 + 1))
-        self.faults = PipelineFaults(world, seed, kinds)
-        world.note(f"seed {seed}: {world.shape}, {self.seconds:.1f} s, faults: {', '.join(self.faults.kinds)}")
+    def __init__(self, sim: SimulatedNode, seed: int, kinds: tuple[str, ...]) -> None:
+        super().__init__(sim, seed, SeededRandom(seed * 5 + 1))
+        self.faults = PipelineFaults(sim, seed, kinds)
+        sim.note(f"seed {seed}: {sim.shape}, {self.seconds:.1f} s, faults: {', '.join(self.faults.kinds)}")
 
     async def run(self) -> None:
-        supervising = self.world.loop.create_task(self.world.supervise())
+        supervising = self.sim.loop.create_task(self.sim.supervise())
         await super().run()
         supervising.cancel()
 
     async def begin(self) -> None:
-        self.world.begin()
+        self.sim.begin()
 
     def now_ns(self) -> int:
-        return self.world.clock_of(NODE).time_ns()
+        return self.sim.clock_of(NODE).time_ns()
 
     async def go_wrong(self) -> None:
-        world, end = self.world, self.world.loop.time() + self.seconds
-        while world.loop.time() < end:
+        sim, end = self.sim, self.sim.loop.time() + self.seconds
+        while sim.loop.time() < end:
             await asyncio.sleep(0.1 + self.random.random() ** 2 * self.faults.pause_s)
             kind = self.faults.kinds[self.random.randrange(0, len(self.faults.kinds))]
             lasts = min(3.0, duration(self.random))
             heal = self.faults.begin(kind)
             if heal is not None:
-                world.coverage.sometimes(f"fault: {kind}")
-                world.note(f"fault: {kind}, {lasts:.3f} s")
+                sim.coverage.sometimes(f"fault: {kind}")
+                sim.note(f"fault: {kind}, {lasts:.3f} s")
                 self.faults.lasting.began(heal, lasts)
 
     def heal(self) -> None:
         self.faults.heal()
 
     async def strike(self) -> None:
-        self.world.crash()
-        self.world.again()
+        self.sim.crash()
+        self.sim.again()
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def writers(self) -> list[EpochWriter]:
-        return [self.world.life.node.pipelines.writer] if self.world.serving else []
+        return [self.sim.life.node.pipelines.writer] if self.sim.serving else []
 
     def unfinished(self) -> list[str]:
-        world = self.world
-        if not world.serving:
-            return [f"the node does not serve: {world.refusal!r}"]
-        node = world.life.node
+        sim = self.sim
+        if not sim.serving:
+            return [f"the node does not serve: {sim.refusal!r}"]
+        node = sim.life.node
         status = node.store.status()
         found = super().unfinished()
         if status.under_replicated or status.failure:
@@ -88,6 +88,6 @@ class PipelineRun(JobsRun[SimulatedNode]):
         record = node.publish.catalog.subscription(f"projects/p/subscriptions/{PULLED}")
         left = unacknowledged(node.publish, record) if record is not None else 0
         found += [f"{left} messages are not acknowledged"] if left else []
-        if self.settling:
+        if self.quiescing:
             found += self.staged() + [f"the node {text}" for text in stored_for_nobody(node.store, node.publish)]
         return found

@@ -92,7 +92,7 @@ def late_words_count() -> AbstractContextManager[None]:
 
 def a_late_hello_ends_the_living() -> AbstractContextManager[None]:
     """The Hello that comes in last is taken for that of the newest life of a subscribe forwarder; who is displaced by
-    it is not told.
+    it is not reported.
     """
     right = ChainHost.session_began
 
@@ -169,7 +169,7 @@ def strict_delivery_goes_on_without_ownership() -> AbstractContextManager[None]:
 
 
 def an_acknowledgement_fails_by_our_own_word() -> AbstractContextManager[None]:
-    """One that was under way when its source was granted anew is told as failed, whatever became of it."""
+    """One that was under way when its source was granted anew is reported as failed, whatever became of it."""
 
     def failed(self: LeaseManager, record: Any) -> None:
         if record.waiting is not None:

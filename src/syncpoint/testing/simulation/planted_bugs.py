@@ -1,6 +1,6 @@
 """Bugs planted into shipped modules, one at a time, to see that simulation catches them.
 
-Each is a patch that takes one rule of the protocol out, and the worlds in which that should show: a shape and the
+Each is a patch that takes one rule of the protocol out, and the simulations in which that should show: a shape and the
 faults that the rule is about. `tests/simulation` looks for the first seed that catches it.
 """
 
@@ -41,7 +41,7 @@ class Planted:
     run: Callable[..., RunResult] = run_chains
 
     def life(self, seed: int) -> RunResult:
-        """One seed of its world."""
+        """One seed of its simulation."""
         return self.run(seed, shape=self.shape, kinds=self.kinds, beyond=self.beyond)
 
 
@@ -135,7 +135,7 @@ PLANTED: dict[str, Planted] = {
         rules.a_failed_look_deletes, ROLLING, ("accident", "hang of a subscribe forwarder"), seed=4
     ),
     "forgotten sources come back": Planted(
-        rules.forgotten_sources_come_back, EMPTYING, ("crash", "takeover", "keepers starved"), seed=3
+        rules.forgotten_sources_come_back, EMPTYING, ("crash", "takeover", "maintainers starved"), seed=3
     ),
     "segments are listed that no disk has": Planted(
         rules.segments_are_listed_that_no_disk_has, ROLLING, ("close", "back when given up"), seed=42
@@ -172,8 +172,8 @@ PLANTED: dict[str, Planted] = {
         seed=4,
         run=pipelines.run,
     ),
-    "a commit is told before it is persisted": Planted(
-        pipelines.told_before_persisted,
+    "a commit is answered before it is persisted": Planted(
+        pipelines.answered_before_persisted,
         pipelines.ONE_PLAIN,
         ("crash in a commit", "disk slow"),
         seed=5,
@@ -220,8 +220,8 @@ PLANTED: dict[str, Planted] = {
         seed=20,
         run=pipelines.run,
     ),
-    "a lost commit is told to be repeated": Planted(
-        pipelines.a_lost_commit_is_told_to_be_repeated,
+    "a lost commit is reported as repeated": Planted(
+        pipelines.a_lost_commit_is_answered_as_repeated,
         pipelines.LARGE,
         ("disk fails in a commit",),
         seed=1,
@@ -279,7 +279,7 @@ def is_good_without(name: str, seed: int) -> list[str]:
 
 
 def first_caught(name: str, seeds: int, hint: int | None = None) -> tuple[int, str] | None:
-    """The first of so many seeds in which a planted bug is noticed, and how; None when it is not. `hint`: looked at
+    """The first of so many seeds in which a planted bug is noticed, and how; None when it is not. `hint`: checked
     before all others.
     """
     for seed in (*(() if hint is None else (hint,)), *range(seeds)):

@@ -17,7 +17,7 @@ from syncpoint.wire.messages import pipeline
 
 
 def run(seed: int, *, shape: PipelineShape | None, kinds: tuple[str, ...], beyond: bool = False) -> RunResult:
-    """One seed of this world, as `planted_bugs` runs it."""
+    """One seed of this simulation, as `planted_bugs` runs it."""
     from syncpoint.testing.simulation.pipeline_clusters import run_cluster_pipelines  # needs pyspark
 
     return run_cluster_pipelines(seed, shape=shape, kinds=kinds)
@@ -50,7 +50,7 @@ def a_chain_that_is_away_is_left_out() -> AbstractContextManager[None]:
     """Positions are those of the chains that answer."""
     call = ChainCalls.call
 
-    async def told(self: ChainCalls, chain: int, path: str, request: bytes, deadline: float, **more: Any) -> bytes:
+    async def reported(self: ChainCalls, chain: int, path: str, request: bytes, deadline: float, **more: Any) -> bytes:
         try:
             return await call(self, chain, path, request, deadline - 29.0 if "Positions" in path else deadline, **more)
         except Unavailable:
@@ -59,20 +59,20 @@ def a_chain_that_is_away_is_left_out() -> AbstractContextManager[None]:
             empty: bytes = pipeline.Positions().SerializeToString()
             return empty
 
-    return patched(ChainCalls, call=told)
+    return patched(ChainCalls, call=reported)
 
 
 def decisions_are_not_pinned() -> AbstractContextManager[None]:
     """A chain is not registered for the topics of an epoch before it decides it."""
 
     async def pin(self: ChainHome, topics: Collection[int]) -> None:
-        """Nobody is told."""
+        """Nobody is notified."""
 
     return patched(ChainHome, pin=pin, unpin=lambda self, topics: None)
 
 
 def cursors_begin_late() -> AbstractContextManager[None]:
-    """A chain has a cursor from when it hears of it from a reader, not from its first message of the topic on."""
+    """A chain has a cursor from when it learns of it from a reader, not from its first message of the topic on."""
     return patched(ChainPipelines, opening=lambda self, topic: None)
 
 

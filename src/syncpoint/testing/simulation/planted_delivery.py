@@ -19,7 +19,7 @@ from syncpoint.testing.simulation.scaled import patched
 
 
 def rule_22() -> AbstractContextManager[None]:
-    """Who has heard nothing of the giver of a grant for longer than that holds goes on lending."""
+    """Who has received nothing from the giver of a grant for longer than that holds goes on lending."""
     return together(
         patched(Peer, silent=lambda self, now: False),
         patched(Gatherer, _doubt_unowned=lambda self, served, now: None),

@@ -1,4 +1,6 @@
-"""Bugs planted into what serves pipelines; see `planted_bugs`. Each is noticed in the world of `simulated_node`."""
+"""Bugs planted into what serves pipelines; see `planted_bugs`. Each is noticed in the simulation of
+`simulated_node`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ LARGE = PipelineShape(queries=(PLAIN,), small=False)
 
 
 def run(seed: int, *, shape: PipelineShape | None, kinds: tuple[str, ...], beyond: bool = False) -> RunResult:
-    """One seed of this world, as `planted_bugs` runs it."""
+    """One seed of this simulation, as `planted_bugs` runs it."""
     from syncpoint.testing.simulation.pipeline_runs import run_pipelines  # needs pyspark
 
     return run_pipelines(seed, shape=shape, kinds=kinds)
@@ -42,7 +44,7 @@ def older_runs_are_let_in() -> AbstractContextManager[None]:
     return patched(EpochState, _fence=lambda self, query, run: None)
 
 
-def told_before_persisted() -> AbstractContextManager[None]:
+def answered_before_persisted() -> AbstractContextManager[None]:
     """A commit is answered once it is decided and applied in memory."""
 
     def at_once(self: EpochApply, fact: bytes, done: Callable[[Exception | None], None] | None = None) -> None:
@@ -145,8 +147,8 @@ def a_failed_log_has_nothing_to_read() -> AbstractContextManager[None]:
     return patched(Store, read=blind)
 
 
-def a_lost_commit_is_told_to_be_repeated() -> AbstractContextManager[None]:
-    """What is told of an epoch rests on memory alone."""
+def a_lost_commit_is_answered_as_repeated() -> AbstractContextManager[None]:
+    """What is answered of an epoch rests on memory alone."""
 
     async def at_once(publish: Any) -> None:
         """Nobody waits."""

@@ -183,7 +183,7 @@ def rule_18() -> AbstractContextManager[None]:
 
 
 def a_source_ends_early() -> AbstractContextManager[None]:
-    """A sealed source is told to have ended while messages of it wait for the disks."""
+    """A sealed source is reported to have ended while messages of it wait for the disks."""
     whole = {"is_whole": lambda source: source.sealed}
     return again.together(patched(dispatch_module, **whole), patched(holders_module, **whole))
 
@@ -204,7 +204,7 @@ def nobody_goes_on() -> AbstractContextManager[None]:
 
 
 def an_epoch_begins_unknowing() -> AbstractContextManager[None]:
-    """Keys of a new epoch are delivered by who has not heard what others still have of the one before."""
+    """Keys of a new epoch are delivered by who has not learned what others still have of the one before."""
 
     def once_is_enough(self: Gatherer, served: SubscriptionView) -> list[int]:
         known = set(self.directory.chains_of(served.topic)) | (served.registered or frozenset())

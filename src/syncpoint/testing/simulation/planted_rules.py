@@ -51,7 +51,7 @@ def a_seek_while_nothing_is_stored_is_left_aside() -> AbstractContextManager[Non
 
 
 def a_start_counts_in_every_generation() -> AbstractContextManager[None]:
-    """What is older than a subscription counts as acknowledged at every opening, wherever it was sought to."""
+    """What is older than a subscription counts as acknowledged at every opening, wherever it was moved to."""
     merge, right = Ledger.merge, publish_recovery.replay
 
     def merged(self: Ledger, state: Ledger) -> None:

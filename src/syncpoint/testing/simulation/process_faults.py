@@ -1,4 +1,4 @@
-"""Faults of the small world's processes, of what lies between them, and of their clocks. Under `faults`."""
+"""Faults of the small simulation's processes, of what lies between them, and of their clocks. Under `faults`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ProcessFaults(DiskFaults):
     """One method for each kind, as in `disk_faults`."""
 
     def _publisher(self) -> SimPublisher | None:
-        living = [one for one in self.world.publishers if one.process.alive]
+        living = [one for one in self.sim.publishers if one.process.alive]
         return living[self.random.randrange(0, len(living))] if living else None
 
     # -- processes ---------------------------------------------------------------------------------------------------
@@ -27,7 +27,7 @@ class ProcessFaults(DiskFaults):
         if found is None:
             return None
         name = found.name
-        self.world.crash(name)
+        self.sim.crash(name)
         return lambda: self._again(name)
 
     def _dies_behind_its_disks(self) -> Heal | None:
@@ -36,16 +36,16 @@ class ProcessFaults(DiskFaults):
         if found is None or found.process.hung or not found.host.chains:
             return None
         name = found.name
-        heals = [self.world.network.part([name], [server.name for server in servers_of(self.world)])]
-        self.world.held_up = True
+        heals = [self.sim.network.part([name], [server.name for server in servers_of(self.sim)])]
+        self.sim.held_up = True
 
         def die() -> None:
-            self.world.held_up = False
-            if heals and self.world.nodes[name] is found and found.process.alive:
-                self.world.crash(name)
+            self.sim.held_up = False
+            if heals and self.sim.nodes[name] is found and found.process.alive:
+                self.sim.crash(name)
                 heals.append(lambda: self._again(name))
 
-        self.world.loop.call_later(0.05 + 0.7 * self.random.random(), die)
+        self.sim.loop.call_later(0.05 + 0.7 * self.random.random(), die)
 
         def heal() -> None:
             while heals:
@@ -58,7 +58,7 @@ class ProcessFaults(DiskFaults):
         if found is None:
             return None
         name = found.name
-        self.world.crash(name)
+        self.sim.crash(name)
         return lambda: self._again(name)
 
     def _hang(self) -> Heal | None:
@@ -71,10 +71,10 @@ class ProcessFaults(DiskFaults):
 
     def _takeover(self) -> Heal | None:
         found = self._publisher()
-        numbers = [one for one in self.world.records if not self.world.is_opening(one)]
+        numbers = [one for one in self.sim.records if not self.sim.is_opening(one)]
         if found is None or found.process.hung or not numbers:
             return None
-        self.world.take_over(numbers[self.random.randrange(0, len(numbers))], found)
+        self.sim.take_over(numbers[self.random.randrange(0, len(numbers))], found)
         return lambda: None
 
     def _close(self) -> Heal | None:
@@ -91,37 +91,37 @@ class ProcessFaults(DiskFaults):
         found = self._publisher()
         if found is None:
             return None
-        others = ["client", *(name for name in self.world.nodes if name != found.name)]
-        return self.world.network.part([found.name], [one for one in others if self.random.random() < 0.6])
+        others = ["client", *(name for name in self.sim.nodes if name != found.name)]
+        return self.sim.network.part([found.name], [one for one in others if self.random.random() < 0.6])
 
     def _partition_from_disks(self) -> Heal | None:
         found = self._publisher()
         if found is None:
             return None
-        servers = [server.name for server in servers_of(self.world)]
-        return self.world.network.part([found.name], [one for one in servers if self.random.random() < 0.5])
+        servers = [server.name for server in servers_of(self.sim)]
+        return self.sim.network.part([found.name], [one for one in servers if self.random.random() < 0.5])
 
     def _split_of_disks(self) -> Heal | None:
         """One forwarder reaches some disks, the others the rest, and one of those takes a chain over."""
         found = self._publisher()
-        numbers = [one for one in self.world.records if not self.world.is_opening(one)]
-        others = [one for one in self.world.publishers if one is not found and one.process.alive]
+        numbers = [one for one in self.sim.records if not self.sim.is_opening(one)]
+        others = [one for one in self.sim.publishers if one is not found and one.process.alive]
         if found is None or not others or not numbers:
             return None
         near: list[str] = []
         far: list[str] = []
-        for server in servers_of(self.world):
+        for server in servers_of(self.sim):
             (near if self.random.random() < 0.5 else far).append(server.name)
-        one_side = self.world.network.part([found.name], far)
-        other_side = self.world.network.part([one.name for one in others], near)
+        one_side = self.sim.network.part([found.name], far)
+        other_side = self.sim.network.part([one.name for one in others], near)
         heir = others[self.random.randrange(0, len(others))]
         number = numbers[self.random.randrange(0, len(numbers))]
 
         def take() -> None:
-            if heir.process.alive and not heir.process.hung and not self.world.is_opening(number):
-                self.world.take_over(number, heir)
+            if heir.process.alive and not heir.process.hung and not self.sim.is_opening(number):
+                self.sim.take_over(number, heir)
 
-        self.world.loop.call_later(0.3, take)
+        self.sim.loop.call_later(0.3, take)
 
         def heal() -> None:
             one_side()
@@ -132,14 +132,14 @@ class ProcessFaults(DiskFaults):
 
     def _disks_lost_in_an_opening(self) -> Heal | None:
         """Somebody takes a chain over, and in the middle of it disks hang, lose their power or are out of reach."""
-        world = self.world
+        sim = self.sim
         found = self._publisher()
-        numbers = [one for one in world.records if not world.is_opening(one)]
+        numbers = [one for one in sim.records if not sim.is_opening(one)]
         if found is None or found.process.hung or not numbers:
             return None
-        world.take_over(numbers[self.random.randrange(0, len(numbers))], found)
+        sim.take_over(numbers[self.random.randrange(0, len(numbers))], found)
         kind, heals, over = self.random.randrange(0, 3), list[Heal](), list[bool]()
-        chosen = [server for server in servers_of(world) if self.random.random() < 0.7]
+        chosen = [server for server in servers_of(sim) if self.random.random() < 0.7]
         writes = self.random.random() < 0.6
         commands = self.random.randrange(0, OPENING_WRITES if writes else OPENING_COMMANDS)
 
@@ -147,7 +147,7 @@ class ProcessFaults(DiskFaults):
             if over:
                 return
             if kind == 0:
-                heals.append(world.network.part([found.name], [server.name for server in chosen]))
+                heals.append(sim.network.part([found.name], [server.name for server in chosen]))
                 return
             lossy = self._may_lose_power()
             for server in chosen:
@@ -163,7 +163,7 @@ class ProcessFaults(DiskFaults):
             for one in heals:
                 one()
 
-        world.farm.after(found.process, commands, strike, writes=writes)
+        sim.farm.after(found.process, commands, strike, writes=writes)
         return heal
 
     def _replaced_at_the_worst_time(self) -> Heal | None:
@@ -171,11 +171,11 @@ class ProcessFaults(DiskFaults):
 
         Who knows what was acknowledged is then away. Not among `FAULTS`: the best that can come of it is a refusal.
         """
-        wiped, dead, late = servers_of(self.world)[:3]
-        names = [one.name for one in self.world.publishers if one.process.alive]
+        wiped, dead, late = servers_of(self.sim)[:3]
+        names = [one.name for one in self.sim.publishers if one.process.alive]
         if not (wiped.alive and dead.alive and late.alive and names):
             return None
-        back = self.world.network.part(names, [late.name])
+        back = self.sim.network.part(names, [late.name])
 
         def strike() -> None:
             back()
@@ -187,35 +187,35 @@ class ProcessFaults(DiskFaults):
                 wiped.loses(disk)
             self._starting(wiped)()
             for name in names:
-                if self.world.nodes[name].process.alive:
-                    self.world.crash(name)
+                if self.sim.nodes[name].process.alive:
+                    self.sim.crash(name)
                     self._again(name)
 
-        self.world.loop.call_later(0.4, strike)
+        self.sim.loop.call_later(0.4, strike)
 
         def heal() -> None:
-            self.world.loop.call_later(SPLIT_S, self._starting(dead))
+            self.sim.loop.call_later(SPLIT_S, self._starting(dead))
 
         return heal
 
     def _later(self, heal: Heal) -> None:
-        self.world.loop.call_later(SPLIT_S, heal)
+        self.sim.loop.call_later(SPLIT_S, heal)
 
     def _commands_cut_in_the_middle(self) -> Heal:
-        self.world.farm.cut_chance = 0.02 + 0.1 * self.random.random()
-        return lambda: setattr(self.world.farm, "cut_chance", 0.0)
+        self.sim.farm.cut_chance = 0.02 + 0.1 * self.random.random()
+        return lambda: setattr(self.sim.farm, "cut_chance", 0.0)
 
     def _farewells_lost(self) -> Heal:
-        """Who is done with a disk is often not heard."""
-        self.world.farm.farewell_chance = 0.5
-        return lambda: setattr(self.world.farm, "farewell_chance", 0.0)
+        """Who is done with a disk is often not received."""
+        self.sim.farm.farewell_chance = 0.5
+        return lambda: setattr(self.sim.farm, "farewell_chance", 0.0)
 
     def _connections_broken(self) -> Heal:
-        self.world.network.break_chance = 0.05
-        return lambda: setattr(self.world.network, "break_chance", 0.0)
+        self.sim.network.break_chance = 0.05
+        return lambda: setattr(self.sim.network, "break_chance", 0.0)
 
     def _metadata_outage(self) -> Heal:
-        return self._cut([node for node in self.world.nodes.values() if self.random.random() < 0.6])
+        return self._cut([node for node in self.sim.nodes.values() if self.random.random() < 0.6])
 
     def _cut(self, nodes: list[SimNode]) -> Heal:
         """From the metadata. Who is cut twice at a time is back after both."""
@@ -225,23 +225,23 @@ class ProcessFaults(DiskFaults):
         def heal() -> None:
             for node in nodes:
                 node.cut(-1)
-                node.hear()
+                node.follow_soon()
 
         return heal
 
     def _metadata_in_doubt(self) -> Heal:
         """Nobody knows what becomes of transactions: some are applied, some are not, and some are later."""
-        self.world.doubt = 0.8 if self.world.shape.emptying else 0.3
+        self.sim.doubt = 0.8 if self.sim.shape.emptying else 0.3
 
         def heal() -> None:
-            self.world.doubt = 0.0
+            self.sim.doubt = 0.0
 
         return heal
 
     # -- subscribe forwarders ----------------------------------------------------------------------------------------
 
     def _subscriber(self) -> Consuming | None:
-        living = [node for node in self.world.nodes.values() if isinstance(node, Consuming) and node.process.alive]
+        living = [node for node in self.sim.nodes.values() if isinstance(node, Consuming) and node.process.alive]
         return living[self.random.randrange(0, len(living))] if living else None
 
     def _hang_of_a_subscribe_forwarder(self) -> Heal | None:
@@ -257,15 +257,15 @@ class ProcessFaults(DiskFaults):
 
     def _subscribe_forwarder_parted(self) -> Heal | None:
         found = self._subscriber()
-        names = [one.name for one in self.world.publishers if self.random.random() < 0.7]
-        return None if found is None or not names else self.world.network.part([found.name], names)
+        names = [one.name for one in self.sim.publishers if self.random.random() < 0.7]
+        return None if found is None or not names else self.sim.network.part([found.name], names)
 
     def _subscribe_forwarder_falls_silent(self) -> Heal | None:
-        """At first what it says still arrives, and it hears nothing: acknowledgements are recorded, and nobody is told.
-        Then it is parted both ways.
+        """At first what it says still arrives, and it receives nothing: acknowledgements are recorded, and nobody is
+        notified. Then it is parted both ways.
         """
-        found, network = self._subscriber(), self.world.network
-        names = [one.name for one in self.world.publishers]
+        found, network = self._subscriber(), self.sim.network
+        names = [one.name for one in self.sim.publishers]
         if found is None or any(network.parted(found.name, name) for name in names):
             return None
         heals = [network.deafen(found.name, names)]
@@ -274,7 +274,7 @@ class ProcessFaults(DiskFaults):
             if heals:
                 heals.append(network.part([found.name], names))
 
-        self.world.loop.call_later(0.3 + 2.0 * self.random.random(), part)
+        self.sim.loop.call_later(0.3 + 2.0 * self.random.random(), part)
 
         def heal() -> None:
             while heals:
@@ -289,9 +289,9 @@ class ProcessFaults(DiskFaults):
 
     def _part_island(self, found: SimPublisher, near: Consuming) -> Heal:
         here = (found.name, near.name)
-        far = [*(name for name in self.world.nodes if name not in here), "client"]
-        far += [server.name for server in servers_of(self.world)]
-        back, again = self.world.network.part(here, far), self._cut([found, near])
+        far = [*(name for name in self.sim.nodes if name not in here), "client"]
+        far += [server.name for server in servers_of(self.sim)]
+        back, again = self.sim.network.part(here, far), self._cut([found, near])
 
         def heal() -> None:
             back()
@@ -315,41 +315,41 @@ class ProcessFaults(DiskFaults):
 
     def _island_left_behind(self) -> Heal | None:
         """An island whose publish forwarder owns something, which somebody outside of it takes over."""
-        world, numbers = self.world, [one for one in self.world.records if self.world.served(one)]
+        sim, numbers = self.sim, [one for one in self.sim.records if self.sim.served(one)]
         number = numbers[self.random.randrange(0, len(numbers))] if numbers else 0
-        heirs = [one for one in world.publishers if one.process.alive and not one.process.hung]
-        heirs = [one for one in heirs if numbers and one is not world.owners_of[number][0]]
-        subscribers = [node for node in world.nodes.values() if isinstance(node, Consuming) and node.process.alive]
-        if not heirs or not subscribers or any(node.shared.cut for node in world.nodes.values()):
+        heirs = [one for one in sim.publishers if one.process.alive and not one.process.hung]
+        heirs = [one for one in heirs if numbers and one is not sim.owners_of[number][0]]
+        subscribers = [node for node in sim.nodes.values() if isinstance(node, Consuming) and node.process.alive]
+        if not heirs or not subscribers or any(node.shared.cut for node in sim.nodes.values()):
             return None
         heir = heirs[self.random.randrange(0, len(heirs))]
         near = subscribers[self.random.randrange(0, len(subscribers))]
-        heal = self._part_island(world.owners_of[number][0], near)
+        heal = self._part_island(sim.owners_of[number][0], near)
 
         def take() -> None:
-            if heir.process.alive and not heir.process.hung and not world.is_opening(number):
-                world.take_over(number, heir)
+            if heir.process.alive and not heir.process.hung and not sim.is_opening(number):
+                sim.take_over(number, heir)
 
-        world.loop.call_later(0.3, take)
+        sim.loop.call_later(0.3, take)
         return heal
 
     def _clock_jump(self) -> Heal | None:
         """Somebody sets a clock wrong, by an hour or by weeks, and right again. One at a time is far off: of two that
-        agree nobody could tell which is right.
+        agree nobody could know which is right.
         """
-        names = sorted(self.world.nodes)
+        names = sorted(self.sim.nodes)
         name = names[self.random.randrange(0, len(names))]
-        clock = self.world.clock_of(name)
-        far = self.random.random() < 0.5 and not any(abs(one.off_ns) > _HOUR_NS for one in self.world.clocks.values())
+        clock = self.sim.clock_of(name)
+        far = self.random.random() < 0.5 and not any(abs(one.off_ns) > _HOUR_NS for one in self.sim.clocks.values())
         clock.off_ns = round((self.random.random() - 0.5) * 2 * (_FAR_DAYS * 24 * _HOUR_NS if far else _HOUR_NS))
-        self.world.note(f"the clock of {name} is off by {clock.off_ns / _HOUR_NS / 24:.2f} days")
+        self.sim.note(f"the clock of {name} is off by {clock.off_ns / _HOUR_NS / 24:.2f} days")
 
         def heal() -> None:
             clock.off_ns = 0
 
         return heal
 
-    def _keepers_starved(self) -> Heal | None:
+    def _maintainers_starved(self) -> Heal | None:
         """The threads that write down what was deleted, and look after the disks, do not get their turn."""
         found = self._publisher()
         if found is None or found.process.starved:
@@ -363,7 +363,7 @@ class ProcessFaults(DiskFaults):
 
     def _accident(self) -> Heal | None:
         """Some of the steps that a process takes by itself fail in their middle."""
-        nodes = [node for node in self.world.nodes.values() if node.process.alive]
+        nodes = [node for node in self.sim.nodes.values() if node.process.alive]
         if not nodes:
             return None
         accidents = nodes[self.random.randrange(0, len(nodes))].accidents

@@ -1,6 +1,6 @@
-"""An endpoint of push subscriptions in a simulated world: what is pushed reaches a client, or does not.
+"""An endpoint of push subscriptions in a simulation: what is pushed reaches a client, or does not.
 
-Place: instead of HTTP, in every simulated proxy; addresses are not looked at.
+Place: instead of HTTP, in every simulated proxy; addresses are not checked.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ URL = "https://endpoint.example/"
 class SimEndpoint:
     """As one life of a proxy sees it; see `push_driver.Sender`."""
 
-    def __init__(self, world: ApiClients, caller: str) -> None:
-        self.world, self.caller = world, caller
+    def __init__(self, sim: ApiClients, caller: str) -> None:
+        self.sim, self.caller = sim, caller
 
     async def post(self, endpoint: Endpoint, headers: Headers, body: bytes, timeout_s: float) -> int:
         """Takes most of what comes; some it refuses, and of some it is not known whether it took them."""
-        world, found = self.world, json.loads(body)
-        chance, message = world.random.random(), found["message"]
-        await asyncio.sleep(world.random.random() ** 3 * 0.3)
+        sim, found = self.sim, json.loads(body)
+        chance, message = sim.random.random(), found["message"]
+        await asyncio.sleep(sim.random.random() ** 3 * 0.3)
         if chance < 0.05:
-            world.coverage.sometimes("a push is refused")
+            sim.coverage.sometimes("a push is refused")
             return 503
         name = found["subscription"].rpartition("/")[2]
-        world.received(
+        sim.received(
             name,
             f"{name}-{self.caller}",
             pubsub.PubsubMessage(
@@ -47,9 +47,9 @@ class SimEndpoint:
             ),
         )
         # It has the message, so it counts as acknowledged by somebody, whether that is found out or not.
-        world.history.end(world.history.acking(name, message["message_id"]), Outcome.UNKNOWN)
+        sim.history.end(sim.history.acking(name, message["message_id"]), Outcome.UNKNOWN)
         if chance < 0.1:
-            world.coverage.sometimes("the answer to a push is lost")
-            await asyncio.sleep(world.random.random() * 2)
+            sim.coverage.sometimes("the answer to a push is lost")
+            await asyncio.sleep(sim.random.random() * 2)
             raise PushFailed("the connection is lost")
         return 200

@@ -23,9 +23,7 @@ def one_writer_per_log(intruders: Sequence[str], commands: int) -> CheckResult:
     return CheckResult("one writer per log", commands, tuple(intruders))
 
 
-def sought_is_delivered_again(
-    history: History, topic: str, seeks: Sequence[Seek], times: Mapping[str, int]
-) -> CheckResult:
+def resets_deliver_again(history: History, topic: str, seeks: Sequence[Seek], times: Mapping[str, int]) -> CheckResult:
     """After the last seek of a subscription everything comes once more that was published before it and is
     unacknowledged by it, also what is older than the subscription: all that the topic keeps after a seek to the
     beginning, what is not older than its time after one to a time, and after one to a snapshot what was not
@@ -40,11 +38,11 @@ def sought_is_delivered_again(
             continue  # deleted since
         mine = (one for one in history.deliveries if one.subscription == named(seek.subscription, seek.generation))
         seen = {one.message_id for one in mine}
-        # A publish that was sent again may be stored, and delivered, under another id, too; the one it was told counts.
+        # A publish that was sent again may be stored, and delivered, under another id, too; the one it received counts.
         owed = sets.owed(seek)
         checked += len(owed)
         violations += [f"{seek.subscription} did not get {one} again after its seek" for one in sorted(owed - seen)]
-    return CheckResult("sought is delivered again", checked, tuple(violations))
+    return CheckResult("resets are delivered again", checked, tuple(violations))
 
 
 def snapshots_keep_acknowledgements(
@@ -99,7 +97,7 @@ def nothing_comes_while_it_is_acknowledged(history: History) -> CheckResult:
 
 def nobody_else_acknowledges(history: History, dead: Collection[str] = ()) -> CheckResult:
     """What was delivered counts as acknowledged in the end: then some client has tried to. Not judged for `dead`:
-    subscriptions with dead letters, and what was sought or deleted since, whose messages need nobody any more.
+    subscriptions with dead letters, and what was reset or deleted since, whose messages need nobody any more.
     """
     living = {one.subscription for one in history.creations if not one.until} - set(dead)
     tried = {(one.subscription, one.message_id) for one in history.acks}
@@ -109,15 +107,15 @@ def nobody_else_acknowledges(history: History, dead: Collection[str] = ()) -> Ch
 
 
 def failed_means_failed(history: History) -> CheckResult:
-    """An acknowledgement of which an exactly-once client was told that it failed for good does not count: the message
-    comes again, and somebody acknowledges it otherwise.
+    """An acknowledgement of which an exactly-once client was notified that it failed for good does not count: the
+    message comes again, and somebody acknowledges it otherwise.
     """
     once = {one.subscription for one in history.creations if one.exactly_once and not one.until}
     failed = {(one.subscription, one.message_id) for one in history.acks if one.outcome is Outcome.FAILED}
     failed = {one for one in failed if one[0] in once}
     others = {(one.subscription, one.message_id) for one in history.acks if one.outcome is not Outcome.FAILED}
     bad = [
-        f"{name} {one} was acknowledged, and its only sender was told that it failed"
+        f"{name} {one} was acknowledged, and its only sender was notified that it failed"
         for name, one in sorted(failed - others)
     ]
     return CheckResult("failed means failed", len(failed), tuple(bad))
@@ -199,7 +197,7 @@ def converged(complaints: Sequence[str], checked: int) -> CheckResult:
 
 
 def judge(history: History, further: Iterable[CheckResult]) -> tuple[list[str], dict[str, int]]:
-    """All violations, as sentences, and how much every checker looked at."""
+    """All violations, as sentences, and how much every checker checked."""
     found: list[str] = []
     looked: dict[str, int] = defaultdict(int)
     for verdict in (*(checker(history) for checker in CHECKERS), *further):

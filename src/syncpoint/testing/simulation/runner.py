@@ -1,6 +1,6 @@
 """Many seeds on all cores: what `tools/sim.py` and the tests call.
 
-Promise: a run fails for a seed whose world broke a promise, and, when it is long enough, for anything that should
+Promise: a run fails for a seed whose simulation broke a promise, and, when it is long enough, for anything that should
 have happened sometimes and never did. What one seed does depends on nothing but the seed.
 """
 
@@ -42,13 +42,13 @@ CHAINS_WANTED = frozenset(
         "a subscription is created while messages are published",
         "a dead letter is published",
         "a subscription is deleted",
-        "a subscription is sought back",
-        "a subscription is sought to a snapshot of another one",
-        "a subscription is sought to a time",
+        "a subscription is moved back",
+        "a subscription is moved to a snapshot of another one",
+        "a subscription is moved to a time",
         "a subscription is updated",
         "a topic is deleted",
         "a transaction was applied long after it was given up",
-        "a subscription is sought to a snapshot",
+        "a subscription is moved to a snapshot",
         "a subscription stays creating",
         "an acknowledgement fails",
         "an answer of a disk is lost on the way",
@@ -59,9 +59,9 @@ CHAINS_WANTED = frozenset(
         "the metadata is out of reach when it is needed",
     }
 )
-"""What has to come up in the small world. Not among it, because some hundred short lives seldom have it: a tail cut at
-recovery (an entry lost on every disk with a later one kept), and an acknowledgement unknown for the five seconds after
-which its sender is told.
+"""What has to come up in the small simulation. Not among it, because some hundred short lives seldom have it: a tail
+cut at recovery (an entry lost on every disk with a later one kept), and an acknowledgement unknown for the five seconds
+after which its sender is notified.
 """
 
 Runner = Callable[[int], RunResult]
@@ -125,7 +125,7 @@ def run_one(seed: int, run: Runner = run_chains) -> RunResult:
         return run(seed)
     except (Exception, SimulationStuck):
         text = traceback.format_exc(limit=-6)
-        return RunResult(seed, [f"the world broke: {text}"], Counter(), {}, "", 0, 0.0, 0.0)
+        return RunResult(seed, [f"the simulation broke: {text}"], Counter(), {}, "", 0, 0.0, 0.0)
 
 
 def run_many(
@@ -177,7 +177,7 @@ def _run_on_cores(
 
 @dataclass(frozen=True)
 class SimulationKind:
-    """A kind of world, for those who name it."""
+    """A kind of simulation, for those who name it."""
 
     run: Callable[..., RunResult]
     wanted: frozenset[str]
@@ -195,7 +195,7 @@ CLUSTER_WANTED = frozenset(
         "a client's stream ends",
         "a dead letter arrives",
         "a process stops",
-        "a subscription is sought back",
+        "a subscription is moved back",
         "a topic is deleted",
         "keys are rotated",
         "a publish succeeds after a failure",
@@ -226,14 +226,14 @@ PIPELINES_WANTED = frozenset(
         "a gap is accepted",
         "a gap is refused",
         "a log fails",
-        "a reader is told of a seek",
+        "a reader is notified of a seek",
         "a reader waits until a subscription is free",
         "a run is fenced",
-        "a subscription is sought while it is read alone",
+        "a subscription is reset while it is read alone",
         "a task dies in the middle",
         "acknowledged messages are left out",
         "an epoch is aborted",
-        "an epoch is told to be repeated",
+        "an epoch is reported as repeated",
         "an executor is lost with what it staged",
         "rows of a link are dropped as duplicates",
         "what everybody has read is deleted",
@@ -248,7 +248,7 @@ DELIVERY_WANTED = frozenset(
         "a key is refused for its epoch",
         "a message is left to its deadline",
         "a topic is deleted",
-        "a topic is sought of which nothing is stored",
+        "a topic is reset of which nothing is stored",
         "an acknowledgement fails",
         "an acknowledgement of unknown outcome is tried again",
         "keys move to other chains",
@@ -267,7 +267,7 @@ CLUSTER_PIPELINES_WANTED = frozenset(
         "a run is fenced",
         "a task dies in the middle",
         "a topic lies in several chains",
-        "an epoch is told to be repeated",
+        "an epoch is reported as repeated",
         "what everybody has read is deleted",
     }
 )
@@ -280,7 +280,7 @@ def _run_cluster_pipelines(seed: int, trace: Callable[[str], None] | None = None
     return run_cluster_pipelines(seed, trace=trace)
 
 
-WORLDS = {
+SIMULATIONS = {
     "chains": SimulationKind(run_chains, CHAINS_WANTED, 1_000, 400),
     "delivery": SimulationKind(run_delivery, DELIVERY_WANTED, 100, 80),
     "cluster": SimulationKind(run_cluster, CLUSTER_WANTED, 30, 30),

@@ -1,6 +1,6 @@
 """The product's slow times, scaled down: what is done every half minute happens several times in a life of seconds.
 
-Only times that no promise depends on: how often something is looked at, not how long something holds.
+Only times that no promise depends on: how often something is checked, not how long something holds.
 """
 
 from __future__ import annotations

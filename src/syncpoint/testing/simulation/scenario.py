@@ -27,7 +27,7 @@ from syncpoint.testing.simulation.topology import BRIEF, DEAD, LETTERS
 
 DOOMED = "doomed"
 DRAIN_S = 90.0
-SETTLE_S = 40.0
+QUIESCE_S = 40.0
 PROMPT_S = 40.0
 
 
@@ -35,10 +35,10 @@ def run_cluster(seed: int, *, trace: Trace | None = None) -> RunResult:
     """Run one seed."""
 
     def make(loop: ProcessLoop, clock: ManualClock) -> ClusterRun:
-        world = SimulatedCluster(
+        sim = SimulatedCluster(
             loop, clock, seed, trace, 1 if seed % 3 else 3, subscribers=2 + (seed % 4 == 0), sealed=seed % 5 == 0
         )
-        return ClusterRun(world, seed)
+        return ClusterRun(sim, seed)
 
     return simulate(seed, make, trace)
 
@@ -48,40 +48,40 @@ class ClusterRun(SimRun[SimulatedCluster]):
 
     look_s = 0.5
 
-    def __init__(self, world: SimulatedCluster, seed: int) -> None:
-        super().__init__(world, seed, SeededRandom(seed * 2))
-        self.faults = ClusterFaults(world, self.random)
+    def __init__(self, sim: SimulatedCluster, seed: int) -> None:
+        super().__init__(sim, seed, SeededRandom(seed * 2))
+        self.faults = ClusterFaults(sim, self.random)
         self.seeking = self.random.random() < 0.4
         self.refusing = self.random.random() < 0.5
         self.pushing = seed % 4 == 1
-        self.settling = False
+        self.quiescing = False
         self.seeks: list[tuple[str, int]] = []
         self.flying: list[asyncio.Task[None]] = []  # publishes that nobody waits for
-        world.note(f"seed {seed}: faults: {', '.join(self.faults.kinds)}")
+        sim.note(f"seed {seed}: faults: {', '.join(self.faults.kinds)}")
 
     async def run(self) -> None:
         """All of it."""
-        world = self.world
-        await world.begin_all()
-        await self.within([world.create_topic(retention_s=86_400 if self.seeking else 0)], 60)
+        sim = self.sim
+        await sim.begin_all()
+        await self.within([sim.create_topic(retention_s=86_400 if self.seeking else 0)], 60)
         early: list[tuple[str, dict[str, Any]]] = [
             ("plain", {}),
             ("ordered", {"ordered": True}),
             ("once", {"exactly_once": True}),
         ]
-        await self.within([world.subscribe(name, **options) for name, options in early], 60)
+        await self.within([sim.subscribe(name, **options) for name, options in early], 60)
         for name, _ in early:
-            self.start(world.consume(name, f"{name}-a"))
+            self.start(sim.consume(name, f"{name}-a"))
         if self.pushing:
-            await self.within([world.subscribe("pushed", ordered=True, pushed_to=URL)], 60)
+            await self.within([sim.subscribe("pushed", ordered=True, pushed_to=URL)], 60)
         if self.refusing:
             await self.within([self._refuse()], 60)
-        self.start(world.consume("plain", "plain-b"))
+        self.start(sim.consume("plain", "plain-b"))
         living = [self.start(self._publish(f"p{n}", key)) for n, key in enumerate(("", "k1", "k2"))]
         living.append(self.start(self._late()))
         if self.random.random() < 0.4:
             living.append(self.start(self._recreate()))
-        if world.settings.sealing_key_file is not None:
+        if sim.settings.sealing_key_file is not None:
             living.append(self.start(self._rotate()))
         longer = 20 * self.random.random() if self.random.random() < 0.1 else 0.0
         await self.faults.go_wrong(4 + 6 * self.random.random() + longer)
@@ -90,68 +90,66 @@ class ClusterRun(SimRun[SimulatedCluster]):
         await self.within(living, 90)
         complaints = await self.drain(DRAIN_S)
         if not complaints:
-            self.settling = True
-            complaints = await self.drain(SETTLE_S)
-        history = world.history
-        world.coverage.sometimes(
-            "a dead letter arrives", any(one.subscription == LETTERS for one in history.deliveries)
-        )
+            self.quiescing = True
+            complaints = await self.drain(QUIESCE_S)
+        history = sim.history
+        sim.coverage.sometimes("a dead letter arrives", any(one.subscription == LETTERS for one in history.deliveries))
         self.judge(
             complaints,
             PROMPT_S,
-            self._sought(),
+            self._resets(),
             confirmed_once(history),
             first_comes_first(history),
             letters_arrive(history, DOOMED, LETTERS),
             nobody_else_acknowledges(history, (DOOMED, *(name for name, _ in self.seeks))),
         )
-        await world.close()
+        await sim.close()
 
     async def _refuse(self) -> None:
         """A subscription of whose messages some are refused until they are dead letters."""
-        world = self.world
-        await world.create_topic(DEAD)
-        await world.subscribe(LETTERS, topic=DEAD, judged_as=DEAD)
-        await world.subscribe(DOOMED, dead_letters=(DEAD, LETTERS))
-        self.start(world.consume(LETTERS, f"{LETTERS}-a"))
-        self.start(world.consume(DOOMED, f"{DOOMED}-a", refuse=True))
+        sim = self.sim
+        await sim.create_topic(DEAD)
+        await sim.subscribe(LETTERS, topic=DEAD, judged_as=DEAD)
+        await sim.subscribe(DOOMED, dead_letters=(DEAD, LETTERS))
+        self.start(sim.consume(LETTERS, f"{LETTERS}-a"))
+        self.start(sim.consume(DOOMED, f"{DOOMED}-a", refuse=True))
 
     async def _late(self) -> None:
         await asyncio.sleep(1 + 3 * self.random.random())
-        await self.world.subscribe("late")
-        self.start(self.world.consume("late", "late-a"))
+        await self.sim.subscribe("late")
+        self.start(self.sim.consume("late", "late-a"))
         if self.seeking:
             await asyncio.sleep(4 * self.random.random())
-            self.seeks.append(await self.world.seek_to_the_beginning("late"))
+            self.seeks.append(await self.sim.seek_to_the_beginning("late"))
 
     async def _recreate(self) -> None:
         """A topic comes, is published to, goes, and comes again by the same name."""
-        world, number, lives = self.world, 0, 1 + self.random.randrange(0, 3)
+        sim, number, lives = self.sim, 0, 1 + self.random.randrange(0, 3)
         for life in range(lives):
             name, judged_as = f"brief{life}", f"{BRIEF}#{life}"
-            await world.create_topic(BRIEF)
-            creation = await world.subscribe(name, topic=BRIEF, judged_as=judged_as)
-            self.start(world.consume(name, f"{name}-a"))
+            await sim.create_topic(BRIEF)
+            creation = await sim.subscribe(name, topic=BRIEF, judged_as=judged_as)
+            self.start(sim.consume(name, f"{name}-a"))
             for _ in range(1 + self.random.randrange(0, 5)):
-                await world.publish("pb", number, "", topic=BRIEF, judged_as=judged_as, tries=8)
+                await sim.publish("pb", number, "", topic=BRIEF, judged_as=judged_as, tries=8)
                 number += 1
                 await asyncio.sleep(self.random.random() ** 2 * 0.3)
             if life < lives - 1:
                 # One that is under way when the topic goes may end up in the next one, or nowhere.
-                flying = self.start(world.publish("pb", number, "", topic=BRIEF, judged_as=judged_as + "?", tries=8))
+                flying = self.start(sim.publish("pb", number, "", topic=BRIEF, judged_as=judged_as + "?", tries=8))
                 number += 1
-                await world.unsubscribe(name, creation)
-                await world.delete_topic(BRIEF)
+                await sim.unsubscribe(name, creation)
+                await sim.delete_topic(BRIEF)
                 self.flying.append(flying)
 
     async def _rotate(self) -> None:
         for _ in range(1 + self.random.randrange(0, 2)):
             await asyncio.sleep(0.5 + 3 * self.random.random())
-            await self.world.rotate_keys()
+            await self.sim.rotate_keys()
 
-    def _sought(self) -> CheckResult:
+    def _resets(self) -> CheckResult:
         """After a seek to the beginning everything comes that the topic keeps, also what is older than itself."""
-        history, bad, looked = self.world.history, [], 0
+        history, bad, looked = self.sim.history, [], 0
         for name, begun in self.seeks:
             owed = {
                 one.message_id
@@ -161,21 +159,21 @@ class ClusterRun(SimRun[SimulatedCluster]):
             seen = {one.message_id for one in history.deliveries if one.subscription == name and one.at > begun}
             looked += len(owed)
             bad += [f"{name} did not get {one} after its seek" for one in sorted(owed - seen)]
-        return CheckResult("sought is delivered again", looked, tuple(bad))
+        return CheckResult("resets are delivered again", looked, tuple(bad))
 
     async def _publish(self, client: str, key: str) -> None:
         number = 0
         while self.publishing:
-            await self.world.publish(client, number, key)
+            await self.sim.publish(client, number, key)
             number += 1
             await asyncio.sleep(self.random.random() ** 2 * 0.3)
 
     # -- afterwards --------------------------------------------------------------------------------------------------
 
     def unfinished(self) -> list[str]:
-        world = self.world
-        found = world.not_up()
-        for chain in world.chains():
+        sim = self.sim
+        found = sim.not_up()
+        for chain in sim.chains():
             found += self.unfinished_of(chain)
-            found += leftovers(chain, world.registered()) if self.settling else []
+            found += leftovers(chain, sim.registered()) if self.quiescing else []
         return found + self.owed()

@@ -1,7 +1,7 @@
 """Wall clocks of simulated processes: each machine has its own, which drifts, and jumps when somebody sets it wrong.
 
-Place: what `runtime.clock.SystemClock` is to a process in production. Monotonic time is the world's: it is the same
-for everybody and never jumps.
+Place: what `runtime.clock.SystemClock` is to a process in production. Monotonic time is the simulation's: it is the
+same for everybody and never jumps.
 """
 
 from __future__ import annotations

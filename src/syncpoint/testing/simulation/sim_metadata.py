@@ -1,6 +1,6 @@
-"""The metadata store of a simulated world, as each process reaches it: over a network that delays, fails and loses.
+"""The metadata store of a simulation, as each process reaches it: over a network that delays, fails and loses.
 
-Place: what `metadata.etcd` is in production, over one `metadata.memory` for the whole world.
+Place: what `metadata.etcd` is in production, over one `metadata.memory` for the whole simulation.
 What it knows of bad behaviour: a process is cut off; a transaction is answered never, and was applied, or was not, or
 is applied seconds later, when whoever asked for it has long done something else: a request that waits in a network
 outlives its caller.
@@ -25,7 +25,7 @@ LATE_S = 10.0
 
 
 class Around(Protocol):
-    """What it needs of its world. `doubt`: the chance that the outcome of a transaction stays unknown."""
+    """What it needs of its simulation. `doubt`: the chance that the outcome of a transaction stays unknown."""
 
     store: MemoryStore
     clock: ManualClock
@@ -37,12 +37,12 @@ class Around(Protocol):
 class SimShared(LocalShared):
     """One process's way to the metadata."""
 
-    def __init__(self, world: Around) -> None:
-        super().__init__(world.store, world.clock)
-        self._world = world
+    def __init__(self, sim: Around) -> None:
+        super().__init__(sim.store, sim.clock)
+        self._sim = sim
 
     async def turn(self) -> None:
-        await asyncio.sleep(self._world.random.random() * 0.003)
+        await asyncio.sleep(self._sim.random.random() * 0.003)
         await super().turn()
 
     async def txn(
@@ -53,11 +53,11 @@ class SimShared(LocalShared):
         *,
         deadline_s: float = DEADLINE_S,
     ) -> TxnResult:
-        world = self._world
-        doubtful = bool(world.doubt) and world.random.random() < world.doubt
-        kind = world.random.random() if doubtful else 0.0
+        sim = self._sim
+        doubtful = bool(sim.doubt) and sim.random.random() < sim.doubt
+        kind = sim.random.random() if doubtful else 0.0
         if doubtful and kind < 0.4:
-            world.coverage.sometimes("a transaction of unknown outcome was not applied")
+            sim.coverage.sometimes("a transaction of unknown outcome was not applied")
             raise Indeterminate("the answer was lost")
         if doubtful and kind < 0.7:
             await self.turn()
@@ -65,19 +65,19 @@ class SimShared(LocalShared):
             raise Indeterminate("the answer was lost")
         result = await super().txn(compares, then, orelse, deadline_s=deadline_s)
         if doubtful:
-            world.coverage.sometimes("a transaction of unknown outcome was applied")
+            sim.coverage.sometimes("a transaction of unknown outcome was applied")
             raise Indeterminate("the answer was lost")
         return result
 
     def _apply_late(self, compares: Sequence[Compare], then: Sequence[Operation], orelse: Sequence[Operation]) -> None:
-        world = self._world
+        sim = self._sim
 
         def apply() -> None:
             try:
                 self.store.txn(compares, then, orelse)
-            except (StoreUnavailable, ValueError):  # ValueError: a lease that it writes under has ended meanwhile
+            except (StoreUnavailable, ValueError):  # ValueError: a lease that it writes under has ended in the meantime
                 return
-            world.coverage.sometimes("a transaction was applied long after it was given up")
+            sim.coverage.sometimes("a transaction was applied long after it was given up")
 
         loop = asyncio.get_running_loop()
-        loop.call_later(world.random.random() ** 2 * LATE_S, apply, context=contextvars.Context())
+        loop.call_later(sim.random.random() ** 2 * LATE_S, apply, context=contextvars.Context())

@@ -3,7 +3,7 @@
 Place: what `transport.network.TcpNetwork` is in production. Calls go through `transport.memory`.
 Promise: as over TCP, what is sent on one call arrives in order or the call breaks; while two processes are parted
 nothing passes between them and nothing fails by itself (deadlines do that), and what was under way arrives after the
-healing; the end of a process breaks its calls, as soon as the other end can hear it, and calling it is refused.
+healing; the end of a process breaks its calls, as soon as the other end can notice it, and calling it is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class SimNetwork:
         self._held: list[tuple[str, str, Callable[[], None]]] = []
         self._next_port = 20_000
 
-    # -- the door ----------------------------------------------------------------------------------------------------
+    # -- the interface
+    # ----------------------------------------------------------------------------------------------------
 
     def channel(self, address: str) -> AnyChannel:
         return SimChannel(self, address)
@@ -59,7 +60,8 @@ class SimNetwork:
         self._listening[address] = (process, methods)
         return SimListening(self, host, port)
 
-    # -- what the world does to it -----------------------------------------------------------------------------------
+    # -- what the simulation does to it
+    # -----------------------------------------------------------------------------------
 
     def part(self, some: Iterable[str], others: Iterable[str]) -> Callable[[], None]:
         """Let nothing pass between two groups of processes. Returns what heals this parting, and no other."""
@@ -79,7 +81,7 @@ class SimNetwork:
         return heal
 
     def deafen(self, receiver: str, senders: Iterable[str]) -> Callable[[], None]:
-        """Let nothing reach a process from others, while they still hear it. Returns what heals it."""
+        """Let nothing reach a process from others, while they still receive it. Returns what heals it."""
         left = [(sender, receiver) for sender in senders]
         self._deaf.update(left)
 
@@ -116,7 +118,7 @@ class SimNetwork:
         return self.parted(sender, receiver) or (sender, receiver) in self._deaf
 
     def ended(self, process: SimProcess) -> None:
-        """A process is dead: its calls break, and nobody listens at its addresses. Whoever is parted from it hears so
+        """A process is dead: its calls break, and nobody listens at its addresses. Whoever is parted from it learns so
         after the healing, behind what it still had to say.
         """
         for address in [where for where, (owner, _) in self._listening.items() if owner is process]:
@@ -152,7 +154,7 @@ class SimNetwork:
 
 
 class SimListening:
-    """An open door of a simulated process."""
+    """An open listener of a simulated process."""
 
     def __init__(self, network: SimNetwork, host: str, port: int) -> None:
         self.network, self.host, self.port = network, host, port
@@ -259,7 +261,7 @@ class SimStream(MemoryStream):
         self.loop.call_later(seconds, self.lost, context=contextvars.Context())
 
     def lost(self) -> None:
-        """The connection under this call is gone: both ends hear it, if they still live."""
+        """The connection under this call is gone: both ends notice it, if they still live."""
         self.network.closed(self)
         for end, act in ((self.caller, self._cut_off), (self.callee, self.call.cancel)):
             self.loop.call_soon(act, context=end.context() if end is not None else contextvars.Context())

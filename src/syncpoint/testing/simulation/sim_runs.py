@@ -1,4 +1,4 @@
-"""The shape of one seed's run, alike for all worlds: live, heal, drain, judge.
+"""The shape of one seed's run, alike for all simulations: live, heal, drain, judge.
 
 Place: under `chain_runs` and `scenario`, which say how clients live and which faults there are.
 """
@@ -19,7 +19,7 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.checkers import CheckResult
 from syncpoint.testing.simulation.base import Simulation, Trace
-from syncpoint.testing.simulation.loop import ProcessLoop, run_world
+from syncpoint.testing.simulation.loop import ProcessLoop, run_in_loop
 from syncpoint.testing.simulation.run_checkers import converged, judge, one_writer_per_log, progress
 from syncpoint.testing.simulation.scaled import scaled
 
@@ -75,18 +75,18 @@ class SimRun(Generic[W]):
     look_s = 0.25  # between two looks at what is not drained yet
     keeping: frozenset[str] = frozenset()  # subscriptions that keep messages, and nobody acknowledges any
 
-    def __init__(self, world: W, seed: int, random: SeededRandom) -> None:
-        self.world, self.random = world, random
+    def __init__(self, sim: W, seed: int, random: SeededRandom) -> None:
+        self.sim, self.random = sim, random
         self.violations: list[str] = []
         self.looked: dict[str, int] = {}
         self.publishing = True
         self.drained_s = 0.0
-        world.loop.set_exception_handler(self._failed)
+        sim.loop.set_exception_handler(self._failed)
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        self.world.note(f"{context.get('message')}: {error!r}")
-        self.world.coverage.always("nothing fails unexpectedly", False, f"{context.get('message')}: {error!r}")
+        self.sim.note(f"{context.get('message')}: {error!r}")
+        self.sim.coverage.always("nothing fails unexpectedly", False, f"{context.get('message')}: {error!r}")
 
     async def run(self) -> None:
         """All of it."""
@@ -94,7 +94,7 @@ class SimRun(Generic[W]):
 
     def start(self, work: Any) -> asyncio.Task[None]:
         """Let a client do something."""
-        task: asyncio.Task[None] = self.world.client.start(work)
+        task: asyncio.Task[None] = self.sim.client.start(work)
         return task
 
     async def within(self, works: Iterable[Any], seconds: float) -> None:
@@ -103,25 +103,25 @@ class SimRun(Generic[W]):
         done, pending = await asyncio.wait(tasks, timeout=seconds)
         for task in pending:
             task.cancel()
-        self.world.coverage.always("clients get on once all is well", not pending, f"{len(pending)} still wait")
+        self.sim.coverage.always("clients get on once all is well", not pending, f"{len(pending)} still wait")
         for task in done:
             task.result()
 
     def healed(self) -> None:
         """From now on nothing is broken, and nobody publishes anything new."""
         self.publishing = False
-        self.world.moments.healed = self.world.now
-        self.world.note("all is healed")
+        self.sim.moments.healed = self.sim.now
+        self.sim.note("all is healed")
 
     async def drain(self, seconds: float) -> list[str]:
         """Wait until everything is delivered, acknowledged and on all disks; what is not, in words."""
-        world = self.world
-        end = world.loop.time() + seconds
+        sim = self.sim
+        end = sim.loop.time() + seconds
         while True:
             await asyncio.sleep(self.look_s)
             complaints = self.unfinished()
-            if not complaints or world.loop.time() > end:
-                self.drained_s = world.now - world.moments.healed
+            if not complaints or sim.loop.time() > end:
+                self.drained_s = sim.now - sim.moments.healed
                 return complaints
 
     def unfinished(self) -> list[str]:
@@ -148,7 +148,7 @@ class SimRun(Generic[W]):
 
     def owed(self) -> list[str]:
         """Subscriptions that lack messages."""
-        history, found = self.world.history, []
+        history, found = self.sim.history, []
         for creation in history.creations:
             if creation.until:
                 continue
@@ -159,19 +159,19 @@ class SimRun(Generic[W]):
         return found
 
     def judge(self, complaints: list[str], prompt_s: float, *further: CheckResult) -> None:
-        """The end: every promise is looked at."""
-        world = self.world
+        """The end: every promise is checked."""
+        sim = self.sim
         self.violations, self.looked = judge(
-            world.history,
+            sim.history,
             [
-                one_writer_per_log(world.farm.intruders, world.farm.commands),
-                progress(world.history, world.moments, prompt_s),
+                one_writer_per_log(sim.farm.intruders, sim.farm.commands),
+                progress(sim.history, sim.moments, prompt_s),
                 converged(complaints, 1),
                 *further,
             ],
         )
-        self.violations += world.coverage.violations
-        world.note(f"end: {world.history.counts()}")
+        self.violations += sim.coverage.violations
+        sim.note(f"end: {sim.history.counts()}")
 
 
 def simulate(seed: int, make: Callable[[ProcessLoop, ManualClock], SimRun[Any]], trace: Trace | None) -> RunResult:
@@ -187,13 +187,13 @@ def simulate(seed: int, make: Callable[[ProcessLoop, ManualClock], SimRun[Any]],
         logging.disable(logging.CRITICAL)
     try:
         with scaled():
-            run_world(clock, work)
+            run_in_loop(clock, work)
     finally:
         if trace is None:
             logging.disable(logging.NOTSET)
     run = made[0]
-    world = run.world
+    sim = run.sim
     return RunResult(
-        seed, run.violations, world.coverage.happened, run.looked, world.digest.hexdigest(), world.loop.steps,
-        world.now, time.monotonic() - begun, world.history.counts(), run.drained_s,
+        seed, run.violations, sim.coverage.happened, run.looked, sim.digest.hexdigest(), sim.loop.steps,
+        sim.now, time.monotonic() - begun, sim.history.counts(), run.drained_s,
     )  # fmt: skip

@@ -1,10 +1,10 @@
 """Threads of simulated processes: real ones, of which one runs at a time, and only when the loop lets it.
 
-Place: under `simulated_disks` and `sim_workers`. What production runs in threads (recovery, commits, keepers) runs here
-either in one go on the loop's thread, or on a strand, which may stop in the middle of its work for some simulated time
-while everything else goes on.
-Promise: the same order on every run. A strand of a crashed process never goes on: `Killed` ends it where it stands. One
-of a process that hangs goes on when the process does.
+Place: under `simulated_disks` and `sim_workers`. What production runs in threads (recovery, commits, maintainers) runs
+here either in one go on the loop's thread, or on a simulated thread, which may stop in the middle of its work for some
+simulated time while everything else goes on.
+Promise: the same order on every run. A simulated thread of a crashed process never goes on: `Killed` ends it where it
+stands. One of a process that hangs goes on when the process does.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ HURRIES_MAX = 3_000
 
 
 class Killed(BaseException):
-    """The process of this strand is dead."""
+    """The process of this simulated thread is dead."""
 
 
 class _Body(threading.Thread):
-    """An operating system's thread, used by one strand after the other."""
+    """An operating system's thread, used by one simulated thread after the other."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True, name="sim_thread")
@@ -99,7 +99,7 @@ class SimThread:
         self.resume()
 
     def stop_for(self, seconds: float) -> None:
-        """Stop here for so long; on the strand."""
+        """Stop here for so long; on the simulated thread."""
         self._check()
         self.waiting_s = seconds
         self.body.back.release()
@@ -112,7 +112,7 @@ class SimThread:
 
 
 class SimThreads:
-    """All strands of one world."""
+    """All simulated threads of one simulation."""
 
     def __init__(self, loop: ProcessLoop) -> None:
         self.loop = loop
@@ -173,7 +173,7 @@ def pause(seconds: float) -> None:
 
 
 class SimLock:
-    """A lock, or a condition, between strands; held again and again by the same one."""
+    """A lock, or a condition, between simulated threads; held again and again by the same one."""
 
     def __init__(self, held: Counter[str], what: str) -> None:
         """`held[what]` counts locks that are held now: whoever cannot wait looks there first."""
@@ -232,7 +232,7 @@ class SimCondition:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing runs between two pauses but the strand itself."""
+        """Nothing runs between two pauses but the simulated thread itself."""
 
     def wait(self, seconds: float) -> bool:
         """Look again after so long. The loop's own thread cannot let time pass: what it asks for is out of reach."""

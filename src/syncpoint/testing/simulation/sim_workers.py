@@ -1,8 +1,8 @@
 """The workers of a store in a simulated process: their steps happen at times of the seed's choosing.
 
 Place: what `runtime.step_workers.ThreadWorkers` is in production, and `blocking` beside it.
-Promise: no wake is lost. A step runs in one go while the disks are calm, mostly; otherwise on a strand, where it may
-stop between any two calls to a disk.
+Promise: no wake is lost. A step runs in one go while the disks are calm, mostly; otherwise on a simulated thread, where
+it may stop between any two calls to a disk.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class SimWorkers:
         return SimWorker(self, name, step, waits)
 
     def call_queue(self, name: str, clock: Clock) -> CallQueue:
-        """A disk is read on the strand that asks."""
+        """A disk is read on the simulated thread that asks."""
         return InlineCalls()
 
     def together(self, calls: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
-        """One by one, on the strand that asks."""
+        """One by one, on the simulated thread that asks."""
         return one_by_one(calls)
 
 

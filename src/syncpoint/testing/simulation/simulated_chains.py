@@ -1,4 +1,4 @@
-"""A small world for many seeds: disks, publish forwarders that compete for chains, subscribe forwarders, clients.
+"""A small simulation for many seeds: disks, publish forwarders that compete for chains, subscribe forwarders, clients.
 
 Place: everything between the methods of internal.v1.Chains and the disks is the shipped code, and so is the subscribe
 side. The catalog is plain values, which every process learns in its own time; what is registered for a topic lies in a
@@ -68,14 +68,14 @@ class SimulatedChains(Simulation):
         self.store = MemoryStore(clock=clock, random=self.random)
         self.doubt = 0.0  # that the outcome of a transaction stays unknown
         self.registered: frozenset[tuple[int, int]] = frozenset()
-        self._missed: frozenset[tuple[int, int]] = frozenset()  # not registered, and that was told
+        self._missed: frozenset[tuple[int, int]] = frozenset()  # not registered, and that was reported
         self._opened = self.store.watch(OPEN, from_revision=1, notify=self._registered)
         self.assignment = self.before = SimAssignment(1, tuple(range(1, shape.chains + 1)))
         self.logs = self._numbers = 0
         self.draining = False
         self.turn = 0  # whose turn it is to have clients, where not everybody has
         self.held_up = False  # what an owner decides does not reach its disks
-        self.settling = False  # what the metadata says of owners has to be true now
+        self.quiescing = False  # what the metadata says of owners has to be true now
         self.keeps = True  # whether the topic keeps what is acknowledged
         self.times: dict[str, int] = {}  # message -> when it was published, as it says itself
         self.bury: Callable[[str, bytes], Awaitable[bytes | None]]
@@ -119,7 +119,7 @@ class SimulatedChains(Simulation):
     # -- metadata ----------------------------------------------------------------------------------------------------
 
     def commit(self, *changes: CatalogChange) -> int:
-        """Change the catalog; processes hear of it in their own time."""
+        """Change the catalog; processes learn of it in their own time."""
         for change in self.master.assign(changes):
             record = change.record
             if isinstance(record, Subscription) and change.op is ChangeOp.PUT and not record.created_revision:
@@ -127,16 +127,16 @@ class SimulatedChains(Simulation):
             self.master.apply(change)
             self.changes.append(change)
         self.store.txn([], [Put(HEAD, b"%d 0" % self.master.revision)])
-        self.tell()
+        self.notify_all()
         return self.master.revision
 
     def _registered(self) -> None:
-        """Something is registered for a topic, or is no more; whoever looks sees it now, others hear of it."""
+        """Something is registered for a topic, or is no more; whoever looks sees it now, others learn of it."""
         self._opened.poll()
         items = self.store.range(OPEN).items
         places = (OPEN.numbers(item.key) for item in items)
         self.registered = frozenset((int(topic), int(chain)) for topic, chain in places)
-        self.tell()
+        self.notify_all()
 
     def subscription(self, name: str) -> Subscription:
         """As it is now."""
@@ -164,12 +164,12 @@ class SimulatedChains(Simulation):
         """The topic's keys move to these chains."""
         self.before, self.assignment = self.assignment, SimAssignment(self.assignment.epoch + 1, chains)
         self.note(f"keys are taken by {chains} in epoch {self.assignment.epoch}")
-        self.tell()
+        self.notify_all()
 
-    def tell(self) -> None:
-        """Every process hears of what has changed, sooner or later."""
+    def notify_all(self) -> None:
+        """Every process learns of what has changed, sooner or later."""
         for node in self.nodes.values():
-            node.hear()
+            node.follow_soon()
 
     def owners(self) -> Mapping[int, str]:
         """See `gather.Directory`."""
@@ -232,7 +232,7 @@ class SimulatedChains(Simulation):
             if await owner.take(number, epoch) and epoch >= self.owners_of.get(number, (owner, 0))[1]:
                 self.owners_of[number] = (owner, epoch)
                 self.refusals.pop(number, None)
-                self.tell()
+                self.notify_all()
 
         self.note(f"{owner.name} takes chain {number} in epoch {epoch}")
         self.opening[number] = owner.process.start(take())
@@ -248,12 +248,12 @@ class SimulatedChains(Simulation):
 
     async def supervise(self) -> None:
         """Find an owner for what has none. While things go wrong, who serves a chain may go on although another one,
-        that could not open it, is owner in the metadata; members of a cluster would hear of that and close it.
+        that could not open it, is owner in the metadata; members of a cluster would learn of that and close it.
         """
         for turn in count():
             await asyncio.sleep(0.1)
             for node in self.nodes.values() if turn % 10 == 0 else ():
-                self.tell_time(node)
+                self.show_clocks(node)
             before, self._far = self._far, set()
             for one in self.publishers:
                 at_work = one.process.alive and not one.process.hung and not one.process.held
@@ -261,19 +261,19 @@ class SimulatedChains(Simulation):
                     self._watch_lag(chain, before)
                     self._watch_registration(chain)
             for number in self.records:
-                well = self.is_owned(number) if self.settling else self.served(number)
+                well = self.is_owned(number) if self.quiescing else self.served(number)
                 if not well and not self.is_opening(number):
                     living = [one for one in self.publishers if one.process.alive and not one.process.hung]
                     if living:
                         self.take_over(number, living[self.random.randrange(0, len(living))])
 
-    def tell_time(self, node: SimNode) -> None:
-        """What the clocks of other machines show, as members of a cluster tell it to each other."""
+    def show_clocks(self, node: SimNode) -> None:
+        """What the clocks of other machines show, as members of a cluster report it to each other."""
         if not node.process.alive or node.process.hung or node.shared.cut:
             return
         for name in ("metadata", "router", *self.nodes):
             if name != node.name:
-                node.clock.heard(name, name, self.clock_of(name).time_ns())
+                node.clock.observe(name, name, self.clock_of(name).time_ns())
 
     def _watch_lag(self, chain: Chain, before: Collection[DiskWriter]) -> None:
         """A disk far behind leaves the live stream where the others suffice (rule 8), by the next look at the latest:
@@ -333,6 +333,6 @@ class SimulatedChains(Simulation):
                 await asyncio.sleep(0.1)
 
 
-def servers_of(world: SimulatedChains) -> list[SimDiskServer]:
+def servers_of(sim: SimulatedChains) -> list[SimDiskServer]:
     """All servers of disks, in order."""
-    return [world.farm.servers[name] for name in sorted(world.farm.servers)]
+    return [sim.farm.servers[name] for name in sorted(sim.farm.servers)]

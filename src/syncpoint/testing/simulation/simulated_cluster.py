@@ -46,7 +46,7 @@ SETTINGS = StorageSettings(
 )  # fmt: skip
 
 
-STOP_S = 20.0  # so long whoever watches over a process waits for its end
+STOP_S = 20.0  # how long whoever watches over a process waits for its end
 
 
 class DisksRole:
@@ -80,9 +80,9 @@ class DisksRole:
 class SimMember:
     """One life of one process."""
 
-    def __init__(self, world: SimulatedCluster, name: str) -> None:
-        self.world, self.name = world, name
-        self.process = SimProcess(world.loop, name)
+    def __init__(self, sim: SimulatedCluster, name: str) -> None:
+        self.sim, self.name = sim, name
+        self.process = SimProcess(sim.loop, name)
         self.cluster: ClusterProcess | None = None
         self.shared: SimShared | None = None
         self._opened: SimFiles | None = None
@@ -90,57 +90,57 @@ class SimMember:
 
     async def run(self) -> None:
         """In the process: start, again until it works."""
-        world = self.world
+        sim = self.sim
         while True:
-            settings = world.settings.process(self.name)
-            self.cluster = ClusterProcess(world.settings, settings, self._environment())
+            settings = sim.settings.process(self.name)
+            self.cluster = ClusterProcess(sim.settings, settings, self._environment())
             if "storage" in self.cluster.roles:
                 self.cluster.roles["storage"] = DisksRole(self.name)
             try:
                 await self.cluster.start()
                 break
             except Exception as error:  # a process that cannot start is started again by whoever watches over it
-                world.note(f"{self.name} does not start: {type(error).__name__}")
-                world.coverage.sometimes("a process does not start at once")
-                world.again(self.name, 0.5)
+                sim.note(f"{self.name} does not start: {type(error).__name__}")
+                sim.coverage.sometimes("a process does not start at once")
+                sim.again(self.name, 0.5)
                 return
         self.up = True
-        world.note(f"{self.name} is up")
+        sim.note(f"{self.name} is up")
 
     def _environment(self) -> ClusterEnvironment:
-        world = self.world
+        sim = self.sim
         return ClusterEnvironment(
-            clock=world.clock_of(self.name),
-            random=world.random,
-            network=world.network,
+            clock=sim.clock_of(self.name),
+            random=sim.random,
+            network=sim.network,
             make_workers=self._workers,
-            blocking=lambda work: run_blocking(world.sim_threads, work),
+            blocking=lambda work: run_blocking(sim.sim_threads, work),
             notify=self._notify,
             drain_s=1.0,
             open_metadata=self._metadata,
             open_files=self._files,
-            push_sender=SimEndpoint(world, f"{self.name}.{world.next_life()}"),
-            settle_memory=lambda: None,  # the collector's own is everybody's here
+            push_sender=SimEndpoint(sim, f"{self.name}.{sim.next_life()}"),
+            freeze_memory=lambda: None,  # the collector's own is everybody's here
         )
 
     def _notify(self, act: Callable[[], None]) -> None:
-        self.world.loop.call_soon(act, context=self.process.context())
+        self.sim.loop.call_soon(act, context=self.process.context())
 
     async def _metadata(self, settings: ClusterSettings) -> SimShared:
-        self.shared = SimShared(self.world)
-        self.shared.cut = self.world.outage
+        self.shared = SimShared(self.sim)
+        self.shared.cut = self.sim.outage
         return self.shared
 
     def _files(self, record: ChainRecord, epoch: int, address_of: AddressOf) -> tuple[Files, list[str]]:
         places = {
             root_of(place.cluster, place.disk): DiskAddress(place.process, 7000, place.disk) for place in record.places
         }
-        self._opened = self.world.farm.files(places, record.number, epoch, record.durability)
+        self._opened = self.sim.farm.files(places, record.number, epoch, record.durability)
         return self._opened, list(places)
 
     def _workers(self) -> SimWorkers:
         assert self._opened is not None
-        return SimWorkers(self.world.sim_threads, self.world.random, self._opened.calm, stops=0.02)
+        return SimWorkers(self.sim.sim_threads, self.sim.random, self._opened.calm, stops=0.02)
 
 
 class SimulatedCluster(ApiClients):
@@ -313,6 +313,6 @@ class SimulatedCluster(ApiClients):
         places = (OPEN.numbers(item.key) for item in self.store.range(OPEN).items)
         return frozenset((int(topic), int(chain)) for topic, chain in places)
 
-    def door(self) -> str:
+    def endpoint(self) -> str:
         """Any proxy."""
         return f"proxy{self.random.randrange(0, 2)}:443"

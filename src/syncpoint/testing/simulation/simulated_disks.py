@@ -154,8 +154,8 @@ class SimDiskServer:
         """Execute a command, and see that nobody writes who must not any more.
 
         A command that was executed before, and is sent again, is answered from memory and touches nothing. Under a
-        token that is over meanwhile its answer is still true: it was executed, and synced if it said so, before the
-        new token was answered for, so recovery, which reads after that, has seen it (protocol rule 13).
+        token that is over in the meantime its answer is still true: it was executed, and synced if it said so, before
+        the new token was answered for, so recovery, which reads after that, has seen it (protocol rule 13).
         """
         again = request.seq == channel.seq
         try:
@@ -190,7 +190,7 @@ class DiskFarm:
         self.random, self.clock, self.parted = random, clock, parted
         self.servers: dict[str, SimDiskServer] = {}
         self.cut_chance = 0.0  # that a command or its answer is lost
-        self.farewell_chance = 0.0  # the same of who is done with a disk and tells its server
+        self.farewell_chance = 0.0  # the same of who is done with a disk and reports its server
         self.lost_before = self.lost_after = 0
         self.commands = 0
         self.intruders: list[str] = []  # who wrote although somebody else had taken over
@@ -309,7 +309,7 @@ class _SimDisk(RemoteDisk):
         super().__init__(*arguments)  # type: ignore[arg-type]
         self._farm, self._process = farm, process
         self._changed = SimCondition()  # type: ignore[assignment]
-        self._settling = SimLock(held, self.root)  # type: ignore[assignment]
+        self._resolving = SimLock(held, self.root)  # type: ignore[assignment]
 
     def _take(self, generation: int, give_up_s: float) -> tuple[CommandChannel, Any]:
         if not self._free:
@@ -393,7 +393,7 @@ class SimCommandChannel(CommandChannel):
         self._far = None
 
     def _travel(self) -> None:
-        """The way to the server, or back. Only strands have the time for it, and only sometimes."""
+        """The way to the server, or back. Only simulated threads have the time for it, and only sometimes."""
         if in_sim_thread() and self._farm.random.random() < 0.1:
             pause(self._farm.random.random() ** 2 * 0.004)
 

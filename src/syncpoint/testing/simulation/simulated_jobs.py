@@ -1,4 +1,4 @@
-"""What simulated jobs need of their world, whatever serves them: one node (`simulated_node`) or a cluster."""
+"""What simulated jobs need of their simulation, whatever serves them: one node (`simulated_node`) or a cluster."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SimulatedJobs(ApiClients):
     on_commit: Callable[[], None] | None  # called when a commit is about to be asked for
 
     def of_jobs(self, shape: PipelineShape) -> None:
-        """To be called when the world is made."""
+        """To be called when the simulation is made."""
         self.shape = shape
         self.pipelines = PipelineHistory(self.history.stamp, self.coverage)
         self.on_commit = None

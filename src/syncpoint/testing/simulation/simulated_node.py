@@ -1,8 +1,8 @@
-"""One node that serves pipelines, over disks that fail: the process as it ships, and the world around it.
+"""One node that serves pipelines, over disks that fail: the process as it ships, and the simulation around it.
 
-Place: `node.process.Node` on simulated doors; its catalog is the shipped one over SQLite, its disks are behind the
-shipped disk service (see `simulated_disks`), because that is what can hang, fail and lose its power. Simulated jobs of
-Spark are in `spark`, their life in `pipeline_runs`, what they did and saw in `pipeline_history`.
+Place: `node.process.Node` in a simulated environment; its catalog is the shipped one over SQLite, its disks are behind
+the shipped disk service (see `simulated_disks`), because that is what can hang, fail and lose its power. Simulated jobs
+of Spark are in `spark`, their life in `pipeline_runs`, what they did and saw in `pipeline_history`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from syncpoint.transport.network import Listening
 from syncpoint.transport.server import Fallback
 
 NODE, DISKS = "node", "disks"
-DOOR = f"{NODE}:443"
+ENDPOINT = f"{NODE}:443"
 
 
 class NoLocks:
@@ -52,45 +52,45 @@ class NoLocks:
 class NodeLife:
     """One life of the node."""
 
-    def __init__(self, world: SimulatedNode) -> None:
-        self.world = world
-        self.process = SimProcess(world.loop, NODE)
-        self.accidents = Accidents(world.random)
+    def __init__(self, sim: SimulatedNode) -> None:
+        self.sim = sim
+        self.process = SimProcess(sim.loop, NODE)
+        self.accidents = Accidents(sim.random)
         self.up = False
         self.node: Node
         self._opened: SimFiles
 
     async def run(self) -> None:
         """In the process. A node that cannot start is started again by whoever watches over it."""
-        world = self.world
+        sim = self.sim
         environment = NodeEnvironment(
-            world.clock_of(NODE),
-            world.random,
+            sim.clock_of(NODE),
+            sim.random,
             self._open_files(),
             self._workers,
             self._notify(),
-            lambda work: run_blocking(world.sim_threads, work),
+            lambda work: run_blocking(sim.sim_threads, work),
             make_locks=NoLocks,
             open_metadata=self._open_metadata,
             serve=self._serve,
             keep_memory=lambda: None,
-            settle_memory=lambda: None,
+            freeze_memory=lambda: None,
         )
-        node = Node(world.settings, environment)
+        node = Node(sim.settings, environment)
         try:
             await node.start()
         except Exception as error:
-            world.note(f"the node does not start: {type(error).__name__}")
-            world.coverage.sometimes("a node does not start at once")
-            world.does_not_start(error)
+            sim.note(f"the node does not start: {type(error).__name__}")
+            sim.coverage.sometimes("a node does not start at once")
+            sim.does_not_start(error)
             return
         guard = node.upkeep.rounds.guard
         node.upkeep.rounds.guard = lambda step: guard(partial(self.accidents.within, step))  # type: ignore[method-assign]
         found = node.store.recovered
-        world.coverage.sometimes("a tail is cut at recovery", found.cut)
-        world.coverage.always("nothing promised is on no disk", not found.lost, f"{found.lost}")
+        sim.coverage.sometimes("a tail is cut at recovery", found.cut)
+        sim.coverage.always("nothing promised is on no disk", not found.lost, f"{found.lost}")
         self.node, self.up = node, True
-        world.note(f"the node is up: log {node.store.log_counter}, cut {len(found.cut)}")
+        sim.note(f"the node is up: log {node.store.log_counter}, cut {len(found.cut)}")
 
     def _open_metadata(self, path: Path, clock: Clock, random: Random) -> SqliteStore:
         store = open_metadata(path, clock, random)
@@ -98,19 +98,19 @@ class NodeLife:
         return store
 
     def _open_files(self) -> SimFiles:
-        world = self.world
-        world.lives += 1
-        places = {f"/{name}": DiskAddress(DISKS, 1, name) for name in world.disks.disks}
-        self._opened = world.farm.files(places, 1, world.lives)
+        sim = self.sim
+        sim.lives += 1
+        places = {f"/{name}": DiskAddress(DISKS, 1, name) for name in sim.disks.disks}
+        self._opened = sim.farm.files(places, 1, sim.lives)
         return self._opened
 
     def _workers(self) -> SimWorkers:
-        world = self.world
-        return SimWorkers(world.sim_threads, world.random, self._opened.calm, stops=0.02)
+        sim = self.sim
+        return SimWorkers(sim.sim_threads, sim.random, self._opened.calm, stops=0.02)
 
     def _notify(self) -> Notify:
         def notify(act: Callable[[], None]) -> None:
-            self.world.loop.call_soon(act, context=self.process.context())
+            self.sim.loop.call_soon(act, context=self.process.context())
 
         return notify
 
@@ -124,7 +124,7 @@ class NodeLife:
         limits: TransportLimits,
         on_fallback: Fallback | None,
     ) -> Listening:
-        return await self.world.network.serve(methods, host, port)
+        return await self.sim.network.serve(methods, host, port)
 
 
 class SimulatedNode(SimulatedJobs):
@@ -157,8 +157,8 @@ class SimulatedNode(SimulatedJobs):
         )
         self.life = NodeLife(self)
 
-    def door(self) -> str:
-        return DOOR
+    def endpoint(self) -> str:
+        return ENDPOINT
 
     # -- the node ----------------------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ class SimCheckpoint:
     def __init__(self, query: str) -> None:
         self.query = query
         self.initial: Offsets | None = None
-        self.began = 0  # stamp of the history, from after it was told where it begins
+        self.began = 0  # stamp of the history, from after it learned where it begins
         self.offsets: dict[int, Offsets] = {}
         self.commits: set[int] = set()
         self.planned: dict[int, int] = {}  # batch -> stamp of the history, from before its positions were asked for
@@ -91,9 +91,9 @@ class JobFailed(Exception):
 class SimJob:
     """One job over all its lives: a query, its checkpoints and its drivers."""
 
-    def __init__(self, world: SimulatedJobs, kind: str, patience_s: float = 4.0) -> None:
-        self.world, self.kind, self.calls = world, kind, PipelineCalls(world, patience_s)
-        self.random = world.random
+    def __init__(self, sim: SimulatedJobs, kind: str, patience_s: float = 4.0) -> None:
+        self.sim, self.kind, self.calls = sim, kind, PipelineCalls(sim, patience_s)
+        self.random = sim.random
         self.checkpoints = 0
         self.idle_since: float | None = None
         self._processed: dict[str, dict[int, int]] = {}
@@ -106,15 +106,16 @@ class SimJob:
         self.checkpoint = SimCheckpoint(f"{self.kind}{self.checkpoints}")
 
     def processed(self, checkpoint: SimCheckpoint) -> dict[int, int]:
-        """Up to where the server was told that each source was read: it need not keep what lies before. All checkpoints
-        of the job share its cursor; each that reads the subscription alone acknowledges in a generation of its own.
+        """Up to where the server was notified that each source was read: it need not keep what lies before. All
+        checkpoints of the job share its cursor; each that reads the subscription alone acknowledges in a generation of
+        its own.
         """
         return self._processed.setdefault(checkpoint.query if self.kind == ALONE else self.kind, {})
 
     # -- drivers -----------------------------------------------------------------------------------------------------
 
     def note(self, text: str) -> None:
-        self.world.note(f"{self.checkpoint.query}: {text}")
+        self.sim.note(f"{self.checkpoint.query}: {text}")
 
     async def drive(self, run: str) -> None:
         """One driver, for as long as it lives. Raises `QueryFenced`, `JobFailed`, `Concurrent`, `SyncpointError`."""
@@ -124,7 +125,7 @@ class SimJob:
         while True:
             if not await driver.step():
                 if self.idle_since is None and checkpoint is self.checkpoint:
-                    self.idle_since = self.world.now
+                    self.idle_since = self.sim.now
                 await asyncio.sleep(IDLE_S * (0.5 + self.random.random()))
 
 
@@ -133,7 +134,7 @@ class Driver:
 
     def __init__(self, job: SimJob, checkpoint: SimCheckpoint, run: str) -> None:
         self.job, self.checkpoint, self.run = job, checkpoint, run
-        self.world, self.calls, self.random = job.world, job.calls, job.random
+        self.sim, self.calls, self.random = job.sim, job.calls, job.random
         self.kind, self.query = job.kind, checkpoint.query
 
     async def step(self) -> bool:
@@ -150,7 +151,7 @@ class Driver:
         await self._batch(number, planned)
         await self._pause()
         checkpoint.over(number, planned)
-        self.world.coverage.sometimes("a batch is committed")
+        self.sim.coverage.sometimes("a batch is committed")
         return True
 
     async def _pause(self) -> None:
@@ -161,22 +162,22 @@ class Driver:
     # -- planning ----------------------------------------------------------------------------------------------------
 
     async def _plan(self, number: int) -> Offsets | None:
-        checkpoint, stamp = self.checkpoint, self.world.history.stamp()
+        checkpoint, stamp = self.checkpoint, self.sim.history.stamp()
         before = checkpoint.offsets[number - 1] if number else checkpoint.initial
         if before is None:
             before = checkpoint.initial = await self._initial()
-            checkpoint.began = self.world.history.stamp()
+            checkpoint.began = self.sim.history.stamp()
         listing, lost = await self._ask(processed=before)
         if number != checkpoint.next or number in checkpoint.offsets:
-            raise Concurrent  # so far another driver has come meanwhile
+            raise Concurrent  # so far another driver has come in the meantime
         try:
             plans.check_same(before, listing)
             lost = lost or plans.lost_before(before, listing, kept=True)
         except DataLossError as error:
-            self.world.coverage.always("no reader is told of a loss", False, f"{self.query}: {error}")
+            self.sim.coverage.always("no reader is notified of a loss", False, f"{self.query}: {error}")
             raise JobFailed from error
         if lost:
-            self._told_lost(lost)
+            self._report_lost(lost)
         after = plans.plan(before, listing, ROWS_MAX)
         if after is before:
             return None
@@ -184,19 +185,19 @@ class Driver:
         self.job.note(f"{self.run} plans batch {number}: {after.ranges()}")
         return after
 
-    def _told_lost(self, lost: list[SourceRange]) -> None:
+    def _report_lost(self, lost: list[SourceRange]) -> None:
         """After a checkpoint was set back, what it processed before may be gone."""
         processed = self.job.processed(self.checkpoint)
         passed = all(one.end is not None and one.end <= processed.get(one.source, 0) for one in lost)
-        self.world.coverage.sometimes("a reader that was set back is told of a gap")
-        self.world.coverage.always("what a cursor has not passed is kept", passed, f"{self.query} lost {lost}")
+        self.sim.coverage.sometimes("a reader that was set back is notified of a gap")
+        self.sim.coverage.always("what a cursor has not passed is kept", passed, f"{self.query} lost {lost}")
 
     async def _initial(self) -> Offsets:
-        reader = f"reader{self.world.random.randrange(0, 1 << 30)}" if self.kind == ALONE else ""
+        reader = f"reader{self.sim.random.randrange(0, 1 << 30)}" if self.kind == ALONE else ""
         listing, _ = await self._ask(first=True, reader=reader)
         found = plans.initial(listing, reader)
         if reader:
-            self.world.pipelines.readers.append(ReaderHistory(self.query, found.generation))
+            self.sim.pipelines.readers.append(ReaderHistory(self.query, found.generation))
         self.job.note(f"begins at {dict(found.sources)}, generation {found.generation}")
         return found
 
@@ -222,8 +223,8 @@ class Driver:
             fields["processed"] = [
                 pipeline.SourceRange(source=one, end=end, chain=chains[one]) for one, end in processed.sources.items()
             ]
-            told = self.job.processed(self.checkpoint)
-            told.update((one, max(end, told.get(one, 0))) for one, end in processed.sources.items())
+            reported = self.job.processed(self.checkpoint)
+            reported.update((one, max(end, reported.get(one, 0))) for one, end in processed.sources.items())
         try:
             answer = await self.calls.positions(**fields)
         except SyncpointError as error:
@@ -235,17 +236,17 @@ class Driver:
             for s in answer.sources
         ]
         listing = Listing(answer.topic, answer.topic_incarnation, answer.universe, tuple(sources), answer.generation)
-        self.world.coverage.sometimes("what everybody has read is deleted", any(one.begin for one in sources))
-        self.world.coverage.sometimes("a topic lies in several chains", len({one.chain for one in sources}) > 1)
+        self.sim.coverage.sometimes("what everybody has read is deleted", any(one.begin for one in sources))
+        self.sim.coverage.sometimes("a topic lies in several chains", len({one.chain for one in sources}) > 1)
         return listing, [SourceRange(one.source, one.begin, one.end) for one in answer.lost]
 
     def _refused(self, error: SyncpointError) -> None:
         if isinstance(error, ResetBySeek):
-            self.world.coverage.sometimes("a reader is told of a seek")
+            self.sim.coverage.sometimes("a reader is notified of a seek")
             if self.job.checkpoint is self.checkpoint:
                 self.job.fresh()  # as the text says
         else:
-            self.world.coverage.sometimes("a reader waits until a subscription is free")
+            self.sim.coverage.sometimes("a reader waits until a subscription is free")
         raise JobFailed(error.message) from None
 
     # -- a batch -----------------------------------------------------------------------------------------------------
@@ -253,7 +254,7 @@ class Driver:
     async def _batch(self, number: int, planned: Offsets) -> None:
         pieces = plans.split(planned.ranges(), {}, 0, 1 + self.random.randrange(0, 3))
         tasks = [
-            self.world.client.start(self._task(number, partition, piece, planned))
+            self.sim.client.start(self._task(number, partition, piece, planned))
             for partition, piece in enumerate(pieces)
         ]
         try:
@@ -278,7 +279,7 @@ class Driver:
                 self.job.note(f"{piece}: {gap}")
                 self._gap(epoch, piece, gap)
                 rows = []
-            attempt = f"{self.run}-{self.world.random.randrange(0, 1 << 40):x}"
+            attempt = f"{self.run}-{self.sim.random.randrange(0, 1 << 40):x}"
             lots = self.random.random()
             frames = list(frames_of(self._divided(epoch, attempt, piece, rows), self._of_link(piece)))
             if not frames:
@@ -286,7 +287,7 @@ class Driver:
             die_after = self.random.randrange(0, len(frames)) if lots < LOST_TASK else None
             if await self._stage(epoch, partition, attempt, frames, die_after):
                 if lots > 1 - LOST_EXECUTOR:
-                    self.world.coverage.sometimes("an executor is lost with what it staged")
+                    self.sim.coverage.sometimes("an executor is lost with what it staged")
                     continue
                 return attempt
             await self.calls.pause()
@@ -304,18 +305,18 @@ class Driver:
         )
 
     def _gap(self, epoch: int, piece: SourceRange, gap: GapFound) -> None:
-        """A range of a plan is not there any more: only where it was processed before, or its subscription was sought
-        since the batch was planned.
+        """A range of a plan is not there any more: only where it was processed before, or its subscription was reset by
+        a seek since the batch was planned.
         """
         if epoch in self.checkpoint.commits:
-            raise Concurrent  # another driver has run this batch meanwhile
+            raise Concurrent  # another driver has run this batch in the meantime
         processed = piece.begin < self.job.processed(self.checkpoint).get(piece.source, 0)
         planned = self.checkpoint.planned.get(epoch, 0)
-        sought = self.kind == ALONE and self.world.pipelines.sought_since(planned)
-        self.world.coverage.sometimes("a range has a gap")
-        self.world.coverage.sometimes("a range has a gap after a seek", sought and not processed)
-        self.world.coverage.always(
-            "what a reader has not processed is kept", processed or sought, f"{self.query} {piece}: {gap}"
+        was_reset = self.kind == ALONE and self.sim.pipelines.was_reset_since(planned)
+        self.sim.coverage.sometimes("a range has a gap")
+        self.sim.coverage.sometimes("a range has a gap after a seek", was_reset and not processed)
+        self.sim.coverage.always(
+            "what a reader has not processed is kept", processed or was_reset, f"{self.query} {piece}: {gap}"
         )
 
     def _divided(self, epoch: int, attempt: str, piece: SourceRange, rows: list[Any]) -> dict[str, list[Row]]:
@@ -323,15 +324,15 @@ class Driver:
         found: dict[str, list[Row]] = {topic: [] for topic in TARGETS}
         for offset, body in rows:
             place = SourcePlace(piece.source, offset)
-            self.world.pipelines.data[place] = body
+            self.sim.pipelines.data[place] = body
             if self.kind != LINK or passes(body):
                 found[TARGETS[zlib.crc32(body) % 2]].append(Row(self.query, epoch, attempt, place))
-        self.world.pipelines.attempts[attempt] = EpochAttempt(attempt, self.query, self.run, epoch, found)
+        self.sim.pipelines.attempts[attempt] = EpochAttempt(attempt, self.query, self.run, epoch, found)
         return {topic: mine for topic, mine in found.items() if mine}
 
     def _speaks(self, method: str) -> Spoken:
-        spoken = Spoken(self.query, self.run, method, self.world.history.stamp())
-        self.world.pipelines.spoken.append(spoken)
+        spoken = Spoken(self.query, self.run, method, self.sim.history.stamp())
+        self.sim.pipelines.spoken.append(spoken)
         return spoken
 
     async def _stage(self, epoch: int, partition: int, attempt: str, frames: list[Any], die_after: int | None) -> bool:
@@ -346,21 +347,19 @@ class Driver:
             self._answered(error)
             return False
         if answer is None:
-            self.world.coverage.sometimes("a task dies in the middle")
+            self.sim.coverage.sometimes("a task dies in the middle")
             return False
-        spoken.ended = self.world.history.stamp()
-        wanted = sum(len(rows) for rows in self.world.pipelines.attempts[attempt].rows.values())
-        self.world.coverage.always("a stage has all rows", answer.rows == wanted, f"{attempt}: {answer.rows}, {wanted}")
+        spoken.ended = self.sim.history.stamp()
+        wanted = sum(len(rows) for rows in self.sim.pipelines.attempts[attempt].rows.values())
+        self.sim.coverage.always("a stage has all rows", answer.rows == wanted, f"{attempt}: {answer.rows}, {wanted}")
         return True
 
     def _answered(self, error: SyncpointError, *also: Code) -> None:
         if error.code is Code.ABORTED:
-            self.world.coverage.sometimes("a run is fenced")
+            self.sim.coverage.sometimes("a run is fenced")
             raise QueryFenced(error.message) from None
         known = (*AWAY, Code.RESOURCE_EXHAUSTED, *also)
-        self.world.coverage.always(
-            "answers are as expected", error.code in known, f"{error.code.name}: {error.message}"
-        )
+        self.sim.coverage.always("answers are as expected", error.code in known, f"{error.code.name}: {error.message}")
 
     async def _abort(self, epoch: int) -> None:
         spoken = self._speaks("AbortEpoch")
@@ -370,8 +369,8 @@ class Driver:
         except SyncpointError as error:
             self._answered(error)
             return
-        spoken.ended = self.world.history.stamp()
-        self.world.coverage.sometimes("an epoch is aborted")
+        spoken.ended = self.sim.history.stamp()
+        self.sim.coverage.sometimes("an epoch is aborted")
 
     async def _commit(self, epoch: int, planned: Offsets, attempts: list[tuple[int, str]]) -> None:
         request = pipeline.CommitEpochRequest(run=pipeline.Run(query=self.query, run=self.run), epoch=epoch)
@@ -386,40 +385,40 @@ class Driver:
                     source=source, begin=begin, end=planned.sources[source], chain=planned.places[source][1]
                 )
             ranges = tuple((source, begin, planned.sources[source]) for source, begin in planned.begins.items())
-        end = self.world.loop.time() + self.calls.patience_s
+        end = self.sim.loop.time() + self.calls.patience_s
         names = tuple(attempt for _, attempt in attempts)
         while True:
             commit = CommitCall(
-                self.query, self.run, "CommitEpoch", self.world.history.stamp(), 0, epoch, names, request.link, ranges
+                self.query, self.run, "CommitEpoch", self.sim.history.stamp(), 0, epoch, names, request.link, ranges
             )
-            self.world.pipelines.commits.append(commit)
-            self.world.pipelines.spoken.append(commit)
-            if self.world.on_commit is not None:
-                self.world.on_commit()
+            self.sim.pipelines.commits.append(commit)
+            self.sim.pipelines.spoken.append(commit)
+            if self.sim.on_commit is not None:
+                self.sim.on_commit()
             try:
                 result = await self.calls.unary(methods.EPOCH_WRITER.CommitEpoch, request)
             except SyncpointError as error:
                 self._answered(error, Code.FAILED_PRECONDITION, Code.OUT_OF_RANGE)
                 await self._not_committed(error)
-                if self.world.loop.time() > end:
+                if self.sim.loop.time() > end:
                     raise JobFailed(error.message) from None
                 await self.calls.pause()
                 continue
-            commit.ended, commit.result = self.world.history.stamp(), result
-            self.world.coverage.sometimes("an epoch is told to be repeated", result.repeated_epoch)
-            self.world.coverage.sometimes("rows of a link are dropped as duplicates", result.duplicates_dropped)
+            commit.ended, commit.result = self.sim.history.stamp(), result
+            self.sim.coverage.sometimes("an epoch is reported as repeated", result.repeated_epoch)
+            self.sim.coverage.sometimes("rows of a link are dropped as duplicates", result.duplicates_dropped)
             self.job.note(f"epoch {epoch} of {self.run} committed, {result.rows} rows, {result.repeated_epoch=}")
             return
 
     async def _not_committed(self, error: SyncpointError) -> None:
         if error.code is Code.FAILED_PRECONDITION:
-            self.world.coverage.sometimes("a stage is gone")
+            self.sim.coverage.sometimes("a stage is gone")
             raise JobFailed(error.message) from None
         if error.code is Code.OUT_OF_RANGE:
-            self.world.coverage.sometimes("a gap is refused")
+            self.sim.coverage.sometimes("a gap is refused")
             self.job.note(f"{self.run} is refused: {error.message}")
-            self.world.coverage.always(
-                "only a reader that began behind it leaves a gap", self.world.pipelines.gaps_begun, error.message
+            self.sim.coverage.always(
+                "only a reader that began behind it leaves a gap", self.sim.pipelines.gaps_begun, error.message
             )
             await self._accept()
             raise JobFailed(error.message) from None

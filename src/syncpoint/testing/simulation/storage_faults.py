@@ -1,4 +1,4 @@
-"""Faults of the small world that hit storage at moments of its own: when a disk is given up, or a log is opened.
+"""Faults of the small simulation that hit storage at moments of its own: when a disk is given up, or a log is opened.
 
 Place: between `faults` and `process_faults`. These kinds are not drawn by lives at random; bugs that only such a moment
 shows are looked for by naming them (see `planted_bugs`).
@@ -26,12 +26,12 @@ class StorageFaults(ProcessFaults):
     """One method for each kind, as in `disk_faults`."""
 
     def _soon(self, seconds: float, act: Callable[[], object]) -> None:
-        """Do something as the world, whoever is just running: it may be about to die."""
-        self.world.loop.call_later(seconds, act, context=contextvars.Context())
+        """Do something as the simulation, whoever is just running: it may be about to die."""
+        self.sim.loop.call_later(seconds, act, context=contextvars.Context())
 
     def _back_when_given_up(self) -> Heal | None:
         """Servers of disks hang, until somebody who has waited for them gives a disk up: then all are back."""
-        chosen = [one for one in servers_of(self.world) if one.alive and not one.hung and self.random.random() < 0.8]
+        chosen = [one for one in servers_of(self.sim) if one.alive and not one.hung and self.random.random() < 0.8]
         if not chosen:
             return None
         for server in chosen:
@@ -44,14 +44,14 @@ class StorageFaults(ProcessFaults):
 
         def given_up(process: SimProcess, server: SimDiskServer) -> None:
             if server in chosen:
-                self.world.farm.on_given_up.remove(given_up)
+                self.sim.farm.on_given_up.remove(given_up)
                 self._soon(soon, back)
 
-        self.world.farm.on_given_up.append(given_up)
+        self.sim.farm.on_given_up.append(given_up)
 
         def heal() -> None:
-            if given_up in self.world.farm.on_given_up:
-                self.world.farm.on_given_up.remove(given_up)
+            if given_up in self.sim.farm.on_given_up:
+                self.sim.farm.on_given_up.remove(given_up)
             back()
 
         return heal
@@ -60,37 +60,37 @@ class StorageFaults(ProcessFaults):
         """All machines in the rack of all clusters but the last one, at once, and for good. The operator accepts the
         loss, as those that are left cannot know alone that there is none.
         """
-        world = self.world
-        names = [one.name for one in world.publishers if one.process.alive]
+        sim = self.sim
+        names = [one.name for one in sim.publishers if one.process.alive]
         for name in names:
-            world.crash(name)
-        last = f"c{world.shape.clusters - 1}"
-        burnt = {place.process for place in world.records[1].places if place.cluster != last}
-        for server in servers_of(world):
+            sim.crash(name)
+        last = f"c{sim.shape.clusters - 1}"
+        burnt = {place.process for place in sim.records[1].places if place.cluster != last}
+        for server in servers_of(sim):
             if server.name in burnt:
                 server.kill()
                 for disk in server.disks:
                     server.files.wipe(f"/{disk}")
                 server.start()
-        world.settings = replace(world.settings, accept_loss=True)
+        sim.settings = replace(sim.settings, accept_loss=True)
         for name in names:
             self._again(name)
-        world.note("a rack has burnt down")
+        sim.note("a rack has burnt down")
 
     def _power_lost_in_an_opening(self) -> Heal | None:
         """Servers of disks and the owner die when something is written and not synced; while another one opens the
         chain, and has perhaps seen it, their machines lose power, and are back at once.
         """
-        world = self.world
+        sim = self.sim
         found = self._publisher()
         lossy = [one for one in self._may_lose_power() if self.random.random() < 0.8]
-        numbers = [one for one in world.records if not world.is_opening(one)]
-        if found is None or not lossy or not numbers or world.shape.durability != "sync":
+        numbers = [one for one in sim.records if not sim.is_opening(one)]
+        if found is None or not lossy or not numbers or sim.shape.durability != "sync":
             return None
         number = numbers[self.random.randrange(0, len(numbers))]
-        owner = world.owners_of[number][0].name if number in world.owners_of else found.name
+        owner = sim.owners_of[number][0].name if number in sim.owners_of else found.name
         waits_s, away_s, restart_s = (self.random.random() ** 2 * one for one in (0.6, 0.8, 0.3))
-        commands = self.random.randrange(0, OPENING_COMMANDS_DISK * len(world.records[number].places))
+        commands = self.random.randrange(0, OPENING_COMMANDS_DISK * len(sim.records[number].places))
 
         def cut() -> None:
             for server in lossy:
@@ -100,13 +100,13 @@ class StorageFaults(ProcessFaults):
 
         def take() -> None:
             heir = self._publisher()
-            if heir is not None and not heir.process.hung and not world.is_opening(number):
-                world.farm.after(heir.process, commands, cut)
-                world.take_over(number, heir)
+            if heir is not None and not heir.process.hung and not sim.is_opening(number):
+                sim.farm.after(heir.process, commands, cut)
+                sim.take_over(number, heir)
 
         def strike() -> None:
-            if world.nodes[owner].process.alive:
-                world.crash(owner)
+            if sim.nodes[owner].process.alive:
+                sim.crash(owner)
                 self._soon(restart_s, lambda: self._again(owner))
             for server in lossy:
                 self._soon(restart_s, self._starting(server))

@@ -1,4 +1,4 @@
-"""What a seed's small world consists of."""
+"""What a seed's small simulation consists of."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PATIENT = "patient"  # the subscription whose clients acknowledge nothing before
 @dataclass(frozen=True)
 class Topology:
     """`spread`: every disk is served by a process of its own. `heavy`: large messages, many of them. `emptying`: the
-    topic keeps nothing and runs empty again and again, and subscriptions are sought all the time. `lasting`: faults
+    topic keeps nothing and runs empty again and again, and subscriptions are reset all the time. `lasting`: faults
     outlast grants and what anybody waits for. `entries`: so many fill a segment. `racks`: all clusters but one stand in
     one rack, what is acknowledged is in two; at the end that rack burns. `strict`: no message of any subscription that
-    is there from the beginning may be with two forwarders at once. `seeking`: two subscriptions are sought, and the
+    is there from the beginning may be with two forwarders at once. `seeking`: two subscriptions are reset, and the
     topic keeps nothing. `absent`: a subscription has clients at one forwarder at a time, which change. `sealing`: what
     is published is sealed under a key of the topic, so it is good for no other topic of that name. `room`: of so many
     bytes every disk consists, and nobody makes it larger; 0: it is never full by itself.

@@ -102,7 +102,7 @@ NOTED = Setting(USES, json.dumps({"reached_ns": 9, "used_ns": {"3": 8}}).encode(
 
 def test_registering_is_begun_anew_wherever_it_was_broken_off() -> None:
     before = folder_of(*map(CatalogChange.put, (ONE, TWO, SUB, NOTED)))
-    after = folder_of(*map(CatalogChange.put, (ONE, SUB, NOTED)))  # the node went on meanwhile
+    after = folder_of(*map(CatalogChange.put, (ONE, SUB, NOTED)))  # the node went on in the meantime
 
     async def run() -> int:
         expected = metadata()

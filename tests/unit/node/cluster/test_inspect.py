@@ -37,9 +37,9 @@ def listed(*chains: tuple[int, str, int], versions: str = "1") -> tuple[list[Any
     ]
 
 
-def assemble(states: Any, regions: Any, told: Any, listed: Any, silence: str = "") -> Found:
+def assemble(states: Any, regions: Any, reports: Any, listed: Any, silence: str = "") -> Found:
     stores = [ProcessState("etcd-1", ("etcd",), 9, "running", "h:9")]
-    return put_together(Answers(stores, states, regions, told, listed, silence))
+    return put_together(Answers(stores, states, regions, reports, listed, silence))
 
 
 def everybody(**answers: Any) -> dict[str, Any]:
@@ -48,8 +48,8 @@ def everybody(**answers: Any) -> dict[str, Any]:
 
 
 def test_all_is_well() -> None:
-    told = everybody() | {"storage-c1": STORAGE, "publish-forwarder-1": opened(1, 2), "proxy-1": PROXY}
-    view = assemble(STATES, REGIONS, told, listed((1, "publish-forwarder-1", 2)))
+    reports = everybody() | {"storage-c1": STORAGE, "publish-forwarder-1": opened(1, 2), "proxy-1": PROXY}
+    view = assemble(STATES, REGIONS, reports, listed((1, "publish-forwarder-1", 2)))
     assert view["problems"] == []
     assert [one["doing"] for one in view["processes"]] == [
         "",
@@ -68,10 +68,10 @@ def test_all_is_well() -> None:
 
 
 def test_the_later_epoch_counts() -> None:
-    told = {"publish-forwarder-1": opened(1, 2), "publish-forwarder-2": opened(1, 3), "proxy-1": PROXY}
-    (chain,) = assemble(STATES, REGIONS, told, None)["chains"]
+    reports = {"publish-forwarder-1": opened(1, 2), "publish-forwarder-2": opened(1, 3), "proxy-1": PROXY}
+    (chain,) = assemble(STATES, REGIONS, reports, None)["chains"]
     assert (chain["owner"], chain["epoch"]) == ("publish-forwarder-2", 3)
-    view = assemble(STATES, REGIONS, told, listed((1, "publish-forwarder-1", 4)))
+    view = assemble(STATES, REGIONS, reports, listed((1, "publish-forwarder-1", 4)))
     assert (view["chains"][0]["owner"], view["chains"][0]["disks"]) == ("publish-forwarder-1", "?/1")
     assert any("does not say how it is" in problem for problem in view["problems"])
 
@@ -80,16 +80,16 @@ def test_what_is_wrong_is_said() -> None:
     states = [*STATES[:3], ProcessState("proxy-1", ("proxy",), None, "down", "h:4")]
     bad = opened(1, 2, failed="no quorum", full=True, disks={"/c1/d1": "failed"})
     view = assemble(states, REGIONS, {"publish-forwarder-1": bad, "publish-forwarder-2": None}, None, "etcd is away")
-    told = "\n".join(view["problems"])
+    reports = "\n".join(view["problems"])
     for expected in (
         "proxy-1 is down",
         "publish-forwarder-2 runs and does not answer",
         "no proxy answers either",
         "etcd is away",
     ):
-        assert expected in told
+        assert expected in reports
     for expected in ("cannot be written: no quorum", "publishing is refused", "failed: /c1/d1"):
-        assert expected in told
+        assert expected in reports
 
 
 def test_a_chain_nobody_has_and_versions_that_differ() -> None:
@@ -101,20 +101,20 @@ def test_a_chain_nobody_has_and_versions_that_differ() -> None:
 
 
 def test_the_weight_of_a_forwarder_is_shown_where_it_is_not_one() -> None:
-    told = {"publish-forwarder-1": opened(1, 2), "proxy-1": PROXY}
+    reports = {"publish-forwarder-1": opened(1, 2), "proxy-1": PROXY}
     members, chains = listed((1, "publish-forwarder-1", 2))
     members[1].weight, members[3].weight = 2.0, 1.0
-    found = {one["name"]: one for one in assemble(STATES, REGIONS, told, (members, chains))["processes"]}
+    found = {one["name"]: one for one in assemble(STATES, REGIONS, reports, (members, chains))["processes"]}
     assert found["publish-forwarder-1"]["doing"].startswith("weight 2; chains 1")
     assert (found["publish-forwarder-1"]["weight"], found["proxy-1"]["weight"]) == (2.0, 1.0)
     assert "weight" not in found["proxy-1"]["doing"]
 
 
-def test_lost_topics_and_messages_stored_twice_are_told_of() -> None:
+def test_lost_topics_and_messages_stored_twice_are_reported() -> None:
     lost = [{"topic": 7, "sources": 1, "messages": 3, "epoch": 0}]
     proxy = {"proxy": {**PROXY["proxy"], "resent_duplicates": 4}}
-    told = {"publish-forwarder-1": opened(1, 2, orphans=lost), "proxy-1": proxy}
-    view = assemble(STATES, REGIONS, told, listed((1, "publish-forwarder-1", 2)))
+    reports = {"publish-forwarder-1": opened(1, 2, orphans=lost), "proxy-1": proxy}
+    view = assemble(STATES, REGIONS, reports, listed((1, "publish-forwarder-1", 2)))
     assert any("chain 1 holds messages of 1 topic that a restore made unknown" in one for one in view["problems"])
     assert view["processes"][-1]["doing"] == "5 messages published, 1 stream, 4 messages stored twice"
 
@@ -122,13 +122,13 @@ def test_lost_topics_and_messages_stored_twice_are_told_of() -> None:
 def test_processes_nobody_here_started_are_judged_by_their_answers() -> None:
     abroad = [ProcessState(one.name, one.roles, None, "", one.address) for one in STATES]
     found = listed((1, "publish-forwarder-1", 2))
-    told = everybody(publish_forwarder_1=opened(1, 2))
-    view = assemble(abroad, REGIONS, told, found)
+    reports = everybody(publish_forwarder_1=opened(1, 2))
+    view = assemble(abroad, REGIONS, reports, found)
     assert view["problems"] == []
     assert {one["state"] for one in view["processes"]} == {"running"}
-    told["publish-forwarder-2"] = told["proxy-1"] = None
+    reports["publish-forwarder-2"] = reports["proxy-1"] = None
     gone = [member for member in found[0] if member.name not in ("proxy-1", "storage-c1")]
-    view = assemble(abroad, REGIONS, told, (gone, found[1]))
+    view = assemble(abroad, REGIONS, reports, (gone, found[1]))
     assert [one["state"] for one in view["processes"]][1:] == ["running", "running", "silent", "down"]
     assert view["problems"] == [
         "storage-c1 answers and is no member",
@@ -143,7 +143,7 @@ def test_what_answers_runs_whatever_the_folder_remembers() -> None:
     assert view["problems"] == []
 
 
-def test_a_publish_forwarder_without_a_chain_is_told_of() -> None:
+def test_a_publish_forwarder_without_a_chain_is_reported() -> None:
     """So it is for a moment after its start, and as long as there are no disks for one."""
     members, chains = listed()
     for member in members:
@@ -151,10 +151,10 @@ def test_a_publish_forwarder_without_a_chain_is_told_of() -> None:
     members[2].draining = True
 
     def problems(*classes: str) -> list[str]:
-        heard = Answers(
+        found_answers = Answers(
             [], STATES, REGIONS, everybody(publish_forwarder_1=opened(1, 2)), (members, chains), "", classes
         )
-        return put_together(heard)["problems"]
+        return put_together(found_answers)["problems"]
 
     assert problems() == ["publish-forwarder-1 has no chain yet; its log says why if that lasts"]
     chains += listed((1, "publish-forwarder-1", 2))[1]

@@ -30,7 +30,7 @@ def lines() -> Lines:
     return Lines()
 
 
-def test_lost_metadata_are_told_once_and_then_once_a_minute_with_a_count(lines: Lines) -> None:
+def test_lost_metadata_are_reported_once_and_then_once_a_minute_with_a_count(lines: Lines) -> None:
     for _ in range(600):  # an hour, ten times a minute each
         lines.clock.advance(6)
         lines.log("syncpoint.metadata.etcd_client", logging.INFO, "etcd: left %s for %s", "a", "b")
@@ -42,7 +42,7 @@ def test_lost_metadata_are_told_once_and_then_once_a_minute_with_a_count(lines: 
     assert lines.lines[1].endswith("(39 more lines about the metadata in the 60 s before)")
 
 
-def test_what_cannot_be_understood_of_the_metadata_is_told(lines: Lines) -> None:
+def test_what_cannot_be_understood_of_the_metadata_is_reported(lines: Lines) -> None:
     for _ in range(5):
         lines.log("syncpoint.metadata.etcd_client", logging.INFO, "etcd: left")
         lines.log("syncpoint.metadata.catalog_replica", logging.ERROR, "the catalog cannot be understood")
@@ -59,7 +59,7 @@ def test_other_lines_are_bounded_each_by_itself(lines: Lines) -> None:
     assert lines.lines[-1] == "a step failed: 7 (980 more lines like this in the 61 s before)"
 
 
-def test_a_line_now_and_then_is_always_told(lines: Lines) -> None:
+def test_a_line_now_and_then_is_always_reported(lines: Lines) -> None:
     for _ in range(100):
         lines.clock.advance(61)
         lines.log("a", logging.INFO, "the metadata are away")

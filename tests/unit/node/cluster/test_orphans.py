@@ -1,4 +1,4 @@
-"""What an operator does with messages of lost topics, over metadata in memory and forwarders that only tell."""
+"""What an operator does with messages of lost topics, over metadata in memory and forwarders that only report."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ME = Who("me", "here")
 LOST = 77
 
 
-class Told(PeerChannels):
+class Reported(PeerChannels):
     """Two forwarders with a chain each, and a third chain that nobody has open."""
 
     def __init__(self, catalog: SharedCatalog) -> None:
@@ -56,14 +56,14 @@ class Told(PeerChannels):
         return bytes(internal.ConfirmResponse(revision=asked.revision).SerializeToString())
 
 
-class World:
+class Harness:
     def __init__(self, store: LocalShared, catalog: SharedCatalog, clock: ManualClock) -> None:
         self.store, self.catalog = store, catalog
-        self.peers = Told(catalog)
+        self.peers = Reported(catalog)
         self.orphans = Orphans(store, self.peers, clock)
 
 
-def in_world(work: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
+def in_harness(work: Callable[[Harness], Awaitable[None]]) -> Callable[[], None]:
     def test() -> None:
         clock = ManualClock()
 
@@ -82,12 +82,12 @@ def in_world(work: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
             await catalog.start()
             await catalog.commit([CatalogChange.put(LostTopics().with_gap(1, 1 << 40, ()).setting())])
             await catalog.commit([CatalogChange.put(Topic(catalog.next_incarnation(), TAKEN))])
-            world = World(store, catalog, clock)
-            await world.orphans.start()
+            harness = Harness(store, catalog, clock)
+            await harness.orphans.start()
             try:
-                await work(world)
+                await work(harness)
             finally:
-                await world.orphans.close()
+                await harness.orphans.close()
                 await catalog.close()
 
         run_simulated(clock, main())
@@ -96,52 +96,52 @@ def in_world(work: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
     return test
 
 
-@in_world
-async def test_what_all_forwarders_tell_is_put_together(world: World) -> None:
-    found = await world.orphans.found()
+@in_harness
+async def test_what_all_forwarders_report_is_put_together(harness: Harness) -> None:
+    found = await harness.orphans.found()
     assert found.orphans == [Orphan(LOST, (1, 2), 3, 30, 6)]
     assert (found.decisions, found.unheard) == ([], [3])
-    world.peers.mute = {"f1:1"}
-    found = await world.orphans.found()
+    harness.peers.mute = {"f1:1"}
+    found = await harness.orphans.found()
     assert found.orphans == [Orphan(LOST, (2,), 2, 20, 6)]
     assert found.unheard == [1, 3]
 
 
-@in_world
-async def test_an_adopted_topic_has_a_reader_from_its_first_message_on(world: World) -> None:
-    assert await world.orphans.adopt(LOST, NEW, READER, ME, ordered=True)
-    await world.catalog.at(world.catalog.catalog.revision)
-    catalog = world.orphans._shared.catalog
+@in_harness
+async def test_an_adopted_topic_has_a_reader_from_its_first_message_on(harness: Harness) -> None:
+    assert await harness.orphans.adopt(LOST, NEW, READER, ME, ordered=True)
+    await harness.catalog.at(harness.catalog.catalog.revision)
+    catalog = harness.orphans._shared.catalog
     topic, reader = catalog.topic(NEW), catalog.subscription(READER)
     assert topic is not None
     assert topic.incarnation == LOST
     assert isinstance(reader, Subscription)
     assert (reader.topic_incarnation, reader.created_revision, reader.state) == (LOST, 1, "active")
     assert (reader.ordered, reader.expiration_s, reader.retention_s) == (True, None, 31 * 86_400)
-    assert sorted(world.peers.confirmed) == [(1, LOST), (2, LOST)]
-    item = await world.store.get(ASSIGNED_TOPICS.key(LOST))
+    assert sorted(harness.peers.confirmed) == [(1, LOST), (2, LOST)]
+    item = await harness.store.get(ASSIGNED_TOPICS.key(LOST))
     assert item is not None
     assert TopicAssignment.decode(item.value) == TopicAssignment(6 + (1 << 16), (1,))
-    found = await world.orphans.found()
+    found = await harness.orphans.found()
     assert found.orphans == []
     (decision,) = found.decisions
     assert decision[:6] == (LOST, "adopted", NEW, 30, "me", "here")
     with pytest.raises(NotFound):
-        await world.orphans.adopt(LOST, f"{NEW}2", f"{READER}2", ME)
+        await harness.orphans.adopt(LOST, f"{NEW}2", f"{READER}2", ME)
 
 
-@in_world
-async def test_what_is_deleted_is_written_down(world: World) -> None:
-    assert (await world.orphans.delete(LOST, ME)).messages == 30
-    found = await world.orphans.found()
+@in_harness
+async def test_what_is_deleted_is_written_down(harness: Harness) -> None:
+    assert (await harness.orphans.delete(LOST, ME)).messages == 30
+    found = await harness.orphans.found()
     assert found.orphans == []
     assert [one[:6] for one in found.decisions] == [(LOST, "deleted", "", 30, "me", "here")]
     with pytest.raises(NotFound, match="No open chain"):
-        await world.orphans.delete(LOST, ME)
+        await harness.orphans.delete(LOST, ME)
 
 
-@in_world
-async def test_names_must_be_free_and_legal_and_numbers_those_of_orphans(world: World) -> None:
+@in_harness
+async def test_names_must_be_free_and_legal_and_numbers_those_of_orphans(harness: Harness) -> None:
     kinds: list[tuple[int, str, str, type[SyncpointError]]] = [
         (LOST, TAKEN, READER, AlreadyExists),
         (LOST, "new", READER, InvalidArgument),
@@ -150,14 +150,14 @@ async def test_names_must_be_free_and_legal_and_numbers_those_of_orphans(world: 
     ]
     for number, topic, subscription, kind in kinds:
         with pytest.raises(kind):
-            await world.orphans.adopt(number, topic, subscription, ME)
-    assert (await world.orphans.found()).orphans
-    assert world.orphans._shared.catalog.topic(NEW) is None
+            await harness.orphans.adopt(number, topic, subscription, ME)
+    assert (await harness.orphans.found()).orphans
+    assert harness.orphans._shared.catalog.topic(NEW) is None
 
 
-@in_world
-async def test_a_chain_that_does_not_confirm_is_told_of(world: World) -> None:
-    number, confirm = 0, world.peers.call
+@in_harness
+async def test_a_chain_that_does_not_confirm_is_reported(harness: Harness) -> None:
+    number, confirm = 0, harness.peers.call
 
     async def call(address: str, path: str, request: Any, *, timeout_s: float) -> bytes:
         nonlocal number
@@ -166,7 +166,7 @@ async def test_a_chain_that_does_not_confirm_is_told_of(world: World) -> None:
             raise Unavailable("busy")
         return await confirm(address, path, request, timeout_s=timeout_s)
 
-    world.peers.call = call  # type: ignore[method-assign]
-    assert not await world.orphans.adopt(LOST, NEW, READER, ME)
+    harness.peers.call = call  # type: ignore[method-assign]
+    assert not await harness.orphans.adopt(LOST, NEW, READER, ME)
     assert number > 1
-    assert world.orphans._shared.catalog.topic(NEW) is not None
+    assert harness.orphans._shared.catalog.topic(NEW) is not None

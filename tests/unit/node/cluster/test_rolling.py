@@ -54,10 +54,10 @@ class Acted:
 
 
 def test_the_next_one_waits_until_all_is_as_it_was(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    acted, told = Acted(cluster, monkeypatch, looks=3), list[str]()
-    restart(cluster, ["a", "b"], told.append, look=acted.look, clock=lambda: acted.now, sleep=acted.sleep)
+    acted, reported = Acted(cluster, monkeypatch, looks=3), list[str]()
+    restart(cluster, ["a", "b"], reported.append, look=acted.look, clock=lambda: acted.now, sleep=acted.sleep)
     assert acted.log == ["stop a", "start a", "stop b", "start b"]
-    assert [one.split(":")[0] for one in told] == ["a", "b"]
+    assert [one.split(":")[0] for one in reported] == ["a", "b"]
 
 
 def test_it_stops_where_one_does_not_come_back(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def test_a_dead_letter_goes_to_the_next_proxy_where_one_is_away(errors: list[Syn
         address_of=lambda name: f"{name}:1",
         peers=Peers(),
     )
-    told: list[bytes | Exception] = []
-    asyncio.run(SubscribeRole(context)._publish_by_proxy("projects/p/topics/t", b"", told.append))
-    assert (told == [b"stored"]) is stored
-    assert len(told) == 1
+    reported: list[bytes | Exception] = []
+    asyncio.run(SubscribeRole(context)._publish_by_proxy("projects/p/topics/t", b"", reported.append))
+    assert (reported == [b"stored"]) is stored
+    assert len(reported) == 1

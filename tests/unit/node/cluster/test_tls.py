@@ -44,14 +44,14 @@ def test_contexts_in_use_show_a_certificate_that_is_replaced(authority: Authorit
         serving = TcpNetwork(made.client(), made.server())
         trusting = ssl.create_default_context(cafile=str(other.ca))
         trusting.load_cert_chain(authority.folder / "p.pem", authority.folder / "p.key")
-        door = await serving.serve({}, "127.0.0.1", 0)
-        address = join_address(door.host, door.port)
+        listening = await serving.serve({}, "127.0.0.1", 0)
+        address = join_address(listening.host, listening.port)
         assert not await handshake(trusting, address)
         for kind in ("pem", "key"):
             shutil.copy(other.folder / f"p.{kind}", authority.folder / f"p.{kind}")
         assert made.shown.look()
         assert await handshake(trusting, address)
-        await door.close()
+        await listening.close()
 
     asyncio.run(run())
 
@@ -113,8 +113,10 @@ def test_the_name_stands_in_the_path(authority: Authority) -> None:
 
 
 async def serving(made: Tls | None) -> tuple[Member, object]:
-    door = await ClusterEnvironment.of(made).network.serve(process_methods(dict), "127.0.0.1", 0)
-    return Member("there", ("router",), join_address(door.host, door.port), 1, tls=made is not None), door
+    listening = await ClusterEnvironment.of(made).network.serve(process_methods(dict), "127.0.0.1", 0)
+    return Member(
+        "there", ("router",), join_address(listening.host, listening.port), 1, tls=made is not None
+    ), listening
 
 
 def test_who_is_refused_does_not_join(authority: Authority, tmp_path: Path) -> None:
@@ -123,7 +125,7 @@ def test_who_is_refused_does_not_join(authority: Authority, tmp_path: Path) -> N
     gone = Member("gone", ("router",), "127.0.0.1:1", 1, tls=True)
 
     async def run() -> None:
-        there, door = await serving(tls(authority))
+        there, listening = await serving(tls(authority))
         try:
             await welcome(tls(authority), "me", [there])
             with pytest.raises(FailedPrecondition, match=r"me has no valid certificate .*there at .*not accepted here"):
@@ -131,18 +133,18 @@ def test_who_is_refused_does_not_join(authority: Authority, tmp_path: Path) -> N
             # It trusts them, and they do not trust it.
             with pytest.raises(FailedPrecondition, match=r"me has no valid certificate .*(unknown ca|it hangs up)"):
                 await welcome(tls(other, ca=authority.ca), "me", [gone, there])
-            await welcome(tls(other), "me", [gone])  # nobody can tell
+            await welcome(tls(other), "me", [gone])  # nobody can know
             with pytest.raises(
                 FailedPrecondition, match="there speak TLS inside the cluster, me is to speak plain TCP"
             ):
                 await welcome(None, "me", [there])
             await welcome(None, "there", [there])  # what it was itself, before it was restarted
         finally:
-            await door.close()  # type: ignore[attr-defined]
-        plain, door = await serving(None)
+            await listening.close()  # type: ignore[attr-defined]
+        plain, listening = await serving(None)
         with pytest.raises(FailedPrecondition, match="there speak plain TCP"):
             await welcome(tls(authority), "me", [plain])
-        await door.close()  # type: ignore[attr-defined]
+        await listening.close()  # type: ignore[attr-defined]
 
     asyncio.run(run())
 
@@ -151,7 +153,7 @@ def test_nobody_without_a_certificate_is_listened_to(authority: Authority) -> No
     trusting = ssl.create_default_context(cafile=str(authority.ca))
 
     async def answered(made: Tls, client: TcpNetwork) -> bool:
-        there, door = await serving(made)
+        there, listening = await serving(made)
         channel = client.channel(there.address)
         try:
             await channel.unary("/syncpoint.internal.v1.Process/Ping", b"", timeout=5)
@@ -159,7 +161,7 @@ def test_nobody_without_a_certificate_is_listened_to(authority: Authority) -> No
             return False
         finally:
             await channel.close()
-            await door.close()  # type: ignore[attr-defined]
+            await listening.close()  # type: ignore[attr-defined]
         return True
 
     async def run() -> None:

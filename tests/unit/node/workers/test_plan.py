@@ -1,4 +1,4 @@
-"""What workers are told."""
+"""What workers are given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who counts as an intruder at a simulated disk, and who only hears again what became of a command."""
+"""Who counts as an intruder at a simulated disk, and who only learns again what became of a command."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def request(op: DiskOp, seq: int, path: str = "") -> Request:
 
 def test_what_was_executed_before_the_claim_may_be_confirmed_again_and_nothing_is_executed() -> None:
     disk = server()
-    lane = disk.hello(hello(1))
-    assert disk.run(lane, 1, request(DiskOp.OPEN, 1, "file")).status == Status.OK
-    synced = disk.run(lane, 1, request(DiskOp.FDATASYNC, 2))
+    channel = disk.hello(hello(1))
+    assert disk.run(channel, 1, request(DiskOp.OPEN, 1, "file")).status == Status.OK
+    synced = disk.run(channel, 1, request(DiskOp.FDATASYNC, 2))
     assert synced.status == Status.OK
     disk.hello(hello(2))
     before = disk.service.syncs
-    assert disk.run(lane, 1, request(DiskOp.FDATASYNC, 2)) == synced
-    assert disk.run(lane, 1, request(DiskOp.FDATASYNC, 3)).status == Status.FENCED
+    assert disk.run(channel, 1, request(DiskOp.FDATASYNC, 2)) == synced
+    assert disk.run(channel, 1, request(DiskOp.FDATASYNC, 3)).status == Status.FENCED
     assert (disk.service.syncs, disk.farm.intruders) == (before, [])
 
 
 def test_what_is_executed_after_the_claim_is_an_intrusion() -> None:
     with no_epoch_check():
         disk = server()
-        lane = disk.hello(hello(1))
-        disk.run(lane, 1, request(DiskOp.OPEN, 1, "file"))
+        channel = disk.hello(hello(1))
+        disk.run(channel, 1, request(DiskOp.OPEN, 1, "file"))
         disk.hello(hello(2))
-        disk.run(lane, 1, request(DiskOp.OPEN, 2, "file"))
+        disk.run(channel, 1, request(DiskOp.OPEN, 2, "file"))
         assert len(disk.farm.intruders) == 1

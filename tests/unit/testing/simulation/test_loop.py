@@ -11,7 +11,7 @@ import pytest
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.testing.simulation import loop as loop_module
-from syncpoint.testing.simulation.loop import ProcessLoop, SimulationStuck, run_world
+from syncpoint.testing.simulation.loop import ProcessLoop, SimulationStuck, run_in_loop
 
 
 async def _reaches(clock: ManualClock, end: float) -> bool:
@@ -29,7 +29,7 @@ async def _reaches(clock: ManualClock, end: float) -> bool:
 Run = Callable[[ManualClock, Callable[[], Coroutine[Any, Any, bool]]], bool]
 RUNS: dict[str, Run] = {
     "one": lambda clock, work: run_simulated(clock, work()),
-    "processes": lambda clock, work: run_world(clock, lambda loop: work()),
+    "processes": lambda clock, work: run_in_loop(clock, lambda loop: work()),
 }
 
 
@@ -49,4 +49,4 @@ def test_what_goes_round_in_a_circle_ends(monkeypatch: pytest.MonkeyPatch) -> No
             assert loop.steps < 2_000
 
     with pytest.raises(SimulationStuck, match="no end"):
-        run_world(ManualClock(), work)
+        run_in_loop(ManualClock(), work)

@@ -32,7 +32,7 @@ class Lots:
 @pytest.mark.parametrize("ends", [False, True])
 def test_a_late_transaction_is_refused_once_its_lease_has_ended(ends: bool) -> None:
     clock, failed = ManualClock(), list[dict[str, Any]]()
-    world = SimpleNamespace(
+    sim = SimpleNamespace(
         store=MemoryStore(clock=clock, random=SeededRandom(1)),
         clock=clock,
         coverage=Coverage(),
@@ -42,9 +42,9 @@ def test_a_late_transaction_is_refused_once_its_lease_has_ended(ends: bool) -> N
 
     async def work() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
-        shared = SimShared(cast(Any, world))
+        shared = SimShared(cast(Any, sim))
         lease = await shared.lease(3.0)
-        world.random = Lots()
+        sim.random = Lots()
         with pytest.raises(Indeterminate):
             await shared.txn([], [Put("key", b"value", lease.id)])
         if ends:
@@ -54,4 +54,4 @@ def test_a_late_transaction_is_refused_once_its_lease_has_ended(ends: bool) -> N
 
     run_simulated(clock, work())
     assert failed == []
-    assert world.coverage.happened[APPLIED_LATE] == (0 if ends else 1)
+    assert sim.coverage.happened[APPLIED_LATE] == (0 if ends else 1)

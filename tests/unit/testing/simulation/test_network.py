@@ -9,25 +9,25 @@ import pytest
 from syncpoint.model.errors import Code, ConnectionRefused, SyncpointError
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, here, run_world
+from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, here, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.transport.calls import Call, Unary
 
 
-def in_world(work: Any) -> Any:
+def in_loop(work: Any) -> Any:
     clock = ManualClock()
 
     def run(loop: ProcessLoop) -> Coroutine[Any, Any, Any]:
         return work(loop, SimNetwork(SeededRandom(1)))
 
-    return run_world(clock, run)
+    return run_in_loop(clock, run)
 
 
 async def serve(network: SimNetwork, process: SimProcess, seen: list[str]) -> None:
     def answer(call: Call, request: bytes) -> None:
         current = here()
         seen.append(current.name if current else "nobody")
-        call.reply(b"heard " + request)
+        call.reply(b"got " + request)
 
     async def listen() -> None:
         await network.serve({b"/a/b": Unary(answer)}, "10.0.0.1", 80)
@@ -39,10 +39,10 @@ def test_a_handler_runs_in_the_process_that_serves() -> None:
     async def work(loop: ProcessLoop, network: SimNetwork) -> None:
         seen: list[str] = []
         await serve(network, SimProcess(loop, "server"), seen)
-        assert await network.channel("10.0.0.1:80").unary("/a/b", b"x") == b"heard x"
+        assert await network.channel("10.0.0.1:80").unary("/a/b", b"x") == b"got x"
         assert seen == ["server"]
 
-    in_world(work)
+    in_loop(work)
 
 
 def test_a_crashed_process_refuses_and_its_open_calls_break() -> None:
@@ -70,7 +70,7 @@ def test_a_crashed_process_refuses_and_its_open_calls_break() -> None:
         await asyncio.sleep(10)
         assert not cleaned
 
-    in_world(work)
+    in_loop(work)
 
 
 def test_a_hung_process_goes_on_where_it_was() -> None:
@@ -85,9 +85,9 @@ def test_a_hung_process_goes_on_where_it_was() -> None:
         calling = asyncio.create_task(channel.unary("/a/b", b"y"))
         await asyncio.sleep(5)
         server.go_on()
-        assert await calling == b"heard y"
+        assert await calling == b"got y"
 
-    in_world(work)
+    in_loop(work)
 
 
 def test_what_was_under_way_arrives_after_the_healing() -> None:
@@ -104,9 +104,9 @@ def test_what_was_under_way_arrives_after_the_healing() -> None:
         await asyncio.sleep(5)
         assert not seen
         network.heal()
-        assert await calling == b"heard z"
+        assert await calling == b"got z"
 
-    in_world(work)
+    in_loop(work)
 
 
 def test_what_a_parted_process_still_said_arrives_after_its_end_and_the_healing() -> None:
@@ -129,7 +129,7 @@ def test_what_a_parted_process_still_said_arrives_after_its_end_and_the_healing(
         await asyncio.sleep(5.0)
         assert seen == ["server"]
 
-    in_world(work)
+    in_loop(work)
 
 
 def test_two_partings_of_the_same_processes_are_healed_one_by_one() -> None:
@@ -141,4 +141,4 @@ def test_two_partings_of_the_same_processes_are_healed_one_by_one() -> None:
         assert not network.parted("a", "b")
         assert not network.parted("c", "a")
 
-    in_world(work)
+    in_loop(work)

@@ -1,11 +1,11 @@
-"""Owners of chains in the small world: who serves a chain and who owns it in the metadata come to agree."""
+"""Owners of chains in the small simulation: who serves a chain and who owns it in the metadata come to agree."""
 
 from __future__ import annotations
 
 import asyncio
 
 from syncpoint.runtime.clock import ManualClock
-from syncpoint.testing.simulation.loop import ProcessLoop, run_world
+from syncpoint.testing.simulation.loop import ProcessLoop, run_in_loop
 from syncpoint.testing.simulation.nodes import SimPublisher
 from syncpoint.testing.simulation.simulated_chains import SimulatedChains
 from syncpoint.testing.simulation.topology import TOPIC_NUMBER, Topology
@@ -19,29 +19,29 @@ def test_a_takeover_that_failed_is_followed_by_one_that_shuts_the_former_owner_o
     clock, seen = ManualClock(), []
 
     async def work(loop: ProcessLoop) -> None:
-        world = SimulatedChains(loop, clock, 1, Topology(clusters=1, disks=1), None)
+        sim = SimulatedChains(loop, clock, 1, Topology(clusters=1, disks=1), None)
         for name in ("f0", "f1"):
-            await world.begin(SimPublisher, name)
-        first, other = world.publishers
-        world.take_over(1, first)
-        await world.opening[1]
-        supervising = loop.create_task(world.supervise())
+            await sim.begin(SimPublisher, name)
+        first, other = sim.publishers
+        sim.take_over(1, first)
+        await sim.opening[1]
+        supervising = loop.create_task(sim.supervise())
         other.cut(1)
-        world.take_over(1, other)
-        await world.opening[1]
+        sim.take_over(1, other)
+        await sim.opening[1]
         other.cut(-1)
         await asyncio.sleep(SOON_S)
-        seen.append((world.served(1), world.is_owned(1)))
+        seen.append((sim.served(1), sim.is_owned(1)))
         registrar = first.host.context.registrar
         await registrar.register(UNKNOWN, 1)
-        seen.append(await registrar.unregister(UNKNOWN, 1, world.owners_of[1][1]))
-        world.settling = True
+        seen.append(await registrar.unregister(UNKNOWN, 1, sim.owners_of[1][1]))
+        sim.quiescing = True
         await asyncio.sleep(SOON_S)
-        seen.append((world.served(1), world.is_owned(1)))
-        owner, epoch = world.owners_of[1]
+        seen.append((sim.served(1), sim.is_owned(1)))
+        owner, epoch = sim.owners_of[1]
         seen.append(await owner.host.context.registrar.unregister(UNKNOWN, 1, epoch))
         supervising.cancel()
-        await world.close()
+        await sim.close()
 
-    run_world(clock, work)
+    run_in_loop(clock, work)
     assert seen == [(True, False), False, (True, True), True]

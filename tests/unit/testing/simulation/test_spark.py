@@ -10,7 +10,7 @@ from pyspark_pubsub.offsets import Offsets, SourceRange
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulation.coverage import Coverage
 from syncpoint.testing.simulation.pipeline_calls import GapFound
-from syncpoint.testing.simulation.pipeline_history import PipelineHistory, Sought
+from syncpoint.testing.simulation.pipeline_history import PipelineHistory, SeekSpan
 from syncpoint.testing.simulation.simulated_jobs import ALONE, LINK
 from syncpoint.testing.simulation.spark import Concurrent, Driver, SimJob
 
@@ -24,15 +24,15 @@ class Read:
         self.coverage, stamps = Coverage(), count(1)
         self.stamp = lambda: next(stamps)
         self.history = PipelineHistory(self.stamp, self.coverage)
-        world: Any = SimpleNamespace(pipelines=self.history, coverage=self.coverage, random=SeededRandom(1))
-        self.job = SimJob(world, kind)
+        sim: Any = SimpleNamespace(pipelines=self.history, coverage=self.coverage, random=SeededRandom(1))
+        self.job = SimJob(sim, kind)
         self.driver = Driver(self.job, self.job.checkpoint, "r1")
 
     def plan(self) -> None:
         self.job.checkpoint.plan(0, Offsets("t", 1, "u", {7: 20}, begins={7: 10}), self.stamp())
 
-    def seek(self) -> Sought:
-        self.history.seeks.append(Sought(back=False, kept=True, begun=self.stamp()))
+    def seek(self) -> SeekSpan:
+        self.history.seeks.append(SeekSpan(back=False, kept=True, begun=self.stamp()))
         return self.history.seeks[-1]
 
     def gap(self) -> bool:
@@ -58,9 +58,9 @@ def test_a_seek_that_was_over_before_the_batch_was_planned_excuses_no_gap() -> N
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_seek_that_came_later_or_was_not_over_excuses_it(ended: bool) -> None:
     read = Read(ALONE)
-    sought = read.seek()
+    seek_span = read.seek()
     read.plan()
-    sought.ended = read.stamp() if ended else 0
+    seek_span.ended = read.stamp() if ended else 0
     assert not read.gap()
 
 

@@ -1,4 +1,4 @@
-"""Access control of one door, put together from the file of `--auth`.
+"""Access control of one listener, put together from the file of `--auth`.
 
 Place: made by `node` for a server, a worker or a proxy, when there is such a file.
 """
@@ -19,8 +19,8 @@ from syncpoint.runtime.clock import Clock
 
 
 class Access:
-    """The gate of a door, and what keeps it up to date. Raises `InvalidArgument` and `OSError` for a file that cannot
-    be used."""
+    """The gate of a listener, and what keeps it up to date. Raises `InvalidArgument` and `OSError` for a file that
+    cannot be used."""
 
     def __init__(self, path: Path, catalog: Catalog, clock: Clock, name: str = "") -> None:
         """`name`: of the process, where several write audit logs into one folder."""
@@ -36,11 +36,11 @@ class Access:
 
     @staticmethod
     def service_of(path: Path, catalog: Catalog, clock: Clock) -> ServiceIdentity:
-        """Under which a process without a door acts. Raises `InvalidArgument` and `OSError`."""
+        """Under which a process without a listener acts. Raises `InvalidArgument` and `OSError`."""
         return ServiceIdentity(load(path).service_identity, Policies(catalog), clock)
 
     async def start(self) -> None:
-        """Before the door opens."""
+        """Before the listener opens."""
         await self._upkeep.start()
 
     async def stop(self) -> None:

@@ -11,8 +11,8 @@ from syncpoint.testing.simulation.run_checkers import (
     nobody_else_acknowledges,
     nothing_comes_while_it_is_acknowledged,
     progress,
+    resets_deliver_again,
     snapshots_keep_acknowledgements,
-    sought_is_delivered_again,
 )
 from syncpoint.testing.simulation.sets import Seek, Taken, named
 
@@ -59,14 +59,14 @@ class Life:
         self.seeks.append(Seek(SUB, len(self.seeks) + 1, taken, time_ns, begun, self.created.ended, self.kept, quiet))
 
     def lacking(self) -> tuple[str, ...]:
-        return sought_is_delivered_again(self.history, TOPIC, self.seeks, self.times).violations
+        return resets_deliver_again(self.history, TOPIC, self.seeks, self.times).violations
 
     def too_much(self) -> tuple[str, ...]:
         return snapshots_keep_acknowledgements(self.history, TOPIC, self.seeks, self.times).violations
 
 
 def snapped() -> tuple[Life, Taken]:
-    """Of three messages one is acknowledged when a snapshot is taken, one later; then it is sought to."""
+    """Of three messages one is acknowledged when a snapshot is taken, one later; then it is moved to."""
     life = Life()
     for number in (1, 2, 3):
         life.publish(number)
@@ -106,7 +106,7 @@ def test_after_a_seek_to_the_beginning_everything_comes_again_also_what_is_older
     life.history.end(life.history.creating("late@1", TOPIC), Outcome.OK)
     seek = Seek("late", 1, None, 0, late.until, life.history.stamp())
     life.deliver(2, name="late@1")
-    found = sought_is_delivered_again(life.history, TOPIC, [seek], life.times)
+    found = resets_deliver_again(life.history, TOPIC, [seek], life.times)
     assert found.violations == ("late did not get 1 again after its seek",)
 
 

@@ -29,7 +29,7 @@ class Skipped(Exception):
 
 
 @dataclass
-class World:
+class SparkHarness:
     """One case being measured."""
 
     bench: Bench
@@ -135,4 +135,4 @@ def check(what: str, found: int, wanted: int) -> None:
         raise Failed(f"{what}: {found:,} instead of {wanted:,}")
 
 
-Case = Callable[[World], None]
+Case = Callable[[SparkHarness], None]

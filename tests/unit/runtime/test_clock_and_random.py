@@ -8,7 +8,7 @@ from syncpoint.runtime.clock import Clock, ManualClock, SystemClock
 from syncpoint.runtime.random import Random, SeededRandom, SystemRandom
 
 
-def test_manual_clock_moves_only_when_told() -> None:
+def test_manual_clock_moves_only_on_request() -> None:
     clock = ManualClock(time_ns=5, monotonic=7.0)
     assert (clock.monotonic(), clock.time_ns()) == (7.0, 5)
     clock.advance(1.5)
