@@ -26,7 +26,7 @@ from syncpoint.storage.index import IndexRecord
 from syncpoint.storage.recovery import members
 from syncpoint.storage.recovery.members import Members
 from syncpoint.storage.segment import NOBODY
-from syncpoint.subscribe import delivery, fetch
+from syncpoint.subscribe import fetch, source_reader
 from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.lease import LeaseManager
 from syncpoint.testing.simulation.scaled import patched
@@ -132,7 +132,7 @@ def what_is_passed_over_is_taken_for_acknowledged() -> AbstractContextManager[No
             ) from None  # fmt: skip
 
     return together(
-        patched(delivery, passed_over=nothing),
+        patched(source_reader, passed_over=nothing),
         patched(fetch, passed_over=nothing),
         patched(CopyReader, frames=damaged),
     )
