@@ -202,27 +202,6 @@ def test_what_cannot_be_honoured_is_refused(space):
         space.topic(kms_key_name="projects/p/locations/l/keyRings/r/cryptoKeys/k")
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("message_transforms", [{"javascript_udf": {"function_name": "f", "code": "function f(m) { return m }"}}]),
-    ],
-)
-def test_settings_that_do_nothing_yet_are_refused_by_name(space, field, value):
-    """A topic that looks encrypted, checked or transformed, and is not, would be worse than a refusal.
-
-    Whoever makes one of them work takes it out of here, and shows in a test of its own that it does something.
-    """
-    name = space.path("topics", "special")
-    with refused("UNIMPLEMENTED", field):
-        space.api.create_topic({"name": name, field: value})
-    with refused("NOT_FOUND"):
-        space.api.get_topic({"topic": name})
-    plain = space.topic()
-    with refused("UNIMPLEMENTED", field):
-        space.api.update_topic({"topic": {"name": plain, field: value}, "update_mask": {"paths": [field]}})
-
-
 def test_labels_may_be_changed_many_times_and_read_back(space):
     name = space.topic()
     for number in range(20):

@@ -296,7 +296,7 @@ def test_a_published_message_arrives_signed_and_is_acknowledged() -> None:
             driver.start()
             forwarders.send("hello", attributes="none")
             while not server.requests or forwarders.subscribe.outstanding()[0]:
-                forwarders.stabilize()
+                forwarders.quiesce()
                 await asyncio.sleep(0.01)
             await driver.close()
             [(headers, body)] = server.requests
