@@ -53,6 +53,16 @@ class ServerConnection(FrameLoop):
         self._deadline_timer: asyncio.TimerHandle | None = None
         self.fallback: FallbackProtocol | None = None
 
+    @property
+    def offers_http1(self) -> bool:
+        """The peer could have chosen HTTP/1.1 by ALPN, so it may try again with it."""
+        transport = self.transport
+        return (
+            self.server.on_fallback is not None
+            and transport is not None
+            and transport.get_extra_info("sslcontext") is not None
+        )
+
     # -- beginning and end -----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

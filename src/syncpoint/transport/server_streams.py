@@ -32,7 +32,7 @@ _pack_answer = struct.Struct(f">5sI{len(HEAD_BLOCK)}sBHBBIBI").pack
 _pack_head = struct.Struct(f">5sI{len(HEAD_BLOCK)}s").pack
 _pack_tail = struct.Struct(f">5sI{len(OK_BLOCK)}s").pack
 
-_PLAIN_TEXT = b"This port speaks gRPC.\n"
+_PLAIN_TEXT = b"This port speaks gRPC over HTTP/2, and REST over HTTP/1.1 (curl --http1.1).\n"
 
 
 class ServerStream(StreamState):
@@ -303,7 +303,12 @@ class MessageStream(ServerStream):
 
 
 class PlainStream(ServerStream):
-    """A request that is not gRPC: read to its end, then answered with HTTP status 415."""
+    """A request that is not gRPC: read to its end, then sent to HTTP/1.1 where TLS offers it, or answered with 415.
+
+    A client that may choose between both, as curl, makes the request again over HTTP/1.1 when its stream is reset with
+    HTTP_1_1_REQUIRED (RFC 9113, section 7). Preferring HTTP/1.1 by ALPN would break gRPC through proxies that offer
+    both.
+    """
 
     __slots__ = ()
 
@@ -314,6 +319,9 @@ class PlainStream(ServerStream):
         """See StreamState."""
         conn = self.conn
         self.answered = self.head_sent = True
+        if conn.offers_http1:
+            conn.reset(self, ErrorCode.HTTP_1_1_REQUIRED)
+            return
         block = plain_block(415, len(_PLAIN_TEXT))
         conn.out.append(frames.headers(self.sid, block, end=False, frame_bytes=conn.peer_frame_bytes))
         self.enqueue([_PLAIN_TEXT], len(_PLAIN_TEXT), None)

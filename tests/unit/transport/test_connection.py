@@ -307,6 +307,23 @@ def test_requests_that_are_not_grpc(harness: Any) -> None:
     assert b"gRPC" in body
 
 
+def test_requests_that_are_not_grpc_go_to_http1_where_tls_offers_it(harness: Any) -> None:
+    peer = harness.Peer(echo_methods())
+    peer.server.on_fallback = object
+    plain = [(":method", "POST"), (":scheme", "https"), (":path", "/v1/x"), (":authority", "x")]
+    peer.send(frames.headers(1, peer.encoder.encode(plain), end=True, frame_bytes=16384))
+    assert peer.answer(1)[1][":status"] == "415"  # without TLS nobody could have chosen
+
+    peer.socket.get_extra_info = lambda name, default=None: object() if name == "sslcontext" else default
+    peer.send(frames.headers(3, peer.encoder.encode(plain), end=False, frame_bytes=16384))
+    assert peer.read() == []
+    peer.data(3, b"{}", end=True)
+    (reset,) = (f for f in peer.read() if f.kind != frames.WINDOW_UPDATE)
+    assert (reset.kind, reset.sid, reset.payload) == (frames.RST_STREAM, 3, frames.u32(ErrorCode.HTTP_1_1_REQUIRED))
+    assert not peer.conn.streams
+    assert not peer.conn.closed
+
+
 def test_another_protocol_is_handed_over(harness: Any) -> None:
     class Http:
         def __init__(self) -> None:
