@@ -11,9 +11,6 @@ from dataclasses import dataclass
 
 from syncpoint.model.errors import Code
 
-LISTED = ("topics", "subscriptions", "snapshots")
-"""Groups with `list`, `describe` and `update`, and resources that errors name in full."""
-
 CLUSTERS_ONLY = ("drain", "undrain", "constraints")
 _BOUNDS = "Correct the value; `syncpoint {command} --help` names the form and the bounds."
 
@@ -66,7 +63,44 @@ RESOURCES = {
         "`syncpoint {group} describe {name}` shows in which state it is; this needs another one."
     ),
 }
-"""Of topics, subscriptions and snapshots that the failure names."""
+"""Of topics, subscriptions, snapshots and schemas that the failure names."""
+
+SCHEMA_EXISTS = (
+    "`syncpoint schemas describe {name}` shows it, `syncpoint schemas commit {name}` gives it a new revision."
+)
+
+SAID = (
+    (
+        r"Invalid data in message: Message failed schema validation",
+        "`syncpoint topics describe` names the topic's schema; `syncpoint schemas validate-message` says what does "
+        "not fit.",
+    ),
+    (
+        r"Schema associated with topic deleted",
+        "`syncpoint topics update` gives the topic another one with --schema, or none with --clear-schema-settings.",
+    ),
+    (r"Invalid schema", "docs/api.md says what a schema and its messages may have."),
+    (
+        r"messages\[\d+\]: Message transform failed",
+        "Nothing of this request is stored; `syncpoint topics describe` shows the topic's transforms.",
+    ),
+    (r"message_transforms\[", "docs/api.md shows a file of each kind of transform."),
+    (
+        r"No address is configured for ",
+        "`syncpoint serve --model` says where models are, in a cluster `models` of cluster.yaml.",
+    ),
+    (
+        r"Invalid push endpoint given",
+        "Endpoints are https, at public addresses; `syncpoint serve --push-network` opens others, in a cluster "
+        "`push.networks` of cluster.yaml.",
+    ),
+    (
+        r"This method is not supported for this subscription type",
+        "`syncpoint subscriptions describe` shows where its messages go; `syncpoint subscriptions modify-push-config` "
+        "with --push-endpoint '' has a pushed one pulled.",
+    ),
+)
+"""What a message says from its beginning, and what to do, whatever its code."""
 
 COMMANDS = {
     ("cursors", Code.NOT_FOUND): "Check the name and the project ({project}); `syncpoint cursors list` shows them.",
@@ -87,7 +121,7 @@ NAMES = (
     "in full: {full}."
 )
 _INVALID_NAME = re.compile(r"Invalid \[(\w+)\]")
-_RESOURCE = re.compile(r"projects/([^/\s]+)/(topics|subscriptions|snapshots)/([^/\s)\].:;,]+)")
+_RESOURCE = re.compile(r"projects/([^/\s]+)/(topics|subscriptions|snapshots|schemas)/([^/\s)\].:;,]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +151,9 @@ def _found(failed: CheckFailed) -> str:
         return NAMES
     if not failed.called:
         return ""
+    for pattern, text in SAID:
+        if re.match(pattern, failed.message):
+            return text
     if failed.code is Code.UNIMPLEMENTED:
         return _not_served(failed, group)
     if (group, failed.code) in COMMANDS:
@@ -125,7 +162,10 @@ def _found(failed: CheckFailed) -> str:
         said = (text for pattern, text in UNAVAILABLE if re.match(pattern, failed.message))
         return next(said, SERVER[failed.code])
     if failed.code in RESOURCES:
-        return RESOURCES[failed.code] if _RESOURCE.search(failed.message) else ""
+        about = _RESOURCE.search(failed.message)
+        if about and about[2] == "schemas" and failed.code is Code.ALREADY_EXISTS:
+            return SCHEMA_EXISTS
+        return RESOURCES[failed.code] if about else ""
     return SERVER.get(failed.code, "")
 
 

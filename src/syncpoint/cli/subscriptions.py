@@ -31,7 +31,7 @@ COLUMNS = [
 ]
 
 PUSH_OPTIONS = (
-    click.option("--push-endpoint", metavar="URL", help="Push messages to this address (https)."),
+    click.option("--push-endpoint", metavar="URL", help="Push messages to this address (https); '' has them pulled."),
     click.option("--push-auth-service-account", metavar="EMAIL", help="Sign pushes as this service account."),
     click.option("--push-auth-token-audience", metavar="TEXT", help="For whom tokens are; by default the endpoint."),
     click.option(

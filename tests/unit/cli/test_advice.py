@@ -24,7 +24,14 @@ MESSAGES = (
     "something",
     "Resource not found (resource=projects/p/topics/orders).",
     "Resource already exists in the project (resource=projects/other/subscriptions/billing).",
+    "Resource already exists in the project (resource=projects/p/schemas/order).",
     "Invalid [topics] name: (name=projects/p/topics/x)",
+    "Invalid data in message: Message failed schema validation.",
+    "Schema associated with topic deleted.",
+    "messages[0]: Message transform failed: message_transforms[0]: SyntaxError",
+    "No address is configured for projects/p/locations/l/endpoints/e. The operator can add one.",
+    "Invalid push endpoint given (endpoint=http://x): it must begin with https://.",
+    "This method is not supported for this subscription type.",
     "Method /syncpoint.admin.v1.Admin/Drain is not implemented.",
     "Method /syncpoint.pipeline.v1.LogReader/ListCursors is not implemented.",
     "Subscription.push_config.push_endpoint is not implemented.",
@@ -158,6 +165,39 @@ def test_the_advice_follows_the_command(
     assert error.message in first
     assert reported in second
     assert not_reported not in second
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "reported"),
+    [
+        (
+            Code.INVALID_ARGUMENT,
+            "Invalid data in message: Message failed schema validation.",
+            "schemas validate-message",
+        ),
+        (Code.NOT_FOUND, "Schema associated with topic deleted.", "--clear-schema-settings"),
+        (Code.INVALID_ARGUMENT, "messages[3]: Message transform failed: SyntaxError", "topics describe"),
+        (Code.INVALID_ARGUMENT, "message_transforms[0].compression.compression_mode: must be", "docs/api.md"),
+        (Code.FAILED_PRECONDITION, "No address is configured for e. The operator can add one.", "--model"),
+        (Code.INVALID_ARGUMENT, "Invalid push endpoint given (endpoint=http://x): it must", "--push-network"),
+        (
+            Code.FAILED_PRECONDITION,
+            "This method is not supported for this subscription type.",
+            "modify-push-config",
+        ),
+        (
+            Code.ALREADY_EXISTS,
+            "Resource already exists in the project (resource=projects/p/schemas/order).",
+            "schemas commit order",
+        ),
+        (Code.NOT_FOUND, "Resource not found (resource=projects/p/schemas/order).", "schemas list"),
+    ],
+)
+def test_the_advice_follows_what_was_refused(run: Run, server: Any, code: Code, message: str, reported: str) -> None:
+    server.answers["Publisher.Publish"] = SyncpointError(code, message)
+    found = run("topics", "publish", "orders", "--message", "x").output.partition("\n")[2]
+    assert reported in found
+    assert "--help" not in found
 
 
 @pytest.mark.parametrize(
