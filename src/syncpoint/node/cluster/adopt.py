@@ -40,6 +40,7 @@ from syncpoint.metadata.store_client import SharedStore, read_all
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.metadata import open_metadata
+from syncpoint.node.note import WORKERS_NOTE
 from syncpoint.node.process import ACK_KEY as NODE_ACK_KEY
 from syncpoint.node.uses import USES, noted_uses
 from syncpoint.pipeline import cursor_names
@@ -78,6 +79,8 @@ def read_folder(data: Path, disks: Sequence[Path], clock: Clock, random: Random)
     `FailedPrecondition` where it is none, and what storage says where it cannot be recovered.
     """
     missing = [disk for disk in disks if not (disk / DISK_FILE).exists()]
+    if missing and (data / WORKERS_NOTE).exists():
+        raise FailedPrecondition(f"{data} is a folder of `serve --workers`, which a cluster cannot take over")
     if missing or not data.is_dir():
         raise FailedPrecondition(
             f"{missing[0] if missing else data} is no disk folder of a node; name the node's data folder, and its "

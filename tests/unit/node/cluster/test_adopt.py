@@ -225,6 +225,14 @@ def test_workers_go_on_with_the_folder_of_one_server_wherever_taking_it_over_was
         asyncio.run(run(tmp_path / str(renamed), renamed))
 
 
+def test_a_folder_of_workers_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / WORKERS_NOTE).touch()
+    for reason in ("--workers", "no disk folder of a node"):
+        with pytest.raises(FailedPrecondition, match=reason):
+            read_folder(tmp_path, [tmp_path / "disk-1"], SystemClock(), SystemRandom())
+        (tmp_path / WORKERS_NOTE).unlink(missing_ok=True)
+
+
 def test_an_import_goes_on_where_it_was_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, shared = tmp_path / "data", metadata()
     (data / "disk-1").mkdir(parents=True)
