@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from syncpoint.model.errors import Code
 
 CLUSTERS_ONLY = ("drain", "undrain", "constraints")
-_BOUNDS = "Correct the value; `syncpoint {command} --help` names the form and the bounds."
+_BOUNDS = "Correct the value; `syncpoint {command} --help` names the form, docs/limits.md the bounds."
 
 SERVER = {
     Code.INVALID_ARGUMENT: _BOUNDS,
@@ -84,6 +84,7 @@ SAID = (
         r"messages\[\d+\]: Message transform failed",
         "Nothing of this request is stored; `syncpoint topics describe` shows the topic's transforms.",
     ),
+    (r"filter: ", "docs/api.md describes the language of filters."),
     (r"message_transforms\[", "docs/api.md shows a file of each kind of transform."),
     (
         r"No address is configured for ",

@@ -178,6 +178,7 @@ def test_the_advice_follows_the_command(
         (Code.NOT_FOUND, "Schema associated with topic deleted.", "--clear-schema-settings"),
         (Code.INVALID_ARGUMENT, "messages[3]: Message transform failed: SyntaxError", "topics describe"),
         (Code.INVALID_ARGUMENT, "message_transforms[0].compression.compression_mode: must be", "docs/api.md"),
+        (Code.INVALID_ARGUMENT, "filter: expected a string in double quotes at character 16", "language of filters"),
         (Code.FAILED_PRECONDITION, "No address is configured for e. The operator can add one.", "--model"),
         (Code.INVALID_ARGUMENT, "Invalid push endpoint given (endpoint=http://x): it must", "--push-network"),
         (
