@@ -53,7 +53,7 @@ def topic_message(record: Topic) -> pubsub.Topic:
 def check_regions(record: Topic, here: Collection[str]) -> None:
     """Raise `FailedPrecondition` where no region that may store the messages is one of those that are here."""
     if record.regions and not set(record.regions) & set(here):
-        known = f"the regions here are {', '.join(sorted(here))}" if here else "this server has none"
+        known = f"the regions here are {', '.join(sorted(here))}" if here else "this server has no regions"
         raise FailedPrecondition(
             f"message_storage_policy.allowed_persistence_regions: {', '.join(record.regions)[:200]} cannot be honoured,"
             f" {known}."
