@@ -28,6 +28,7 @@ class Consumer:
         "number",
         "send",
         "single",
+        "transforming",
         "writable",
     )
 
@@ -54,11 +55,12 @@ class Consumer:
         self.deadline_s = deadline_s
         self.single = single  # a unary pull: one response, then it leaves
         self.writable = True
+        self.transforming = False  # it takes nothing more until what was lent has been transformed
         self.closed = False
 
     def room(self, table: LeaseTable) -> tuple[int, int]:
         """Messages and bytes it may take now; (0, 0) when it must wait."""
-        if self.closed or not self.writable:
+        if self.closed or self.transforming or not self.writable:
             return 0, 0
         if self.single:
             return self.max_messages, self.max_bytes

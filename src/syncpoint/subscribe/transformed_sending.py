@@ -2,11 +2,14 @@
 
 Place: on one node; in a cluster proxies apply them, behind whatever opens sealed data.
 Promise: responses reach a consumer in the order in which they were made. What a consumer that has left did not get is
-free again. Subscriptions without transforms pay one lookup for a response.
+free again, and so is what could not be sent whatever the reason. Nothing more is lent to a consumer while a response to
+it is transformed: what waited for a slow transform would outlive its leases, be lent again, and wait again.
+Subscriptions without transforms pay one lookup for a response.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 
 Send = Callable[[Sequence[bytes], Sequence[int]], None]
+
+log = logging.getLogger(__name__)
 
 
 class DeliveryTransforms:
@@ -53,6 +58,7 @@ class TransformedSending:
             self._send(parts, serials)
             return
         self._waiting.append((parts, serials))
+        self.consumer.transforming = True
         if len(self._waiting) == 1:
             self._transforms.tasks.start(self._run())
 
@@ -60,19 +66,26 @@ class TransformedSending:
         return self._forwarder.catalog.subscription_by_incarnation(self._record.incarnation) or self._record
 
     async def _run(self) -> None:
-        kind = pubsub.PullResponse if self.consumer.single else pubsub.StreamingPullResponse
         while self._waiting:
             parts, serials = self._waiting[0]
-            if not self._is_gone():
-                whole = b"".join(parts)
-                found = await transformed_response(self._transforms.transformer, self._current(), kind, whole)
-                self._say(found)
-                if not self._is_gone():
-                    self._waiting.popleft()
-                    self._send([found.response], serials)
-                    continue
+            try:
+                response = None if self._is_gone() else await self._transformed(b"".join(parts))
+                if response is not None and not self._is_gone():
+                    self._send([response], serials)
+                else:
+                    self._forwarder.leave(self._record, None, serials)
+            except Exception:  # whatever is wrong with one response, those behind it are sent
+                log.exception("messages of %s cannot be transformed", self._record.name)
+                self._forwarder.leave(self._record, None, serials)
             self._waiting.popleft()
-            self._forwarder.leave(self._record, None, serials)
+        self.consumer.transforming = False
+        self._forwarder.wake(self._record.incarnation)
+
+    async def _transformed(self, response: bytes) -> bytes:
+        kind = pubsub.PullResponse if self.consumer.single else pubsub.StreamingPullResponse
+        found = await transformed_response(self._transforms.transformer, self._current(), kind, response)
+        self._say(found)
+        return found.response
 
     def _is_gone(self) -> bool:
         """A unary pull leaves before it is answered."""

@@ -1,0 +1,60 @@
+"""Message transforms in front of subscribers of one node: slow ones, failing ones, and callers that leave meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from syncpoint.subscribe.transformed_sending import DeliveryTransforms
+from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.transforms.errors import TransformError
+from syncpoint.transforms.message_transforms import Outcome, Transformer
+from syncpoint.wire.messages import pubsub
+
+ANY = pubsub.Subscription(message_transforms=[pubsub.MessageTransform()]).SerializeToString()
+
+
+class Played(Transformer):
+    """Takes some seconds for a response, and fails as the data of a message says."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds, self.given, self.failing = seconds, list[bytes](), True
+
+    async def apply(
+        self, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+    ) -> list[Outcome]:
+        self.given += [one.data for one in messages]
+        await asyncio.sleep(self.seconds)
+        if self.failing and any(one.data == b"odd" for one in messages):
+            raise ValueError("nobody expected this")
+        return [TransformError("no") if self.failing and one.data == b"fail" else one for one in messages]
+
+
+def transformed_by(harness: ServicerHarness, transformer: Transformer) -> None:
+    harness.subscribe.transforms = DeliveryTransforms(transformer)
+
+
+@simulated(config=ANY)
+async def test_nothing_is_lent_to_a_subscriber_while_it_waits_for_a_transform(harness: ServicerHarness) -> None:
+    transformer = Played(seconds=4.0)
+    transformed_by(harness, transformer)
+    stream = await harness.stream()
+    for number in range(6):
+        await harness.put(str(number))
+        await asyncio.sleep(0.01)
+    assert transformer.given == [b"0"]
+    assert harness.subscribe.outstanding()[0] == 1, "the others' leases would run while they wait"
+    assert [one.message.data for one in await stream.messages(6)] == [b"%d" % number for number in range(6)]
+
+
+@simulated(config=ANY)
+async def test_a_response_that_cannot_be_transformed_at_all_stops_nothing(harness: ServicerHarness) -> None:
+    transformer = Played(seconds=0.5)
+    transformed_by(harness, transformer)
+    stream = await harness.stream()
+    await harness.put("odd")
+    await asyncio.sleep(3)
+    await harness.put("even")
+    transformer.failing = False
+    got = await stream.messages(2)
+    assert sorted(one.message.data for one in got) == [b"even", b"odd"]
