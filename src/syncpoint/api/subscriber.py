@@ -117,15 +117,19 @@ class SubscriberService:
 
         def send(parts: Sequence[bytes], serials: Sequence[int]) -> None:
             over()
-            call.reply(parts)
+            if call.cancelled:
+                self.forwarder.leave(record, None, serials)  # while they were transformed
+            else:
+                call.reply(parts)
 
         def stop() -> None:
             over()
             self.forwarder.leave(record, consumer)
 
         def empty() -> None:
-            stop()
-            call.reply(b"")
+            if not consumer.closed:  # otherwise messages were lent and are being transformed: they are the answer
+                stop()
+                call.reply(b"")
 
         def gone() -> None:
             over()

@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
+from syncpoint.model.errors import SyncpointError
 from syncpoint.subscribe.transformed_sending import DeliveryTransforms
+from syncpoint.testing.forwarder_harness import SUB
 from syncpoint.testing.servicer_harness import ServicerHarness, simulated
 from syncpoint.transforms.errors import TransformError
 from syncpoint.transforms.message_transforms import Outcome, Transformer
@@ -58,3 +62,24 @@ async def test_a_response_that_cannot_be_transformed_at_all_stops_nothing(harnes
     transformer.failing = False
     got = await stream.messages(2)
     assert sorted(one.message.data for one in got) == [b"even", b"odd"]
+
+
+@simulated(config=ANY)
+async def test_a_pull_that_does_not_wait_is_answered_with_what_is_being_transformed(harness: ServicerHarness) -> None:
+    transformed_by(harness, Played(seconds=2.0))
+    await harness.put("a")
+    request = {"subscription": SUB, "max_messages": 1, "return_immediately": True}
+    answer = await harness.call("Pull", **request, timeout=60.0)
+    assert [one.message.data for one in answer.received_messages] == [b"a"]
+
+
+@simulated(config=ANY)
+async def test_what_a_pull_did_not_wait_for_is_free_again_at_once(harness: ServicerHarness) -> None:
+    transformer = Played(seconds=2.0)
+    transformed_by(harness, transformer)
+    await harness.put("a")
+    with pytest.raises(SyncpointError):
+        await harness.pull(timeout=1.0)
+    transformer.seconds = 0.0
+    await asyncio.sleep(1.5)
+    assert [one.message.data for one in await harness.pull(timeout=1.0)] == [b"a"]
