@@ -66,7 +66,7 @@ class Models:
             raise TransformError(f"no address is configured for {kind.endpoint}")
         try:
             fields = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             fields = None
         if not isinstance(fields, dict):
             raise TransformError("the data is not a JSON object")
@@ -80,6 +80,8 @@ class Models:
             raise TransformError(f"{kind.endpoint} answered with status {status}")
         try:
             answer = json.loads(body)
-        except ValueError:
+            return json.dumps({"model_input": request, "model_output": answer}, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise TransformError("the data, or the answer, has text that is not Unicode") from None
+        except (ValueError, RecursionError):
             raise TransformError(f"{kind.endpoint} did not answer with JSON") from None
-        return json.dumps({"model_input": request, "model_output": answer}, ensure_ascii=False).encode()

@@ -121,11 +121,11 @@ def _as_json(message: pubsub.PubsubMessage) -> str:
 
 
 def _changed(message: pubsub.PubsubMessage, result: str) -> Outcome:
-    found = json.loads(result)
     changed = pubsub.PubsubMessage()
     changed.CopyFrom(message)
     changed.attributes.clear()
     try:
+        found = json.loads(result)
         changed.data = found["data"].encode()
         changed.attributes.update(found["attributes"])
     except (UnicodeEncodeError, ValueError):

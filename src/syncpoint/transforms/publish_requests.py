@@ -82,6 +82,8 @@ class PublishTransforms:
         for index, message in enumerate(parsed.messages):
             if not message.data and not message.attributes:
                 raise InvalidArgument(f"messages[{index}]", "Some messages are empty")
+            message.ClearField("message_id")  # of a message that is stored, and never its publisher's to say
+            message.ClearField("publish_time")
         try:
             outcomes = await self._transformer.apply(topic_transforms(topic.config), parsed.messages)
         except SandboxUnavailable as error:

@@ -56,6 +56,9 @@ async def transformed_response(
     except SandboxUnavailable as error:
         log.warning("messages of %s cannot be transformed now: %s", record.name, error)
         outcomes = [TransformError(str(error))] * len(received)
+    except Exception:  # unexpected, and no reason to end the stream they were lent to, again and again
+        log.exception("messages of %s cannot be transformed", record.name)
+        outcomes = [TransformError("internal error")] * len(received)
     dropped, failed = [], []
     waiting: set[str] = set()  # keys of which a message failed: those behind it must not overtake it
     del parsed.received_messages[:]

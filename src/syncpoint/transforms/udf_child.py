@@ -35,11 +35,16 @@ RUNNER = """
     if (typeof found !== "object" || isArray(found)) return "Eit returned neither a message nor null";
     const { data, attributes } = found;
     if (typeof data !== "string") return "Eit returned a message whose data is not a string";
-    if (attributes === undefined || attributes === null) return "V" + stringify({ data, attributes: {} });
+    if (attributes === undefined || attributes === null)
+      return "V" + stringify({ __proto__: null, data, attributes: { __proto__: null } });
     if (typeof attributes !== "object" || isArray(attributes)) return "Eit returned attributes that are not an object";
-    for (const key of keys(attributes))
-      if (typeof attributes[key] !== "string") return "Eit returned an attribute that is not a string";
-    return "V" + stringify({ data, attributes });
+    const copied = { __proto__: null }; // read once, and without a toJSON that the function may have defined
+    for (const key of keys(attributes)) {
+      const value = attributes[key];
+      if (typeof value !== "string") return "Eit returned an attribute that is not a string";
+      copied[key] = value;
+    }
+    return "V" + stringify({ __proto__: null, data, attributes: copied });
   };
 })();
 """

@@ -140,6 +140,10 @@ async def test_a_model_is_asked_with_parameters_and_its_answer_added(transformer
         (200, b"<html>", b"{}", "did not answer with JSON"),
         (200, b"{}", b"[1]", "not a JSON object"),
         (200, b"{}", b"text", "not a JSON object"),
+        (200, b"{}", b"[" * 100_000, "not a JSON object"),
+        (200, b"[" * 100_000, b"{}", "did not answer with JSON"),
+        (200, b"{}", b'{"a": "\\ud800"}', "not Unicode"),
+        (200, b'"\\ud800"', b"{}", "not Unicode"),
     ],
 )
 @with_transformer

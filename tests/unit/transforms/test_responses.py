@@ -20,14 +20,14 @@ NAME = "projects/p/subscriptions/s"
 class Played(Transformer):
     """Drops and fails as the data of a message says."""
 
-    def __init__(self, away: bool = False) -> None:
+    def __init__(self, away: Exception | None = None) -> None:
         self.away = away
 
     async def apply(
         self, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
     ) -> list[Outcome]:
         if self.away:
-            raise SandboxUnavailable("no process")
+            raise self.away
         outcomes: dict[bytes, Outcome] = {b"drop": None, b"fail": TransformError("no")}
         return [outcomes.get(one.data, one) for one in messages]
 
@@ -60,9 +60,10 @@ def test_a_key_waits_behind_a_message_that_failed_where_keys_are_ordered(
     assert (asked.subscription, tuple(asked.ack_ids), asked.ack_deadline_seconds) == (NAME, failed, 0)
 
 
-def test_without_a_process_for_functions_nothing_is_delivered_and_nothing_lost() -> None:
+@pytest.mark.parametrize("away", [SandboxUnavailable("no process"), RuntimeError("nobody expected this")])
+def test_without_a_process_for_functions_nothing_is_delivered_and_nothing_lost(away: Exception) -> None:
     record = Subscription(1, NAME, 1, "projects/p/topics/t")
     found = asyncio.run(
-        transformed_response(Played(away=True), record, pubsub.StreamingPullResponse, response((b"a", "")))
+        transformed_response(Played(away), record, pubsub.StreamingPullResponse, response((b"a", "")))
     )
     assert (found.dropped, found.failed) == ((), ("0",))

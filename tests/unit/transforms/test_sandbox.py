@@ -98,6 +98,20 @@ async def test_one_function_sees_nothing_of_another(sandbox: Sandbox) -> None:
     assert json.loads(str(found)) == {"data": "undefined" * 5, "attributes": {}}
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "Object.prototype.toJSON = () => 5; return {data: 'x', attributes: {a: 'y'}}",
+        "return {data: 'x', attributes: Object.assign(Object.create({toJSON: () => 5}), {a: 'y'})}",
+        "let reads = 0; return {data: 'x', attributes: {get a() { return reads++ ? [] : 'y' }}}",
+    ],
+)
+@with_sandbox
+async def test_what_is_returned_is_what_was_checked(sandbox: Sandbox, body: str) -> None:
+    (found,) = await sandbox.run(does(body), [text("a")])
+    assert json.loads(str(found)) == {"data": "x", "attributes": {"a": "y"}}
+
+
 @with_sandbox
 async def test_a_caller_that_gives_up_leaves_no_answer_for_the_next(sandbox: Sandbox) -> None:
     await sandbox.check(ECHO)
