@@ -90,6 +90,9 @@ class PublishPreparation:
         if found.incarnation == known.incarnation and stamp(found) == stamp(known):
             return False
         batch.tried.clear()
+        if batch.unknown and (batch.transformed is not None or topic_transforms(found.config)):
+            # What may be stored of it is not what would be sent now, and its ids are not those of these messages.
+            raise outcome_unknown(f"they were sent before, and the transforms of {found.name} have changed")
         try:
             if not await self.prepare(batch):
                 raise Unavailable(f"The transforms of {found.name} have changed. Try again.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +12,14 @@ import pytest
 
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.layout import ASSIGNED_TOPICS
-from syncpoint.metadata.records import CatalogChange, Record, TopicSchema
+from syncpoint.metadata.records import CatalogChange, Record, Topic, TopicSchema
 from syncpoint.model.errors import Code, InvalidArgument, MetadataSilent, ResourceExhausted, SyncpointError, Unavailable
+from syncpoint.publish.envelope import PublishBatch
 from syncpoint.router.assignment import TopicAssignment
 from syncpoint.router.rendezvous import pick_chain
 from syncpoint.schemas import stored
 from syncpoint.schemas.limits import JSON_BYTES_AT_ONCE
+from syncpoint.transforms.message_transforms import Outcome, Transformer
 from syncpoint.wire.messages import internal, pubsub
 from tests.kit.errors import failing
 from tests.kit.proxy import (
@@ -630,6 +633,44 @@ async def test_a_proxy_that_lags_checks_by_what_the_chains_know(harness: ProxyHa
         for message in pubsub.PublishRequest.FromString(request).messages
     ]
     assert marks == ["0000000a", "0000000b"]
+
+
+class _DropsB(Transformer):
+    """Drops messages `b` where the first transform says so."""
+
+    async def apply(
+        self, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+    ) -> list[Outcome]:
+        drops = transforms[0].compression.compression_mode == pubsub.Compression.DECOMPRESS
+        return [None if drops and one.data == b"b" else one for one in messages]
+
+
+@in_harness()
+async def test_what_may_be_stored_by_other_transforms_is_not_sent_again_by_newer_ones(harness: ProxyHarness) -> None:
+    """The chain would answer with the ids of what it stored first, which are those of other messages."""
+    proxy, *owners = await cluster(harness)
+    harness.assign([1, 2])
+
+    def with_mode(mode: pubsub.Compression.CompressionMode) -> Topic:
+        one = pubsub.MessageTransform(compression=pubsub.Compression(compression_mode=mode))
+        return replace(harness.topic, config=pubsub.Topic(message_transforms=[one]).SerializeToString())
+
+    newer = with_mode(pubsub.Compression.DECOMPRESS)
+    harness.put(with_mode(pubsub.Compression.COMPRESS))
+    proxy.publisher._preparation._transforms._transformer = _DropsB.of({})
+
+    def stored_but_lost(_: PublishBatch) -> None:
+        for one in owners:
+            one.before_answer, one.catalog = lambda batch: None, of_records(newer)
+        harness.on_refresh = lambda: harness.put(newer)
+        raise Unavailable("the connection is lost")
+
+    for one in owners:
+        one.before_answer = stored_but_lost
+    request = pubsub.PublishRequest(topic=TOPIC, messages=[pubsub.PubsubMessage(data=one) for one in (b"a", b"b", b"c")])
+    error = await failing(harness.call(PUBLISHER + "Publish", request))
+    assert (error.code, "may or may not be stored" in error.message) == (Code.UNAVAILABLE, True)
+    assert len(harness.stored[1]) + len(harness.stored.get(2, {})) == 1
 
 
 @in_harness()
