@@ -20,6 +20,7 @@ from syncpoint.subscribe.consumer import Consumer
 from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.transforms.responses import ACK_IDS_FIELD, TransformedResponse, transformed_response
 from syncpoint.transforms.settings_of import subscription_transforms
+from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
 
 if TYPE_CHECKING:
@@ -95,8 +96,9 @@ class TransformedSending:
         known = self._forwarder.catalog.subscription_by_incarnation(self._record.incarnation)
         if known is None or known.detached:
             return  # all that was lent is gone with it
-        for _, field, request in found.requests(known.name):
+        for path, field, request in found.requests(known.name):
             if field == ACK_IDS_FIELD:
                 self._forwarder.acknowledge(known, request, field, None)
             else:
-                self._forwarder.modify(known, request, field, 0)
+                tried = path != methods.DELIVERIES.TakeBack
+                self._forwarder.modify(known, request, field, 0, delivered=tried)

@@ -7,5 +7,9 @@ class TransformError(Exception):
     """A message cannot be transformed. The text is meant for users: it begins with which transform it was."""
 
 
+class NotTried(TransformError):
+    """Nothing is known against the message itself: those that came with it took the time or the room."""
+
+
 class SandboxUnavailable(Exception):
     """No process that runs functions can be started."""

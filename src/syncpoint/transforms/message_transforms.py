@@ -13,13 +13,15 @@ from functools import partial
 from typing import Final
 
 from syncpoint.transforms.compression import compressed
-from syncpoint.transforms.errors import SandboxUnavailable, TransformError
+from syncpoint.model.limits import PUBLISH_REQUEST_BYTES_MAX as MESSAGE_BYTES_MAX
+from syncpoint.transforms.errors import NotTried, SandboxUnavailable, TransformError
 from syncpoint.transforms.inference import Models
 from syncpoint.transforms.model_client import ModelClient
 from syncpoint.transforms.sandbox import Function, Result, Sandbox
 from syncpoint.wire.messages import pubsub
 
 OFF_LOOP_BYTES: Final = 64 << 10  # more is compressed in a thread
+RESULTS_BYTES_MAX: Final = 64 << 20  # of all messages of a list, after one transform
 Outcome = pubsub.PubsubMessage | TransformError | None
 """A message, None where it was dropped, or an error."""
 
@@ -54,7 +56,7 @@ class Transformer:
             found = await self._one(transform, given)  # type: ignore[arg-type]
             for place, outcome in zip(left, found, strict=True):
                 if isinstance(outcome, TransformError):
-                    outcome = TransformError(f"message_transforms[{index}]: {outcome}")
+                    outcome = type(outcome)(f"message_transforms[{index}]: {outcome}")
                 outcomes[place] = outcome
         return outcomes
 
@@ -66,10 +68,12 @@ class Transformer:
                 return await self._udf(transform.javascript_udf, messages)
             case "compression":
                 kind = transform.compression
-                return await asyncio.gather(*(_data(one, partial(_compressed, kind)) for one in messages))
+                room = _Room()
+                return [await _data(one, partial(_compressed, kind), room) for one in messages]
             case "ai_inference":
                 ask = partial(self.models.infer, transform.ai_inference)
-                return await asyncio.gather(*(_data(one, ask) for one in messages))
+                room = _Room()
+                return await asyncio.gather(*(_data(one, ask, room) for one in messages))
         return messages  # unset: nothing to do
 
     async def _udf(self, kind: pubsub.JavaScriptUDF, messages: Sequence[pubsub.PubsubMessage]) -> Sequence[Outcome]:
@@ -90,9 +94,26 @@ class Transformer:
         return outcomes
 
 
-async def _data(message: pubsub.PubsubMessage, change: Callable[[bytes], Awaitable[bytes]]) -> Outcome:
+class _Room:
+    """How many bytes more the messages of a list may have together."""
+
+    def __init__(self) -> None:
+        self.left = RESULTS_BYTES_MAX
+
+    def take(self, size: int) -> None:
+        """Raises `TransformError` for what is too large, `NotTried` where others have taken the room."""
+        if size > MESSAGE_BYTES_MAX:
+            raise TransformError("it would be larger than a message may be")
+        self.left -= size
+        if self.left < 0:
+            raise NotTried(f"the messages that came with it have become {RESULTS_BYTES_MAX >> 20} MiB")
+
+
+async def _data(message: pubsub.PubsubMessage, change: Callable[[bytes], Awaitable[bytes]], room: _Room) -> Outcome:
     try:
+        room.take(0)
         data = await change(message.data)
+        room.take(len(data))
     except TransformError as error:
         return error
     changed = pubsub.PubsubMessage()
@@ -130,6 +151,8 @@ def _changed(message: pubsub.PubsubMessage, result: str) -> Outcome:
         changed.attributes.update(found["attributes"])
     except (UnicodeEncodeError, ValueError):
         return TransformError("it returned text that is not Unicode")
+    if len(changed.data) > MESSAGE_BYTES_MAX:
+        return TransformError("it returned a message that is larger than one may be")
     return changed
 
 

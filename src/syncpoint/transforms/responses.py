@@ -3,35 +3,39 @@
 Place: the last station before the transport, behind whatever opens sealed data. The subscriber gets what is left of a
 response; whoever calls acknowledges what was dropped and gives back what failed.
 Promise: a message that cannot be transformed is as one that its subscriber refused: it is delivered again, after the
-back-off of the subscription, and goes to its dead letter topic in the end.
+back-off of the subscription, and goes to its dead letter topic in the end. One that was not tried, because of those that
+came with it or because nothing can be run now, is given back as if it had never been lent.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from syncpoint.metadata.records import Subscription
-from syncpoint.transforms.errors import SandboxUnavailable, TransformError
+from syncpoint.transforms.errors import NotTried, SandboxUnavailable, TransformError
 from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.transforms.settings_of import subscription_transforms
 from syncpoint.wire import methods
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.messages import internal, pubsub
 
 log = logging.getLogger(__name__)
 
 ACK_IDS_FIELD, MODIFY_IDS_FIELD = 2, 4  # of the requests by which a subscriber answers
+PAUSE_S = 1.0  # where nothing can be run: what is given back comes again at once
 
 Response = pubsub.PullResponse | pubsub.StreamingPullResponse
 
 
 class TransformedResponse(NamedTuple):
-    """`response`: what is left, b"" for nothing. `dropped`, `failed`: ack ids."""
+    """`response`: what is left, b"" for nothing. `dropped`, `failed`, `untried`: ack ids."""
 
     response: bytes
     dropped: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
+    untried: tuple[str, ...] = ()
 
     def requests(self, subscription: str) -> Iterator[tuple[str, int, bytes]]:
         """What is to be said about the messages that are not in it: method, field of the ack ids, request."""
@@ -41,6 +45,9 @@ class TransformedResponse(NamedTuple):
         if self.failed:
             refusal = pubsub.ModifyAckDeadlineRequest(subscription=subscription, ack_ids=self.failed)
             yield methods.SUBSCRIBER.ModifyAckDeadline, MODIFY_IDS_FIELD, refusal.SerializeToString()
+        if self.untried:
+            given_back = internal.TakeBackRequest(subscription=subscription, ack_ids=self.untried)
+            yield methods.DELIVERIES.TakeBack, MODIFY_IDS_FIELD, given_back.SerializeToString()
 
 
 async def transformed_response(
@@ -55,23 +62,25 @@ async def transformed_response(
         outcomes = await transformer.apply(subscription_transforms(record.config), [one.message for one in received])
     except SandboxUnavailable as error:
         log.warning("messages of %s cannot be transformed now: %s", record.name, error)
-        outcomes = [TransformError(str(error))] * len(received)
+        outcomes = [NotTried(str(error))] * len(received)
+        await asyncio.sleep(PAUSE_S)
     except Exception:  # unexpected, and no reason to end the stream they were lent to, again and again
         log.exception("messages of %s cannot be transformed", record.name)
         outcomes = [TransformError("internal error")] * len(received)
-    dropped, failed = [], []
-    waiting: set[str] = set()  # keys of which a message failed: those behind it must not overtake it
+    dropped, failed, untried = [], [], []
+    waiting: dict[str, list[str]] = {}  # by key of which a message comes again: those behind it must not overtake it
     del parsed.received_messages[:]
     for one, outcome in zip(received, outcomes, strict=True):
         key = one.message.ordering_key
         if isinstance(outcome, TransformError) or key in waiting:
             log.debug("a message of %s cannot be transformed: %s", record.name, outcome)
-            failed.append(one.ack_id)
+            again = waiting.get(key) or (untried if isinstance(outcome, NotTried) else failed)
+            again.append(one.ack_id)
             if record.ordered and key:
-                waiting.add(key)
+                waiting[key] = again
         elif outcome is None:
             dropped.append(one.ack_id)
         else:
             one.message.CopyFrom(outcome)
             parsed.received_messages.append(one)
-    return TransformedResponse(parsed.SerializeToString(), tuple(dropped), tuple(failed))
+    return TransformedResponse(parsed.SerializeToString(), tuple(dropped), tuple(failed), tuple(untried))

@@ -4,6 +4,7 @@ Place: the driver of `udf_child`. Promise: a message costs at most `MESSAGE_S` o
 the engine stops after a little less of processor time, and where it cannot (inside a regular expression) its process is
 killed. A function reaches no file, no socket and no other function's values; its heap is bounded. One that hangs keeps
 its process from others for that long, so there is more than one, and a request goes to the one with the least to do.
+The messages of one request have `RUN_S` and `RESULTS_MAX` together; those left then are not tried.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ from __future__ import annotations
 import asyncio
 import struct
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from syncpoint.transforms.errors import SandboxUnavailable, TransformError
+from syncpoint.transforms.errors import NotTried, SandboxUnavailable, TransformError
 
 PROCESSES: Final = 2
 MESSAGE_S: Final = 0.5
+RUN_S: Final = 10.0  # of all messages of a request
+RESULTS_MAX: Final = 64 << 20  # characters that a function returns for all messages of a request
 START_S: Final = 20.0  # on a busy machine
 _HEAD: Final = struct.Struct("<cI")
 _CHILD: Final = Path(__file__).with_name("udf_child.py")
@@ -49,7 +53,7 @@ class Sandbox:
 
     async def run(self, function: Function, messages: Sequence[str]) -> list[Result]:
         """A result for each message, which is JSON text: [message, metadata]. Raises `TransformError` when the code
-        cannot be loaded, and `SandboxUnavailable`. After one that did not end in time the rest is not run.
+        cannot be loaded, and `SandboxUnavailable`.
         """
         return await self._free().run(function, messages)
 
@@ -67,6 +71,7 @@ class _Runner:
         self.waiting = 0
         self._turn = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
+        self._killed: list[asyncio.subprocess.Process] = []  # and not known to have ended
         self._loaded: Function | None = None
 
     async def run(self, function: Function, messages: Sequence[str]) -> list[Result]:
@@ -82,26 +87,31 @@ class _Runner:
             self.waiting -= 1
 
     async def close(self) -> None:
-        process = self._process
         self._kill()
-        if process is not None:
-            await process.wait()
+        while self._killed:
+            await self._killed.pop().wait()
 
     async def _run(self, function: Function, messages: Sequence[str]) -> list[Result]:
         results: list[Result] = []
+        loop, left = asyncio.get_running_loop(), RESULTS_MAX
+        ends = loop.time() + RUN_S
         while True:
             try:
                 process = await self._load(function)
-                async for result in self._answers(process, messages[len(results) :]):
-                    results.append(result)
+                async with aclosing(self._answers(process, messages[len(results) :])) as answers:
+                    async for result in answers:
+                        left -= len(result) if isinstance(result, str) else 0
+                        if left < 0 and results:
+                            break
+                        results.append(result)
+                        if loop.time() > ends:
+                            break
             except TimeoutError:
                 self._kill()
                 slow = TransformError(f"it ran longer than {MESSAGE_S} s")
                 if not messages:
                     raise slow from None
                 results.append(slow)
-                late = TransformError("the message before it ran too long")
-                return [*results, *[late] * (len(messages) - len(results))]
             except (asyncio.IncompleteReadError, ConnectionError):
                 self._kill()
                 ended = TransformError("it ended the process that it ran in")
@@ -110,6 +120,9 @@ class _Runner:
                 results.append(ended)
             if len(results) == len(messages):
                 return results
+            if left < 0 or loop.time() > ends:
+                self._kill()  # it may be at work on what was sent ahead
+                return [*results, *[_not_tried(left)] * (len(messages) - len(results))]
 
     async def _load(self, function: Function) -> asyncio.subprocess.Process:
         """The process, with the function as the one that is meant."""
@@ -125,7 +138,7 @@ class _Runner:
             self._loaded = function
         return process
 
-    async def _answers(self, process: asyncio.subprocess.Process, messages: Sequence[str]) -> AsyncIterator[Result]:
+    async def _answers(self, process: asyncio.subprocess.Process, messages: Sequence[str]) -> AsyncGenerator[Result]:
         sent = received = ahead = 0
         while received < len(messages):
             while sent < len(messages) and (
@@ -157,6 +170,15 @@ class _Runner:
         process, self._process, self._loaded = self._process, None, None
         if process is not None and process.returncode is None:
             process.kill()
+            self._killed = [one for one in (*self._killed, process) if one.returncode is None]
+
+
+def _not_tried(left: int) -> NotTried:
+    return NotTried(
+        f"the function returned more than {RESULTS_MAX >> 20} MiB for the messages that came with it"
+        if left < 0
+        else f"the function needed more than {RUN_S:g} s for the messages that came with it"
+    )
 
 
 def _send(process: asyncio.subprocess.Process, kind: bytes, text: str) -> None:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument
 from syncpoint.model.limits import PUBLISH_REQUEST_BYTES_MAX
+from syncpoint.transforms import message_transforms
 from syncpoint.transforms.compression import compressed
 from syncpoint.transforms.definitions import CODE_BYTES_MAX, TRANSFORMS_MAX, check_transforms
-from syncpoint.transforms.errors import TransformError
+from syncpoint.transforms.errors import NotTried, TransformError
 from syncpoint.transforms.inference import Models
 from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.transforms.sandbox import Sandbox
@@ -121,6 +122,24 @@ def test_a_bomb_is_not_decompressed(pack) -> None:
     for size in (PUBLISH_REQUEST_BYTES_MAX + 1, 1 << 28):
         with pytest.raises(TransformError, match="larger than a message"):
             compressed(pack(bytes(size)), back)
+
+
+@with_transformer
+async def test_messages_that_grow_too_large_together_are_not_all_kept(
+    transformer: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_transforms, "RESULTS_BYTES_MAX", 2_500)
+    back = compression(pubsub.Compression.ZLIB, pubsub.Compression.DECOMPRESS)
+    found = await transformer.apply([back], [message(zlib.compress(bytes(1_000)))] * 5)
+    assert [type(one) for one in found] == [pubsub.PubsubMessage] * 2 + [NotTried] * 3
+
+
+@with_transformer
+async def test_no_function_makes_a_message_larger_than_one_may_be(transformer: Transformer) -> None:
+    (found,) = await transformer.apply(
+        [udf(f"function f(m) {{ return {{data: 'x'.repeat({PUBLISH_REQUEST_BYTES_MAX + 1})}}; }}")], [message(b"a")]
+    )
+    assert "larger than" in str(found)
 
 
 @with_transformer

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import pytest
 
 from syncpoint.metadata.records import Subscription
-from syncpoint.transforms.errors import SandboxUnavailable, TransformError
+from syncpoint.transforms import responses
+from syncpoint.transforms.errors import NotTried, SandboxUnavailable, TransformError
 from syncpoint.transforms.message_transforms import Outcome, Transformer
 from syncpoint.transforms.responses import transformed_response
 from syncpoint.wire import methods
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.messages import internal, pubsub
 
 NAME = "projects/p/subscriptions/s"
 
@@ -28,7 +29,7 @@ class Played(Transformer):
     ) -> list[Outcome]:
         if self.away:
             raise self.away
-        outcomes: dict[bytes, Outcome] = {b"drop": None, b"fail": TransformError("no")}
+        outcomes: dict[bytes, Outcome] = {b"drop": None, b"fail": TransformError("no"), b"late": NotTried("no")}
         return [outcomes.get(one.data, one) for one in messages]
 
 
@@ -60,10 +61,26 @@ def test_a_key_waits_behind_a_message_that_failed_where_keys_are_ordered(
     assert (asked.subscription, tuple(asked.ack_ids), asked.ack_deadline_seconds) == (NAME, failed, 0)
 
 
-@pytest.mark.parametrize("away", [SandboxUnavailable("no process"), RuntimeError("nobody expected this")])
-def test_without_a_process_for_functions_nothing_is_delivered_and_nothing_lost(away: Exception) -> None:
+@pytest.mark.parametrize(
+    ("away", "failed", "untried"),
+    [(SandboxUnavailable("no process"), (), ("0",)), (RuntimeError("nobody expected this"), ("0",), ())],
+)
+def test_without_a_process_for_functions_nothing_is_delivered_and_nothing_lost(
+    monkeypatch: pytest.MonkeyPatch, away: Exception, failed: tuple[str, ...], untried: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(responses, "PAUSE_S", 0.0)
     record = Subscription(1, NAME, 1, "projects/p/topics/t")
     found = asyncio.run(
         transformed_response(Played(away), record, pubsub.StreamingPullResponse, response((b"a", "")))
     )
-    assert (found.dropped, found.failed) == ((), ("0",))
+    assert (found.dropped, found.failed, found.untried) == ((), failed, untried)
+
+
+def test_what_was_not_tried_is_given_back_and_counts_as_no_delivery() -> None:
+    record = Subscription(1, NAME, 1, "projects/p/topics/t", ordered=True)
+    whole = response((b"a", "k"), (b"late", "k"), (b"b", "k"), (b"c", "l"))
+    found = asyncio.run(transformed_response(Played(), record, pubsub.StreamingPullResponse, whole))
+    assert (found.dropped, found.failed, found.untried) == ((), (), ("1", "2"))
+    ((path, _, request),) = found.requests(NAME)
+    assert path == methods.DELIVERIES.TakeBack
+    assert internal.TakeBackRequest.FromString(request).ack_ids == ["1", "2"]

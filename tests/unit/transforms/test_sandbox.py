@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from syncpoint.transforms.errors import TransformError
+from syncpoint.transforms import sandbox as module
+from syncpoint.transforms.errors import NotTried, TransformError
 from syncpoint.transforms.sandbox import Function, Sandbox
 from tests.kit.loops import on_loop
 
@@ -80,13 +81,26 @@ async def test_a_message_that_fails_says_why_and_spoils_nothing(sandbox: Sandbox
 
 
 @with_sandbox
-async def test_what_the_engine_cannot_interrupt_is_killed(sandbox: Sandbox) -> None:
-    slow = does("/(a+)+$/.test('a'.repeat(40) + 'b'); return message;")
+async def test_what_the_engine_cannot_interrupt_is_killed_and_costs_others_nothing(sandbox: Sandbox) -> None:
+    slow = does("if (message.data === 'a') /(a+)+$/.test('a'.repeat(40) + 'b'); return message;")
     async with asyncio.timeout(10):
         first, second = await sandbox.run(slow, [text("a"), text("b")])
     assert "longer than" in str(first)
-    assert isinstance(second, TransformError), "nor is the rest of a request waited for"
-    assert [isinstance(one, str) for one in await sandbox.run(ECHO, [text("c")] * 3)] == [True] * 3
+    assert isinstance(second, str), "a message that hangs must not fail those that came with it, again and again"
+
+
+@with_sandbox
+async def test_messages_behind_those_that_took_all_the_time_or_room_are_not_tried(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RUN_S", 0.1)
+    first, *others = await sandbox.run(does("while (true);"), [text("a")] * 50)
+    assert "longer than" in str(first)
+    assert {type(one) for one in others} == {NotTried}
+    monkeypatch.setattr(module, "RUN_S", 10.0)
+    monkeypatch.setattr(module, "RESULTS_MAX", 100_000)
+    found = await sandbox.run(does("return {data: 'x'.repeat(30000)};"), [text("a")] * 50)
+    assert [type(one) for one in found] == [str] * 3 + [NotTried] * 47
 
 
 @with_sandbox
