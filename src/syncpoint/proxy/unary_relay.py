@@ -106,9 +106,13 @@ class UnaryRelay:
             raise
         finally:
             del self._waiting[stop]
-        if self.sealer is not None:
-            response = await self.sealer.open(response)
-        return await self.transformed(record, pubsub.PullResponse, response)
+        try:
+            if self.sealer is not None:
+                response = await self.sealer.open(response)
+            return await self.transformed(record, pubsub.PullResponse, response)
+        except asyncio.CancelledError:
+            self.give_back(record, member, [response])
+            raise
 
     async def transformed(self, record: Subscription, kind: type[Response], response: bytes) -> bytes:
         """A response after the transforms of its subscription, if it has any. What they drop is acknowledged, what they

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from syncpoint.model.errors import Code, InvalidArgument, NotFound, Unavailable
 from syncpoint.proxy.unary_relay import merged
+from syncpoint.transforms.message_transforms import Outcome, Transformer
 from syncpoint.wire.messages import pubsub
 from syncpoint.wire.status import TRANSIENT_INVALID_ACK_ID, ack_failure, unpacked
 from tests.kit.errors import failing
@@ -191,3 +194,25 @@ def test_merging() -> None:
     assert merged([]) is None
     other = Unavailable("x")
     assert merged([ack_failure(["a"]), other]) is other
+
+
+class _Slow(Transformer):
+    """Takes a minute."""
+
+    async def apply(
+        self, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+    ) -> list[Outcome]:
+        await asyncio.sleep(60.0)
+        return list(messages)
+
+
+@in_harness()
+async def test_what_a_caller_did_not_wait_for_to_be_transformed_is_given_back(harness: ProxyHarness) -> None:
+    proxy, one, _ = await cluster(harness)
+    transforms = pubsub.Subscription(message_transforms=[pubsub.MessageTransform()])
+    harness.put(replace(harness.subscription, config=transforms.SerializeToString()))
+    proxy.relay.transformer = _Slow.of({})
+    await failing(pull(harness, timeout=2.0))
+    await asyncio.sleep(1.0)
+    (refused,) = [call for call in one.calls if isinstance(call, pubsub.ModifyAckDeadlineRequest)]
+    assert (len(refused.ack_ids), refused.ack_deadline_seconds) == (1, 0)
