@@ -95,6 +95,7 @@ class _Runner:
         results: list[Result] = []
         loop, left = asyncio.get_running_loop(), RESULTS_MAX
         ends = loop.time() + RUN_S
+        tried_again = -1  # the place of a message at which a process ended before
         while True:
             try:
                 process = await self._load(function)
@@ -114,6 +115,9 @@ class _Runner:
                 results.append(slow)
             except (asyncio.IncompleteReadError, ConnectionError):
                 self._kill()
+                if tried_again != len(results):
+                    tried_again = len(results)  # somebody else may have ended it: the message is tried once more
+                    continue
                 ended = TransformError("it ended the process that it ran in")
                 if not messages:
                     raise ended from None

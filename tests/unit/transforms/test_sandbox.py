@@ -104,6 +104,17 @@ async def test_messages_behind_those_that_took_all_the_time_or_room_are_not_trie
 
 
 @with_sandbox
+async def test_messages_do_not_answer_for_a_process_that_somebody_else_ended(sandbox: Sandbox) -> None:
+    await sandbox.check(ECHO)
+    process = sandbox._runners[0]._process
+    assert process is not None
+    running = asyncio.ensure_future(sandbox.run(ECHO, [text("a" * 1_000_000)] * 20))
+    await asyncio.sleep(0.05)
+    process.kill()
+    assert [isinstance(one, str) for one in await running] == [True] * 20
+
+
+@with_sandbox
 async def test_one_function_sees_nothing_of_another(sandbox: Sandbox) -> None:
     spoiler = does("globalThis.kept = 1; Object.prototype.data = 'q'; JSON.stringify = () => '0'; return message;")
     assert json.loads(str((await sandbox.run(spoiler, [text("a")]))[0]))["data"] == "a"
