@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from syncpoint.transforms.compression import compressed
 from syncpoint.model.limits import PUBLISH_REQUEST_BYTES_MAX as MESSAGE_BYTES_MAX
+from syncpoint.transforms.compression import compressed
 from syncpoint.transforms.errors import NotTried, SandboxUnavailable, TransformError
 from syncpoint.transforms.inference import Models
 from syncpoint.transforms.model_client import ModelClient

@@ -3,8 +3,8 @@
 Place: the last station before the transport, behind whatever opens sealed data. The subscriber gets what is left of a
 response; whoever calls acknowledges what was dropped and gives back what failed.
 Promise: a message that cannot be transformed is as one that its subscriber refused: it is delivered again, after the
-back-off of the subscription, and goes to its dead letter topic in the end. One that was not tried, because of those that
-came with it or because nothing can be run now, is given back as if it had never been lent.
+back-off of the subscription, and goes to its dead letter topic in the end. One that was not tried, because of those
+that came with it or because nothing can be run now, is given back as if it had never been lent.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ async def transformed_response(
     except Exception:  # unexpected, and no reason to end the stream they were lent to, again and again
         log.exception("messages of %s cannot be transformed", record.name)
         outcomes = [TransformError("internal error")] * len(received)
-    dropped, failed, untried = [], [], []
+    dropped: list[str] = []
+    failed: list[str] = []
+    untried: list[str] = []
     waiting: dict[str, list[str]] = {}  # by key of which a message comes again: those behind it must not overtake it
     del parsed.received_messages[:]
     for one, outcome in zip(received, outcomes, strict=True):

@@ -667,7 +667,9 @@ async def test_what_may_be_stored_by_other_transforms_is_not_sent_again_by_newer
 
     for one in owners:
         one.before_answer = stored_but_lost
-    request = pubsub.PublishRequest(topic=TOPIC, messages=[pubsub.PubsubMessage(data=one) for one in (b"a", b"b", b"c")])
+    request = pubsub.PublishRequest(
+        topic=TOPIC, messages=[pubsub.PubsubMessage(data=one) for one in (b"a", b"b", b"c")]
+    )
     error = await failing(harness.call(PUBLISHER + "Publish", request))
     assert (error.code, "may or may not be stored" in error.message) == (Code.UNAVAILABLE, True)
     assert len(harness.stored[1]) + len(harness.stored.get(2, {})) == 1

@@ -70,9 +70,7 @@ def test_without_a_process_for_functions_nothing_is_delivered_and_nothing_lost(
 ) -> None:
     monkeypatch.setattr(responses, "PAUSE_S", 0.0)
     record = Subscription(1, NAME, 1, "projects/p/topics/t")
-    found = asyncio.run(
-        transformed_response(Played(away), record, pubsub.StreamingPullResponse, response((b"a", "")))
-    )
+    found = asyncio.run(transformed_response(Played(away), record, pubsub.StreamingPullResponse, response((b"a", ""))))
     assert (found.dropped, found.failed, found.untried) == ((), failed, untried)
 
 
