@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/kernel/*.py src/syncpoint/kernel/*.pxd)
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd demo demo-spark test check life house sim sim-long faults faults-spark bench bench-cluster bench-peers bench-spark protos locks clean
+.PHONY: help setup dev etcd demo demo-spark test test-clients check life house sim sim-long faults faults-spark bench bench-cluster bench-peers bench-spark protos locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -44,6 +44,9 @@ house: dev ## draw the rooms of src/syncpoint into docs/ARCHITECTURE.md
 test: dev ## everything: check, unit, property, uncompiled kernel, official clients
 	@tools/setup.sh etcd || echo "without etcd the tests of clusters are skipped" >&2
 	@$(BIN)/python tools/test_parts.py all
+
+test-clients: dev ## the official clients of Python, Node, Go and Java, and REST; result into docs/compatibility.md; CLIENTS="--only go,java"
+	@$(BIN)/python tests/clients/run.py $(CLIENTS)
 
 sim: dev ## replay one simulation and all that happens in it: make sim SEED=42 [KIND=chains|delivery|cluster|pipelines|cluster-pipelines]
 	@$(BIN)/python tools/sim.py $(or $(SEED),42) --kind $(or $(KIND),chains)

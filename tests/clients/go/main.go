@@ -1,0 +1,545 @@
+// The official Go client against a running Syncpoint: one JSON line per scenario on stdout.
+//
+// PUBSUB_EMULATOR_HOST names the server. A line {"ask": "restart"} asks the driver to kill and restart the server; it
+// answers with a line on stdin when the server is back.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	iampb "cloud.google.com/go/iam/apiv1/iampb"
+	"cloud.google.com/go/pubsub/v2"
+	vkit "cloud.google.com/go/pubsub/v2/apiv1"
+	pb "cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"google.golang.org/api/iterator"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+)
+
+var project = fmt.Sprintf("p%x", time.Now().UnixNano())
+
+type space struct {
+	ctx     context.Context
+	client  *pubsub.Client
+	schemas *vkit.SchemaClient
+	topics  *vkit.TopicAdminClient
+	subs    *vkit.SubscriptionAdminClient
+	prefix  string
+}
+
+// Failures travel as panics from where they are seen to the one place that reports them.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func get[T any](value T, err error) T {
+	must(err)
+	return value
+}
+
+func want(holds bool, what string, args ...any) {
+	if !holds {
+		panic(fmt.Errorf(what, args...))
+	}
+}
+
+func wantCode(err error, code codes.Code) {
+	want(status.Code(err) == code, "%v instead of %v", err, code)
+}
+
+func (s *space) name(kind, short string) string {
+	return fmt.Sprintf("projects/%s/%s/%s-%s", project, kind, s.prefix, short)
+}
+
+func (s *space) topic(short string, fill func(*pb.Topic)) string {
+	topic := &pb.Topic{Name: s.name("topics", short)}
+	if fill != nil {
+		fill(topic)
+	}
+	return get(s.topics.CreateTopic(s.ctx, topic)).Name
+}
+
+func (s *space) sub(topic, short string, fill func(*pb.Subscription)) string {
+	sub := &pb.Subscription{Name: s.name("subscriptions", short), Topic: topic, AckDeadlineSeconds: 10}
+	if fill != nil {
+		fill(sub)
+	}
+	return get(s.subs.CreateSubscription(s.ctx, sub)).Name
+}
+
+func (s *space) pair(fill func(*pb.Subscription)) (string, string) {
+	topic := s.topic("topic", nil)
+	return topic, s.sub(topic, "sub", fill)
+}
+
+func (s *space) publish(topic string, ordered bool, messages ...*pubsub.Message) []string {
+	publisher := s.client.Publisher(topic)
+	publisher.EnableMessageOrdering = ordered
+	defer publisher.Stop()
+	var results []*pubsub.PublishResult
+	for _, message := range messages {
+		results = append(results, publisher.Publish(s.ctx, message))
+	}
+	var ids []string
+	for _, result := range results {
+		ids = append(ids, get(result.Get(s.ctx)))
+	}
+	return ids
+}
+
+func (s *space) bodies(topic string, bodies ...string) []string {
+	var messages []*pubsub.Message
+	for _, body := range bodies {
+		messages = append(messages, &pubsub.Message{Data: []byte(body)})
+	}
+	return s.publish(topic, false, messages...)
+}
+
+func (s *space) pullOnce(sub string, most int32) []*pb.ReceivedMessage {
+	ctx, cancel := context.WithTimeout(s.ctx, 4*time.Second)
+	defer cancel()
+	answer, err := s.subs.Pull(ctx, &pb.PullRequest{Subscription: sub, MaxMessages: most})
+	if status.Code(err) == codes.DeadlineExceeded || errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	must(err)
+	return answer.ReceivedMessages
+}
+
+func (s *space) pull(sub string, count int) []*pb.ReceivedMessage {
+	var got []*pb.ReceivedMessage
+	for len(got) < count {
+		want(s.ctx.Err() == nil, "%d of %d messages came", len(got), count)
+		got = append(got, s.pullOnce(sub, 100)...)
+	}
+	return got
+}
+
+func (s *space) ack(sub string, got ...*pb.ReceivedMessage) {
+	var ids []string
+	for _, one := range got {
+		ids = append(ids, one.AckId)
+	}
+	must(s.subs.Acknowledge(s.ctx, &pb.AcknowledgeRequest{Subscription: sub, AckIds: ids}))
+}
+
+// Receive until `done` says so; the high-level subscriber.
+func (s *space) receive(sub string, settings pubsub.ReceiveSettings, each func(*pubsub.Message) bool) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	subscriber := s.client.Subscriber(sub)
+	subscriber.ReceiveSettings = settings
+	var lock sync.Mutex
+	must(subscriber.Receive(ctx, func(_ context.Context, message *pubsub.Message) {
+		lock.Lock()
+		defer lock.Unlock()
+		if each(message) {
+			cancel()
+		}
+	}))
+	want(s.ctx.Err() == nil, "not everything came in time")
+}
+
+func topicLife(s *space) string {
+	name := s.topic("topic", func(t *pb.Topic) { t.Labels = map[string]string{"team": "a"} })
+	want(get(s.topics.GetTopic(s.ctx, &pb.GetTopicRequest{Topic: name})).Labels["team"] == "a", "label lost")
+	_, err := s.topics.CreateTopic(s.ctx, &pb.Topic{Name: name})
+	wantCode(err, codes.AlreadyExists)
+	changed := get(s.topics.UpdateTopic(s.ctx, &pb.UpdateTopicRequest{
+		Topic:      &pb.Topic{Name: name, MessageRetentionDuration: durationpb.New(time.Hour)},
+		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"message_retention_duration"}},
+	}))
+	want(changed.MessageRetentionDuration.AsDuration() == time.Hour && changed.Labels["team"] == "a", "update: %v", changed)
+	listed := false
+	all := s.topics.ListTopics(s.ctx, &pb.ListTopicsRequest{Project: "projects/" + project, PageSize: 1})
+	for {
+		one, err := all.Next()
+		if err == iterator.Done {
+			break
+		}
+		must(err)
+		listed = listed || one.Name == name
+	}
+	want(listed, "not listed")
+	must(s.topics.DeleteTopic(s.ctx, &pb.DeleteTopicRequest{Topic: name}))
+	_, err = s.topics.GetTopic(s.ctx, &pb.GetTopicRequest{Topic: name})
+	wantCode(err, codes.NotFound)
+	return ""
+}
+
+func subscriptionLife(s *space) string {
+	topic, name := s.pair(nil)
+	want(get(s.subs.GetSubscription(s.ctx, &pb.GetSubscriptionRequest{Subscription: name})).Topic == topic, "topic lost")
+	changed := get(s.subs.UpdateSubscription(s.ctx, &pb.UpdateSubscriptionRequest{
+		Subscription: &pb.Subscription{Name: name, AckDeadlineSeconds: 42, Labels: map[string]string{"a": "b"}},
+		UpdateMask:   &fieldmaskpb.FieldMask{Paths: []string{"ack_deadline_seconds", "labels"}},
+	}))
+	want(changed.AckDeadlineSeconds == 42 && changed.Labels["a"] == "b", "update: %v", changed)
+	all := s.subs.ListSubscriptions(s.ctx, &pb.ListSubscriptionsRequest{Project: "projects/" + project})
+	listed := false
+	for {
+		one, err := all.Next()
+		if err == iterator.Done {
+			break
+		}
+		must(err)
+		listed = listed || one.Name == name
+	}
+	want(listed, "not listed")
+	ofTopic := s.topics.ListTopicSubscriptions(s.ctx, &pb.ListTopicSubscriptionsRequest{Topic: topic})
+	want(get(ofTopic.Next()) == name, "not listed at its topic")
+	must(s.subs.DeleteSubscription(s.ctx, &pb.DeleteSubscriptionRequest{Subscription: name}))
+	_, err := s.subs.GetSubscription(s.ctx, &pb.GetSubscriptionRequest{Subscription: name})
+	wantCode(err, codes.NotFound)
+	return ""
+}
+
+func publish(s *space) string {
+	topic, sub := s.pair(func(sub *pb.Subscription) { sub.EnableMessageOrdering = true })
+	var messages []*pubsub.Message
+	for number := range 20 {
+		messages = append(messages, &pubsub.Message{
+			Data: fmt.Appendf(nil, "%d", number), Attributes: map[string]string{"n": fmt.Sprint(number), "é": "ü"}, OrderingKey: "k",
+		})
+	}
+	ids := s.publish(topic, true, messages...)
+	next := 0
+	s.receive(sub, pubsub.ReceiveSettings{}, func(m *pubsub.Message) bool {
+		m.Ack()
+		if next < len(ids) {
+			want2(s, m.ID == ids[next] && string(m.Data) == fmt.Sprint(next) && m.Attributes["é"] == "ü" && m.OrderingKey == "k",
+				fmt.Sprintf("message %d: %v %q %v %q", next, m.ID, m.Data, m.Attributes, m.OrderingKey))
+			next++
+		}
+		return next == len(ids)
+	})
+	return ""
+}
+
+// A check inside a callback, which runs in a goroutine of its own: the first failure is kept and reported afterwards.
+var failed atomic.Pointer[string]
+
+func want2(_ *space, holds bool, what string) {
+	if !holds {
+		failed.CompareAndSwap(nil, &what)
+	}
+}
+
+func pull(s *space) string {
+	topic, sub := s.pair(nil)
+	s.bodies(topic, "a", "b", "c")
+	seen := map[string]bool{}
+	for _, one := range s.pull(sub, 3) {
+		seen[string(one.Message.Data)] = true
+	}
+	want(len(seen) == 3, "%v", seen)
+	return ""
+}
+
+func streamingPull(s *space) string {
+	topic, sub := s.pair(nil)
+	var bodies []string
+	for number := range 200 {
+		bodies = append(bodies, fmt.Sprint(number))
+	}
+	s.bodies(topic, bodies...)
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	subscriber := s.client.Subscriber(sub)
+	subscriber.ReceiveSettings = pubsub.ReceiveSettings{MaxOutstandingMessages: 5, MaxOutstandingBytes: 1 << 20, NumGoroutines: 1}
+	var lock sync.Mutex
+	seen, now, most := map[string]bool{}, 0, 0
+	must(subscriber.Receive(ctx, func(_ context.Context, m *pubsub.Message) {
+		lock.Lock()
+		now++
+		most = max(most, now)
+		lock.Unlock()
+		time.Sleep(5 * time.Millisecond)
+		lock.Lock()
+		defer lock.Unlock()
+		now--
+		seen[string(m.Data)] = true
+		m.Ack()
+		if len(seen) == len(bodies) {
+			cancel()
+		}
+	}))
+	want(len(seen) == len(bodies) && most <= 5, "%d messages, %d at once", len(seen), most)
+	return ""
+}
+
+func ack(s *space) string {
+	topic, sub := s.pair(nil)
+	s.bodies(topic, "a", "b")
+	s.ack(sub, s.pull(sub, 2)...)
+	time.Sleep(11 * time.Second)
+	left := s.pullOnce(sub, 10)
+	want(len(left) == 0, "%d acknowledged messages came again", len(left))
+	return ""
+}
+
+func nack(s *space) string {
+	topic, sub := s.pair(nil)
+	s.bodies(topic, "a")
+	times := 0
+	s.receive(sub, pubsub.ReceiveSettings{}, func(m *pubsub.Message) bool {
+		times++
+		if times < 3 {
+			m.Nack()
+			return false
+		}
+		m.Ack()
+		return true
+	})
+	return ""
+}
+
+func modack(s *space) string {
+	topic, sub := s.pair(nil)
+	s.bodies(topic, "a")
+	change := func(one *pb.ReceivedMessage, seconds int32) {
+		must(s.subs.ModifyAckDeadline(s.ctx, &pb.ModifyAckDeadlineRequest{
+			Subscription: sub, AckIds: []string{one.AckId}, AckDeadlineSeconds: seconds,
+		}))
+	}
+	first := s.pull(sub, 1)[0]
+	change(first, 60)
+	time.Sleep(11 * time.Second)
+	early := s.pullOnce(sub, 1)
+	want(len(early) == 0, "came again although its deadline was extended")
+	change(first, 0)
+	s.ack(sub, s.pull(sub, 1)...)
+	return ""
+}
+
+func exactlyOnce(s *space) string {
+	topic, sub := s.pair(func(sub *pb.Subscription) { sub.EnableExactlyOnceDelivery = true })
+	s.bodies(topic, "a", "b", "c")
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	var confirmed atomic.Int32
+	must(s.client.Subscriber(sub).Receive(ctx, func(_ context.Context, m *pubsub.Message) {
+		result, err := m.AckWithResult().Get(s.ctx)
+		want2(s, err == nil && result == pubsub.AcknowledgeStatusSuccess, fmt.Sprintf("ack: %v %v", result, err))
+		if confirmed.Add(1) == 3 {
+			cancel()
+		}
+	}))
+	want(confirmed.Load() == 3, "%d confirmed", confirmed.Load())
+	// An ack id that another delivery replaced is refused.
+	s.bodies(topic, "d")
+	old := s.pull(sub, 1)[0]
+	must(s.subs.ModifyAckDeadline(s.ctx, &pb.ModifyAckDeadlineRequest{Subscription: sub, AckIds: []string{old.AckId}}))
+	s.ack(sub, s.pull(sub, 1)...)
+	err := s.subs.Acknowledge(s.ctx, &pb.AcknowledgeRequest{Subscription: sub, AckIds: []string{old.AckId}})
+	want(status.Code(err) == codes.FailedPrecondition, "ack of an old delivery: %v", err)
+	return ""
+}
+
+func deadLetter(s *space) string {
+	dead := s.topic("dead", nil)
+	deadSub := s.sub(dead, "dead", nil)
+	topic, sub := s.pair(func(sub *pb.Subscription) {
+		sub.DeadLetterPolicy = &pb.DeadLetterPolicy{DeadLetterTopic: dead, MaxDeliveryAttempts: 5}
+	})
+	s.bodies(topic, "poison")
+	attempts := 0
+	s.receive(sub, pubsub.ReceiveSettings{}, func(m *pubsub.Message) bool {
+		attempts++
+		want2(s, m.DeliveryAttempt != nil && *m.DeliveryAttempt == attempts, fmt.Sprintf("attempt %v of %d", m.DeliveryAttempt, attempts))
+		m.Nack()
+		return attempts == 5
+	})
+	got := s.pull(deadSub, 1)[0].Message
+	want(string(got.Data) == "poison" && got.Attributes["CloudPubSubDeadLetterSourceDeliveryCount"] == "5", "%v", got)
+	return ""
+}
+
+func filter(s *space) string {
+	topic, sub := s.pair(func(sub *pb.Subscription) { sub.Filter = `attributes.colour = "red"` })
+	s.publish(topic, false,
+		&pubsub.Message{Data: []byte("1"), Attributes: map[string]string{"colour": "blue"}},
+		&pubsub.Message{Data: []byte("2"), Attributes: map[string]string{"colour": "red"}})
+	got := s.pull(sub, 1)
+	want(len(got) == 1 && string(got[0].Message.Data) == "2", "%v", got)
+	return ""
+}
+
+func snapshotSeek(s *space) string {
+	topic, sub := s.pair(nil)
+	s.bodies(topic, "a", "b")
+	snapshot := get(s.subs.CreateSnapshot(s.ctx, &pb.CreateSnapshotRequest{Name: s.name("snapshots", "snap"), Subscription: sub}))
+	want(get(s.subs.GetSnapshot(s.ctx, &pb.GetSnapshotRequest{Snapshot: snapshot.Name})).Topic == topic, "topic lost")
+	s.ack(sub, s.pull(sub, 2)...)
+	get(s.subs.Seek(s.ctx, &pb.SeekRequest{Subscription: sub, Target: &pb.SeekRequest_Snapshot{Snapshot: snapshot.Name}}))
+	s.ack(sub, s.pull(sub, 2)...)
+	must(s.subs.DeleteSnapshot(s.ctx, &pb.DeleteSnapshotRequest{Snapshot: snapshot.Name}))
+	return ""
+}
+
+func schema(s *space) string {
+	definition := `{"type":"record","name":"R","fields":[{"name":"n","type":"int"}]}`
+	made := get(s.schemas.CreateSchema(s.ctx, &pb.CreateSchemaRequest{
+		Parent: "projects/" + project, SchemaId: s.prefix + "-schema",
+		Schema: &pb.Schema{Type: pb.Schema_AVRO, Definition: definition},
+	}))
+	topic := s.topic("topic", func(t *pb.Topic) {
+		t.SchemaSettings = &pb.SchemaSettings{Schema: made.Name, Encoding: pb.Encoding_JSON}
+	})
+	sub := s.sub(topic, "sub", nil)
+	s.bodies(topic, `{"n":1}`)
+	got := s.pull(sub, 1)[0].Message
+	want(got.Attributes["googclient_schemaencoding"] == "JSON" && got.Attributes["googclient_schemarevisionid"] == made.RevisionId, "%v", got.Attributes)
+	publisher := s.client.Publisher(topic)
+	defer publisher.Stop()
+	_, err := publisher.Publish(s.ctx, &pubsub.Message{Data: []byte(`{"n":"x"}`)}).Get(s.ctx)
+	wantCode(err, codes.InvalidArgument)
+	return ""
+}
+
+func iam(s *space) string {
+	topic := s.topic("topic", nil)
+	policy := get(s.topics.GetIamPolicy(s.ctx, &iampb.GetIamPolicyRequest{Resource: topic}))
+	policy.Bindings = append(policy.Bindings, &iampb.Binding{Role: "roles/pubsub.viewer", Members: []string{"user:a@example.com"}})
+	set := get(s.topics.SetIamPolicy(s.ctx, &iampb.SetIamPolicyRequest{Resource: topic, Policy: policy}))
+	want(len(set.Bindings) == len(policy.Bindings) && len(set.Etag) > 0, "%v", set)
+	asked := []string{"pubsub.topics.publish", "pubsub.topics.get"}
+	tested := get(s.topics.TestIamPermissions(s.ctx, &iampb.TestIamPermissionsRequest{Resource: topic, Permissions: asked}))
+	want(len(tested.Permissions) == 2, "%v", tested)
+	return ""
+}
+
+func pushConfig(s *space) string {
+	_, sub := s.pair(nil)
+	read := func() *pb.PushConfig {
+		return get(s.subs.GetSubscription(s.ctx, &pb.GetSubscriptionRequest{Subscription: sub})).GetPushConfig()
+	}
+	push := &pb.PushConfig{PushEndpoint: "https://push.example.com/x", Attributes: map[string]string{"x-goog-version": "v1"}}
+	must(s.subs.ModifyPushConfig(s.ctx, &pb.ModifyPushConfigRequest{Subscription: sub, PushConfig: push}))
+	want(read().GetPushEndpoint() == push.PushEndpoint, "%v", read())
+	must(s.subs.ModifyPushConfig(s.ctx, &pb.ModifyPushConfigRequest{Subscription: sub, PushConfig: &pb.PushConfig{}}))
+	want(read().GetPushEndpoint() == "", "%v", read())
+	return ""
+}
+
+func transforms(s *space) string {
+	code := "function up(message, metadata) { message.data = message.data.toUpperCase(); return message; }"
+	transform := &pb.MessageTransform{Transform: &pb.MessageTransform_JavascriptUdf{
+		JavascriptUdf: &pb.JavaScriptUDF{FunctionName: "up", Code: code},
+	}}
+	topic := s.topic("topic", func(t *pb.Topic) { t.MessageTransforms = []*pb.MessageTransform{transform} })
+	sub := s.sub(topic, "sub", nil)
+	read := get(s.topics.GetTopic(s.ctx, &pb.GetTopicRequest{Topic: topic})).MessageTransforms
+	want(len(read) == 1 && read[0].GetJavascriptUdf().GetCode() == code, "%v", read)
+	s.bodies(topic, "quiet")
+	got := string(s.pull(sub, 1)[0].Message.Data)
+	want(got == "QUIET", "%q", got)
+	return ""
+}
+
+// The server is killed and restarted while a subscriber and a publisher are at work; nothing may be lost.
+func restart(s *space) string {
+	topic, sub := s.pair(nil)
+	const count = 300
+	var lock sync.Mutex
+	seen := map[string]bool{}
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	received := make(chan error, 1)
+	go func() {
+		received <- s.client.Subscriber(sub).Receive(ctx, func(_ context.Context, m *pubsub.Message) {
+			lock.Lock()
+			defer lock.Unlock()
+			seen[string(m.Data)] = true
+			m.Ack()
+			if len(seen) == count {
+				cancel()
+			}
+		})
+	}()
+	publisher := s.client.Publisher(topic)
+	defer publisher.Stop()
+	var results []*pubsub.PublishResult
+	for number := range count {
+		results = append(results, publisher.Publish(s.ctx, &pubsub.Message{Data: fmt.Appendf(nil, "%d", number)}))
+		if number == count/2 {
+			get(results[0].Get(s.ctx))
+			ask("restart")
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	for _, result := range results {
+		get(result.Get(s.ctx))
+	}
+	must(<-received)
+	lock.Lock()
+	defer lock.Unlock()
+	want(len(seen) == count, "%d of %d came", len(seen), count)
+	return ""
+}
+
+var stdin = bufio.NewReader(os.Stdin)
+
+func ask(what string) {
+	fmt.Printf("{\"ask\": %q}\n", what)
+	get(stdin.ReadString('\n'))
+}
+
+func run(name string, scenario func(*space) string, s space) {
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	s.ctx, s.prefix = ctx, name
+	line := map[string]string{"scenario": name, "result": "pass", "detail": ""}
+	failed.Store(nil)
+	func() {
+		defer func() {
+			if seen := recover(); seen != nil {
+				line["result"], line["detail"] = "fail", fmt.Sprint(seen)
+			}
+		}()
+		line["detail"] = scenario(&s)
+		if first := failed.Load(); first != nil {
+			panic(*first)
+		}
+	}()
+	get(fmt.Println(string(get(json.Marshal(line)))))
+}
+
+func main() {
+	ctx := context.Background()
+	client := get(pubsub.NewClient(ctx, project))
+	connection := get(grpc.NewClient(os.Getenv("PUBSUB_EMULATOR_HOST"), grpc.WithTransportCredentials(insecure.NewCredentials())))
+	schemas := get(vkit.NewSchemaClient(ctx, option.WithGRPCConn(connection)))
+	base := space{client: client, schemas: schemas, topics: client.TopicAdminClient, subs: client.SubscriptionAdminClient}
+	for _, one := range []struct {
+		name string
+		run  func(*space) string
+	}{
+		{"topics", topicLife}, {"subscriptions", subscriptionLife}, {"publish", publish}, {"pull", pull},
+		{"streaming_pull", streamingPull}, {"ack", ack}, {"nack", nack}, {"modack", modack},
+		{"exactly_once", exactlyOnce}, {"dead_letter", deadLetter}, {"filter", filter},
+		{"snapshot_seek", snapshotSeek}, {"schema", schema}, {"iam", iam}, {"push_config", pushConfig},
+		{"transforms", transforms}, {"restart", restart},
+	} {
+		if asked := os.Getenv("SCENARIOS"); asked == "" || slices.Contains(strings.Split(asked, ","), one.name) {
+			run(one.name, one.run, base)
+		}
+	}
+}

@@ -1,0 +1,2 @@
+package syncpoint;
+public class Clients { public static void main(String[] a) { } }
