@@ -238,7 +238,7 @@ def follow(process: subprocess.Popen[str], server: ServerProcess, column: Column
             continue
         seen = json.loads(line)
         if seen.get("ask") == "restart":
-            server.kill()
+            server.kill9()
             server.start()
             process.stdin.write("restarted\n")
             process.stdin.flush()
