@@ -1,0 +1,397 @@
+"""An official Python client of any 2.x against a running Syncpoint: one JSON line per scenario on stdout.
+
+PUBSUB_EMULATOR_HOST names the server. A line {"ask": "restart"} asks the driver to kill and restart the server; it
+answers with a line on stdin when the server is back. What a version does not have yet is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from google.api_core import exceptions
+from google.cloud import pubsub_v1
+
+PROJECT = f"p{time.time_ns():x}"
+SECONDS = 60
+DEFINITION = '{"type":"record","name":"R","fields":[{"name":"n","type":"int"}]}'
+CODE = "function up(message, metadata) { message.data = message.data.toUpperCase(); return message; }"
+
+
+class Skip(Exception):
+    """This version of the client has no such feature."""
+
+
+def want(holds: object, what: object) -> None:
+    if not holds:
+        raise AssertionError(what)
+
+
+class Space:
+    """Clients, and names with the scenario in them."""
+
+    def __init__(self) -> None:
+        self.publisher = pubsub_v1.PublisherClient()
+        self.subscriber = pubsub_v1.SubscriberClient()
+        self.prefix = ""
+        self.end = 0.0
+
+    def name(self, kind: str, short: str) -> str:
+        return f"projects/{PROJECT}/{kind}/{self.prefix}-{short}"
+
+    def topic(self, short: str = "topic", **fields: Any) -> str:
+        return self.publisher.create_topic(request={"name": self.name("topics", short), **fields}).name
+
+    def sub(self, topic: str, short: str = "sub", **fields: Any) -> str:
+        name = self.name("subscriptions", short)
+        request = {"name": name, "topic": topic, "ack_deadline_seconds": 10, **fields}
+        return self.subscriber.create_subscription(request=request).name
+
+    def pair(self, **fields: Any) -> tuple[str, str]:
+        topic = self.topic()
+        return topic, self.sub(topic, **fields)
+
+    def bodies(self, topic: str, *bodies: str) -> list[str]:
+        futures = [self.publisher.publish(topic, body.encode()) for body in bodies]
+        return [future.result(SECONDS) for future in futures]
+
+    def pull_once(self, sub: str, wait: float = 4.0) -> list[Any]:
+        request = {"subscription": sub, "max_messages": 100}
+        try:
+            return list(self.subscriber.pull(request=request, timeout=wait).received_messages)
+        except exceptions.DeadlineExceeded:
+            return []
+
+    def pull(self, sub: str, count: int) -> list[Any]:
+        got: list[Any] = []
+        while len(got) < count:
+            want(time.monotonic() < self.end, f"{len(got)} of {count} messages came")
+            got += self.pull_once(sub)
+        return got
+
+    def ack(self, sub: str, got: list[Any]) -> None:
+        ids = [one.ack_id for one in got]
+        self.subscriber.acknowledge(request={"subscription": sub, "ack_ids": ids})
+
+    def deadline(self, sub: str, one: Any, seconds: int) -> None:
+        request = {"subscription": sub, "ack_ids": [one.ack_id], "ack_deadline_seconds": seconds}
+        self.subscriber.modify_ack_deadline(request=request)
+
+    def receive(self, sub: str, each: Callable[[Any], object], **options: Any) -> None:
+        """Receive until `each` returns something true; what it raises is raised here."""
+        done = threading.Event()
+        errors: list[BaseException] = []
+
+        def callback(message: Any) -> None:
+            try:
+                if each(message):
+                    done.set()
+            except BaseException as error:
+                errors.append(error)
+                done.set()
+
+        future = self.subscriber.subscribe(sub, callback=callback, **options)
+        try:
+            while not done.wait(0.2):
+                want(not future.done(), f"the stream ended: {future.exception() if future.done() else None}")
+                want(time.monotonic() < self.end, "not everything came in time")
+        finally:
+            future.cancel()
+        if errors:
+            raise errors[0]
+
+
+def refused(kind: type[BaseException], call: Callable[[], object]) -> None:
+    try:
+        call()
+    except kind:
+        return
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def needs(message: str, field: str) -> Any:
+    """A message type of the API that has this field in this version; Skip when not."""
+    found = getattr(pubsub_v1.types, message, None)
+    if found is None or (field and field not in found.meta.fields):
+        raise Skip(f"the client has no {message}{'.' if field else ''}{field}")
+    return found
+
+
+def topics(s: Space) -> None:
+    name = s.topic(labels={"team": "a"})
+    want(s.publisher.get_topic(request={"topic": name}).labels["team"] == "a", "label lost")
+    refused(exceptions.AlreadyExists, s.topic)
+    storage = {"allowed_persistence_regions": []}
+    wished = {"name": name, "labels": {"team": "b"}, "message_storage_policy": storage}
+    changed = s.publisher.update_topic(request={"topic": wished, "update_mask": {"paths": ["labels"]}})
+    want(changed.labels["team"] == "b", changed)
+    project = {"project": f"projects/{PROJECT}", "page_size": 1}
+    want(name in [one.name for one in s.publisher.list_topics(request=project)], "not listed")
+    s.publisher.delete_topic(request={"topic": name})
+    refused(exceptions.NotFound, lambda: s.publisher.get_topic(request={"topic": name}))
+
+
+def subscriptions(s: Space) -> None:
+    topic, name = s.pair()
+    want(s.subscriber.get_subscription(request={"subscription": name}).topic == topic, "topic lost")
+    wished = {"name": name, "ack_deadline_seconds": 42, "labels": {"a": "b"}}
+    mask = {"paths": ["ack_deadline_seconds", "labels"]}
+    changed = s.subscriber.update_subscription(request={"subscription": wished, "update_mask": mask})
+    want(changed.ack_deadline_seconds == 42 and changed.labels["a"] == "b", changed)
+    project = {"project": f"projects/{PROJECT}"}
+    want(name in [one.name for one in s.subscriber.list_subscriptions(request=project)], "not listed")
+    want(list(s.publisher.list_topic_subscriptions(request={"topic": topic})) == [name], "not listed at its topic")
+    s.subscriber.delete_subscription(request={"subscription": name})
+    refused(exceptions.NotFound, lambda: s.subscriber.get_subscription(request={"subscription": name}))
+
+
+def publish(s: Space) -> None:
+    topic, sub = s.pair(enable_message_ordering=True)
+    client = pubsub_v1.PublisherClient(
+        publisher_options=pubsub_v1.types.PublisherOptions(enable_message_ordering=True)
+    )
+    sent = [str(number).encode() for number in range(20)]
+    futures = [client.publish(topic, data, ordering_key="k", n=data.decode(), é="ü") for data in sent]
+    ids = [future.result(SECONDS) for future in futures]
+    got: list[Any] = []
+
+    def each(message: Any) -> bool:
+        got.append((message.message_id, message.data, dict(message.attributes), message.ordering_key))
+        message.ack()
+        return len(got) >= len(sent)
+
+    s.receive(sub, each)
+    expected = [(i, data, {"n": data.decode(), "é": "ü"}, "k") for i, data in zip(ids, sent)]
+    want(got[: len(sent)] == expected, got)
+
+
+def pull(s: Space) -> None:
+    topic, sub = s.pair()
+    s.bodies(topic, "a", "b", "c")
+    want({one.message.data for one in s.pull(sub, 3)} == {b"a", b"b", b"c"}, "other messages")
+
+
+def streaming_pull(s: Space) -> None:
+    topic, sub = s.pair()
+    sent = [str(number) for number in range(200)]
+    s.bodies(topic, *sent)
+    lock, seen, counts = threading.Lock(), set(), [0, 0]
+
+    def each(message: Any) -> bool:
+        with lock:
+            counts[0] += 1
+            counts[1] = max(counts)
+        time.sleep(0.005)
+        with lock:
+            counts[0] -= 1
+            seen.add(message.data.decode())
+        message.ack()
+        return len(seen) == len(sent)
+
+    s.receive(sub, each, flow_control=pubsub_v1.types.FlowControl(max_messages=5))
+    want(counts[1] <= 5, f"{counts[1]} at once")
+
+
+def ack(s: Space) -> None:
+    topic, sub = s.pair()
+    s.bodies(topic, "a", "b")
+    s.ack(sub, s.pull(sub, 2))
+    time.sleep(11)
+    want(not s.pull_once(sub, 2), "acknowledged messages came again")
+
+
+def nack(s: Space) -> None:
+    topic, sub = s.pair()
+    s.bodies(topic, "a")
+    times: list[Any] = []
+
+    def each(message: Any) -> bool:
+        times.append(message)
+        if len(times) < 3:
+            message.nack()
+            return False
+        message.ack()
+        return True
+
+    s.receive(sub, each)
+
+
+def modack(s: Space) -> None:
+    topic, sub = s.pair()
+    s.bodies(topic, "a")
+    (first,) = s.pull(sub, 1)
+    s.deadline(sub, first, 60)
+    time.sleep(11)
+    want(not s.pull_once(sub, 2), "came again although its deadline was extended")
+    s.deadline(sub, first, 0)
+    s.ack(sub, s.pull(sub, 1))
+
+
+def exactly_once(s: Space) -> None:
+    needs("Subscription", "enable_exactly_once_delivery")
+    topic, sub = s.pair(enable_exactly_once_delivery=True)
+    s.bodies(topic, "a", "b", "c")
+    confirmed: list[Any] = []
+
+    def each(message: Any) -> bool:
+        confirmed.append(message.ack_with_response().result(30))
+        return len(confirmed) == 3
+
+    s.receive(sub, each)
+    want({one.name for one in confirmed} == {"SUCCESS"}, confirmed)
+    s.bodies(topic, "d")
+    old = s.pull(sub, 1)
+    s.deadline(sub, old[0], 0)
+    s.ack(sub, s.pull(sub, 1))
+    refused(exceptions.InvalidArgument, lambda: s.ack(sub, old))
+
+
+def dead_letter(s: Space) -> None:
+    dead = s.topic("dead")
+    dead_sub = s.sub(dead, "dead")
+    topic, sub = s.pair(dead_letter_policy={"dead_letter_topic": dead, "max_delivery_attempts": 5})
+    s.bodies(topic, "poison")
+    attempts: list[int] = []
+
+    def each(message: Any) -> bool:
+        attempts.append(message.delivery_attempt)
+        message.nack()
+        return len(attempts) >= 5
+
+    s.receive(sub, each)
+    want(attempts == [1, 2, 3, 4, 5], attempts)
+    (got,) = s.pull(dead_sub, 1)
+    want(got.message.attributes["CloudPubSubDeadLetterSourceDeliveryCount"] == "5", got)
+
+
+def filters(s: Space) -> None:
+    topic, sub = s.pair(filter='attributes.colour = "red"')
+    for body, colour in ((b"1", "blue"), (b"2", "red")):
+        s.publisher.publish(topic, body, colour=colour).result(SECONDS)
+    want([one.message.data for one in s.pull(sub, 1)] == [b"2"], "other messages")
+
+
+def snapshot_seek(s: Space) -> None:
+    topic, sub = s.pair()
+    s.bodies(topic, "a", "b")
+    snapshot = s.name("snapshots", "snap")
+    made = s.subscriber.create_snapshot(request={"name": snapshot, "subscription": sub})
+    want(made.topic == topic, made)
+    s.ack(sub, s.pull(sub, 2))
+    s.subscriber.seek(request={"subscription": sub, "snapshot": snapshot})
+    s.ack(sub, s.pull(sub, 2))
+    s.subscriber.delete_snapshot(request={"snapshot": snapshot})
+
+
+def schema(s: Space) -> None:
+    service = getattr(pubsub_v1, "SchemaServiceClient", None)
+    if service is None:
+        raise Skip("the client has no SchemaServiceClient")
+    client = service()
+    body = {"type_": "AVRO", "definition": DEFINITION}
+    request = {"parent": f"projects/{PROJECT}", "schema_id": f"{s.prefix}-schema", "schema": body}
+    made = client.create_schema(request=request)
+    topic = s.topic(schema_settings={"schema": made.name, "encoding": "JSON"})
+    sub = s.sub(topic)
+    s.bodies(topic, '{"n":1}')
+    attributes = dict(s.pull(sub, 1)[0].message.attributes)
+    want(attributes["googclient_schemaencoding"] == "JSON", attributes)
+    want(attributes["googclient_schemarevisionid"] == made.revision_id, attributes)
+    refused(exceptions.InvalidArgument, lambda: s.bodies(topic, '{"n":"x"}'))
+
+
+def iam(s: Space) -> None:
+    topic = s.topic()
+    policy = s.publisher.get_iam_policy(request={"resource": topic})
+    policy.bindings.add(role="roles/pubsub.viewer", members=["user:a@example.com"])
+    made = s.publisher.set_iam_policy(request={"resource": topic, "policy": policy})
+    want(list(made.bindings) == list(policy.bindings) and made.etag, made)
+    asked = ["pubsub.topics.publish", "pubsub.topics.get"]
+    tested = s.publisher.test_iam_permissions(request={"resource": topic, "permissions": asked})
+    want(sorted(tested.permissions) == sorted(asked), tested)
+
+
+def push_config(s: Space) -> None:
+    _, sub = s.pair()
+
+    def endpoint() -> str:
+        return s.subscriber.get_subscription(request={"subscription": sub}).push_config.push_endpoint
+
+    for url in ("https://push.example.com/x", ""):
+        push = {"push_endpoint": url}
+        s.subscriber.modify_push_config(request={"subscription": sub, "push_config": push})
+        want(endpoint() == url, endpoint())
+
+
+def transforms(s: Space) -> None:
+    needs("Topic", "message_transforms")
+    udf = {"function_name": "up", "code": CODE}
+    topic = s.topic(message_transforms=[{"javascript_udf": udf}])
+    sub = s.sub(topic)
+    (read,) = s.publisher.get_topic(request={"topic": topic}).message_transforms
+    want(read.javascript_udf.code == CODE, read)
+    s.bodies(topic, "quiet")
+    want(s.pull(sub, 1)[0].message.data == b"QUIET", "not transformed")
+
+
+def restart(s: Space) -> None:
+    """The server is killed and restarted while a subscriber and a publisher are at work; nothing may be lost."""
+    topic, sub = s.pair()
+    count, seen = 300, set()
+
+    def callback(message: Any) -> None:
+        seen.add(message.data.decode())
+        message.ack()
+
+    future = s.subscriber.subscribe(sub, callback=callback)
+    published = []
+    for number in range(count):
+        published.append(s.publisher.publish(topic, str(number).encode()))
+        if number == count // 2:
+            published[0].result(SECONDS)
+            print(json.dumps({"ask": "restart"}), flush=True)
+            sys.stdin.readline()
+        time.sleep(0.002)
+    for one in published:
+        one.result(SECONDS)
+    while len(seen) < count:
+        want(not future.done(), f"the stream ended after {len(seen)}: {future.exception() if future.done() else None}")
+        want(time.monotonic() < s.end, f"{len(seen)} of {count} came")
+        time.sleep(0.02)
+    future.cancel()
+
+
+SCENARIOS = {
+    "topics": topics, "subscriptions": subscriptions, "publish": publish, "pull": pull,
+    "streaming_pull": streaming_pull, "ack": ack, "nack": nack, "modack": modack, "exactly_once": exactly_once,
+    "dead_letter": dead_letter, "filter": filters, "snapshot_seek": snapshot_seek, "schema": schema, "iam": iam,
+    "push_config": push_config, "transforms": transforms, "restart": restart,
+}  # fmt: skip
+
+
+def main() -> None:
+    space = Space()
+    asked = [name for name in os.environ.get("SCENARIOS", "").split(",") if name]
+    for name in asked or SCENARIOS:
+        space.prefix, space.end = name, time.monotonic() + SECONDS
+        result, detail = "pass", ""
+        try:
+            SCENARIOS[name](space)
+        except Skip as reason:
+            result, detail = "skip", str(reason)
+        except Exception as error:
+            traceback.print_exc()
+            result, detail = "fail", f"{type(error).__name__}: {error}"
+        print(json.dumps({"scenario": name, "result": result, "detail": detail}), flush=True)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
