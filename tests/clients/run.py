@@ -1,6 +1,6 @@
 """The matrix of official Google Cloud Pub/Sub clients: runs each against a server, writes docs/compatibility.md.
 
-    run.py [--only go,java] [--no-prepare] [--scenarios filter,iam] [--output docs/compatibility.md]
+    run.py [--only go,java] [--no-prepare] [--jobs 3] [--scenarios filter,iam] [--output docs/compatibility.md]
 
 Each client is a program in a folder beside this file that prints a JSON line per scenario. What a client needs is
 downloaded into tests/clients/.cache, which git ignores. Every client has a server of its own; on a line
@@ -10,6 +10,7 @@ downloaded into tests/clients/.cache, which git ignores. Every client has a serv
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import dataclasses
 import datetime
 import json
@@ -33,7 +34,6 @@ CACHE = HERE / ".cache"
 NODE = ROOT / "tests" / "node" / "official"
 PREPARE_SECONDS = 1200
 RUN_SECONDS = 420
-PYTHON_OLD = "2.0.0"
 
 SCENARIOS = {
     "topics": "create, get, update, list, delete topic",
@@ -179,26 +179,39 @@ class Column:
         return self.results.get(scenario, self.missing)
 
 
-def run(client: Client, prepare: bool, only: list[str]) -> Column:
-    """One client against a server of its own, within RUN_SECONDS."""
-    column = Column(client)
+def prepare(client: Client) -> str:
+    """Download and build what the client needs; why that failed, or nothing."""
     lacking = [need for need in client.needs if shutil.which(need) is None]
     if lacking:
-        column.missing = ("skip", f"{', '.join(lacking)} not installed")
-        return column
+        return f"{', '.join(lacking)} not installed"
+    print(f"  {client.key}: preparing", flush=True)
     try:
-        if prepare:
-            client.prepare()
-        column.version = client.version()
+        client.prepare()
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
-        column.missing = ("skip", f"could not be built: {error}")
+        print(f"  {client.key}: {error}", flush=True)
+        return f"could not be built: {error}"
+    return ""
+
+
+def run(client: Client, unbuilt: str, only: list[str]) -> Column:
+    """One client against a server of its own, within RUN_SECONDS."""
+    column = Column(client)
+    if unbuilt:
+        column.missing = ("skip", unbuilt)
         return column
+    column.version = client.version()
     with ServerProcess() as server:
         env = os.environ | client.env | {"PUBSUB_EMULATOR_HOST": server.endpoint, "SCENARIOS": ",".join(only)}
         errors = CACHE / f"{client.key}.stderr"
         with errors.open("w") as stderr:
             process = subprocess.Popen(
-                client.command(), env=env, cwd=HERE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True
+                client.command(),
+                env=env,
+                cwd=HERE,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
             )
             try:
                 follow(process, server, column)
@@ -287,6 +300,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="keys of clients, with commas: " + ", ".join(c.key for c in CLIENTS))
     parser.add_argument("--scenarios", default="", help="names of scenarios, with commas")
     parser.add_argument("--no-prepare", action="store_true", help="download and build nothing")
+    parser.add_argument("--jobs", type=int, default=3, help="clients that run at a time")
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "compatibility.md")
     given = parser.parse_args()
     CACHE.mkdir(exist_ok=True)
@@ -294,19 +308,19 @@ def main() -> int:
     scenarios = [name for name in given.scenarios.split(",") if name]
     if set(keys) - {client.key for client in CLIENTS} or set(scenarios) - set(SCENARIOS):
         parser.error("no such client or scenario")
-    columns = []
-    for client in CLIENTS:
-        if not keys or client.key in keys:
-            print(f"{client.key}:", flush=True)
-            columns.append(run(client, not given.no_prepare, scenarios))
-            if not columns[-1].results:
-                print(f"  {client.key}: {columns[-1].missing}", flush=True)
+    chosen = [client for client in CLIENTS if not keys or client.key in keys]
+    if not given.no_prepare:
+        unbuilt = {client.key: why for client in chosen if (why := prepare(client))}
+    else:
+        unbuilt = {}
+    with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
+        columns = list(pool.map(lambda client: run(client, unbuilt.get(client.key, ""), scenarios), chosen))
     if not keys and not scenarios:
         given.output.write_text(page(columns))
     else:
         print(page(columns))
     results = [column.of(scenario)[0] for column in columns for scenario in SCENARIOS]
-    return 1 if "fail" in results else 0
+    return 1 if "fail" in results or unbuilt else 0
 
 
 if __name__ == "__main__":

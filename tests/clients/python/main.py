@@ -153,9 +153,7 @@ def subscriptions(s: Space) -> None:
 
 def publish(s: Space) -> None:
     topic, sub = s.pair(enable_message_ordering=True)
-    client = pubsub_v1.PublisherClient(
-        publisher_options=pubsub_v1.types.PublisherOptions(enable_message_ordering=True)
-    )
+    client = pubsub_v1.PublisherClient(publisher_options=pubsub_v1.types.PublisherOptions(enable_message_ordering=True))
     sent = [str(number).encode() for number in range(20)]
     futures = [client.publish(topic, data, ordering_key="k", n=data.decode(), é="ü") for data in sent]
     ids = [future.result(SECONDS) for future in futures]
