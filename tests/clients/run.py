@@ -1,6 +1,6 @@
 """The matrix of official Google Cloud Pub/Sub clients: runs each against a server, writes docs/compatibility.md.
 
-    run.py [--only go,java] [--no-prepare] [--jobs 3] [--scenarios filter,iam] [--output docs/compatibility.md]
+    run.py [--only go,java] [--scenarios filter,iam] [--no-prepare] [--jobs 3] [--cluster] [--output FILE]
 
 Each client is a program in a folder beside this file that prints a JSON line per scenario. What a client needs is
 downloaded into tests/clients/.cache, which git ignores. Every client has a server of its own; on a line
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -21,11 +22,13 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.testing.server_process import ServerProcess
 
 HERE = Path(__file__).resolve().parent
@@ -160,9 +163,7 @@ CLIENTS = (
     python_client("python-old", str(CACHE / "python-old" / "bin" / "python"), prepare_python_old),
     node_client("node", "@google-cloud/pubsub"),
     node_client("node-five", "pubsub-five"),
-    Client(
-        "rest", "REST", (), nothing, lambda: [sys.executable, str(HERE / "rest" / "main.py")], lambda: "v1 over HTTP/1.1",
-    ),
+    Client("rest", "REST", (), nothing, lambda: [sys.executable, str(HERE / "rest" / "main.py")], lambda: "v1"),
 )  # fmt: skip
 
 
@@ -193,41 +194,73 @@ def prepare(client: Client) -> str:
     return ""
 
 
-def run(client: Client, unbuilt: str, only: list[str]) -> Column:
-    """One client against a server of its own, within RUN_SECONDS."""
+Target = tuple[str, Callable[[], None]]
+"""Where clients connect to, and what kills and restarts it."""
+
+
+def single(stack: contextlib.ExitStack) -> Target:
+    """A server on one node."""
+    server = stack.enter_context(ServerProcess())
+
+    def restart() -> None:
+        server.kill9()
+        server.start()
+
+    return server.endpoint, restart
+
+
+def small_cluster(stack: contextlib.ExitStack) -> Target:
+    """A cluster of three storage clusters; the proxy that clients are connected to is what is killed. Needs etcd."""
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="syncpoint-clients-"))
+    local = LocalCluster(Path(folder))
+    local.create(Shape(clusters=3, disks=1, forwarders=1, routers=1, proxies=1))
+    stack.callback(local.down)
+    (endpoint,) = local.up()
+    (proxy,) = [name for name, process in local.settings().processes.items() if "proxy" in process.roles]
+
+    def restart() -> None:
+        local.kill(proxy)
+        local.start(proxy)
+
+    return endpoint, restart
+
+
+def run(client: Client, unbuilt: str, only: list[str], cluster: Target | None) -> Column:
+    """One client against the cluster or a server of its own, within RUN_SECONDS."""
     column = Column(client)
     if unbuilt:
         column.missing = ("skip", unbuilt)
         return column
     column.version = client.version()
-    with ServerProcess() as server:
-        env = os.environ | client.env | {"PUBSUB_EMULATOR_HOST": server.endpoint, "SCENARIOS": ",".join(only)}
+    with contextlib.ExitStack() as stack:
+        endpoint, restart = cluster or single(stack)
+        env = os.environ | client.env | {"PUBSUB_EMULATOR_HOST": endpoint, "SCENARIOS": ",".join(only)}
         errors = CACHE / f"{client.key}.stderr"
-        with errors.open("w") as stderr:
-            process = subprocess.Popen(
-                client.command(),
-                env=env,
-                cwd=HERE,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-            )
-            try:
-                follow(process, server, column)
-            finally:
-                if process.poll() is None:
-                    process.kill()
-                process.wait()
+        stderr = stack.enter_context(errors.open("w"))
+        process = subprocess.Popen(
+            client.command(),
+            env=env,
+            cwd=HERE,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
+        try:
+            follow(process, restart, column)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
     column.missing = ("fail", f"the client ended with exit code {process.returncode} before it ({errors.name})")
     if only:
         column.missing = ("skip", "not asked for")
     return column
 
 
-def follow(process: subprocess.Popen[str], server: ServerProcess, column: Column) -> None:
+def follow(process: subprocess.Popen[str], restart: Callable[[], None], column: Column) -> None:
     """Take the client's lines as they come, and do what they ask for."""
-    assert process.stdin is not None and process.stdout is not None
+    assert process.stdin is not None
     lines: queue.Queue[str | None] = queue.Queue()
 
     def read() -> None:
@@ -251,8 +284,7 @@ def follow(process: subprocess.Popen[str], server: ServerProcess, column: Column
             continue
         seen = json.loads(line)
         if seen.get("ask") == "restart":
-            server.kill9()
-            server.start()
+            restart()
             process.stdin.write("restarted\n")
             process.stdin.flush()
         else:
@@ -283,7 +315,7 @@ def page(columns: list[Column]) -> str:
     lines = [
         "# Compatibility with the official clients",
         "",
-        "`make test-clients` writes this page: each client runs each scenario against a server of its own on one machine.",
+        "`make test-clients` writes this page: each client runs each scenario against a server of its own.",
         f"Run on {datetime.datetime.now(datetime.UTC):%Y-%m-%d} with Python {platform.python_version()}: "
         f"{counts['pass']} passed, {counts['fail']} failed, {counts['skip']} skipped.",
         "",
@@ -300,6 +332,9 @@ def main() -> int:
     parser.add_argument("--only", default="", help="keys of clients, with commas: " + ", ".join(c.key for c in CLIENTS))
     parser.add_argument("--scenarios", default="", help="names of scenarios, with commas")
     parser.add_argument("--no-prepare", action="store_true", help="download and build nothing")
+    parser.add_argument(
+        "--cluster", action="store_true", help="run against a small cluster; the result is printed only"
+    )
     parser.add_argument("--jobs", type=int, default=3, help="clients that run at a time")
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "compatibility.md")
     given = parser.parse_args()
@@ -313,9 +348,11 @@ def main() -> int:
         unbuilt = {client.key: why for client in chosen if (why := prepare(client))}
     else:
         unbuilt = {}
-    with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
-        columns = list(pool.map(lambda client: run(client, unbuilt.get(client.key, ""), scenarios), chosen))
-    if not keys and not scenarios:
+    with contextlib.ExitStack() as stack:
+        cluster = small_cluster(stack) if given.cluster else None
+        pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(1 if cluster else given.jobs))
+        columns = list(pool.map(lambda client: run(client, unbuilt.get(client.key, ""), scenarios, cluster), chosen))
+    if not keys and not scenarios and not given.cluster:
         given.output.write_text(page(columns))
     else:
         print(page(columns))

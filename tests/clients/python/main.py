@@ -165,7 +165,7 @@ def publish(s: Space) -> None:
         return len(got) >= len(sent)
 
     s.receive(sub, each)
-    expected = [(i, data, {"n": data.decode(), "é": "ü"}, "k") for i, data in zip(ids, sent)]
+    expected = [(i, data, {"n": data.decode(), "é": "ü"}, "k") for i, data in zip(ids, sent, strict=True)]
     want(got[: len(sent)] == expected, got)
 
 
