@@ -285,7 +285,11 @@ const scenarios = {
       }
       await pause(0.002);
     }
-    await Promise.all([...published, received]);
+    let confirmed = 0;
+    for (const one of published) one.then(() => confirmed++, () => {});
+    await Promise.all([...published, received]).catch((error) => {
+      throw new Error(`${error.message}: ${confirmed} of ${count} confirmed, ${seen.size} received`);
+    });
   },
 };
 
