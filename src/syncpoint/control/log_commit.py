@@ -38,15 +38,6 @@ class LogCommit:
         self._follower, self._publish, self.mirror = follower, follower.forwarder, mirror
         self.catalog = follower.catalog
 
-    async def start(self) -> None:
-        """Seeks of an earlier version were not counted in the records: let the next ones begin behind them."""
-        generations = {number: ledger.generation for number, ledger in self._publish.ledgers.items()}
-        behind = [one for one in self.catalog.subscriptions() if one.generation < generations.get(one.incarnation, 0)]
-        if behind:
-            await self.commit(
-                [CatalogChange.put(replace(one, generation=generations[one.incarnation])) for one in behind]
-            )
-
     def next_incarnation(self) -> int:
         """A number for a new record."""
         return self.catalog.next_incarnation()

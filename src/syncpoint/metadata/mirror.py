@@ -2,15 +2,13 @@
 
 Place: beside the log, which is the truth. The replica lets an operator look inside without the server, and shows at
 start whether store and log belong together; the identities are what must be known before any disk is read.
-Promise: the replica is the catalog at exactly the revision it names, and names none while it is rebuilt. What a
-snapshot had acknowledged is left out: that is a part of the ledger, it may be large, and only the log holds it.
+Promise: the replica is the catalog at exactly the revision it names, and names none while it is rebuilt.
 Leaves to the node: when to flush, and to call `rebuild` after a start that does not agree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.contract import TXN_BYTES_MAX, TXN_OPS_MAX, Delete, MetadataStore, Operation, Put, create
@@ -75,7 +73,7 @@ class CatalogMirror:
         self.revision = catalog.revision
 
     def records(self) -> Iterator[Record]:
-        """The records in the replica, for tools; snapshots without their state."""
+        """The records in the replica, for tools."""
         after: str | None = None
         while True:
             page = self._store.range(RECORDS, after=after)
@@ -106,8 +104,6 @@ def _batch(waiting: list[CatalogChange]) -> list[CatalogChange]:
 
 def _operation(change: CatalogChange) -> Operation:
     record = change.record
-    if isinstance(record, Snapshot):
-        record = replace(record, state=b"")
     return Put(_key(record), encode_record(record)) if change.op is ChangeOp.PUT else Delete(_key(record))
 
 

@@ -31,13 +31,6 @@ class Retry(NamedTuple):
     max_s: float
 
 
-class Start(NamedTuple):
-    """The sync point on one source: the first offset that the subscription must get."""
-
-    source: int
-    offset: int
-
-
 class SeekTarget(NamedTuple):
     """Where the newest seek went: to a time, or to the snapshot of that incarnation. One of the two is set."""
 
@@ -88,8 +81,7 @@ class Subscription:
     `topic_name` is the name that topic had; whether the topic still exists is for `Catalog.topic_of` to say.
     `generation` counts seeks, `target` is where the newest one went, `created_revision` is the catalog revision that
     introduced the subscription. `expiration_s` None means never. Of a cluster: `state` is CREATING until every chain
-    that holds sources of the topic has persisted the start. `start` is only in records of one node that an earlier
-    version made.
+    that holds sources of the topic has persisted where it begins.
     """
 
     incarnation: int
@@ -110,7 +102,6 @@ class Subscription:
     generation: int = 0
     early_delivery: bool = False
     expiration_s: int | None = None
-    start: tuple[Start, ...] = ()
     state: str = ACTIVE
     created_revision: int = 0
     target: SeekTarget | None = None
@@ -121,7 +112,7 @@ class Snapshot:
     """What a subscription had acknowledged at one moment.
 
     Each chain keeps its part; of a cluster, `status` is CREATING until all of them have. `generation` is the
-    subscription's at its creation. `state` is only in records of one node that an earlier version made: opaque here.
+    subscription's at its creation.
     """
 
     incarnation: int
@@ -131,7 +122,6 @@ class Snapshot:
     config: bytes = b""
     created_ns: int = 0
     expire_ns: int = 0
-    state: bytes = b""
     status: str = ACTIVE
     subscription: int = 0
     generation: int | None = None
@@ -243,8 +233,6 @@ def _fill(stored: Any, record: Record) -> None:
                 stored.subscription.retry = True
                 stored.subscription.retry_min_s, stored.subscription.retry_max_s = record.retry
             stored.subscription.expiration_s = record.expiration_s or 0
-            for source, offset in record.start:
-                stored.subscription.start.add(source=source, offset=offset)
             stored.subscription.state = _shortened(record.state)
             if record.target is not None:
                 stored.subscription.target.SetInParent()
@@ -277,7 +265,6 @@ def _read(stored: Any) -> Record:
             else None,
             retry=Retry(found.retry_min_s, found.retry_max_s) if found.retry else None,
             expiration_s=found.expiration_s or None,
-            start=tuple(Start(start.source, start.offset) for start in found.start),
             state=found.state or ACTIVE,
             target=_target(found.target) if found.HasField("target") else None,
         )
@@ -311,7 +298,7 @@ _SUBSCRIPTION_FIELDS = (
     "created_revision",
 )  # fmt: skip
 _SNAPSHOT_FIELDS = (
-    "incarnation", "name", "topic_incarnation", "topic_name", "config", "created_ns", "expire_ns", "state",
+    "incarnation", "name", "topic_incarnation", "topic_name", "config", "created_ns", "expire_ns",
     "subscription",
 )  # fmt: skip
 

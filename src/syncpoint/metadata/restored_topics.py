@@ -62,7 +62,7 @@ class LostTopics(NamedTuple):
         )
 
     def may_be(self, topic: int) -> bool:
-        """Whether a topic that the catalog does not know may be a lost one, as far as its number reports: everything
+        """Whether a topic that the catalog does not know may be a lost one, as far as its number shows: everything
         that was given out before the last restore, and that the backup did not have. For who has no source to look at.
         """
         return topic not in self.decisions and any(

@@ -167,7 +167,6 @@ class Node:
         )
         self.host.start()
         self.upkeep.start()
-        await commits.start()
         await self.upkeep.catch_up()
         self.server = await self._listen()
         self.pushes.start()

@@ -8,7 +8,7 @@ revision than its log has acted by.
 
 A subscription begins at 0 in sources registered at or after its own revision, and in those that are opened once it is
 known; at their ends in all others. So a subscription that recovery finds no fact of starts there too: its creation has
-not returned yet. A record of one node that was made by an earlier version says itself where it begins.
+not returned yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from syncpoint.model.delivery import Done
 from syncpoint.publish import records, seek
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.ledger import begun
-from syncpoint.publish.recovery import drop_ledgers, keep_recorded, reconcile_sources
+from syncpoint.publish.recovery import drop_ledgers, reconcile_sources
 from syncpoint.publish.source import Source
 from syncpoint.storage.record import EntryKind
 
@@ -42,7 +42,6 @@ class Follower:
     def reconcile(self) -> None:
         """Catch up with the catalog, which is at or above the revision of the log; the facts are on their way then."""
         forwarder = self.forwarder
-        keep_recorded(forwarder.memory)
         reconcile_sources(forwarder.memory, forwarder.store)
         topics, catalog = forwarder.sources.topics(), self.catalog
         snapshots = list(catalog.snapshots() if self.whole else chain.from_iterable(map(catalog.snapshots_of, topics)))
@@ -173,7 +172,6 @@ class Follower:
         forwarder.commit.append_pending()
         sources = forwarder.sources.of_topic(record.topic_incarnation)
         places = {one.number: one.end for one in sources if one.end and one.revision < record.created_revision}
-        places |= dict(record.start)
         # Where something is stored a seek has yet to be followed; where nothing is, there is nothing to follow.
         generation = 0 if sources else record.generation
         forwarder.begin_ledger(begun(record.incarnation, generation, places))
@@ -202,9 +200,8 @@ class Follower:
 
     def _keep_snapshots(self, snapshots: Iterable[Snapshot]) -> None:
         """Snapshots that are being created (on one node all of which nothing is kept): what their subscriptions have
-        acknowledged here, as of now. One of another
-        generation than the ledger's is of a seek that is followed next, or never was: then all that is here counts as
-        unacknowledged in it.
+        acknowledged here, as of now. One of another generation than the ledger's is of a seek that is followed next, or
+        never was: then all that is here counts as unacknowledged in it.
         """
         forwarder = self.forwarder
         for record in snapshots:

@@ -18,9 +18,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import CatalogChange, Subscription, decode_changes
+from syncpoint.metadata.records import CatalogChange, decode_changes
 from syncpoint.publish import records
-from syncpoint.publish.ledger import SnapshotState, begun
 from syncpoint.publish.ledgers import Ledgers
 from syncpoint.publish.source import SourceTable
 from syncpoint.storage.record import EntryKind
@@ -48,13 +47,6 @@ class RecoveredState:
     last_grants: dict[tuple[int, int], int] = field(default_factory=dict)  # the same, of sources that are deleted
     batches: deque[records.BatchFact] = field(default_factory=lambda: deque(maxlen=BATCHES_MAX))
     unsure: set[records.BatchFact] = field(default_factory=set)  # those of them whose messages may not be persisted
-
-    def begin_ledger(self, record: Subscription) -> None:
-        """One node, and a record of an earlier version: begin its ledger at the sync point it names, if there is none.
-        Of later ones there is a fact of its own.
-        """
-        if record.incarnation not in self.ledgers and not record.created_revision:
-            self.ledgers.take(begun(record.incarnation, 0, dict(record.start)))
 
 
 def replay(store: Store) -> RecoveredState:
@@ -103,8 +95,6 @@ def _end_checkpoint(memory: RecoveredState, catalog_parts: list[bytes]) -> None:
     if catalog_parts:
         memory.catalog = Catalog.from_parts(catalog_parts)
     memory.named = frozenset(memory.sources.by_number)
-    for record in memory.catalog.subscriptions():
-        memory.begin_ledger(record)
 
 
 def _apply_fact(memory: RecoveredState, payload: bytes) -> None:
@@ -151,8 +141,6 @@ def _apply_changes(memory: RecoveredState, payload: bytes) -> None:
     for change in decode_changes(payload):
         if memory.catalog.apply(change):
             memory.changes.append(change)
-            if isinstance(change.record, Subscription):
-                memory.begin_ledger(change.record)
 
 
 def reconcile_sources(memory: RecoveredState, store: Store) -> None:
@@ -177,11 +165,3 @@ def drop_ledgers(memory: RecoveredState) -> None:
         record = memory.catalog.subscription_by_incarnation(incarnation)
         if record is None or record.detached:
             memory.ledgers.drop(incarnation)
-
-
-def keep_recorded(memory: RecoveredState) -> None:
-    """Snapshots of one node whose records, of an earlier version, hold the acknowledged sets."""
-    for record in memory.catalog.snapshots():
-        if record.state and record.incarnation not in memory.ledgers.snapshots:
-            acks = records.decode_snapshot(record.state)[0].acks
-            memory.ledgers.keep(SnapshotState(record.incarnation, acks))

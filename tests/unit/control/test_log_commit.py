@@ -7,11 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from syncpoint.kernel.acks import AckSet
-from syncpoint.metadata.records import CatalogChange, SeekTarget, Snapshot, Start, Subscription, Topic, encode_changes
+from syncpoint.metadata.records import CatalogChange, SeekTarget, Snapshot, Subscription, Topic, encode_changes
 from syncpoint.model.errors import Code, SyncpointError, Unavailable
-from syncpoint.publish.ledger import Ledger, SnapshotState
-from syncpoint.publish.records import encode_ledger, encode_snapshot
 from syncpoint.storage.record import EntryKind
 from syncpoint.testing.forwarder_harness import SUB, TOPIC
 from syncpoint.testing.servicer_harness import ServicerHarness, simulated
@@ -195,40 +192,6 @@ async def test_incarnations_are_never_used_twice(harness: ServicerHarness) -> No
         await harness.call("DeleteTopic", topic=NEW)
         await harness.crash()
     assert harness.record.incarnation not in seen
-
-
-@simulated()
-async def test_a_log_of_an_earlier_version_begins_and_is_reset_as_before(harness: ServicerHarness) -> None:
-    """There, sync points and snapshots stood in the records, and seeks in the log alone."""
-    await asyncio.sleep(5)  # the first checkpoint of this life is behind
-    await harness.put("a", "b")
-    catalog, publish = harness.control.catalog, harness.publish
-    (source,) = publish.sources.of_topic(1)
-    start, acked = (Start(source.number, 1),), AckSet()
-    acked.add(0, 2)
-    state = encode_snapshot(SnapshotState(0, {source.number: acked}))
-    late = Subscription(30, "projects/p/subscriptions/late", 1, TOPIC, start=start)
-    changes = catalog.assign(
-        [CatalogChange.put(late), CatalogChange.put(Snapshot(31, SNAP, 1, TOPIC, expire_ns=1 << 62, state=state))]
-    )
-    publish.commit.append_fact(EntryKind.CATALOG, encode_changes(changes))
-    publish.commit.append_fact(EntryKind.LEDGER, encode_ledger(Ledger(2, 3, {source.number: acked})))
-    await asyncio.sleep(0.1)
-    for _ in range(2):  # the second time from a checkpoint
-        await harness.crash()
-        await harness.commits.start()
-        record = harness.control.catalog.subscription(SUB)
-        assert record is not None
-        assert record.generation == harness.publish.ledgers[2].generation == 3
-        assert harness.publish.ledgers[30].start == {source.number: 1}
-        assert harness.publish.snapshots[31].acks[source.number].count(0, 2) == 2
-        harness.upkeep.log.last_checkpoint()
-    assert [one.message.data for one in await harness.pull(subscription=late.name)] == [b"b"]
-    await harness.put("c")
-    assert [one.message.data for one in await harness.pull()] == [b"c"]
-    await harness.call("Seek", subscription=SUB, snapshot=SNAP)
-    assert harness.publish.ledgers[2].generation == 4
-    assert [one.message.data for one in await harness.pull()] == [b"c"]
 
 
 @simulated(retain_acked=True)

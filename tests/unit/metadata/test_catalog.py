@@ -21,7 +21,6 @@ from syncpoint.metadata.records import (
     SeekTarget,
     Setting,
     Snapshot,
-    Start,
     Subscription,
     Topic,
     TopicSchema,
@@ -44,8 +43,8 @@ def sample() -> Catalog:
     return applied(
         Catalog(),
         CatalogChange.put(Topic(1, T)),
-        CatalogChange.put(Subscription(2, "projects/p/subscriptions/s", 1, T, start=(Start(1 << 24, 5),))),
-        CatalogChange.put(Snapshot(3, "projects/p/snapshots/n", 1, T, state=b"x")),
+        CatalogChange.put(Subscription(2, "projects/p/subscriptions/s", 1, T)),
+        CatalogChange.put(Snapshot(3, "projects/p/snapshots/n", 1, T)),
         CatalogChange.put(Setting("limits", b"v")),
     )
 
@@ -145,9 +144,8 @@ subscriptions = st.builds(
     generation=st.integers(0, 2**32),
     early_delivery=st.booleans(),
     expiration_s=st.none() | st.integers(86_400, 10**9),
-    start=st.lists(st.builds(Start, numbers, numbers), max_size=3).map(tuple),
 )
-snapshots = st.builds(Snapshot, numbers, names, numbers, names, state=st.binary(max_size=2_000), expire_ns=numbers)
+snapshots = st.builds(Snapshot, numbers, names, numbers, names, config=st.binary(max_size=2_000), expire_ns=numbers)
 records = st.one_of(topics, subscriptions, snapshots, st.builds(Setting, names, st.binary(max_size=10)))
 
 
@@ -165,14 +163,14 @@ def test_every_field_is_stored() -> None:
     """A new attribute that the stored form forgets would come back as its default."""
     full = Subscription(
         7, "n", 8, "t", b"c", 1, 20, 30, True, True, True, "f", DeadLetter("d", 6), Retry(1.5, 2.5), True, 3, True, 99,
-        (Start(1, 2),), CREATING, 5, SeekTarget(time_ns=0),
+        CREATING, 5, SeekTarget(time_ns=0),
     )  # fmt: skip
     for field in dataclasses.fields(Subscription):
         if field.default is not dataclasses.MISSING:
             assert getattr(full, field.name) != field.default, field.name
     others = [
         Topic(7, "n", b"c", 20, 1, "bulk", ("eu", "us"), True, TopicSchema("s", 2**64 - 1, 2, 3, 4)),
-        Snapshot(7, "n", 8, "t", b"c", 1, 2, b"s", CREATING, 9, 0),
+        Snapshot(7, "n", 8, "t", b"c", 1, 2, CREATING, 9, 0),
     ]
     for record in others:
         for field in dataclasses.fields(record):
@@ -223,7 +221,7 @@ def history(steps: list[tuple[str, int]]) -> list[CatalogChange]:
             elif kind == "subscription":
                 record = Subscription(catalog.next_incarnation(), name, topic.incarnation, topic.name)
             elif kind == "snapshot":
-                record = Snapshot(catalog.next_incarnation(), name, topic.incarnation, topic.name, state=bytes(number))
+                record = Snapshot(catalog.next_incarnation(), name, topic.incarnation, topic.name, config=bytes(number))
             else:
                 record = Setting(name, bytes([number]))
             change = CatalogChange.put(record)
@@ -282,7 +280,7 @@ def test_memory_per_topic_with_a_subscription() -> None:
             topic = Topic(catalog.next_incarnation(), f"projects/some-project-name/topics/topic-{number}", b"c" * 60)
             subscription = Subscription(
                 catalog.next_incarnation(), f"projects/some-project-name/subscriptions/sub-{number}", topic.incarnation,
-                topic.name, b"c" * 100, start=(Start(number, 0),), created_ns=number << 40,
+                topic.name, b"c" * 100, created_ns=number << 40,
             )  # fmt: skip
             for change in catalog.assign([CatalogChange.put(topic), CatalogChange.put(subscription)]):
                 catalog.apply(change)

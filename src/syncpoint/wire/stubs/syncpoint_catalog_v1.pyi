@@ -21,10 +21,6 @@ class TopicSchema(_message.Message):
     first: int
     last: int
     def __init__(self, name: _Optional[str] = ..., uid: _Optional[int] = ..., encoding: _Optional[int] = ..., first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
-class Start(_message.Message):
-    source: int
-    offset: int
-    def __init__(self, source: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 class Subscription(_message.Message):
     incarnation: int
     name: str
@@ -47,11 +43,10 @@ class Subscription(_message.Message):
     generation: int
     early_delivery: bool
     expiration_s: int
-    start: _containers.RepeatedCompositeFieldContainer[Start]
     state: str
     created_revision: int
     target: SeekTarget
-    def __init__(self, incarnation: _Optional[int] = ..., name: _Optional[str] = ..., topic_incarnation: _Optional[int] = ..., topic_name: _Optional[str] = ..., config: _Optional[bytes] = ..., created_ns: _Optional[int] = ..., ack_deadline_s: _Optional[int] = ..., retention_s: _Optional[int] = ..., retain_acked: _Optional[bool] = ..., ordered: _Optional[bool] = ..., exactly_once: _Optional[bool] = ..., filter_text: _Optional[str] = ..., dead_letter_topic: _Optional[str] = ..., dead_letter_attempts: _Optional[int] = ..., retry: _Optional[bool] = ..., retry_min_s: _Optional[float] = ..., retry_max_s: _Optional[float] = ..., detached: _Optional[bool] = ..., generation: _Optional[int] = ..., early_delivery: _Optional[bool] = ..., expiration_s: _Optional[int] = ..., start: _Optional[_Iterable[_Union[Start, _Mapping]]] = ..., state: _Optional[str] = ..., created_revision: _Optional[int] = ..., target: _Optional[_Union[SeekTarget, _Mapping]] = ...) -> None: ...
+    def __init__(self, incarnation: _Optional[int] = ..., name: _Optional[str] = ..., topic_incarnation: _Optional[int] = ..., topic_name: _Optional[str] = ..., config: _Optional[bytes] = ..., created_ns: _Optional[int] = ..., ack_deadline_s: _Optional[int] = ..., retention_s: _Optional[int] = ..., retain_acked: _Optional[bool] = ..., ordered: _Optional[bool] = ..., exactly_once: _Optional[bool] = ..., filter_text: _Optional[str] = ..., dead_letter_topic: _Optional[str] = ..., dead_letter_attempts: _Optional[int] = ..., retry: _Optional[bool] = ..., retry_min_s: _Optional[float] = ..., retry_max_s: _Optional[float] = ..., detached: _Optional[bool] = ..., generation: _Optional[int] = ..., early_delivery: _Optional[bool] = ..., expiration_s: _Optional[int] = ..., state: _Optional[str] = ..., created_revision: _Optional[int] = ..., target: _Optional[_Union[SeekTarget, _Mapping]] = ...) -> None: ...
 class SeekTarget(_message.Message):
     time_ns: int
     snapshot: int
@@ -64,11 +59,10 @@ class Snapshot(_message.Message):
     config: bytes
     created_ns: int
     expire_ns: int
-    state: bytes
     status: str
     subscription: int
     generation: int
-    def __init__(self, incarnation: _Optional[int] = ..., name: _Optional[str] = ..., topic_incarnation: _Optional[int] = ..., topic_name: _Optional[str] = ..., config: _Optional[bytes] = ..., created_ns: _Optional[int] = ..., expire_ns: _Optional[int] = ..., state: _Optional[bytes] = ..., status: _Optional[str] = ..., subscription: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+    def __init__(self, incarnation: _Optional[int] = ..., name: _Optional[str] = ..., topic_incarnation: _Optional[int] = ..., topic_name: _Optional[str] = ..., config: _Optional[bytes] = ..., created_ns: _Optional[int] = ..., expire_ns: _Optional[int] = ..., status: _Optional[str] = ..., subscription: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 class Setting(_message.Message):
     name: str
     value: bytes
