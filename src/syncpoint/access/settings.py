@@ -19,6 +19,7 @@ from syncpoint.access.policy import is_member, normal
 from syncpoint.access.quotas import Quota
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.names import parse_project
+from syncpoint.model.settings_section import SettingsSection
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
 """Signatures by a private key, all of them: what anybody could make who knows the public one is not among them."""
@@ -188,33 +189,14 @@ def _quota(reader: _AccessSection) -> Quota:
     return made
 
 
-class _AccessSection:
-    """One mapping of the file; remembers which keys were asked for, so that unknown ones can be refused."""
-
-    def __init__(self, content: Any, place: str) -> None:
-        if not isinstance(content, dict):
-            raise InvalidArgument(place, "a mapping of keys to values is needed")
-        self._content, self._place = content, place
-        self._asked: set[str] = set()
-
-    def refused(self, key: str, problem: str) -> InvalidArgument:
-        return InvalidArgument(f"{self._place}.{key}" if self._place else key, problem)
-
-    def value(self, key: str) -> Any:
-        self._asked.add(key)
-        return self._content.get(key)
+class _AccessSection(SettingsSection):
+    """One mapping of the file."""
 
     def text(self, key: str) -> str:
         value = self.value(key)
         if value is not None and not isinstance(value, str):
             raise self.refused(key, "a text is needed")
         return value or ""
-
-    def flag(self, key: str) -> bool:
-        value = self.value(key)
-        if value is not None and not isinstance(value, bool):
-            raise self.refused(key, "true or false is needed")
-        return bool(value)
 
     def number(self, key: str) -> float:
         value = self.value(key)
@@ -233,23 +215,11 @@ class _AccessSection:
     def texts(self, key: str) -> list[str]:
         return [self._text_of(key, one) for _, one in self.each(key)]
 
-    def each(self, key: str) -> list[tuple[int, Any]]:
-        value = self.value(key)
-        if value is not None and not isinstance(value, list):
-            raise self.refused(key, "a list is needed")
-        return list(enumerate(value or []))
-
     def principal(self, key: str) -> str:
         member = self.text(key)
         if not is_member(member) or member.partition(":")[0] not in ("user", "serviceAccount"):
             raise self.refused(key, "write user: or serviceAccount: and an address")
         return normal(member)
-
-    def done(self) -> None:
-        """Refuse keys nobody asked for."""
-        unknown = sorted(str(key) for key in self._content if key not in self._asked)
-        if unknown:
-            raise self.refused(unknown[0], "is unknown")
 
     def _text_of(self, key: str, value: Any) -> str:
         if not isinstance(value, str):

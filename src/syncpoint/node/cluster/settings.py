@@ -13,13 +13,13 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from syncpoint.model.errors import InvalidArgument
+from syncpoint.model.settings_section import SettingsSection
 from syncpoint.push.addresses import networks
 from syncpoint.storage.settings import MIB, Durability, StorageSettings
 from syncpoint.transforms.inference import check_model
@@ -254,7 +254,7 @@ def _durability_class(name: str, reader: _ClusterSection, base: DurabilityClass)
     )
     for key, value in (("clusters", made.clusters), ("disks", made.disks)):
         if value < 1 or value % 2 == 0:
-            raise InvalidArgument(f"{reader.place}.{key}", f"must be odd, so that a majority decides; not {value}")
+            raise reader.refused(key, f"must be odd, so that a majority decides; not {value}")
     reader.done()
     return made
 
@@ -265,7 +265,7 @@ def _models(reader: _ClusterSection) -> tuple[tuple[str, str], ...]:
         try:
             check_model(name, url)
         except ValueError as error:
-            raise InvalidArgument(f"{reader.place}.{name}", str(error)) from None
+            raise reader.refused(name, str(error)) from None
     return found
 
 
@@ -274,9 +274,9 @@ def _push(reader: _ClusterSection) -> PushSettings:
     try:
         networks(made.networks)
     except ValueError as error:
-        raise InvalidArgument(f"{reader.place}.networks", str(error)) from None
+        raise reader.refused("networks", str(error)) from None
     if made.issuer and not made.issuer.startswith("https://"):
-        raise InvalidArgument(f"{reader.place}.issuer", "must begin with https://")
+        raise reader.refused("issuer", "must begin with https://")
     reader.done()
     return made
 
@@ -310,12 +310,12 @@ def _process(name: str, reader: _ClusterSection) -> ProcessSettings:
         weight=reader.number("weight", 1.0),
     )
     if not 0 < made.weight <= WEIGHT_MAX:
-        raise InvalidArgument(f"{reader.place}.weight", f"must be above 0 and at most {WEIGHT_MAX:g}")
+        raise reader.refused("weight", f"must be above 0 and at most {WEIGHT_MAX:g}")
     if (made.tls_cert is None) != (made.tls_key is None) or (made.tls_client_ca and not made.tls_cert):
-        raise InvalidArgument(f"{reader.place}.tls_cert", "TLS for clients needs both `tls_cert` and `tls_key`")
+        raise reader.refused("tls_cert", "TLS for clients needs both `tls_cert` and `tls_key`")
     for role in made.roles:
         if role not in ROLES:
-            raise InvalidArgument(f"{reader.place}.roles", f"{role!r} is none of {', '.join(ROLES)}")
+            raise reader.refused("roles", f"{role!r} is none of {', '.join(ROLES)}")
     _address(f"{reader.place}.listen", made.listen)
     if made.disks_listen:
         _address(f"{reader.place}.disks_listen", made.disks_listen)
@@ -332,82 +332,55 @@ def _address(place: str, address: str) -> None:
         raise InvalidArgument(place, str(error)) from None
 
 
-class _ClusterSection:
-    """One mapping of the file; remembers which keys were asked for, so that unknown ones can be refused."""
+class _ClusterSection(SettingsSection):
+    """One mapping of the file. `base`: the folder that paths in it start from."""
 
     def __init__(self, content: Any, place: str, base: Path) -> None:
-        if content is None:
-            content = {}
-        if not isinstance(content, dict):
-            raise InvalidArgument(place, "a mapping of keys to values is needed")
-        self.place, self._content, self._base = place, content, base
-        self._asked: set[str] = set()
+        super().__init__({} if content is None else content, place)
+        self._base = base
 
     def names(self) -> list[str]:
         self._asked.update(self._content)
         return [str(key) for key in self._content]
-
-    def _get(self, key: str) -> Any:
-        self._asked.add(key)
-        return self._content.get(key)
 
     def has(self, key: str) -> bool:
         self._asked.add(key)
         return key in self._content
 
     def section(self, key: str) -> _ClusterSection:
-        return _ClusterSection(self._get(key), f"{self.place}: {key}", self._base)
+        return _ClusterSection(self.value(key), f"{self.place}: {key}", self._base)
 
     def text(self, key: str) -> str:
-        value = self._get(key)
+        value = self.value(key)
         if value is not None and not isinstance(value, (str, int)):
-            raise InvalidArgument(f"{self.place}.{key}", "a text is needed")
+            raise self.refused(key, "a text is needed")
         return "" if value is None else str(value)
 
     def texts(self, key: str) -> list[str]:
-        value = self._get(key) or []
-        if not isinstance(value, list):
-            raise InvalidArgument(f"{self.place}.{key}", "a list is needed")
-        return [str(one) for one in value]
+        return [str(one) for _, one in self.each(key)]
 
     def choice(self, key: str, allowed: tuple[str, ...], default: str) -> str:
         value = self.text(key) or default
         if value not in allowed:
-            raise InvalidArgument(f"{self.place}.{key}", f"{value!r} is none of {', '.join(allowed)}")
+            raise self.refused(key, f"{value!r} is none of {', '.join(allowed)}")
         return value
 
     def whole(self, key: str, default: int) -> int:
-        value = self._get(key)
+        value = self.value(key)
         if value is None:
             return default
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise InvalidArgument(f"{self.place}.{key}", "a whole number is needed")
+            raise self.refused(key, "a whole number is needed")
         return value
 
     def number(self, key: str, default: float) -> float:
-        value = self._get(key)
+        value = self.value(key)
         if value is None:
             return default
         if not isinstance(value, (int, float)) or isinstance(value, bool):
-            raise InvalidArgument(f"{self.place}.{key}", "a number is needed")
+            raise self.refused(key, "a number is needed")
         return float(value)
-
-    def flag(self, key: str, default: bool) -> bool:
-        value = self._get(key)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise InvalidArgument(f"{self.place}.{key}", "true or false is needed")
-        return value
 
     def path(self, key: str) -> Path | None:
         value = self.text(key)
         return self._base / Path(value).expanduser() if value else None
-
-    def done(self) -> None:
-        """Refuse keys nobody asked for."""
-        unknown = sorted(str(key) for key in self._content if str(key) not in self._asked)
-        if unknown:
-            close = get_close_matches(unknown[0], self._asked, 1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise InvalidArgument(self.place, f"unknown: {', '.join(unknown)}{hint}")
