@@ -352,7 +352,7 @@ async def open_chain(record: ChainRecord, epoch: int, context: ChainContext, ent
         await chain.confirm()
         await chain.ingress.begin()
         if chain.forwarder.commit.failed is not None:
-            raise chain.forwarder.commit.failed  # while it was not served yet, of which nobody is notified
+            raise chain.forwarder.commit.failed  # it failed before it was served, when no listener existed yet
     except BaseException:
         await chain.close()
         raise

@@ -4,7 +4,7 @@ Place: between the forwarder, which decides what is written, and the store. Ever
 nothing here waits.
 Promise: entries have the order in which they were given. A publisher receives its ids only after its messages are
 persisted, acknowledgements are confirmed only then, and early listeners alone learn of messages before. A log that
-memory may disagree with is given up: nothing more is written, and all that waits is notified that its outcome is
+memory may disagree with is given up: nothing more is written, and the answer to all that waits is that its outcome is
 unknown.
 """
 

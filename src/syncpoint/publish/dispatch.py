@@ -3,7 +3,7 @@
 Place: `service` brings what came over the streams; the forwarder is listened to once per subscription, whoever serves
 it. Who may have what is `holders`' matter.
 Promise: messages are handed out only under a current grant; an exactly-once acknowledgement counts only under one,
-and the grant was in the log before it. A holder that was notified of nothing more to come is notified of the next
+and the grant was in the log before it. A holder whose last fetch came back empty is notified of the next
 message.
 """
 

@@ -13,7 +13,7 @@ class FetchProgress:
 
     def __init__(self) -> None:
         self._waiting: set[Key] = set()  # the holder waits for Data
-        self._news: dict[Key, int] = {}  # how often something came that the holder was not reported
+        self._news: dict[Key, int] = {}  # how often something came of which the holder was not notified
         self._handed_out: dict[Key, int] = {}  # handed out up to there
 
     def is_waiting(self, key: Key) -> bool:
@@ -21,7 +21,7 @@ class FetchProgress:
         return key in self._waiting
 
     def data_came(self, key: Key) -> None:
-        """Something came of which nobody is notified now: whoever is being answered may have to look again."""
+        """Something came of which the holder is not notified: one that is being answered may have to look again."""
         self._news[key] = self._news.get(key, 0) + 1
 
     def news(self, key: Key) -> int | None:

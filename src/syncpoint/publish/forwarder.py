@@ -221,10 +221,10 @@ class PublishForwarder:
         renewed_ns: int | None = None,
     ) -> None:
         """A seek: a new generation (the next one unless given) with these sets, persisted before `done`. From now on
-        nothing counts in the old one, and nobody is served from it; the listener is notified of the new one, and served
-        from it, once it is persisted. Its sets stand on acknowledgements that may not be: were this log lost now, its
-        next owner would come to other sets, and a reader that went on by these would not look back. `renewed_ns`: see
-        `Ledger`; as it was unless given.
+        nothing counts in the old one, and nothing is delivered from it; the listener is notified of the new one, and is
+        served from it, once it is persisted. Its sets stand on acknowledgements that may not be: were this log lost
+        now, its next owner would come to other sets, and a reader that went on by these would not look back.
+        `renewed_ns`: see `Ledger`; as it was unless given.
         """
         ledger = self.ledgers[subscription]
         number = ledger.generation + 1 if generation is None else generation

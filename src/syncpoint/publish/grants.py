@@ -77,7 +77,7 @@ class SubscriptionGrants:
 
 
 class Grants:
-    """See the module. Every method returns what is to be reported to whom, in order."""
+    """See the module. Every method returns which holders are to be notified of what, in order."""
 
     def __init__(
         self,
@@ -339,7 +339,7 @@ class Grants:
     def _revoke_expired(
         self, entry: SubscriptionGrants, eligible: list[int], now: float, effects: list[Effect]
     ) -> None:
-        """What its holder has lost. While nobody else wants it, it may keep it, and come back to it."""
+        """Revoke grants that ran out. Without another eligible holder they stay, so that the old one can resume."""
         for source, held in list(entry.held.items()):
             if now > self._free_at(entry, held) and (held.holder not in eligible or held.revoked_at is not None):
                 del entry.held[source]
@@ -353,7 +353,7 @@ class Grants:
         leaving = any(held.revoked_at is not None for held in entry.held.values())
         for source, held in entry.held.items():
             must_go = held.holder != owner or owner not in eligible or leaving
-            # Who is not here cannot be reported; until its grant has run out it may come back with it.
+            # A holder that is not here cannot be notified; until its grant has run out it may come back with it.
             if must_go and held.revoked_at is None and self._is_here(held.holder, now):
                 held.revoked_at = now
                 effects.append(Revoked(entry.subscription, source, held.grant, held.holder))
@@ -415,7 +415,7 @@ class Grants:
         return any(held.revoked_at is not None or not self._is_here(held.holder, now) for held in entry.held.values())
 
     def _mark_pending(self, holder: int) -> None:
-        """It came, or went: all it serves is checked at the next tick."""
+        """A holder came, or went: reconsider every subscription it serves at the next tick."""
         self._pending.update(one.subscription for one in self._subscriptions.values() if holder in one.holders)
 
 

@@ -29,7 +29,7 @@ AGE_MS_MAX = 1 << 31
 class SourceHolders:
     """See the module. `rank(topic)`: the chain's place among those of the topic; `epoch(topic)`: no source of a lower
     epoch is open in the chain, or will be opened; `obeyed_at()`: as of when it is known that no later owner had begun;
-    `listener(subscription)`: who is notified by the forwarder of what happens to a subscription.
+    `listener(subscription)`: the object that the forwarder notifies of what happens to a subscription.
     """
 
     def __init__(

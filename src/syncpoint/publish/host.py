@@ -44,7 +44,9 @@ class ChainHost:
         self._entered: dict[int, Chain] = {}  # served, and about to be
         self._opening: dict[int, asyncio.Future[None]] = {}
         self._void: dict[int, list[tuple[int, Sequence[int]]]] = {}  # said of chains that are being opened
-        self._refused: set[int] = set()  # subscriptions that somebody wants to serve, and could not when he asked
+        self._refused: set[int] = (
+            set()
+        )  # subscriptions that a subscribe forwarder asked for when it could not have them
         self._sessions = Sessions()
         self._assigned = asyncio.Event()
         self.rounds = Rounds(

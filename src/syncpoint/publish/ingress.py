@@ -325,7 +325,7 @@ class PublishIngress:
             return
         epoch = assignment.epoch
         sources = self.forwarder.sources
-        # What an earlier owner of the chain was notified of an epoch may be over; what this one was, it would know.
+        # What an earlier owner of the chain knew of an epoch may be over; this one knows what it was given.
         mine = [one for one in sources.of_topic(topic) if log_of(one.number) == sources.log_counter]
         if not any(one.keyed and one.epoch == epoch for one in mine):
             await self._sealed(topic, epoch, self.chain)

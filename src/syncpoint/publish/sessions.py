@@ -3,9 +3,9 @@
 A forwarder opens a new stream whenever it gives one up. What it wrote on the old one may arrive long after, kept and
 retransmitted by the network, and so may the words of a process that has died. Therefore streams are ordered: processes
 of one name by the revision of their registration, streams of one process by a number that rises.
-Promise: words and ends of any stream but the newest change nothing, and who says them is notified; a living forwarder
-that was taken for an older one begins again with a new stream. Precedence is no right for ever: who was silent for
-SESSION_S gives way to anybody, and who has lost its stream for that long is forgotten.
+Promise: messages and ends of any stream but the newest change nothing, and their sender learns that; a living
+forwarder that was taken for an older one begins again with a new stream. Precedence is no right for ever: a forwarder
+that was silent for SESSION_S gives way to any other, and one that has lost its stream for that long is forgotten.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ class SourceServer:
     def _not_counted(self, subscription: int, verdict: AckVerdict) -> SyncpointError:
         """Why an acknowledgement is not recorded. What the end of a generation or of a subscription decides may be lost
         with this log, and others may not know of it yet: until then they deliver what is not recorded. So a caller that
-        must not take it for acknowledged is notified that it has failed.
+        must not take it for acknowledged receives an error.
         """
         if verdict is AckVerdict.OLD:
             return FailedPrecondition("The subscription was reset by a seek while this call ran.")
