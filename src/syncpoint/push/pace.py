@@ -1,6 +1,6 @@
 """How many pushes of one subscription may be under way, and when none may.
 
-Place: under `pusher`; a machine that is notified of every answer and of the time.
+Place: under `pusher`; a machine that is given every answer and the time.
 Promise: a push window begins small, doubles with every round trip in which it was used and everything was acknowledged,
 and grows by one a round trip above `window_linear`, where slow or failing endpoints bring it back to. A failure
 halves it and pauses the subscription: 100 ms first, twice as long each time, up to 60 s; an acknowledgement halves the

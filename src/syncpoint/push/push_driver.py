@@ -3,7 +3,7 @@
 Place: one in every process that may push; follows the catalog, and `mine` says which subscriptions are its own.
 Promise: each push subscription of ours is subscribed to while it exists, is not detached, names an endpoint that may be
 pushed to, and the service's own identity may read it. What fails is a failure of that subscription alone, and its last
-text is kept for its owner. What the forwarder is notified of one turn of the event loop, it is reported together.
+text is kept for its owner. Acknowledgements of one turn of the event loop go to the forwarder together.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def jwks(catalog: Catalog) -> bytes:
 
 
 def discovery(issuer: str) -> bytes:
-    """The OpenID Connect discovery document, which reports where the key set is. `issuer`: our address as endpoints see
+    """The OpenID Connect discovery document, which says where the key set is. `issuer`: our address as endpoints see
     it, https://HOST.
     """
     base = issuer.rstrip("/")

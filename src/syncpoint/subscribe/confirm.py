@@ -49,7 +49,7 @@ class Confirmation:
         self.persisted(source)
 
     def uncertain(self, source: int) -> list[bytes]:
-        """Nobody will say any more whether it is; returns the ids that are notified so now, and stay unknown."""
+        """Whether it is persisted will not be known; returns the ids that are answered as unknown now, and stay so."""
         if source not in self._left:
             return []
         self._left.discard(source)

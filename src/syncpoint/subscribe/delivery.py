@@ -151,7 +151,7 @@ class Delivery:
         are granted anew, and read again whatever is not acknowledged; what is lent counts no more.
         """
         self.publish.detach(self.record.incarnation)
-        self._wanted = False  # whoever is attached to anew has to be reported
+        self._wanted = False  # a forwarder we attach to anew does not know it
         self._scheduled = False  # perhaps it is not
         self._renew(by_seek=False)
 
@@ -177,7 +177,7 @@ class Delivery:
             self.start()
 
     def on_removed(self) -> None:
-        """The subscription was deleted or detached: whoever waits is notified."""
+        """The subscription was deleted or detached: end what its consumers wait for."""
         consumers = list(self.consumers)
         self.consumers.clear()
         for consumer in consumers:

@@ -56,7 +56,7 @@ class SubscriptionView:
 
     def named(self, what: Any) -> tuple[list[SourceView], list[int], bool]:
         """Take in a message Sources: views for the listener, sources that are not ours any more, and whether an
-        epoch was named that is newer than all before: then there may be chains nobody has reported us of.
+        epoch was named that is newer than all before: then there may be chains that we do not know of yet.
         """
         chain, views, lost = what.chain, [], []
         named = set()
