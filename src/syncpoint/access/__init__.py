@@ -1,1 +1,1 @@
-"""Who may come in: callers are distinguished, and each is let do what its grants say, call by call"""
+"""Access control: callers are identified, and each call is allowed only if the caller's grants cover it."""

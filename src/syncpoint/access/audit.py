@@ -1,4 +1,4 @@
-"""The audit log: who wanted what, and whether he got it, in a file whose lines are chained by their hashes.
+"""The audit log: who asked for what, and whether it was allowed, in a file whose lines are chained by their hashes.
 
 Place: called by `gate`, written out by `upkeep`; `syncpoint audit` reads it.
 Promise: lines are only appended; each has a number and the SHA-256 of the line before, so that a line that is changed,

@@ -118,7 +118,7 @@ class Gate:
         return found
 
     def admit(self, call: CallContext) -> None:
-        """Refuse whom nothing is granted, whatever he asks for: asked before a request is read, where that costs much.
+        """Refuse callers to whom nothing is granted at all: asked before a request is read, where that costs much.
 
         Raises `Unauthenticated`; and `Unavailable` while keys are being fetched.
         """

@@ -1,6 +1,6 @@
 """Quotas of projects: how much one may ask of this process, so that others are served, too.
 
-Place: asked by `gate` once a caller may do what he wants.
+Place: asked by `gate` once it has allowed a call.
 Promise: what is beyond a quota is refused before any work, with RESOURCE_EXHAUSTED and the time after which to try
 again. A rate may be exceeded for `BURST_S`; over longer times it holds. Each process counts for itself.
 """

@@ -1,6 +1,6 @@
 """What a server does by itself: under an identity of its own, which needs grants like any other.
 
-Place: asked by subscribe forwarders before a message is given up into a dead letter topic, and by who pushes.
+Place: asked by subscribe forwarders before a message is given up into a dead letter topic, and before one is pushed.
 Promise: without a grant nothing is done in somebody's name; the message is offered again instead, and nothing is lost.
 """
 

@@ -20,7 +20,7 @@ _FILES = click.argument(
 
 @click.group()
 def audit() -> None:
-    """Read audit logs: who wanted what, and whether he got it.
+    """Read audit logs: who asked for what, and whether it was allowed.
 
     FILE... are the files of one log: those that were full, and the one being written.
     """

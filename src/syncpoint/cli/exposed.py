@@ -1,8 +1,8 @@
-"""What a listener must have before others than programs of this machine may reach it.
+"""What a listener needs before programs on other machines may reach it.
 
 Place: asked by `serve` and `run` before anything starts.
-Promise: a listener that lets in whoever reaches it is opened only by who says that it is meant, and then with a
-warning.
+Promise: a listener without access control or without TLS is opened to other machines only where the operator says so
+(`--insecure`), and then with a warning.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from syncpoint.cli.errors import Problem
 
 
 def loopback(host: str) -> bool:
-    """Whether only programs of this machine reach what listens there, as far as the name reports."""
+    """Whether only programs of this machine reach what listens there, as far as the name shows."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

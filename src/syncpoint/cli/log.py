@@ -215,6 +215,6 @@ def _stopped(data: Path | None, disks: tuple[Path, ...]) -> tuple[Path, ...]:
                 except BlockingIOError:
                     raise Problem(
                         f"a server has {folder} open",
-                        "Stop it first; of a running server, `syncpoint disks list` reports how its disks are.",
+                        "Stop it first; of a running server, `syncpoint disks list` shows how its disks are.",
                     ) from None
     return folders

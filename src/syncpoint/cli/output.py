@@ -31,7 +31,7 @@ GAP = 3
 """Columns between two cells."""
 
 AGES = frozenset({"oldestUnackedAge", "uptime"})
-"""Durations that tables report in people's units; those that a user sets stay as they are written."""
+"""Durations that tables show in people's units; those that a user sets stay as they are written."""
 
 
 def as_dict(message: Any, *, with_zeros: bool = False) -> dict[str, Any]:

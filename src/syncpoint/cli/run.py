@@ -96,7 +96,7 @@ def run(
 
 
 def exposures(settings: ClusterSettings, process: ProcessSettings, *, insecure: bool) -> list[str]:
-    """Warnings for listeners of a process that let in whoever reaches them. Raises `Problem` unless that is meant."""
+    """Warnings about listeners that anybody on the network may use. Raises `Problem` unless `insecure` allows them."""
     from syncpoint.transport.network import split_address
 
     within = settings.tls is not None
