@@ -299,11 +299,6 @@ class RouterProcess(Process):
         )
         self.notify(internal.RouteResponse(topics=[self.topics[topic]]))
 
-    def set_subscription(self, subscription: int, epoch: int, members: Iterable[str]) -> None:
-        route = internal.SubscriptionRoute(subscription=subscription, epoch=epoch, members=members)
-        self.subscriptions[subscription] = route
-        self.notify(internal.RouteResponse(subscriptions=[route]))
-
     def notify(self, answer: Any) -> None:
         for stream in self.watchers:
             stream.send(answer.SerializeToString())

@@ -39,7 +39,7 @@ class HomeRecords(Protocol):
         """The chain that a key names; None: it has no home yet."""
 
     async def claim(self, chain: int, keys: Collection[str]) -> set[str]:
-        """See that keys of which a chain's log reports have their records; returns those that name another chain."""
+        """Write the missing records of keys that a chain's log names; returns those that name another chain."""
 
     async def leave(self, chain: int, keys: Iterable[str]) -> None:
         """These have no home any more, where it was this chain."""

@@ -48,7 +48,7 @@ class Homes:
         return (await answered(self._store.txn([absent(key) for key in keys], puts))).ok
 
     async def claim(self, chain: int, keys: Collection[str]) -> set[str]:
-        """See that keys of which a chain's log reports have their records; returns those that name another chain."""
+        """Write the missing records of keys that a chain's log names; returns those that name another chain."""
         if not keys:
             return set()
         known: dict[str, int] = {}

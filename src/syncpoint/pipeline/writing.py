@@ -84,19 +84,13 @@ class EpochWriter:
         """
         await finish(self.state, self.home, self._apply, self._finished)
 
-    def forget_staged(self) -> None:
-        """Of what is staged nothing will be committed from here; the log receives nothing."""
-        gone = tuple(self.state.stages.values())
-        self.state.drop(gone)
-        self._release(gone)
-
     def stage(self, stream: StreamingCall) -> None:
         """Stage."""
         self._stages = [one for one in self._stages if not one.over]
         self._stages.append(StageStream(stream, self.area, self.state, self.home, self._on_run, self._write))
 
     def close(self, error: SyncpointError) -> None:
-        """End the calls that are open. What waits for the log is notified by the log."""
+        """End the calls that are open. What waits for the log is answered by the log."""
         for stage in self._stages:
             stage.end(error)
         self._stages = []

@@ -62,7 +62,7 @@ class FailureDetector:
             task.cancel()
 
     def look(self, address: str) -> None:
-        """Find out whether somebody is there, though nobody waits there: another one of his region is silent."""
+        """Ping a process that owes no answer: another one of its region is silent."""
         if address not in self.suspected and not self._closed:
             self._looking.start(self._look(address))
 

@@ -4,7 +4,7 @@ Place: the first station of a message's life in a cluster, in front of `publish.
 request is passed on as it came, behind a head of some bytes; nothing of it is decoded but topic and ordering key.
 Promise: ids are returned only when a chain has persisted the messages. A request is sent again under the same number,
 so that the owner of its chain can recognise a repetition. Where two chains may have stored a batch, the one that has
-not confirmed it is notified afterwards, see `duplicate_reports`.
+not confirmed it learns of that afterwards, see `duplicate_reports`.
 Leaves to `publish_attempt`: what follows a failure. To `route_cache`: where to. To the publish forwarder: all rules
 about messages.
 """

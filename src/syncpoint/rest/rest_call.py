@@ -1,7 +1,7 @@
 """A call that came over HTTP/1.1, as its method and the gate before it see it.
 
 Place: between `app` and the methods; the REST twin of `transport.server_streams`.
-Promise: `answer` is done once, whoever is first: the method, the caller who goes away, or his deadline.
+Promise: `answer` is done once, by whatever is first: the method, the end of the connection, or the deadline.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RestCall:
         return await self.answer
 
     def end(self) -> None:
-        """Nobody waits any more: a method that has not answered is notified."""
+        """The client is gone: cancel a method that has not answered."""
         if self._timer is not None:
             self._timer.cancel()
         if not (self.cancelled or (self.answer.done() and not self.answer.cancelled())):

@@ -126,8 +126,9 @@ def timeout_of(headers: Headers) -> float | None:
 
 
 def is_of_another_site(headers: Headers) -> bool:
-    """Whether a browser sends this for a page from elsewhere: with a certificate of its own, or where nobody is asked
-    who he is, it could do what its user may."""
+    """Whether a browser sends this for a page from elsewhere: with a client certificate, or where callers are not
+    identified, that page could do whatever the browser's user may.
+    """
     origin = headers.get(b"origin")
     if origin is not None:
         return origin.partition(b"://")[2].lower() != headers.get(b"host", b"").lower()

@@ -9,7 +9,7 @@ Leaves to `transcode`: what of a request comes from the path, the body and the q
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
@@ -121,11 +121,3 @@ def _decoded(value: str) -> str:
         return unquote(value, errors="strict")
     except UnicodeDecodeError:
         raise InvalidArgument("", "The path is not valid UTF-8.") from None
-
-
-def by_template(routes: Iterable[Route]) -> Mapping[str, list[Route]]:
-    """Routes that share a path."""
-    found: dict[str, list[Route]] = {}
-    for route in routes:
-        found.setdefault(route.template, []).append(route)
-    return found

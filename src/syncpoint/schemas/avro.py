@@ -19,7 +19,6 @@ import fastavro
 from syncpoint.schemas.errors import BadDefinition, Mismatch
 from syncpoint.schemas.limits import NESTING_MAX, STEPS_MAX, STEPS_PER_BYTE_MAX
 
-PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 RECORDS: Final = frozenset({"record", "error"})
 _SHORT_NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _NAME: Final = re.compile(rf"{_SHORT_NAME.pattern}(\.{_SHORT_NAME.pattern})*", re.ASCII)

@@ -132,7 +132,7 @@ def mark(request: bytes, choices: Sequence[TriedRevision], encoding: int) -> byt
     """The request with every message checked and marked. Raises `InvalidArgument`.
 
     Marked, a request may be larger than others, and its messages may have more attributes and are never empty: what the
-    kernel could not report any more is refused here, in its words.
+    kernel could no longer refuse is refused here, in its words.
     """
     try:
         parsed = pubsub.PublishRequest.FromString(request)

@@ -15,7 +15,6 @@ from syncpoint.model.errors import Code, SyncpointError
 
 _WBITS = {b"gzip": 31, b"deflate": 15}
 ENCODINGS = frozenset((b"", b"identity", *_WBITS))
-ACCEPTED = b"identity,deflate,gzip"
 
 _PLAIN = frozenset(range(0x20, 0x7F)) - {0x25}
 _UNITS = (("n", 1e-9), ("u", 1e-6), ("m", 1e-3), ("S", 1.0), ("M", 60.0), ("H", 3600.0))

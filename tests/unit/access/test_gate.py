@@ -39,9 +39,6 @@ def harness() -> Harness:
     return made
 
 
-NAMING = ("Topic", "Subscription", "Snapshot", "TopicOptions", "SubscriptionOptions", "StageFrame")
-
-
 def of_project_a(kind: type[Message]) -> Any:
     """A request whose every field that may name something names something of project a."""
     request: Any = kind()

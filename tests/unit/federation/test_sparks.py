@@ -16,7 +16,6 @@ from syncpoint.federation.spec import parse
 from syncpoint.federation.state import StateFolder
 from syncpoint.testing.official import eventually
 
-SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
 HAS_A_CHILD = [
     sys.executable,
     "-c",
