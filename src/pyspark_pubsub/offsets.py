@@ -288,8 +288,8 @@ def split(
 
 
 def fair(wants: Sequence[int], budget: int, turn: int = 0) -> list[int]:
-    """Shares of a budget: nobody gets more than he wants, small wants are met in full, the others get the same. When
-    there is less than one for each, they take turns by `turn`.
+    """Shares of a budget: none is above its want, small wants are met in full, the others get the same. When there is
+    less than one for each, they take turns by `turn`.
     """
     given = [0] * len(wants)
     waiting = [i for i, want in enumerate(wants) if want > 0]

@@ -37,8 +37,9 @@ class Callers(Protocol):
 
 
 class IamService:
-    """The methods on messages; `methods()` serves them on bytes. `callers` None: nobody is asked who he is, and
-    everybody may do everything."""
+    """The methods on messages; `methods()` serves them on bytes. `callers` None: callers are not identified, and
+    everybody may do everything.
+    """
 
     def __init__(self, control: ControlPlane, policies: Policies, callers: Callers | None = None) -> None:
         self._control, self._policies, self._callers = control, policies, callers

@@ -99,7 +99,7 @@ class SchemaService:
     async def list_schema_revisions(
         self, request: pubsub.ListSchemaRevisionsRequest
     ) -> pubsub.ListSchemaRevisionsResponse:
-        """ListSchemaRevisions, the newest first. With no view: names, which report the revisions, and types."""
+        """ListSchemaRevisions, the newest first. With no view: types, and names, which hold the revisions."""
         schema = self._schema(parse_schema(request.name))
         listing = f"revisions of {schema.name}"
         page = pages.asked(request.page_size, request.page_token, listing)

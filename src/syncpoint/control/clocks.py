@@ -23,7 +23,7 @@ from syncpoint.runtime.tasks import Tasks
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.transport.network import split_address
 
-OLD_NS = 7 * 86_400_000_000_000  # who reports a time so long past is gone, or reports it again at once
+OLD_NS = 7 * 86_400_000_000_000  # a member that reported a time so long past is gone, or soon reports again
 FORGET_MAX = 20  # keys a minute, of each process
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class ClockReading(NamedTuple):
 
 
 class ClockExchange:
-    """`trusted` learns what others report, and is reported to them. `clock`: the wall clock of this process."""
+    """`trusted` is given the times of others, and its own goes to them. `clock`: the wall clock of this process."""
 
     def __init__(self, store: SharedStore, clock: Clock, trusted: TrustedClock, name: str) -> None:
         self._store, self._clock, self._trusted, self._name = store, clock, trusted, name

@@ -56,7 +56,7 @@ class PeerWatch:
             self._pinging.discard(member.name)
 
     async def _ask_whether_there(self, member: Member) -> bool:
-        """Whether its address refuses connections; the machine is notified."""
+        """Ping a member and pass the answer to the machine; returns whether its address refuses connections."""
         refused = await self._peers.ping(member.address, timeout_s=1.0) is Reach.REFUSED
         if refused:
             self._machine.refused(member.name, member.incarnation)

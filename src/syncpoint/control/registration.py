@@ -23,7 +23,7 @@ from syncpoint.runtime.tasks import Tasks
 
 _ATTEMPTS = 5
 _RETRY_S = 0.1
-_PATIENCE_S = 3.0  # how long somebody waits for the metadata: publishers are notified soon that they do not answer
+_PATIENCE_S = 3.0  # how long a publish waits for the metadata; then it is refused, so that its client can try again
 _SILENT_S = 0.5  # the same, once they have not: what is underway goes on, and says when they do
 _COPY_S = 5.0  # how long the copy of the catalog may lag behind before a registration counts as failed
 

@@ -111,7 +111,7 @@ class RemoteFiles:
             self._leave(found.disk)
 
     def lock(self, handle: int) -> None:
-        """Closing a locked file means that the caller is done with its disk: the server is notified, and hung up on.
+        """Closing a locked file means that the caller is done with its disk: the server learns so, the connection ends.
 
         The lock ends when the server does; what really keeps others out is the epoch.
         """

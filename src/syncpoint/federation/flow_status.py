@@ -56,7 +56,7 @@ def as_dict(progress: FlowProgress, flow: FlowState | None, running: bool) -> di
 
 
 NARROW = 100
-"""A terminal of fewer columns has no room for what the name of a flow or the log report as well."""
+"""A terminal of fewer columns has no room for what the name of a flow or the log shows as well."""
 
 
 def table(

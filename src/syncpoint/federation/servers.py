@@ -149,7 +149,7 @@ class Servers:
         return sum(count for count, _ in counts), sum(count * size for count, size in counts)
 
     def progress(self, flow: Flow) -> FlowProgress:
-        """How far a flow is; whoever does not answer is notified in `error`."""
+        """How far a flow is; `error` names the servers that do not answer."""
         lag, lag_bytes, silent = None, 0, dict[str, str]()
         link = flow.link
         try:

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 class Pushes:
     """`issuer`: our address as endpoints see it; "": nothing is signed. `service`: under whose identity messages are
-    read; None where nobody is asked who he is. `mine`: see `PushDriver`. `sender`: what posts, instead of HTTP.
+    read; None where callers are not identified. `mine`: see `PushDriver`. `sender`: what posts, instead of HTTP.
     `name`: of this process.
     """
 

@@ -35,7 +35,7 @@ class Apart(Protocol):
 
 
 async def at_once(work: Callable[[], _Result], /) -> _Result:
-    """An `Apart` for whoever has the loop to himself."""
+    """An `Apart` for programs whose event loop nothing else needs: the work is done right here."""
     return work()
 
 

@@ -1,8 +1,8 @@
 """The store: one process's log on M disks, and everything still needed of the logs before it.
 
 Place: the only module other rooms import from here, besides `record.EntryKind`, `settings` and `errors`. The publish
-side appends message batches, acknowledgements and facts; it is notified which positions are persisted; it reads by
-source and offset.
+side appends message batches, acknowledgements and facts; it learns which positions are persisted; it reads by source
+and offset.
 Promise: `on_persisted(p)` means that p and everything before it is on the disks that the ack rule asks for (a majority
 of them; see `quorum` for clusters of disks), under the durability that was set. Nothing that was promised is dropped
 silently: opening refuses, reading answers `StorageDamaged`.

@@ -267,7 +267,7 @@ class LocalCluster:
         return ProcessState(name, roles, pid, _state_of(pid), address)
 
     def called_at(self, name: str) -> str:
-        """Where other processes call this one, as far as the folder reports; empty when it does not."""
+        """Where other processes call this one, as far as the folder shows; empty when it does not."""
         known = self.settings().processes.get(name)
         if known is not None and known.public:
             return "" if known.listen.endswith(":0") else known.listen

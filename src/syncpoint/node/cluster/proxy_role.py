@@ -159,8 +159,8 @@ class ProxyRole:
         return join_address(self._listening.host, self._listening.port) if self._listening is not None else ""
 
     async def drain(self) -> None:
-        """Clients go to other proxies: no connection is accepted any more, every one is notified (GOAWAY), and the
-        calls begun before that end.
+        """Clients go to other proxies: no connection is accepted any more, every open one gets a GOAWAY, and
+        the calls begun before that end.
         """
         self.admin.draining = True
         await self.pushes.stop()

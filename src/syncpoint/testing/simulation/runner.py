@@ -61,7 +61,7 @@ CHAINS_WANTED = frozenset(
 )
 """What has to come up in the small simulation. Not among it, because some hundred short lives seldom have it: a tail
 cut at recovery (an entry lost on every disk with a later one kept), and an acknowledgement unknown for the five seconds
-after which its sender is notified.
+after which its sender receives an error.
 """
 
 Runner = Callable[[int], RunResult]

@@ -83,8 +83,8 @@ class SimDiskServer:
         self.files.power_cut(self.farm.random)
 
     def loses(self, disk: str) -> None:
-        """A disk loses what it has promised to keep: who asks it after the server's next start is not known to be late.
-        The others shut him out.
+        """A disk loses what it has promised to keep: after the server's next start it
+        takes an owner that is late for the current one. The other disks refuse that owner.
         """
         self._destroyed.add(disk)
 

@@ -17,7 +17,7 @@ from syncpoint.testing.simulation.simulated_chains import servers_of
 from syncpoint.testing.simulation.simulated_disks import SimDiskServer
 
 LONG_S = {"back when given up": 20.0}
-"""How long kinds last at least: longer than anybody waits before he gives up."""
+"""How long kinds last at least: longer than anybody waits before giving up."""
 BACK_S = 0.3
 OPENING_COMMANDS_DISK = 70  # about what an opening takes on each disk
 
