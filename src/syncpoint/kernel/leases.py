@@ -24,7 +24,6 @@ else:
     from ._bytes import (
         Field,
         ReadPtr,
-        Varint,
         WritePtr,
         array_ptr,
         as_bytes,
@@ -41,7 +40,6 @@ else:
         put_varint,
         read_field,
         read_ptr,
-        read_varint,
         u32,
         u64,
         varint_size,
@@ -61,11 +59,6 @@ _U64_END = 1 << 64
 _SECONDS_END = 1 << 31
 
 
-def count_ids(request: object, field: int) -> int:
-    """How many ack ids a request carries in the repeated string field `field`. Raises Malformed."""
-    return len(list_ids(request, field))
-
-
 def list_ids(request: object, field: int) -> list:
     """The ack ids of a request as bytes, unchecked. Raises Malformed."""
     data: bytes = as_bytes(request)
@@ -82,39 +75,6 @@ def list_ids(request: object, field: int) -> list:
             found.append(cut(p, part.start, part.stop))
         at = part.stop
     return found
-
-
-def list_numbers(request: object, field: int) -> list:
-    """The values of a repeated (packed or not) or single int32 field, in order. Raises Malformed."""
-    data: bytes = as_bytes(request)
-    p: ReadPtr = read_ptr(data)
-    at: cython.Py_ssize_t = 0
-    inner: cython.Py_ssize_t
-    end: cython.Py_ssize_t = len(data)
-    part: Field
-    number: Varint
-    found: list = []
-    while at < end:
-        part = read_field(p, at, end)
-        if part.number == 0:
-            raise Malformed("the request is no protobuf message")
-        at = part.stop
-        if part.number != field or (part.wire != 0 and part.wire != 2):
-            continue
-        inner = part.start
-        while inner < part.stop:
-            number = read_varint(p, inner, part.stop)
-            if number.next < 0:
-                raise Malformed("the request is no protobuf message")
-            found.append(_int32(number.value))
-            inner = number.next
-    return found
-
-
-def _int32(value: int) -> int:
-    """An int32 field's value: the low 32 bits, signed, whatever else was sent."""
-    value &= _U32_END - 1
-    return value - _U32_END if value >= _U32_END >> 1 else value
 
 
 def _whole(name: str, value: int, end: int) -> int:
@@ -522,28 +482,6 @@ class LeaseTable:
                     self._drop(block, slot)
         return ended
 
-    def forget_consumer(self, consumer: int) -> None:
-        """The consumer is gone: its leases stand until they are over, but are nobody's."""
-        wanted: u32 = _whole("consumer", consumer, NOBODY)
-        nobody: u32 = NOBODY
-        slot: cython.Py_ssize_t
-        block: LeaseBlock
-        mine: Holder = self._holders.pop(consumer, None)
-        others: Holder
-        self._recent_holder = None
-        if mine is None:
-            return
-        others = self._holder(nobody)
-        if others is None:
-            self._recent_holder = None
-            others = self._holders[NOBODY] = Holder()
-        others.messages += mine.messages
-        others.bytes += mine.bytes
-        for block in self._all_blocks():
-            for slot in range(1024):
-                if block.consumer[slot] == wanted:
-                    block.consumer[slot] = nobody
-
     def revoke(self, source: int, offset: int) -> bool:
         """End one lease; its ack id is worth nothing from now on. False if there was none."""
         place: i64 = _whole("offset", offset, OFFSET_END)
@@ -570,16 +508,16 @@ class LeaseTable:
     # -- asking --------------------------------------------------------------------------------------------------------
 
     def is_outstanding(self, source: int, offset: int) -> bool:
-        """Whether somebody, or nobody any more, has a lease on a message."""
+        """Whether a message is leased."""
         place: i64 = _whole("offset", offset, OFFSET_END)
         block: LeaseBlock = self._find(_whole("source", source, _U64_END), place)
         return block is not None and block.serial[place & 1023] != 0
 
     def holder(self, source: int, offset: int) -> int:
-        """The consumer who has a message; -1 if it is not outstanding or its consumer was forgotten."""
+        """The consumer who has a message; -1 if it is not outstanding."""
         place: i64 = _whole("offset", offset, OFFSET_END)
         block: LeaseBlock = self._find(_whole("source", source, _U64_END), place)
-        if block is None or block.serial[place & 1023] == 0 or block.consumer[place & 1023] == NOBODY:
+        if block is None or block.serial[place & 1023] == 0:
             return -1
         return block.consumer[place & 1023]
 

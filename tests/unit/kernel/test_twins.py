@@ -162,7 +162,7 @@ def test_leases(pure: SimpleNamespace, chance: random.Random) -> None:
             case 6:
                 both("expire", now)
             case _:
-                name = chance.choice(["release_serial", "release_consumer", "forget_consumer", "drop_source"])
+                name = chance.choice(["release_serial", "release_consumer", "drop_source"])
                 both(name, chance.randrange(4))
         for name in ("total", "next_deadline", "oldest", "blocks"):
             both(name)
