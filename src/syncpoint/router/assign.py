@@ -10,7 +10,7 @@ feasible, the best of what was found is taken. It always ends.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -193,16 +193,3 @@ class _Problem:
         worst = max((load / weight for load, weight in loads), default=0.0)
         named = {item.key: tuple(self.names[bin] for bin in homes[index]) for index, item in enumerate(self.items)}
         return AssignmentPlan(named, bound, worst, moved)
-
-
-def worst_ratio(homes: Mapping[int, Collection[str]], items: Iterable[Item], bins: Mapping[str, float]) -> float:
-    """The highest load of a bin in terms of the average, each in terms of its weight; 1 is perfectly even."""
-    loads = dict.fromkeys(bins, 0.0)
-    for item in items:
-        at = homes.get(item.key, ())
-        for name in at:
-            loads[name] += item.weight / len(at)
-    total, capacity = sum(loads.values()), sum(bins.values())
-    if not total:
-        return 1.0
-    return max(loads[name] / weight for name, weight in bins.items() if weight) * capacity / total
