@@ -91,8 +91,8 @@ OPTIONS = (
     Option("tls.cert", "text", BOTH, "file with the client's certificate", "", ("kafka.ssl.keystore.location",)),
     Option("tls.key", "text", BOTH, "file with its key", "", ("kafka.ssl.key.location",)),
     Option("tls.serverName", "text", BOTH, "the name in the server's certificate; none: that of the endpoint", ""),
-    Option("token.file", "text", BOTH, "file with a bearer token, sent with every call; no server checks it yet", ""),
-    Option("token.env", "text", BOTH, "environment variable with a bearer token; no server checks it yet", ""),
+    Option("token.file", "text", BOTH, "file with a bearer token, sent with every call, for servers with --auth", ""),
+    Option("token.env", "text", BOTH, "environment variable with a bearer token", ""),
 )  # fmt: skip
 
 _BY_NAME = {spelling.lower(): option for option in OPTIONS for spelling in (option.name, *option.aliases)}
