@@ -3,8 +3,8 @@
 Place: off the message's path. A request is checked, turned into a change of the catalog, and answered when that change
 is persisted.
 Promise: between the check and the change nothing is awaited, so of two racing creates one wins and the other gets
-ALREADY_EXISTS. Where several processes may change the catalog, who loses against another is checked anew, against what
-the other left. A failed commit is UNAVAILABLE: the change may have happened.
+ALREADY_EXISTS. Where several processes may change the catalog, a change that loses against another is checked anew,
+against what the other left. A failed commit is UNAVAILABLE: the change may have happened.
 Leaves to the control plane: persisting, and notifying the forwarders.
 """
 

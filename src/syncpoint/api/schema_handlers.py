@@ -1,8 +1,9 @@
 """google.pubsub.v1.SchemaService.
 
 Place: beside the other administrative methods, over the catalog, in which schemas and their revisions are settings.
-Promise: between the check and the change nothing is awaited; who loses against another process is checked anew. A
-definition of Protocol Buffers is compiled beside the event loop, a few at a time; what is large is checked `apart`.
+Promise: between the check and the change nothing is awaited; a change that loses against another process is checked
+anew. A definition of Protocol Buffers is compiled beside the event loop, a few at a time; what is large is checked
+`apart`.
 Leaves to `syncpoint.schemas`: what is a legal definition, what follows another, and what fits it.
 """
 

@@ -1,4 +1,4 @@
-"""What the interface has and this server does not serve (yet): each method answers UNIMPLEMENTED and says its name.
+"""Methods of the interface that no servicer provides: each answers UNIMPLEMENTED with its name.
 
 Place: the bottom of the node's method table; whatever is served lies above it.
 """

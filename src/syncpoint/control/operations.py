@@ -3,7 +3,7 @@
 Place: under the admin servicer of a cluster. Promise: what would leave a topic with nowhere to go is refused before
 anything is stored. Changes are made one after another, each over what was checked when it was checked: one that
 arrives late, when nobody knows any more what became of it, changes nothing once another has been made.
-Leaves to `router.constraints`: what a rule means, and what is refused. Leaves to routers, proxies and forwarders:
+Leaves to `router.routing_rules`: what a rule means, and what is refused. Leaves to routers, proxies and forwarders:
 acting by it.
 """
 

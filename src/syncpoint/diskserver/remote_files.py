@@ -1,6 +1,6 @@
 """Files (`runtime.files.Files`) of disks that other processes serve.
 
-Place: handed to `storage.Store` instead of `OsFiles` where the disks of a chain are remote; one object per opened
+Place: handed to `storage.store.Store` instead of `OsFiles` where the disks of a chain are remote; one object per opened
 chain and epoch.
 Promise: what was written and not synced is kept here and sent again to a server that was restarted, so that
 `fdatasync` means the same as on a local disk. Under `sync` a write travels together with the `fdatasync` behind it;

@@ -88,7 +88,7 @@ CHAIN_COUNTER = COUNTERS.key("chain")
 workers."""
 
 KEY_COUNTER = COUNTERS.key("key")
-"""Of data keys. Drawn by proxies (`proxy.keys`)."""
+"""Of data keys. Drawn by proxies (`proxy.data_keys`)."""
 
 # -- processes ---------------------------------------------------------------------------------------------------------
 
@@ -166,8 +166,8 @@ LINK_HOMES = Prefix("pipelines/links/")
 # -- sealed messages ---------------------------------------------------------------------------------------------------
 
 KEYS = Prefix("keys/")
-"""All of the following. Written and read by proxies (`proxy.keys`), removed by `proxy.key_care` when nothing of the
-topics is stored any more. A restore removes none: without its key a message on the disks is lost."""
+"""All of the following. Written and read by proxies (`proxy.data_keys`), removed by `proxy.key_admin` when nothing of
+the topics is stored any more. A restore removes none: without its key a message on the disks is lost."""
 
 TOPIC_KEYS = KEYS.under("topics")
 """TOPIC: the number of the data key in use."""

@@ -33,7 +33,7 @@ def anchor_ns(memory: RecoveredState) -> int:
 
 class Uses:
     """An extension of the log, and `control.expiry.Uses`. `used`: subscription -> monotonic time of its last use in
-    this life, kept by `subscribe.forwarder`.
+    this life, kept by `subscribe.subscribe_forwarder`.
     """
 
     number = NUMBER

@@ -197,7 +197,7 @@ class Proxy:
             self.streams.suspected(address)
 
     def _forget_the_dead(self) -> None:
-        """Who is no member any more is not waited for to answer again."""
+        """Stop waiting for processes that are members no longer."""
         if self.detector.suspected:
             living = {seen.value.address for seen in self.routes.view.members.items.values()}
             for address in self.detector.suspected - living:

@@ -42,7 +42,7 @@ class SubscriptionList(NamedTuple):
 
 
 class CandidateLists:
-    """Makes lists in one harness. What is alike for many topics is computed once."""
+    """Makes lists for one state of the cluster. What is alike for many topics is computed once."""
 
     def __init__(self, cluster_state: ClusterState) -> None:
         self.cluster_state = cluster_state

@@ -26,7 +26,7 @@ class ClusterInputs:
     """`cluster` is started and closed by its owner; the other views here by `start` and `close`.
 
     `on_cluster_state`: something changed that lists depend on, other than which process has which chain open.
-    `on_assigned`: the keys of topics, and of subscriptions, that were assigned anew.
+    `on_owners`: a chain has another owner.
     """
 
     def __init__(

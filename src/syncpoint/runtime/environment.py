@@ -1,7 +1,7 @@
 """What a process is given of its machine, as one value: clock, randomness, files, threads, and the way back from them.
 
 Place: handed down to whatever touches any of it; a simulation hands in its own. What is wider than one room (network,
-certificates, locks) a process adds in `node.environment`.
+certificates, locks) a process adds in `node.node_environment`.
 """
 
 from __future__ import annotations
