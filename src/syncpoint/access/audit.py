@@ -2,9 +2,9 @@
 
 Place: called by `gate`, written out by `upkeep`; `syncpoint audit` reads it.
 Promise: lines are only appended; each has a number and the SHA-256 of the line before, so that a line that is changed,
-left out or put in shows from there on. What is cut off at the end shows only to who has written down an earlier hash. A
-flood of refusals fills neither disk nor memory: beyond `PER_S` lines a second they are counted. Lines of the last half
-second may be lost when the process is killed.
+left out or put in shows from there on. What is cut off at the end is noticed only by comparing with a hash noted
+before. A flood of refusals fills neither disk nor memory: beyond `PER_S` lines a second they are counted. Lines of the
+last half second may be lost when the process is killed.
 """
 
 from __future__ import annotations

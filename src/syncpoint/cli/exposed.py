@@ -26,7 +26,7 @@ def warning(host: str, *, tls: bool, known: bool, insecure: bool, ways: str) -> 
     """
     if loopback(host) or (tls and known):
         return ""
-    lack = "connections are not encrypted" if known else "there is no access control: who reaches the port may do all"
+    lack = "connections are not encrypted" if known else "there is no access control: any caller may do everything"
     if not insecure:
         raise Problem(f"{host} is not this machine alone, and {lack}", ways, exit_code=2)
     return f"Warning: {host} is not this machine alone, and {lack}."

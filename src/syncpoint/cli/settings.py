@@ -145,7 +145,7 @@ class Settings:
         if self.tls_ca or self.tls_cert:
             with _explained(
                 f"--tls-ca {self.tls_ca}",
-                "It must hold certificates in PEM form: the server's own, or that of who signed it.",
+                "It must hold certificates in PEM form: the server's own, or that of the authority that signed it.",
             ):
                 tls = client_tls(self.tls_ca)
             if self.tls_cert:

@@ -143,7 +143,7 @@ def check(content: Any, against: Mapping[str, Any], place: str = "") -> None:
         leaf for error in jsonschema.Draft202012Validator(against).iter_errors(content) for leaf in _leaves(error)
     ]
     if errors:
-        # Who is deepest says most: a wrong value also makes its key an unknown one, further up.
+        # The deepest error says most: a wrong value also makes its key an unknown one, further up.
         worst = max(errors, key=lambda error: len(error.absolute_path))
         path = ".".join(str(part) for part in worst.absolute_path)
         raise InvalidArgument(".".join(part for part in (place, path) if part) or "the file", worst.message)

@@ -126,8 +126,8 @@ class SourceDispatcher:
             if isinstance(batches, Exception):
                 _refuse_fetch(session, number, _as_refusal(batches))
             elif self._rests_on_fresh_acks(request, batches):
-                # Who is notified now that others have acknowledged something reads on behind it, and would not look
-                # back where that is lost with this log.
+                # A holder that is notified now that others have acknowledged something reads on behind it, and would
+                # not look back where that is lost with this log.
                 self.forwarder.commit.when_acks_persisted(partial(answer, batches))
             else:
                 answer(batches, None)

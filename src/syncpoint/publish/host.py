@@ -192,8 +192,8 @@ class ChainHost:
         return await chain.confirm()
 
     async def void(self, number: int, sender: int, batches: Sequence[int]) -> Duplicates:
-        """Make batches of a sender void that another chain has stored, see `voids`. Of a chain that is being opened
-        here nobody gets them then. Raises `Unavailable`.
+        """Mark batches of a sender that another chain has stored, see `duplicates`. If this chain is still being opened
+        they are not delivered from it. Raises `Unavailable`.
         """
         opening = self._opening.get(number)
         if opening is not None:

@@ -314,7 +314,7 @@ async def test_names_of_cursors_that_no_chain_has_any_more_go(harness: ProxyHarn
 
 
 def rows_of(batch: bytes) -> list[dict[str, Any]]:
-    """Of three columns, as `test_data_is_sealed_...` stages them."""
+    """Of three columns, as the test of sealed data stages them."""
     schema = pa.schema([("ordering_key", pa.utf8()), ("data", pa.binary()), ("offset", pa.int64())])
     found = pa.ipc.read_record_batch(pa.py_buffer(batch), schema)
     found.validate(full=True)

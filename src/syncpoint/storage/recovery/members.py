@@ -1,4 +1,4 @@
-"""Who has to be here: whether the disks that were read are enough to know what was acknowledged.
+"""Members: whether the disks that were read are enough to know what was acknowledged.
 
 Place: the first decision of an opening, by the members and the ack rule that the newest fragment's header names.
 Promise: a store is not opened while disks are away that may have something that was promised, or that would not know

@@ -130,8 +130,8 @@ def rebuild(
     good order are `CopiesChanged`, and the copy's place stays as it was. `between`: called before each piece of it.
     `again`: the copy that lies in that place is written anew as it was, for whoever is reading it.
 
-    Raises `OSError` of the target, `access.Gone` when the segment was removed in the meantime, `DamagedIndex` when no
-    disk has its index.
+    Raises `OSError` of the target, `copy_reader.Gone` when the segment was removed in the meantime, `DamagedIndex` when
+    no disk has its index.
     """
     index = catalog.index(segment)
     records = sorted([*index.messages(), *index.controls()], key=lambda record: record.ordinal)

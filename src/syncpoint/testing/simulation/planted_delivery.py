@@ -19,7 +19,7 @@ from syncpoint.testing.simulation.scaled import patched
 
 
 def rule_22() -> AbstractContextManager[None]:
-    """Who has received nothing from the giver of a grant for longer than that holds goes on lending."""
+    """A holder goes on lending although it has received nothing from the grant's giver for longer than that holds."""
     return together(
         patched(Peer, silent=lambda self, now: False),
         patched(Gatherer, _doubt_unowned=lambda self, served, now: None),

@@ -206,7 +206,7 @@ class ProcessFaults(DiskFaults):
         return lambda: setattr(self.sim.farm, "cut_chance", 0.0)
 
     def _farewells_lost(self) -> Heal:
-        """Who is done with a disk is often not received."""
+        """The message that an owner is done with a disk is often lost."""
         self.sim.farm.farewell_chance = 0.5
         return lambda: setattr(self.sim.farm, "farewell_chance", 0.0)
 
@@ -218,7 +218,7 @@ class ProcessFaults(DiskFaults):
         return self._cut([node for node in self.sim.nodes.values() if self.random.random() < 0.6])
 
     def _cut(self, nodes: list[SimNode]) -> Heal:
-        """From the metadata. Who is cut twice at a time is back after both."""
+        """From the metadata. A process that is cut off twice at a time is back after both."""
         for node in nodes:
             node.cut(1)
 
