@@ -40,7 +40,7 @@ ack_ids_option = click.option(
 @click.argument("subscription", shell_complete=names("subscriptions"))
 @click.option("--limit", default=1, show_default=True, type=click.IntRange(1, 1000), help="At most this many messages.")
 @click.option("--auto-ack", is_flag=True, help="Acknowledge the messages once they are printed.")
-@click.option("--wait", is_flag=True, help="Wait for a message; with --timeout, for LIMIT messages, at most so long.")
+@click.option("--wait", is_flag=True, help="Wait for a message; with --timeout, for LIMIT messages, at most that long.")
 @with_settings
 def pull(settings: Settings, subscription: str, limit: int, auto_ack: bool, wait: bool) -> None:
     """Receive messages of a subscription. Those not acknowledged come again after their deadline.

@@ -76,7 +76,9 @@ OPTIONS = (
     click.option("--min-retry-delay", type=DurationType(), help="First pause before a redelivery (0 to 600s)."),
     click.option("--max-retry-delay", type=DurationType(), help="Longest pause before a redelivery (0 to 600s)."),
     click.option(
-        "--expiration-period", type=DurationType(never=True), help="Delete it when unused so long (from 1d), or never."
+        "--expiration-period",
+        type=DurationType(never=True),
+        help="Delete it when unused this long (from 1d), or never.",
     ),
     click.option(
         "--early-delivery/--no-early-delivery",

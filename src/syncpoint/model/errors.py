@@ -194,7 +194,7 @@ class Aborted(_Coded):
 
 
 class Conflict(Aborted):
-    """Another process changed the catalog first; our copy has caught up, and the request is to be checked again."""
+    """Another process changed the catalog first; our copy has caught up, and the request must be checked again."""
 
 
 class Internal(_Coded):

@@ -121,7 +121,7 @@ class EpochApply:
             self.begin()
 
     def _take(self, work: Work, answer: Sequence[StoredBatch] | Exception) -> bool:
-        """Enter what was read. False: it is to be read again later."""
+        """Enter what was read. False: it must be read again later."""
         if isinstance(answer, Exception) and not isinstance(answer, StorageDamaged):
             log.warning(
                 "epoch %d of query %s waits for its disks: %s", self.decision.epoch, self.decision.query, answer

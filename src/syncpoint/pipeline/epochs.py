@@ -248,7 +248,7 @@ class EpochState:
 
     def keep_found(self, decision: EpochDecision, end_of: Callable[[int], int]) -> None:
         """After a restart: forget the places whose messages were not persisted, they begin beyond the `end_of` their
-        source. In the log they come last, so everything from the first one on is to be written again.
+        source. In the log they come last, so everything from the first one on must be written again.
         """
         for number in range(len(decision.places)):
             place = decision.places[number]

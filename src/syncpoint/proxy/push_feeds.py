@@ -48,7 +48,7 @@ class PushFeeds:
         return RelayedFeed(self, record, lease_s, received, gone, held)
 
     async def close(self) -> None:
-        """Say what is to be said, and leave nothing behind."""
+        """Send what still waits, and leave nothing behind."""
         await self.asking.stop()
         saying = list(self.saying)
         if saying:

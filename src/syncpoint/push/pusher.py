@@ -1,7 +1,7 @@
 """One push subscription: which messages are sent when, and what becomes of each.
 
 Place: between a subscriber of the subscribe forwarder (messages come lent, under ack ids) and an HTTP endpoint. A plain
-machine: events in, effects out in the order in which they are to be done; time is an argument.
+machine: events in, effects out in the order in which they must be done; time is an argument.
 Promise: a message is sent only while it is lent, and acknowledged only after the endpoint took it. Of an ordering key
 one message is under way at a time; one that failed takes what is lent of its key behind it with it, as the lease does.
 While the subscription is paused nothing is sent: what was lent and not sent is given back, uncounted, and

@@ -69,7 +69,7 @@ class AckRule:
             raise ValueError("all clusters of a fragment have the same number of disks")
         racks = _groups(self.racks)
         if self.racks and len(self.racks) != len(self.clusters):
-            raise ValueError("the rack of every disk is to be named, or of none")
+            raise ValueError("name the rack of every disk, or of none")
         if self.racks_min < 1 or (self.racks_min > 1 and self.racks_min > len(racks)):
             raise ValueError(f"{self.racks_min} racks are wanted, the disks stand in {len(racks)}")
         if not all(0 <= number <= 0xFFFF for number in (*self.clusters, *self.racks)):

@@ -133,7 +133,7 @@ class Gatherer:
 
     def check_writable(self) -> None:
         if self.peers and not any(peer.up for peer in self.peers.values()):
-            raise Unavailable("No publish forwarder is to be reached now.")
+            raise Unavailable("No publish forwarder is reachable. Try again.")
 
     def acknowledge(
         self, subscription: int, generation: int, source: int, runs: bytes, done: Done, *, urgent: bool

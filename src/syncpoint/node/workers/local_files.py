@@ -41,6 +41,6 @@ def _store_token(folders: ChainFolders, chain: int, epoch: int) -> None:
     if known is not None and known.token.epoch > epoch:
         raise DiskFenced(errno.ESTALE, f"chain {chain} is written in epoch {known.token.epoch}, not {epoch}")
     if known is None or known.token.epoch < epoch:
-        # What was not synced is lost with the machine, on every disk alike: no disk is to be distrusted for it.
+        # What was not synced is lost with the machine, on every disk alike: no disk deserves distrust for it.
         OsFiles().mkdir(f"{folders.root}/chains")
         folders.store(chain, FencingRecord(FencingToken(epoch, 0), Durability.SYNC.value, "", clean=True))

@@ -28,7 +28,7 @@ class CheckpointWriter:
         self.begin = append(EntryKind.CHECKPOINT_BEGIN, b"", 0, 0, 0)
         self.end: int | None = None  # position of END once it is appended
         self.complete = False  # END is persisted
-        self.broken = False  # a part is missing: it never ends, and another one is to be begun
+        self.broken = False  # a part is missing: it never ends, and another one must be begun
 
     def step(self, max_bytes: int = _STEP_BYTES) -> bool:
         """Append a few parts, at least one; True once END is appended and there is nothing left to do but wait.

@@ -17,7 +17,7 @@ from syncpoint.storage.recovery.scan import FoundCopy, FrameTable, scan_frames
 
 
 class _DiskLeft(CopiesChanged):
-    """A disk that others decided by is not there any more; without it is to be decided anew."""
+    """A disk that others decided by is not there any more: decide anew without it."""
 
 
 class TailDecision:
