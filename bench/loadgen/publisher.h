@@ -20,7 +20,7 @@ struct PublishResult {
 
 // Returns when all replies are in. Open-loop latency counts from the time a request was due by the schedule, not from
 // when it was sent, so a stalled server cannot hide the requests that had to wait (coordinated omission).
-// `start_ns` is published before the first request so that a consumer can tell phases apart.
+// `start_ns` is published before the first request so that a consumer can distinguish phases.
 PublishResult Publish(const Options& options, std::atomic<uint64_t>& start_ns);
 
 // Which phase a message due at `due_ns` belongs to.

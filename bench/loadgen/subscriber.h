@@ -10,7 +10,7 @@
 
 namespace loadgen {
 
-// What the publishing side tells a consumer that runs beside it.
+// What the publishing side reports to a consumer that runs beside it.
 struct Progress {
   std::atomic<uint64_t> start_ns{0};
   std::atomic<bool> consuming{false};  // set by the consumer once its streams are open

@@ -22,7 +22,7 @@ import (
 )
 
 // A broker under load. Publish is called by one goroutine and must not wait for the confirmation; Flush sends what is
-// buffered; confirmed is told, in publishing order, when a message is. Consume delivers until stop is closed.
+// buffered; confirmed is called, in publishing order, when a message is. Consume delivers until stop is closed.
 type broker interface {
 	Setup() error
 	StartPublisher(confirmed func(due int64)) error

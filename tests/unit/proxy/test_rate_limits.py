@@ -1,4 +1,4 @@
-"""Shaping: bounded, fair, in order, and never stuck."""
+"""Rate limits: bounded, fair, in order, and never stuck."""
 
 from __future__ import annotations
 
