@@ -74,7 +74,8 @@ class Room:
     messages: int
 
 
-Effect = Push | Acknowledged | Nacked | GivenBack | Extended | Room
+Reported = Acknowledged | Nacked | GivenBack | Extended | Room
+Effect = Push | Reported
 
 
 @dataclass(slots=True)

@@ -1,0 +1,299 @@
+"""Subscriptions that a process itself consumes: the driver of one machine for each, over feeds.
+
+Place: under the drivers of pushes and of exports, one of each in every process that may push or export; it follows the
+catalog, and `mine` says which subscriptions are its own.
+Promise: each subscription of ours that has a configuration of this kind is subscribed to while it exists, is not
+detached, and its check allows it. What fails is a failure of that subscription alone, and its last text is kept for its
+owner. Acknowledgements of one turn of the event loop go to the forwarder together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from syncpoint.kernel.errors import BadAckId
+from syncpoint.metadata.catalog import CatalogCopy
+from syncpoint.metadata.records import CatalogChange, ChangeOp, Subscription
+from syncpoint.model.errors import SyncpointError
+from syncpoint.push import pusher as machine
+from syncpoint.push.feed import Feed, OpenFeed
+from syncpoint.push.pusher import Lent
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.random import Random
+from syncpoint.runtime.tasks import Tasks, stop
+
+TICK_S, REVIEW_S = 0.1, 1.0
+AGAIN_FIRST_S, AGAIN_MAX_S = 1.0, 60.0  # until a feed that could not be opened, or ended, is opened again
+END_S = 5.0  # for what is under way when the process ends
+
+log = logging.getLogger(__name__)
+Config = TypeVar("Config")
+One = TypeVar("One", bound="InnerSubscription[Any]")
+
+
+class InnerMachine(Protocol):
+    """What becomes of lent messages: effects for the feed, of `pusher`, and others that `begin` takes."""
+
+    lease_s: float
+    stopped: bool
+
+    @property
+    def at_rest(self) -> bool: ...
+    @property
+    def held(self) -> int: ...
+    def received(self, lent: Sequence[Lent], now: float) -> Iterable[object]: ...
+    def tick(self, now: float) -> Iterable[object]: ...
+    def stop(self) -> Iterable[object]: ...
+
+
+class InnerDriver(ABC, Generic[Config, One]):
+    """See the module. `mine`: by incarnation, whether this process consumes it."""
+
+    def __init__(
+        self, copy: CatalogCopy, open_feed: OpenFeed, clock: Clock, random: Random, mine: Callable[[int], bool]
+    ) -> None:
+        self.copy, self.open_feed, self.clock, self.random, self.mine = copy, open_feed, clock, random, mine
+        self.tasks = Tasks()
+        self.ours: dict[int, One] = {}
+        self.ending: set[One] = set()  # no longer ours, with work under way
+        self._known: dict[int, Config] = {}  # all subscriptions there are
+        self._reviewed = float("-inf")
+        self._started = False
+        self._ticking: asyncio.Task[None] | None = None  # only while there is something to do
+
+    @abstractmethod
+    def config_of(self, record: Subscription) -> Config | None:
+        """How a subscription is consumed; None: not in this way."""
+
+    @abstractmethod
+    def new(self, record: Subscription, config: Config) -> One:
+        """One that is ours from now on."""
+
+    @abstractmethod
+    def share(self) -> None:
+        """What all may have together is for those that have something to do; called once a second."""
+
+    def start(self) -> None:
+        """Begin. Needs the event loop."""
+        self._started = True
+        for record in self.copy.catalog.subscriptions():
+            self._note(record)
+        self.copy.on_change.append(self._changed)
+
+    async def close(self) -> None:
+        """Take nothing more, wait a little for what is under way, and end the rest unanswered."""
+        self._started = False
+        if self._changed in self.copy.on_change:
+            self.copy.on_change.remove(self._changed)
+        if self._ticking is not None:
+            await stop([self._ticking])
+        for one in list(self.ours.values()):
+            self._end(one)
+        work = [task for task in self.tasks if not task.done()]
+        if work:
+            _, late = await asyncio.wait(work, timeout=END_S)
+            await stop(late)
+        for one in list(self.ending):
+            one.flush()
+        self.ending.clear()
+
+    def review(self) -> None:
+        """Which subscriptions are ours may have changed; also called once a second."""
+        self._reviewed = now = self.clock.monotonic()
+        catalog = self.copy.catalog
+        for incarnation, config in list(self._known.items()):
+            record, one = catalog.subscription_by_incarnation(incarnation), self.ours.get(incarnation)
+            if record is None or not self.mine(incarnation):
+                if one is not None:
+                    self._end(one)
+                continue
+            if one is None:
+                one = self.ours[incarnation] = self.new(record, config)
+            one.review(record, config, now)
+        self.share()
+
+    def tick(self) -> None:
+        """Ten times a second."""
+        now = self.clock.monotonic()
+        if now - self._reviewed >= REVIEW_S:
+            self.review()
+        for one in (*self.ours.values(), *self.ending):
+            one.tick(now)
+        self.ending = {one for one in self.ending if one.under_way}
+
+    async def _run(self) -> None:
+        while self._known or self.ours or self.ending:
+            try:
+                self.tick()
+            except Exception:
+                log.exception("a tick of %s failed", type(self).__name__)
+            await asyncio.sleep(TICK_S)
+
+    def _changed(self, change: CatalogChange) -> None:
+        record = change.record
+        if not isinstance(record, Subscription):
+            return
+        if change.op is ChangeOp.DELETE:
+            self._forget(record.incarnation)
+        else:
+            self._note(record)
+            self._reviewed = float("-inf")  # at the next tick
+
+    def _note(self, record: Subscription) -> None:
+        config = self.config_of(record)
+        if config is None:
+            self._forget(record.incarnation)
+        else:
+            self._known[record.incarnation] = config
+            if self._started and (self._ticking is None or self._ticking.done()):
+                self._ticking = self.tasks.start(self._run())
+
+    def _forget(self, incarnation: int) -> None:
+        self._known.pop(incarnation, None)
+        one = self.ours.get(incarnation)
+        if one is not None:
+            self._end(one)
+
+    def _end(self, one: One) -> None:
+        self.ours.pop(one.record.incarnation, None)
+        one.close()
+        if one.under_way:
+            self.ending.add(one)
+
+
+class InnerSubscription(ABC, Generic[Config]):
+    """One of them: its machine, its feed, and what is under way."""
+
+    def __init__(self, driver: InnerDriver[Config, Any], record: Subscription, config: Config) -> None:
+        self.driver, self.record, self.config = driver, record, config
+        self.feed: Feed | None = None
+        self.last_error = ""
+        self.under_way = 0
+        self.machine = self.new_machine()
+        self._again_at, self._again_s = float("-inf"), AGAIN_FIRST_S
+        self._for_feed: list[object] = []
+        self._serving: Feed | None = None  # where acknowledgements go, also after the feed was closed
+
+    @property
+    @abstractmethod
+    def lease_s(self) -> float:
+        """For how long messages are lent."""
+
+    @abstractmethod
+    def new_machine(self) -> InnerMachine:
+        """A machine that holds nothing; also when a feed is opened after one that ended."""
+
+    @abstractmethod
+    def check(self, now: float) -> None:
+        """Whether it may be consumed at all now. Raises `SyncpointError`."""
+
+    @abstractmethod
+    def begin(self, effect: Any) -> Coroutine[Any, Any, None]:
+        """What an effect that is not for the feed asks for; ends with another event of the machine."""
+
+    # -- whether, and where from -------------------------------------------------------------------------------------
+
+    def review(self, record: Subscription, config: Config, now: float) -> None:
+        """The record is this one now, and ours."""
+        self.record, self.config = record, config
+        if self.machine.lease_s != self.lease_s:
+            self.machine.lease_s = self.lease_s
+            if self.feed is not None:
+                self.feed.set_lease(int(self.lease_s))
+        try:
+            self.check(now)
+        except SyncpointError as error:
+            self.last_error = error.message
+            self._close_feed()
+            return
+        if self.feed is None and now >= self._again_at:
+            self._open(now)
+
+    def _open(self, now: float) -> None:
+        if self.machine.stopped:  # what is under way there ends there
+            self.machine = self.new_machine()
+        try:
+            self.feed = self._serving = self.driver.open_feed(
+                self.record, int(self.lease_s), self._received, self._gone, lambda: self.machine.held
+            )
+        except SyncpointError as error:
+            self.last_error = error.message
+            self._later(now)
+            return
+        self._again_s, self.last_error = AGAIN_FIRST_S, ""
+        self.perform(self.machine.tick(now))
+
+    def _gone(self) -> None:
+        """The subscription was deleted or detached, or somebody reads it alone."""
+        self.feed = None
+        self._later(self.driver.clock.monotonic())
+        self.perform(self.machine.stop())
+
+    def _later(self, now: float) -> None:
+        self._again_at, self._again_s = now + self._again_s, min(AGAIN_MAX_S, 2 * self._again_s)
+
+    def _close_feed(self) -> None:
+        if self.feed is not None:
+            self.perform(self.machine.stop())
+            self.flush()
+            feed, self.feed = self.feed, None
+            feed.close()
+
+    def close(self) -> None:
+        """Not consumed from here any more."""
+        self._close_feed()
+
+    # -- the machine's events and effects ----------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        if self.feed is not None and not self.machine.at_rest:  # without one the machine would speak to nobody
+            self.perform(self.machine.tick(now))
+
+    def _received(self, lent: Sequence[Lent]) -> None:
+        self.perform(self.machine.received(lent, self.driver.clock.monotonic()))
+
+    def perform(self, effects: Iterable[object]) -> None:
+        """Work begins at once; the forwarder may be in the middle of lending, and learns in a turn of its own."""
+        for effect in effects:
+            if not isinstance(effect, machine.Reported):
+                self.under_way += 1
+                self.driver.tasks.start(self.begin(effect))
+                continue
+            if not self._for_feed:
+                asyncio.get_running_loop().call_soon(self.flush)
+            self._for_feed.append(effect)
+
+    def flush(self) -> None:
+        """Report the forwarder. What cannot be reported is lent until its deadline, and comes again."""
+        effects, self._for_feed = self._for_feed, []
+        feed = self._serving
+        if feed is None or not effects:
+            return
+        ids: dict[type[object], list[str]] = {}
+        room: int | None = None
+        for one in effects:
+            if isinstance(one, machine.Room):
+                room = one.messages
+            elif isinstance(one, (machine.Acknowledged, machine.Nacked, machine.GivenBack, machine.Extended)):
+                ids.setdefault(type(one), []).extend(one.ack_ids)
+        for kind, reported in (
+            (machine.GivenBack, feed.give_back),
+            (machine.Acknowledged, feed.acknowledge),
+            (machine.Nacked, feed.refuse),
+            (machine.Extended, feed.extend),
+        ):
+            if kind in ids:
+                self._notify(partial(reported, ids[kind]))
+        if room is not None:
+            self._notify(partial(feed.set_room, room))
+
+    def _notify(self, reported: Callable[[], None]) -> None:
+        try:
+            reported()
+        except (SyncpointError, BadAckId) as error:
+            log.debug("%s: the forwarder did not take it: %s", self.record.name, error)
