@@ -14,7 +14,7 @@ import pytest
 
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.etcd import why_not
-from syncpoint.testing.official import attributes_of, bodies, refused
+from syncpoint.testing.official import attributes_of, bodies, eventually, refused
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.messages import pipeline
 from tests.integration.conftest import Space
@@ -30,7 +30,9 @@ def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """Where one of the three is served; each is started once."""
     folder: Path = tmp_path_factory.mktemp(request.param)
     if request.param != "cluster":
-        args = ["--push-network", "loopback"] + (["--workers", "2"] if request.param == "workers" else [])
+        (folder / "bucket").mkdir()
+        args = ["--push-network", "loopback", "--bucket", f"archive={folder}/bucket"]
+        args += ["--workers", "2"] if request.param == "workers" else []
         server = ServerProcess(folder / "data", args=args)
         try:
             yield server.start().endpoint
@@ -39,7 +41,8 @@ def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         return
     if why_not():
         pytest.skip("etcd is not installed (Debian: apt-get install etcd-server)")
-    kit = Kit(folder, SHAPE, {"push": {"networks": ["loopback"]}})
+    (folder / "bucket").mkdir()
+    kit = Kit(folder, SHAPE, {"push": {"networks": ["loopback"]}, "buckets": {"archive": str(folder / "bucket")}})
     try:
         yield kit.up().proxies[0]
     finally:
@@ -174,6 +177,22 @@ def test_what_is_published_is_pushed_in_order_until_it_is_pulled_again(space: Sp
         space.api.modify_push_config({"subscription": subscription, "push_config": pushed})
         space.publish(topic, b"pushed again", key="k")
         assert endpoint.next_data() == b"pushed again"
+
+
+def test_what_is_published_is_exported_to_a_bucket(space: Space, tmp_path_factory: pytest.TempPathFactory) -> None:
+    config = {"bucket": "archive", "filename_prefix": f"{space.project}/", "max_messages": 1_000}
+    topic, subscription = space.pair(cloud_storage_config=config)
+    eventually(lambda: space.api.get_subscription({"subscription": subscription}).state == 1)
+    names = {b"%d" % number for number in range(1_000)}
+    space.publish(topic, *names)
+
+    def written() -> set[bytes]:
+        files = tmp_path_factory.getbasetemp().rglob(f"bucket/{space.project}/*")
+        return {line for path in files if path.suffix != ".part" for line in path.read_bytes().split(b"\n")}
+
+    eventually(lambda: written() == names, within=20)
+    with refused("FAILED_PRECONDITION"):
+        space.pull(subscription)
 
 
 def test_every_process_answers_over_rest_what_it_answers_over_grpc(space: Space) -> None:

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from syncpoint.api import pages, snapshots, subscriptions, topic_schemas, topics
 from syncpoint.api.catalog_servicers import checked_again
+from syncpoint.api.exports import ExportStateOf
 from syncpoint.api.validate import refused
 from syncpoint.control.plane import ControlPlane, is_creating
 from syncpoint.metadata.records import CatalogChange, Snapshot, Subscription, Topic
@@ -51,11 +52,12 @@ class CatalogService:
         vetting: Vetting | None = None,
         regions: Callable[[], Collection[str]] | None = None,
         transformer: Transformer | None = None,
+        export_state: ExportStateOf | None = None,
     ) -> None:
         """`regions`: of which something may store messages now; None: not asked for."""
         self._control, self._vetting, self._regions = control, vetting, regions
         self._transformer = transformer or Transformer.of({})
-        self._catalog = control.catalog
+        self._catalog, self._export_state = control.catalog, export_state
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -275,7 +277,7 @@ class CatalogService:
 
     def _subscription_message(self, record: Subscription) -> pubsub.Subscription:
         exists = record.dead_letter is None or self._catalog.topic(record.dead_letter.topic) is not None
-        return subscriptions.subscription_message(record, self._catalog.topic_of(record), exists)
+        return subscriptions.subscription_message(record, self._catalog.topic_of(record), exists, self._export_state)
 
     def _snapshot_message(self, record: Snapshot) -> pubsub.Snapshot:
         return snapshots.snapshot_message(record, self._catalog.topic_of(record))

@@ -1,23 +1,28 @@
 """Subscriptions that export into tables and buckets, and topics that are fed from elsewhere: settings and states.
 
 Place: pure functions under `subscriptions` and `topics`.
-Promise: settings are checked as the service checks them and come back as they were given. What this deployment has
-nothing for is shown in the states of the interface as what it is, a table, bucket or stream that is not found: never as
-active while nothing happens. Messages of such a subscription wait for as long as it retains them.
+Promise: settings are checked as the service checks them and come back as they were given. Where a bucket is, the
+operator says, and the process that is asked sees whether it can be written to. What this deployment has nothing for is
+shown in the states of the interface as what it is, a table, bucket or stream that is not found: never as active while
+nothing happens. Messages of such a subscription wait for as long as it retains them.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
 from syncpoint.api.validate import duration, in_bounds, refused, seconds_of
+from syncpoint.export.object_names import bad_format
 from syncpoint.metadata.records import Subscription
 from syncpoint.wire.messages import pubsub
 
 EXPORTS: Final = ("bigquery_config", "cloud_storage_config", "bigtable_config")
 INGESTION: Final = "ingestion_data_source_settings"
+ExportStateOf = Callable[[Subscription, pubsub.CloudStorageConfig], int]
+"""The state of an export to a bucket."""
 
 _BIGQUERY_TABLE = re.compile(r"(?:[\w.-]+:)?[\w-]+\.\w{1,1024}\.[^\s./\\:`]{1,1024}")
 _BIGTABLE_TABLE = re.compile(r"projects/[^/\s]+/instances/[^/\s]+/tables/[^/\s]+")
@@ -71,13 +76,17 @@ def check_exports(message: pubsub.Subscription) -> None:
             )
 
 
-def show_export(message: pubsub.Subscription) -> None:
-    """Say in the states that nothing is exported. A message without exports stays as it is."""
+def show_export(message: pubsub.Subscription, record: Subscription, state_of: ExportStateOf | None = None) -> None:
+    """Say in the states whether it is exported. `state_of`: None: nothing is exported to buckets. A message without
+    exports stays as it is."""
     for field in EXPORTS:
         if message.HasField(field):
             config = getattr(message, field)
             config.state = type(config).NOT_FOUND
-            message.state = pubsub.Subscription.RESOURCE_ERROR
+            if field == "cloud_storage_config" and state_of is not None:
+                config.state = state_of(record, config)
+            if config.state != type(config).ACTIVE:
+                message.state = pubsub.Subscription.RESOURCE_ERROR
 
 
 @lru_cache(maxsize=4_096)
@@ -117,6 +126,8 @@ def _check_cloud_storage(config: pubsub.CloudStorageConfig) -> None:
             )
     if config.filename_suffix.endswith("/"):
         raise refused("cloud_storage_config.filename_suffix", 'The filename_suffix must not end in "/".')
+    if config.filename_datetime_format and (problem := bad_format(config.filename_datetime_format)):
+        raise refused("cloud_storage_config.filename_datetime_format", f"The filename_datetime_format {problem}.")
     seconds = seconds_of(config, "max_duration")
     if seconds is None:
         config.max_duration.CopyFrom(duration(_MAX_DURATION_S_DEFAULT))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from syncpoint.api import masks
-from syncpoint.api.exports import EXPORTS, check_exports, show_export
+from syncpoint.api.exports import EXPORTS, ExportStateOf, check_exports, show_export
 from syncpoint.api.validate import (
     check_labels,
     config_of,
@@ -88,15 +88,19 @@ def pushed_elsewhere(record: Subscription, config: pubsub.PushConfig, vetting: V
 
 
 def subscription_message(
-    record: Subscription, topic: Topic | None, dead_letter_exists: bool = True
+    record: Subscription,
+    topic: Topic | None,
+    dead_letter_exists: bool = True,
+    export_state: ExportStateOf | None = None,
 ) -> pubsub.Subscription:
-    """The pubsub.Subscription that users see. `topic`: the topic it belongs to, None when that was deleted."""
+    """The pubsub.Subscription that users see. `topic`: the topic it belongs to, None when that was deleted.
+    `export_state`: of one that is exported to a bucket."""
     message = pubsub.Subscription.FromString(record.config)
     message.name = record.name
     message.topic = DELETED_TOPIC if topic is None else record.topic_name
     if record.state != CREATING:
         message.state = pubsub.Subscription.ACTIVE
-        show_export(message)
+        show_export(message, record, export_state)
     message.detached = record.detached
     message.push_config.SetInParent()
     if topic is not None and topic.retention_s:

@@ -10,6 +10,7 @@ import os
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -92,6 +93,13 @@ key_file = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Where the model is that message transforms ask by this endpoint name: projects/.../endpoints/...=https://...",
 )
 @click.option(
+    "--bucket",
+    "buckets",
+    multiple=True,
+    metavar="NAME=URL",
+    help="Where Cloud Storage subscriptions write that name this bucket: a folder, or s3://BUCKET?endpoint_url=...",
+)
+@click.option(
     "--insecure",
     is_flag=True,
     help="Listen where others than this machine reach the port without TLS, or without knowing who calls.",
@@ -111,6 +119,7 @@ def serve(
     push_networks: tuple[str, ...],
     push_issuer: str,
     models: tuple[str, ...],
+    buckets: tuple[str, ...],
     insecure: bool,
 ) -> None:
     """Run a server until it is stopped (Ctrl-C or SIGTERM: it ends what it is doing first).
@@ -156,6 +165,16 @@ def serve(
                 check_model(name, url)
             except ValueError as error:
                 raise click.UsageError(f"--model: {error}.") from None
+    known_buckets: list[tuple[str, Any]] = []
+    if buckets:
+        from syncpoint.export.buckets import place_of
+
+        for one in buckets:
+            name, _, url = one.partition("=")
+            try:
+                known_buckets.append((name, place_of(url)))
+            except ValueError as error:
+                raise click.UsageError(f"--bucket: {error}.") from None
     if auth is not None:
         from syncpoint.access.settings import load
 
@@ -190,6 +209,7 @@ def serve(
         push_networks=push_networks,
         push_issuer=push_issuer,
         models=known_models,
+        buckets=tuple(known_buckets),
         storage=StorageSettings(require_disks=require_disks),
     )
     new = new_disks(settings.disk_folders, refuse=require_disks)

@@ -30,6 +30,28 @@ COLUMNS = [
     ("EXACTLY_ONCE", "enableExactlyOnceDelivery"),
 ]
 
+STORAGE_OPTIONS = (
+    click.option("--cloud-storage-bucket", metavar="BUCKET", help="Write messages to files in this bucket."),
+    click.option("--cloud-storage-file-prefix", metavar="TEXT", help="How the names of files begin."),
+    click.option("--cloud-storage-file-suffix", metavar="TEXT", help="How the names of files end."),
+    click.option(
+        "--cloud-storage-file-datetime-format", metavar="FORMAT", help="Their time (default YYYY-MM-DDThh:mm:ss+00:00)."
+    ),
+    click.option("--cloud-storage-max-duration", type=DurationType(), help="Longest time in a file (1m to 10m)."),
+    click.option("--cloud-storage-max-bytes", type=int, metavar="BYTES", help="Most bytes in a file (from 1000)."),
+    click.option("--cloud-storage-max-messages", type=int, metavar="N", help="Most messages in a file (from 1000)."),
+    click.option("--cloud-storage-output-format", type=click.Choice(["text", "avro"]), help="By default text."),
+    click.option(
+        "--cloud-storage-write-metadata/--no-cloud-storage-write-metadata",
+        default=None,
+        help="Avro: with attributes and metadata.",
+    ),
+    click.option(
+        "--cloud-storage-use-topic-schema/--no-cloud-storage-use-topic-schema",
+        default=None,
+        help="Avro: by the schema of the topic.",
+    ),
+)
 PUSH_OPTIONS = (
     click.option("--push-endpoint", metavar="URL", help="Push messages to this address (https); '' has them pulled."),
     click.option("--push-auth-service-account", metavar="EMAIL", help="Sign pushes as this service account."),
@@ -88,8 +110,18 @@ OPTIONS = (
     ),
     file_option,
     *PUSH_OPTIONS,
+    *STORAGE_OPTIONS,
 )
 _PUSH = {"push_endpoint", "push_auth_service_account", "push_auth_token_audience", "no_wrapper", "write_metadata"}
+_STORAGE = "cloud_storage_"
+_STORAGE_FIELDS = {
+    "bucket": "bucket",
+    "file_prefix": "filename_prefix",
+    "file_suffix": "filename_suffix",
+    "file_datetime_format": "filename_datetime_format",
+    "max_bytes": "max_bytes",
+    "max_messages": "max_messages",
+}
 FIELDS = {
     "ack_deadline": "ack_deadline_seconds",
     "exactly_once": "enable_exactly_once_delivery",
@@ -348,7 +380,7 @@ def configure(target: Any, settings: Settings, chosen: dict[str, Any]) -> list[s
         if option in given:
             put_duration(getattr(target.retry_policy, field), given[option])
             changed.append("retry_policy")
-    return changed + _push(target.push_config, given)
+    return changed + _push(target.push_config, given) + _storage(target, given)
 
 
 def _push(config: Any, given: dict[str, Any]) -> list[str]:
@@ -370,6 +402,32 @@ def _push(config: Any, given: dict[str, Any]) -> list[str]:
     if config.SerializeToString() != before and not config.push_endpoint:
         raise click.UsageError("Options of pushes need --push-endpoint.")
     return ["push_config"] if given.keys() & _PUSH else []
+
+
+def _storage(target: Any, given: dict[str, Any]) -> list[str]:
+    """Write the options of exports to buckets that were given; "" as the bucket means pull."""
+    chosen = {key.removeprefix(_STORAGE): value for key, value in given.items() if key.startswith(_STORAGE)}
+    if not chosen:
+        return []
+    if chosen.get("bucket") == "":
+        target.ClearField("cloud_storage_config")
+        return ["cloud_storage_config"]
+    config = target.cloud_storage_config
+    for option, field in _STORAGE_FIELDS.items():
+        if option in chosen:
+            setattr(config, field, chosen[option])
+    if "max_duration" in chosen:
+        put_duration(config.max_duration, chosen["max_duration"])
+    if "output_format" in chosen:
+        getattr(config, f"{chosen['output_format']}_config").SetInParent()
+    avro = {key: chosen[key] for key in ("write_metadata", "use_topic_schema") if key in chosen}
+    if avro and config.WhichOneof("output_format") != "avro_config":
+        raise click.UsageError("Metadata and schemas need --cloud-storage-output-format avro.")
+    for field, value in avro.items():
+        setattr(config.avro_config, field, value)
+    if not config.bucket:
+        raise click.UsageError("Options of Cloud Storage need --cloud-storage-bucket.")
+    return ["cloud_storage_config"]
 
 
 def _dead_letter(target: Any, settings: Settings, given: dict[str, Any]) -> list[str]:

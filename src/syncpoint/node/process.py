@@ -33,6 +33,7 @@ from syncpoint.metadata.mirror import CatalogMirror, Identities
 from syncpoint.metadata.records import CatalogChange, Setting
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.flow import FlowLimits
+from syncpoint.node.bucket_exports import Exports
 from syncpoint.node.client_http import client_http
 from syncpoint.node.metadata import align
 from syncpoint.node.node_environment import NodeEnvironment
@@ -153,6 +154,10 @@ class Node:
             copy, partial(open_feed, self.subscribe), self.vetting, self.control.commit, self.clock, self.random,
             settings.push_issuer, None if self.access is None else self.access.service,
         )  # fmt: skip
+        self.exports = Exports(
+            copy, partial(open_feed, self.subscribe), settings.buckets, environment.blocking, self.clock, self.random,
+            None if self.access is None else self.access.service,
+        )  # fmt: skip
         inquiry = LocalInquiry(self.publish, self.subscribe, self.pushes.state)
         self.admin = NodeAdmin(
             self.control, self.publish, inquiry, self.limits, settings.durability, self.clock.time_ns()
@@ -170,6 +175,7 @@ class Node:
         await self.upkeep.catch_up()
         self.server = await self._listen()
         self.pushes.start()
+        self.exports.start()
         self.host.on_ended = lambda number, error: self._log_failed()
         if self.publish.commit.failed is not None:
             self._log_failed()
@@ -202,7 +208,7 @@ class Node:
             **self.pulls.methods(),
             **self.streams.methods(),
             **seek_methods(self.control),
-            **CatalogService(self.control, self.vetting, tuple, self.transformer).methods(),
+            **CatalogService(self.control, self.vetting, tuple, self.transformer, self.exports.state).methods(),
             **SchemaService(self.control, apart=self.environment.apart).methods(),
             **IamService(self.control, Policies(self.control.catalog), gate).methods(),
             **AccountsService(self.control).methods(),
@@ -238,6 +244,7 @@ class Node:
         self.pulls.drain()
         await self.server.drain(self.settings.drain_s)
         await self.pushes.stop()
+        await self.exports.stop()
         await self.publisher.stop()
         assert self.subscribe.transforms is not None
         await self.subscribe.transforms.stop()

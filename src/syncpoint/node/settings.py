@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from syncpoint.export.buckets import Place
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.transport.limits import TransportLimits
 
@@ -24,6 +25,7 @@ class ServeSettings:
     push_networks: tuple[str, ...] = ()  # that pushes may go to although they are not public; "loopback": this machine
     push_issuer: str = ""  # what tokens of pushes name as their issuer: our https address; none: nothing is signed
     models: tuple[tuple[str, str], ...] = ()  # of transforms that ask a model: endpoint name, http or https address
+    buckets: tuple[tuple[str, Place], ...] = ()  # of Cloud Storage subscriptions: by name, where they are
     drain_s: float = 5.0  # how long open calls may take to finish after SIGTERM
     storage: StorageSettings = field(default_factory=StorageSettings)
     transport_limits: TransportLimits = field(

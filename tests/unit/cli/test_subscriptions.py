@@ -365,3 +365,32 @@ def test_describe_says_that_it_never_expires(server, run, run_json):
     lines = [line.split() for line in run("subscriptions", "describe", "billing").stdout.splitlines()]
     assert ["expirationPolicy", "never"] in lines
     assert run_json("subscriptions", "describe", "billing")["expirationPolicy"] == {}
+
+
+def test_options_of_exports(server, run, existing):
+    server.answers["Subscriber.CreateSubscription"] = lambda request: request
+    words = """--cloud-storage-bucket b --cloud-storage-file-prefix p/ --cloud-storage-file-suffix .avro
+        --cloud-storage-max-duration 2m --cloud-storage-max-bytes 2000 --cloud-storage-max-messages 1000
+        --cloud-storage-output-format avro --cloud-storage-write-metadata
+        --cloud-storage-file-datetime-format YYYY-MM-DD/hh_mm_ssZ"""
+    assert run("subscriptions", "create", "billing", "--topic", "orders", *words.split()).exit_code == 0
+    made = server.request("Subscriber.CreateSubscription").cloud_storage_config
+    assert (made.bucket, made.filename_prefix, made.filename_suffix) == ("b", "p/", ".avro")
+    assert (made.max_duration.seconds, made.max_bytes, made.max_messages) == (120, 2000, 1000)
+    assert (made.filename_datetime_format, made.avro_config.write_metadata) == ("YYYY-MM-DD/hh_mm_ssZ", True)
+    refused = run("subscriptions", "create", "billing", "--topic", "orders", "--cloud-storage-max-bytes", "2000")
+    assert "need --cloud-storage-bucket" in refused.stderr
+    existing.cloud_storage_config.CopyFrom(made)
+    assert run("subscriptions", "update", "billing", "--cloud-storage-file-prefix", "q/").exit_code == 0
+    changed = server.request("Subscriber.UpdateSubscription")
+    assert changed.update_mask.paths == ["cloud_storage_config"]
+    assert changed.subscription.cloud_storage_config.filename_prefix == "q/"
+    assert changed.subscription.cloud_storage_config.bucket == "b"
+
+
+def test_no_bucket_means_that_a_subscription_is_pulled(server, run, existing):
+    existing.cloud_storage_config.bucket = "b"
+    assert run("subscriptions", "update", "billing", "--cloud-storage-bucket", "").exit_code == 0
+    changed = server.request("Subscriber.UpdateSubscription")
+    assert changed.update_mask.paths == ["cloud_storage_config"]
+    assert not changed.subscription.HasField("cloud_storage_config")

@@ -24,6 +24,7 @@ from syncpoint.control.peer_channels import Reach
 from syncpoint.control.plane import ControlPlane
 from syncpoint.control.usage_reports import ReportedUses
 from syncpoint.model.cluster import PROXY
+from syncpoint.node.bucket_exports import Exports
 from syncpoint.node.client_http import client_http
 from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.router_role import in_milliseconds
@@ -103,6 +104,12 @@ class ProxyRole:
         gate = self.access.gate if self.access is not None else None
         vetting = Vetting(networks(settings.push.networks))
         self.feeds = PushFeeds(self.proxy.relay)
+        distribution = Distribution(context.process.name, context.view, context.catalog)
+        service = self.access.service if self.access is not None else None
+        self.exports = Exports(
+            context.shared, self.feeds.open, settings.buckets, context.environment.blocking, context.clock,
+            context.random, service, distribution.mine,
+        )  # fmt: skip
         self.pushes = Pushes(
             context.shared,
             self.feeds.open,
@@ -111,13 +118,13 @@ class ProxyRole:
             context.clock,
             context.random,
             settings.push.issuer,
-            self.access.service if self.access is not None else None,
-            Distribution(context.process.name, context.view, context.catalog).mine,
+            service,
+            distribution.mine,
             context.environment.push_sender,
             context.process.name,
         )
         self._methods = self.proxy.methods(
-            CatalogService(self.control, vetting, self._regions, self.proxy.transformer).methods(),
+            CatalogService(self.control, vetting, self._regions, self.proxy.transformer, self.exports.state).methods(),
             SchemaService(self.control, apart=context.environment.apart).methods(),
             IamService(self.control, Policies(context.catalog), gate).methods(),
             AccountsService(self.control).methods(),
@@ -153,6 +160,7 @@ class ProxyRole:
         http = client_http(methods, TransportLimits(), self.access, self.pushes.pages())
         self._listening = await network.serve(methods, host, port, http)
         self.pushes.start()
+        self.exports.start()
 
     @property
     def public_address(self) -> str:
@@ -164,6 +172,7 @@ class ProxyRole:
         """
         self.admin.draining = True
         await self.pushes.stop()
+        await self.exports.stop()
         await self.feeds.close()
         self.proxy.drain()
         if self._listening is None:
@@ -187,7 +196,7 @@ class ProxyRole:
         self._context.environment.apart.close()
 
     def status(self) -> dict[str, Any]:
-        return {**self.proxy.status(), **self.pushes.status(), "public": self.public_address}
+        return {**self.proxy.status(), **self.pushes.status(), **self.exports.status(), "public": self.public_address}
 
     def load(self, seconds: float) -> dict[str, Any]:
         return {

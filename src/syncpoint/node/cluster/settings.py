@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from syncpoint.export.buckets import Place, place_of
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.settings_section import SettingsSection
 from syncpoint.push.addresses import networks
@@ -112,6 +113,7 @@ class ClusterSettings:
     storage: StorageSettings = field(default_factory=StorageSettings)
     push: PushSettings = field(default_factory=PushSettings)
     models: tuple[tuple[str, str], ...] = ()  # of transforms that ask a model: endpoint name, address
+    buckets: tuple[tuple[str, Place], ...] = ()  # of Cloud Storage subscriptions: by name, where they are
 
     def fingerprint(self) -> dict[str, Any]:
         """What every process must agree on, as plain values."""
@@ -230,6 +232,7 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
         storage=storage,
         push=_push(top.section("push")),
         models=_models(top.section("models")),
+        buckets=_buckets(top.section("buckets"), base),
     )
     if settings.balance <= 0:
         raise InvalidArgument("balance", "must be above 0, for instance 0.25")
@@ -267,6 +270,16 @@ def _models(reader: _ClusterSection) -> tuple[tuple[str, str], ...]:
         except ValueError as error:
             raise reader.refused(name, str(error)) from None
     return found
+
+
+def _buckets(reader: _ClusterSection, base: Path) -> tuple[tuple[str, Place], ...]:
+    found = []
+    for name in reader.names():
+        try:
+            found.append((name, place_of(reader.text(name), base=base)))
+        except ValueError as error:
+            raise InvalidArgument(f"{reader.place}.{name}", str(error)) from None
+    return tuple(found)
 
 
 def _push(reader: _ClusterSection) -> PushSettings:

@@ -55,6 +55,7 @@ class Plan(NamedTuple):
         klass = DurabilityClass(clusters=1, disks=len(self.disks), durability=serve.durability, placement="any")
         base = ClusterSettings("node", (), {DEFAULT_CLASS: klass}, {}, metadata=self.metadata, auth=serve.auth)
         base = replace(base, push=PushSettings(serve.push_networks, serve.push_issuer), models=serve.models)
+        base = replace(base, buckets=serve.buckets)
         cache = max(CACHE_MIN, 192 * MIB // serve.workers)
         required = serve.storage.require_disks
         return replace(base, storage=replace(base.storage, cache_bytes=cache, require_disks=required))

@@ -1,0 +1,1 @@
+"""Cloud Storage subscriptions: messages become files in buckets, which the operator maps to places."""

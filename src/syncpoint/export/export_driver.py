@@ -1,0 +1,227 @@
+"""All Cloud Storage subscriptions of a process: the driver over `exporter`, feeds and buckets.
+
+Place: one in every process that may export, on `push.inner_driver`.
+Promise: a subscription of ours is subscribed to while its bucket can be written to, the service's own identity may read
+it, and the schema that its files are to be written by is one of Avro. It goes on by itself once that is so again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache, partial
+from typing import Any
+
+from syncpoint.export.buckets import Buckets
+from syncpoint.export.contents import SchemaUnusable, TopicAvro, content_of
+from syncpoint.export.exporter import HELD_MAX, Exporter, ExportFile, FileLimits, StoreFile
+from syncpoint.export.object_names import object_name
+from syncpoint.metadata.catalog import Catalog, CatalogCopy
+from syncpoint.metadata.records import Subscription
+from syncpoint.model.errors import FailedPrecondition, PermissionDenied
+from syncpoint.push.feed import OpenFeed
+from syncpoint.push.inner_driver import InnerDriver, InnerSubscription
+from syncpoint.push.pace import Pace, PaceLimits
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.random import Random
+from syncpoint.schemas.stored import definition, find_schema
+from syncpoint.schemas.validators import Encoding
+from syncpoint.wire.messages import pubsub
+
+LEASE_S = 60.0  # extended while a file waits; what a dead process held comes back after it
+HELD_TOTAL = 128 << 20  # of the files of all subscriptions
+HELD_LEAST = 1 << 20
+_STATES = pubsub.CloudStorageConfig
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportState:
+    """What may be known of an export from here."""
+
+    subscription: str
+    bucket: str
+    files: int
+    acknowledged: int
+    refused: int
+    held: int
+    last_error: str
+
+
+class ExportDriver(InnerDriver[pubsub.CloudStorageConfig, "ExportSubscription"]):
+    """See the module. `mine`: by incarnation, whether this process exports it. `may_export`: whether the service's own
+    identity may read it."""
+
+    def __init__(
+        self,
+        copy: CatalogCopy,
+        open_feed: OpenFeed,
+        buckets: Buckets,
+        clock: Clock,
+        random: Random,
+        *,
+        mine: Callable[[int], bool] = lambda incarnation: True,
+        may_export: Callable[[Subscription], bool] = lambda record: True,
+    ) -> None:
+        super().__init__(copy, open_feed, clock, random, mine)
+        self.buckets, self.may_export = buckets, may_export
+
+    def config_of(self, record: Subscription) -> pubsub.CloudStorageConfig | None:
+        return storage_config_of(record)
+
+    def new(self, record: Subscription, config: pubsub.CloudStorageConfig) -> ExportSubscription:
+        return ExportSubscription(self, record, config)
+
+    def share(self) -> None:
+        busy = sum(one.exporter.held > 0 for one in self.ours.values())
+        for one in self.ours.values():
+            one.exporter.held_max = max(HELD_LEAST, min(HELD_MAX, HELD_TOTAL // max(1, busy)))
+
+    def states(self) -> list[ExportState]:
+        """How each subscription of ours is doing, by name."""
+        return sorted((one.state() for one in self.ours.values()), key=lambda state: state.subscription)
+
+    def totals(self) -> dict[str, int]:
+        """Numbers for operators, over all subscriptions exported from here."""
+        states = self.states()
+        return {
+            "exported_subscriptions": len(states),
+            "exported_files": sum(one.files for one in states),
+            "exported_messages": sum(one.acknowledged for one in states),
+            "export_held": sum(one.held for one in states),
+        }
+
+
+class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig]):
+    """One of them: its machine, and the file that is being stored."""
+
+    driver: ExportDriver
+
+    def __init__(self, driver: ExportDriver, record: Subscription, config: pubsub.CloudStorageConfig) -> None:
+        pace = Pace(PaceLimits(1, 1, 1), driver.random)
+        self.exporter = Exporter(pace, _limits(config), lease_s=LEASE_S)
+        super().__init__(driver, record, config)
+
+    def state(self) -> ExportState:
+        counts = self.exporter.counts
+        return ExportState(
+            self.record.name, self.config.bucket, counts["files"], counts["acknowledged"], counts["refused"],
+            self.exporter.held, self.last_error,
+        )  # fmt: skip
+
+    @property
+    def lease_s(self) -> float:
+        return LEASE_S
+
+    def new_machine(self) -> Exporter:
+        old = self.exporter
+        if old.stopped:
+            self.exporter = Exporter(old.pace, old.limits, lease_s=LEASE_S, held_max=old.held_max)
+            self.exporter.counts = old.counts
+        return self.exporter
+
+    def review(self, record: Subscription, config: pubsub.CloudStorageConfig, now: float) -> None:
+        self.exporter.limits = _limits(config)
+        super().review(record, config, now)
+
+    def check(self, now: float) -> None:
+        state, text = export_state(
+            self.record, self.config, self.driver.copy.catalog, self.driver.buckets, self.driver.may_export
+        )
+        if state == _STATES.PERMISSION_DENIED:
+            raise PermissionDenied(text)
+        if state != _STATES.ACTIVE:
+            raise FailedPrecondition(text)
+
+    def begin(self, effect: StoreFile) -> Coroutine[Any, Any, None]:
+        return self._store(self.exporter, effect.file)
+
+    async def _store(self, exporter: Exporter, file: ExportFile) -> None:
+        unfit: frozenset[str] | None = None
+        config, driver = self.config, self.driver
+        began_s = driver.clock.time_ns() / 1e9 - (driver.clock.monotonic() - file.begun)
+        name = object_name(
+            config.filename_prefix,
+            config.filename_suffix,
+            config.filename_datetime_format,
+            datetime.fromtimestamp(began_s, UTC),
+            driver.random.token(16),
+        )
+        try:
+            topic = topic_avro(driver.copy.catalog, self.record, config)
+            content = partial(content_of, config, self.record.name, list(file.lent.values()), topic)
+            unfit = await driver.buckets.put(config.bucket, name, content)
+            self.last_error = "" if not unfit else "messages do not fit the topic's schema"
+        except Exception as error:
+            log.warning("%s: a file was not stored: %s: %s", self.record.name, type(error).__name__, error)
+            self.last_error = f"{type(error).__name__}: {error}"
+        finally:  # also when the process ends: who does not know that the file is stored does not acknowledge
+            self.under_way -= 1
+            now = driver.clock.monotonic()
+            self.perform(exporter.failed(file, now) if unfit is None else exporter.stored(file, unfit, now))
+            if unfit is None and driver.ours.get(self.record.incarnation) is self:
+                self.review(self.record, self.config, now)  # not before the bucket can be written to again
+
+
+def export_state(
+    record: Subscription,
+    config: pubsub.CloudStorageConfig,
+    catalog: Catalog,
+    buckets: Buckets,
+    may_export: Callable[[Subscription], bool],
+) -> tuple[int, str]:
+    """The state of an export as the API calls it, and why it is not active."""
+    if not may_export(record):
+        return _STATES.PERMISSION_DENIED, "The service's own identity may not read this subscription."
+    state = buckets.state(config.bucket)
+    if state != _STATES.ACTIVE:
+        return state, buckets.error(config.bucket)
+    try:
+        topic = topic_avro(catalog, record, config)
+        if topic is not None:
+            topic.schema(config.avro_config.write_metadata)
+    except SchemaUnusable as error:
+        return _STATES.SCHEMA_MISMATCH, str(error)
+    return _STATES.ACTIVE, ""
+
+
+def topic_avro(catalog: Catalog, record: Subscription, config: pubsub.CloudStorageConfig) -> TopicAvro | None:
+    """By what a file is written where it is to be written by the topic's schema; None: it is not, or there is none.
+    Raises `SchemaUnusable`."""
+    topic = catalog.topic_of(record)
+    if not config.avro_config.use_topic_schema or topic is None or topic.schema is None:
+        return None
+    name = topic.schema.name
+    schema = find_schema(catalog, name)
+    revisions = [] if schema is None else schema.within(topic.schema)
+    if schema is None or not revisions:
+        raise SchemaUnusable("the topic's schema was deleted")
+    if schema.type != pubsub.Schema.AVRO:
+        raise SchemaUnusable("the topic's schema is not one of Avro")
+
+    def older(identifier: str) -> str | None:
+        known = find_schema(catalog, name)
+        if known is None or known.revision(identifier) is None:
+            return None
+        return definition(catalog, name, identifier)[0].definition
+
+    newest = definition(catalog, name, revisions[0].id)[0].definition
+    return TopicAvro(newest, topic.schema.encoding == Encoding.BINARY, older)
+
+
+@lru_cache(maxsize=4_096)
+def _config(stored: bytes) -> pubsub.CloudStorageConfig | None:
+    message = pubsub.Subscription.FromString(stored)
+    return message.cloud_storage_config if message.HasField("cloud_storage_config") else None
+
+
+def storage_config_of(record: Subscription) -> pubsub.CloudStorageConfig | None:
+    """How a subscription is exported to a bucket; None: it is not, or is detached."""
+    return None if record.detached or not record.config else _config(record.config)
+
+
+def _limits(config: pubsub.CloudStorageConfig) -> FileLimits:
+    return FileLimits(config.max_duration.ToNanoseconds() / 1e9, config.max_bytes, config.max_messages)

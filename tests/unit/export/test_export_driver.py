@@ -1,0 +1,195 @@
+"""Cloud Storage subscriptions over both forwarders and a folder, in simulated time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncpoint.export.buckets import Buckets, place_of
+from syncpoint.export.export_driver import ExportDriver
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import CatalogChange
+from syncpoint.push.feed import open_feed
+from syncpoint.testing.forwarder_harness import ForwarderHarness
+from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.wire.messages import pubsub
+
+
+async def at_once(work: Callable[[], Any]) -> Any:
+    return work()
+
+
+def config(**fields: Any) -> bytes:
+    storage = pubsub.CloudStorageConfig(bucket="b", max_messages=2, filename_suffix=".txt", **fields)
+    storage.max_duration.seconds = 60
+    storage.text_config.SetInParent()
+    data: bytes = pubsub.Subscription(cloud_storage_config=storage).SerializeToString()
+    return data
+
+
+class Harness:
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.folder = folder
+        self.forwarders = ForwarderHarness(**{"config": config(), **options})
+        self.clock = self.forwarders.clock
+        self.on_change: list[Callable[[CatalogChange], None]] = []
+        self.may = self.mine = True
+        self.buckets = Buckets({"b": place_of(str(folder))}, at_once)
+        self.driver = ExportDriver(
+            self, partial(open_feed, self.forwarders.subscribe), self.buckets, self.clock, self.forwarders.random,
+            mine=lambda incarnation: self.mine, may_export=lambda record: self.may,
+        )  # fmt: skip
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.forwarders.publish.catalog
+
+    async def at(self, revision: int) -> None:
+        """It is this process's own catalog."""
+
+    @property
+    def lines(self) -> list[str]:
+        files = sorted(self.folder.rglob("*.txt"), key=lambda path: path.stat().st_mtime_ns)
+        return [line for path in files for line in path.read_text().splitlines()]
+
+    def lent(self) -> int:
+        return self.forwarders.subscribe.outstanding()[0]
+
+    def run(self, story: Coroutine[Any, Any, None]) -> None:
+        async def reported() -> None:
+            ticking = asyncio.get_running_loop().create_task(self._tick())
+            self.buckets.start()
+            self.driver.start()
+            try:
+                await story
+            finally:
+                await self.driver.close()
+                await self.buckets.stop()
+                ticking.cancel()
+
+        run_simulated(self.clock, reported())
+
+    async def _tick(self) -> None:
+        while True:
+            self.forwarders.quiesce()
+            self.forwarders.subscribe.tick()
+            self.forwarders.quiesce()
+            await asyncio.sleep(0.05)
+
+
+def test_full_files_at_once_and_the_rest_when_it_is_due(tmp_path: Path) -> None:
+    harness = Harness(tmp_path)
+
+    async def story() -> None:
+        harness.forwarders.send(*"abcde")
+        await asyncio.sleep(5)
+        assert sorted(harness.lines) == list("abcd")
+        assert harness.lent() == 1
+        await asyncio.sleep(60)
+        assert sorted(harness.lines) == list("abcde")
+        assert harness.lent() == 0
+        await asyncio.sleep(120)
+        assert len(harness.lines) == 5
+        assert harness.driver.totals()["exported_files"] == 3
+        assert not list(tmp_path.rglob("*.part"))
+
+    harness.run(story())
+
+
+def test_a_bucket_that_is_away_and_comes_back(tmp_path: Path) -> None:
+    harness = Harness(tmp_path / "bucket")
+
+    async def story() -> None:
+        harness.forwarders.send("a", "b")
+        await asyncio.sleep(30)
+        assert harness.buckets.state("b") == pubsub.CloudStorageConfig.NOT_FOUND
+        [state] = harness.driver.states()
+        assert "FileNotFoundError" in state.last_error
+        harness.folder.mkdir()
+        await asyncio.sleep(5)
+        assert sorted(harness.lines) == ["a", "b"]
+        assert harness.lent() == 0
+
+    harness.run(story())
+
+
+def test_a_file_that_cannot_be_stored_comes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness(tmp_path)
+    whole, failing = Buckets._put, True
+
+    def put(self: Buckets, bucket: str, name: str, data: bytes) -> None:
+        if failing:
+            raise OSError(28, "No space left on device")
+        whole(self, bucket, name, data)
+
+    monkeypatch.setattr(Buckets, "_put", put)
+
+    async def story() -> None:
+        nonlocal failing
+        harness.forwarders.send("a", "b")
+        await asyncio.sleep(20)
+        assert harness.buckets.state("b") == pubsub.CloudStorageConfig.NOT_FOUND  # a look stores a file, too
+        assert harness.driver.states()[0].refused == 2  # once, not in vain again and again
+        failing = False
+        await asyncio.sleep(70)
+        assert sorted(harness.lines) == ["a", "b"]
+        assert harness.lent() == 0
+
+    harness.run(story())
+
+
+def test_without_a_grant_or_where_another_process_exports_nothing_is(tmp_path: Path) -> None:
+    harness = Harness(tmp_path)
+
+    async def story() -> None:
+        harness.may = False
+        harness.forwarders.send("a", "b")
+        await asyncio.sleep(10)
+        assert harness.lines == []
+        harness.may, harness.mine = True, False
+        await asyncio.sleep(10)
+        assert harness.lines == []
+        harness.mine = True
+        await asyncio.sleep(5)
+        assert sorted(harness.lines) == ["a", "b"]
+
+    harness.run(story())
+
+
+def test_names_that_mean_other_folders_stay_inside(tmp_path: Path) -> None:
+    harness = Harness(tmp_path / "in", config=config(filename_prefix="/../../x//./y_"))
+    harness.folder.mkdir()
+
+    async def story() -> None:
+        harness.forwarders.send("a", "b")
+        await asyncio.sleep(5)
+        assert sorted(harness.lines) == ["a", "b"]
+        assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+    harness.run(story())
+
+
+def test_keys_stay_in_order_over_files_that_are_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness(tmp_path, ordered=True)
+    whole, fails = Buckets._put, [True, False, True, False]
+
+    def put(self: Buckets, bucket: str, name: str, data: bytes) -> None:
+        if name != ".syncpoint-check" and fails and fails.pop():
+            raise OSError(28, "No space left on device")
+        whole(self, bucket, name, data)
+
+    monkeypatch.setattr(Buckets, "_put", put)
+
+    async def story() -> None:
+        harness.forwarders.send(*map(str, range(9)), key="k")
+        await asyncio.sleep(120)
+        first = list(dict.fromkeys(harness.lines))
+        assert first == [str(number) for number in range(9)]
+        assert harness.lent() == 0
+
+    harness.run(story())

@@ -1,0 +1,86 @@
+"""Which messages go into which file, and what becomes of them, without anything around it."""
+
+from __future__ import annotations
+
+from syncpoint.export.exporter import MESSAGE_BYTES, Exporter, ExportFile, FileLimits, StoreFile
+from syncpoint.push.pace import Pace, PaceLimits
+from syncpoint.push.pusher import Acknowledged, Extended, GivenBack, Lent, Nacked, Room
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.wire.messages import pubsub
+
+
+def exporter(held_max: int = 1 << 20, **limits: int) -> Exporter:
+    pace = Pace(PaceLimits(1, 1, 1), SeededRandom(1))
+    return Exporter(pace, FileLimits(60, **limits), lease_s=60, held_max=held_max)
+
+
+def lent(*numbers: int, size: int = 10, again: str = "") -> list[Lent]:
+    return [Lent(f"a{n}{again}", pubsub.PubsubMessage(data=bytes(size), message_id=f"m{n}")) for n in numbers]
+
+
+def files(effects: list[object]) -> list[ExportFile]:
+    return [one.file for one in effects if isinstance(one, StoreFile)]
+
+
+def test_a_file_is_closed_at_the_first_limit_it_reaches_and_acknowledged_once_it_is_stored() -> None:
+    one = exporter(max_messages=3, max_bytes=100)
+    assert not files(one.received(lent(1, 2), 0))
+    (first,) = files(one.received(lent(3, 4), 1))
+    assert first.ack_ids == ("a1", "a2", "a3")
+    assert not files(one.tick(60))  # the second began at 1
+    assert not files(one.tick(61.5))  # it is due, and waits for the first
+    effects = one.stored(first, (), 62)
+    assert effects[0] == Acknowledged(("a1", "a2", "a3"))
+    (second,) = files(effects)
+    assert second.ack_ids == ("a4",)
+    assert one.stored(second, {"m4"}, 63)[0] == Nacked(("a4",))  # it fits no file
+    (third,) = files(one.received(lent(5, 6, size=70), 64))
+    assert third.ack_ids == ("a5",)  # two have more than 100 bytes
+
+
+def test_a_file_that_is_not_stored_is_refused_and_what_waits_given_back() -> None:
+    one = exporter(max_messages=2)
+    (first,) = files(one.received(lent(1, 2, 3), 0))
+    effects = one.failed(first, 1)
+    assert effects[:2] == [Nacked(("a1", "a2")), GivenBack(("a3",))]
+    assert Room(0) in effects
+    assert one.received(lent(4), 1.01) == [GivenBack(("a4",))]
+    assert one.held == 0
+    assert any(isinstance(effect, Room) and effect.messages for effect in one.tick(100))
+
+
+def test_leases_are_extended_also_while_a_file_is_stored() -> None:
+    one = exporter(max_messages=2)
+    one.received(lent(1, 2), 0)
+    one.received(lent(3), 20)
+    assert one.tick(31) == [Extended(("a1", "a2"))]
+    assert one.tick(51) == [Extended(("a3",))]
+
+
+def test_what_is_lent_anew_is_in_its_file_once_under_its_new_id() -> None:
+    one = exporter(max_messages=2)
+    (first,) = files(one.received(lent(1, 2, 3), 0))
+    assert not files(one.received(lent(1, 3, again="x"), 1))
+    assert one.stored(first, (), 2)[0] == Acknowledged(("a1x", "a2"))
+    assert one.held == 1
+
+
+def test_memory_is_bounded_by_room_and_by_closing_files() -> None:
+    one = exporter(held_max=10 * (MESSAGE_BYTES + 1_000))
+    room, number = 0, 0
+    for effect in one.tick(0):
+        room = effect.messages if isinstance(effect, Room) else room
+    while room > one.held:
+        number += 1
+        for effect in one.received(lent(number, size=1_000), 0.1):
+            room = effect.messages if isinstance(effect, Room) else room
+    assert one.memory <= 2 * one.held_max + 2_100
+    assert 15 < one.held < 25
+
+
+def test_stopping_gives_back_what_is_not_being_stored() -> None:
+    one = exporter(max_messages=2)
+    (first,) = files(one.received(lent(1, 2, 3), 0))
+    assert one.stop() == [GivenBack(("a3",)), Room(0)]
+    assert one.stored(first, (), 1) == [Acknowledged(("a1", "a2"))]
+    assert one.received(lent(4), 2) == [GivenBack(("a4",))]
