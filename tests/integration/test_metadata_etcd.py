@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import datetime
-import ipaddress
 import itertools
 import json
-import ssl
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from syncpoint.metadata.contract import Event, Indeterminate, Put, Resync, StoreError, StoreUnavailable, absent
 from syncpoint.metadata.etcd import EtcdStore, open_etcd
 from syncpoint.metadata.etcd_client import User
 from syncpoint.metadata.store_client import read_all
+from syncpoint.node.cluster import settings
+from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
+from syncpoint.node.cluster.etcd_tls import EtcdNetwork
 from syncpoint.runtime.clock import SystemClock
 from syncpoint.runtime.random import SystemRandom
+from syncpoint.testing.certificates import Authority
 from syncpoint.testing.etcd import EtcdCluster, why_not
 from syncpoint.transport.network import TcpNetwork
 
@@ -227,42 +226,40 @@ def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def test_it_speaks_tls(tmp_path: Path) -> None:
-    async def main(cluster: EtcdCluster) -> None:
-        trusted = ssl.create_default_context(cafile=tmp_path / "cert.pem")
-        network = TcpNetwork(client_tls=trusted)
-        store = await open_etcd(cluster.endpoints, network, clock=CLOCK, random=RANDOM)
+def test_it_speaks_tls_and_shows_the_certificate_that_is_there_by_then(tmp_path: Path) -> None:
+    authority, other = Authority(tmp_path / "tls"), Authority(tmp_path / "other")
+    shown, stranger = authority.issue("node"), other.issue("node")
+    content = {"metadata": {"ca_file": "tls/ca.pem", "cert_file": "node.pem", "key_file": "node.key"}}
+
+    def put_down(certificate: Path, key: Path) -> None:
+        shutil.copy(certificate, tmp_path / "node.pem")
+        shutil.copy(key, tmp_path / "node.key")
+
+    async def refused(endpoints: list[str], network: TcpNetwork) -> None:
+        with pytest.raises(StoreUnavailable):
+            await open_etcd(endpoints, network, clock=CLOCK, random=RANDOM, deadline_s=1.0)
+
+    async def main(endpoints: list[str]) -> None:
+        content["metadata"]["etcd"] = endpoints  # type: ignore[assignment]
+        put_down(*shown)
+        store = await ClusterEnvironment().metadata(settings.parse(content, tmp_path))
         watch = store.watch("", from_revision=1)
         await store.txn([], [Put("a", b"1")])
         assert [event.key for event in await watch.next() or ()] == ["a"]
         await watch.close()
         await store.close()
-        strangers = TcpNetwork(client_tls=ssl.create_default_context())
-        with pytest.raises(StoreUnavailable):
-            await open_etcd(cluster.endpoints, strangers, clock=CLOCK, random=RANDOM, deadline_s=1.0)
 
-    _certificate(tmp_path)
-    with EtcdCluster(tmp_path / "etcd", certificate=(tmp_path / "cert.pem", tmp_path / "key.pem")) as cluster:
-        asyncio.run(main(cluster))
+        await refused(endpoints, TcpNetwork())
+        await refused(endpoints, EtcdNetwork(authority.ca, None, None))
+        await refused(endpoints, EtcdNetwork(other.ca, *shown))
+        put_down(*stranger)
+        network = EtcdNetwork(authority.ca, tmp_path / "node.pem", tmp_path / "node.key")
+        await refused(endpoints, network)
+        put_down(*shown)
+        await (await open_etcd(endpoints, network, clock=CLOCK, random=RANDOM)).close()
+        (tmp_path / "node.key").write_text("half a key")
+        await (await open_etcd(endpoints, network, clock=CLOCK, random=RANDOM)).close()
 
-
-def _certificate(folder: Path) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "etcd")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "cert.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    (folder / "key.pem").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
+    asking = ["--client-cert-auth", "--trusted-ca-file", str(authority.ca)]
+    with EtcdCluster(tmp_path / "etcd", certificate=authority.issue("etcd"), arguments=asking) as cluster:
+        asyncio.run(main(cluster.endpoints))

@@ -115,6 +115,8 @@ class EtcdCluster:
         """A call over etcd's JSON interface, so that the harness does not rest on what it tests. Raises `OSError`."""
         tls = ssl.create_default_context()
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        if self._certificate is not None:
+            tls.load_cert_chain(*self._certificate)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
         with opener.open(f"{self._scheme}://{self.endpoints[number]}{path}", body, _ANSWER_S) as answer:
             return json.load(answer)

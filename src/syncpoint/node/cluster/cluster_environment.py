@@ -15,6 +15,7 @@ from syncpoint.metadata.remote import open_remote
 from syncpoint.metadata.store_client import SharedStore
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import Unavailable
+from syncpoint.node.cluster.etcd_tls import EtcdNetwork
 from syncpoint.node.cluster.settings import ClusterSettings
 from syncpoint.node.cluster.tls import Tls
 from syncpoint.node.node_environment import freeze_memory
@@ -74,8 +75,8 @@ class ClusterEnvironment(Environment):
             password = _secret(settings.etcd_password_file)
             user = User(settings.etcd_user, password)
         network: Network = TcpNetwork()
-        if settings.etcd_ca is not None:
-            network = TcpNetwork(client_tls=ssl.create_default_context(cafile=str(settings.etcd_ca)))
+        if settings.etcd_ca is not None or settings.etcd_certificate is not None:
+            network = EtcdNetwork(settings.etcd_ca, settings.etcd_certificate, settings.etcd_key)
         return await open_etcd(settings.etcd, network, clock=self.clock, random=self.random, user=user)
 
     def disks_of(self, record: ChainRecord, epoch: int, address_of: AddressOf) -> tuple[Files, list[str]]:

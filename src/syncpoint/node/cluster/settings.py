@@ -102,7 +102,9 @@ class ClusterSettings:
     processes: Mapping[str, ProcessSettings]
     etcd_user: str = ""
     etcd_password_file: Path | None = None
-    etcd_ca: Path | None = None
+    etcd_ca: Path | None = None  # with any of these three, etcd is called by TLS
+    etcd_certificate: Path | None = None  # shown to etcd
+    etcd_key: Path | None = None
     metadata: str = ""  # instead of etcd: HOST:PORT of a process that serves its own store
     tls: TlsFiles | None = None  # between processes; None: plain TCP
     auth: Path | None = None  # proxies: the file that says who may come in; None: everybody may do everything
@@ -222,6 +224,8 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
         etcd_user=metadata.text("user"),
         etcd_password_file=metadata.path("password_file"),
         etcd_ca=metadata.path("ca_file"),
+        etcd_certificate=metadata.path("cert_file"),
+        etcd_key=metadata.path("key_file"),
         metadata=served,
         tls=_tls(top.section("tls")) if top.has("tls") else None,
         auth=top.path("auth"),
@@ -234,6 +238,8 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
         models=_models(top.section("models")),
         buckets=_buckets(top.section("buckets"), base),
     )
+    if (settings.etcd_certificate is None) != (settings.etcd_key is None):
+        raise InvalidArgument("metadata.cert_file", "needs `key_file`, and the other way round")
     if settings.balance <= 0:
         raise InvalidArgument("balance", "must be above 0, for instance 0.25")
     if settings.split_at <= 0:
