@@ -374,9 +374,9 @@ def record() -> None:
                 conn.data_received, conn._write = data_received, _write  # type: ignore[method-assign]
                 return conn
 
-            server._listener.close()  # type: ignore[union-attr]
-            server._listener = await asyncio.get_running_loop().create_server(tapped, "127.0.0.1", 0)
-            port = server._listener.sockets[0].getsockname()[1]
+            server._listeners[0].close()
+            server._listeners = [await asyncio.get_running_loop().create_server(tapped, "127.0.0.1", 0)]
+            port = server._listeners[0].sockets[0].getsockname()[1]
             if name == "grpcio":
                 thread = threading.Thread(target=calls_of_grpcio, args=(port,))
                 thread.start()

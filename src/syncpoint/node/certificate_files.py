@@ -2,7 +2,7 @@
 
 Place: under `public_tls`, of listeners for clients, and `cluster/tls`, of connections between processes.
 Promise: a certificate that is replaced is shown to every connection from a few seconds later on; one that cannot be
-used, or is half written, is not taken over, and the one before stays. Authorities are read once.
+used, or is half written, is not taken over, and the one before stays. Whom processes trust is read once.
 """
 
 from __future__ import annotations
@@ -66,14 +66,19 @@ class CertificateFiles:
             self.look()
 
     def _marks(self) -> list[tuple[int, int, int]]:
-        marks = []
-        for path in (self._certificate, self._key):
-            try:
-                found = path.stat()
-            except OSError:
-                continue
-            marks.append((found.st_mtime_ns, found.st_size, found.st_ino))
-        return marks
+        return marks_of(self._certificate, self._key)
+
+
+def marks_of(*paths: Path) -> list[tuple[int, int, int]]:
+    """What distinguishes a file from the one it replaces, of those that are there."""
+    marks = []
+    for path in paths:
+        try:
+            found = path.stat()
+        except OSError:
+            continue
+        marks.append((found.st_mtime_ns, found.st_size, found.st_ino))
+    return marks
 
 
 def reason_of(error: ssl.SSLError | OSError) -> str:

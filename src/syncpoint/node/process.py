@@ -225,12 +225,14 @@ class Node:
             self.tls = PublicTls(
                 settings.tls_cert, settings.tls_key, settings.tls_client_ca, optional=self.access is not None
             )
-            self.tls.files.start()
             tls = self.tls.context
         http = client_http(methods, settings.transport_limits, self.access, self.pushes.pages())
-        return await self.environment.serve(
+        server = await self.environment.serve(
             methods, settings.host, settings.port, tls=tls, limits=settings.transport_limits, on_fallback=http
         )
+        if self.tls is not None:
+            self.tls.start(server.renew)
+        return server
 
     def _log_failed(self) -> None:
         """Nothing can be stored until a restart: whoever balances load should know. Reading goes on."""
@@ -254,7 +256,7 @@ class Node:
         if self.access is not None:
             await self.access.stop()
         if self.tls is not None:
-            await self.tls.files.stop()
+            await self.tls.stop()
         await self.upkeep.stop()
         await self.owner.close()
         self.mirror.flush()

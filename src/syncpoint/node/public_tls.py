@@ -1,15 +1,24 @@
 """TLS at a listener for clients: files as a context that follows them.
 
 Place: made by `process` and by the role of proxies.
+Promise: who is trusted to sign clients' certificates follows its file as the listener's own certificate does. An
+authority that is taken out of the file is trusted by no handshake from a few seconds later on, also of a session that
+began before; open connections that showed a certificate end in order and shake hands anew.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import ssl
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from syncpoint.model.errors import InvalidArgument
-from syncpoint.node.certificate_files import CertificateFiles, reason_of
+from syncpoint.node.certificate_files import LOOK_S, CertificateFiles, marks_of, reason_of
+from syncpoint.runtime.tasks import Tasks
+
+log = logging.getLogger(__name__)
 
 
 class PublicTls:
@@ -18,15 +27,60 @@ class PublicTls:
     def __init__(self, certificate: Path, key: Path, client_ca: Path | None, *, optional: bool) -> None:
         """Raises `InvalidArgument`."""
         self.files = CertificateFiles(certificate, key)
-        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._client_ca, self._optional = client_ca, optional
+        self._tasks = Tasks()
+        self._seen = self._marks()
         try:
-            self.files.load(self.context)
+            self.context = self._made()
         except (ssl.SSLError, OSError) as error:
             raise InvalidArgument("tls_cert", f"{certificate} and {key} cannot be used: {reason_of(error)}") from None
-        if client_ca is not None:
-            try:
-                self.context.load_verify_locations(client_ca)
-            except (ssl.SSLError, OSError) as error:
-                raise InvalidArgument("tls_client_ca", f"{client_ca} cannot be used: {reason_of(error)}") from None
-            self.context.verify_mode = ssl.CERT_OPTIONAL if optional else ssl.CERT_REQUIRED
+        try:
+            self._trust(self.context)
+        except (ssl.SSLError, OSError) as error:
+            raise InvalidArgument("tls_client_ca", f"{client_ca} cannot be used: {reason_of(error)}") from None
+
+    def start(self, renew: Callable[[ssl.SSLContext], Awaitable[None]]) -> None:
+        """Follow the files. `renew`: the listener shakes hands by another context from now on."""
+        self.files.start()
+        if self._client_ca is not None:
+            self._tasks.start(self._follow(renew))
+
+    async def stop(self) -> None:
+        """Do not any more."""
+        await self._tasks.stop()
+        await self.files.stop()
+
+    def look(self) -> bool:
+        """Whether clients' authorities have changed: `context` is a new one then, because a context forgets none."""
+        marks = self._marks()
+        if marks == self._seen:
+            return False
+        try:
+            context = self._made()
+            self._trust(context)
+        except (ssl.SSLError, OSError) as error:
+            log.error("%s is not taken over: %s", self._client_ca, reason_of(error))
+            return False
+        self._seen, self.context = marks, context
+        log.info("%s was taken over", self._client_ca)
+        return True
+
+    async def _follow(self, renew: Callable[[ssl.SSLContext], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if self.look():
+                await renew(self.context)
+
+    def _made(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.files.load(context)
+        return context
+
+    def _trust(self, context: ssl.SSLContext) -> None:
+        if self._client_ca is not None:
+            context.load_verify_locations(self._client_ca)
+            context.verify_mode = ssl.CERT_OPTIONAL if self._optional else ssl.CERT_REQUIRED
+
+    def _marks(self) -> list[tuple[int, int, int]]:
+        return [] if self._client_ca is None else marks_of(self._client_ca)

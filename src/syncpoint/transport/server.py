@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 import ssl
 from collections.abc import Callable
 from typing import Any
@@ -66,7 +68,7 @@ class Server:
         self.host = ""
         self._loop = loop
         self._connections: set[ServerConnection] = set()
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
         self._empty: asyncio.Event | None = None
         self._stopping = False
@@ -144,11 +146,37 @@ class Server:
             self._timer.cancel()
             self._timer = None
 
+    async def renew(self, tls: ssl.SSLContext) -> None:
+        """Shake hands by another context from now on: in place of the one it was opened with. Clients that showed a
+        certificate connect again, so that it is looked at again; nobody is refused meanwhile."""
+        before = self._listeners
+        sockets = [socket.socket(fileno=os.dup(one.fileno())) for listener in before for one in listener.sockets]
+        self._listeners = []
+        for one in sockets:  # what waits to be accepted is shared by both
+            await self.listen(tls, sock=one)
+        for listener in before:
+            listener.close()
+        for connection in list(self._connections):
+            if connection.certificate:
+                connection.drain("certificates are looked at again")
+
+    async def listen(self, tls: ssl.SSLContext | None, **where: Any) -> None:
+        """Accept connections at one more place. Raises OSError."""
+        if tls is not None:
+            tls.set_alpn_protocols(["h2", "http/1.1"] if self.on_fallback is not None else ["h2"])
+            where |= {"ssl": tls, "ssl_handshake_timeout": self.limits.handshake_s}
+        listener = await self._loop.create_server(self.make_connection, backlog=1024, **where)
+        if self._stopping:
+            listener.close()
+            return
+        self._listeners.append(listener)
+        self.host, self.port = listener.sockets[0].getsockname()[:2]
+
     def _stop_listening(self) -> None:
         self._stopping = True
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        for listener in self._listeners:
+            listener.close()
+        self._listeners = []
 
 
 async def serve(
@@ -175,12 +203,5 @@ async def serve(
     loop = asyncio.get_running_loop()
     server = Server(methods, limits or TransportLimits(), on_fallback, loop, unsent)
     server.secret = secret
-    options: dict[str, Any] = {}
-    if tls is not None:
-        tls.set_alpn_protocols(["h2", "http/1.1"] if on_fallback is not None else ["h2"])
-        options = {"ssl": tls, "ssl_handshake_timeout": server.limits.handshake_s}
-    if shared:
-        options["reuse_port"] = True
-    server._listener = await loop.create_server(server.make_connection, host, port, backlog=1024, **options)
-    server.host, server.port = server._listener.sockets[0].getsockname()[:2]
+    await server.listen(tls, host=host, port=port, **({"reuse_port": True} if shared else {}))
     return server

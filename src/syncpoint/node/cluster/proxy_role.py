@@ -154,11 +154,11 @@ class ProxyRole:
             methods = self.access.gate.guarded(methods)
             await self.access.start()
         self.tls = public_tls(context.process, optional=self.access is not None)
-        if self.tls is not None:
-            self.tls.files.start()
         network = context.environment.public_network(None if self.tls is None else self.tls.context)
         http = client_http(methods, TransportLimits(), self.access, self.pushes.pages())
         self._listening = await network.serve(methods, host, port, http)
+        if self.tls is not None:
+            self.tls.start(self._listening.renew)
         self.pushes.start()
         self.exports.start()
 
@@ -187,7 +187,7 @@ class ProxyRole:
         if self.access is not None:
             await self.access.stop()
         if self.tls is not None:
-            await self.tls.files.stop()
+            await self.tls.stop()
         await self.cleaner.stop()
         await self.cursor_cleaner.stop()
         await self.expiry.stop()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
+import ssl
 from collections import Counter
 from collections.abc import Callable, Iterable
 
@@ -158,6 +159,9 @@ class SimListening:
 
     def __init__(self, network: SimNetwork, host: str, port: int) -> None:
         self.network, self.host, self.port = network, host, port
+
+    async def renew(self, tls: ssl.SSLContext) -> None:
+        """See `Server`: nothing is encrypted here."""
 
     async def drain(self, grace_s: float) -> None:
         await self.close()
