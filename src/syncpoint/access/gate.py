@@ -130,7 +130,9 @@ class Gate:
         return self._allows(self._session(call), permission, resource)
 
     def sweep(self) -> None:
-        """Judge the open streams again; those that may not go on are ended."""
+        """Judge the open streams again; those that may not go on are ended. Connections that closed are forgotten."""
+        if self.quotas is not None:
+            self.quotas.sweep()
         for watched in list(self._streams):
             if watched.stream.over:
                 self._streams.discard(watched)
@@ -168,7 +170,7 @@ class Gate:
                 now = monotonic()
                 if session.until > now and session.allowed.get((permission, name := _name(request)), 0.0) > now:
                     if self.quotas is not None:
-                        self.quotas.take(project_in(name.decode()), len(request))
+                        self.quotas.take(project_in(name.decode()), len(request), call.connection)
                     handler(call, request)
                     return
             self._judge(call, path, rule, request)
@@ -227,7 +229,7 @@ class Gate:
                 self._refuse(session.identity, call, path, need)
             self._note(session.identity, call, path, need, True)
         if self.quotas is not None and count and (project := project_in(needs[0].resource) if needs else ""):
-            self.quotas.take(project, len(request))
+            self.quotas.take(project, len(request), call.connection)
             self.quotas.check_new(project, needs[0].permission)
             if watched is not None and not watched.project:
                 self.quotas.check_streams(project, partial(self._open_in, project))

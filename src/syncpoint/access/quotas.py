@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.model.errors import ResourceExhausted
+from syncpoint.transport.calls import AnyConnection
 from syncpoint.wire.status import error_info, retry_info
 
 BURST_S: Final = 2.0
@@ -23,6 +24,7 @@ class Quota(NamedTuple):
 
     requests_per_s: float = 0.0
     bytes_per_s: float = 0.0
+    connections: int = 0
     streams: int = 0
     topics: int = 0
     subscriptions: int = 0
@@ -37,14 +39,17 @@ class Quotas:
         self._default, self._projects = default, projects
         self._catalog, self._monotonic = catalog, monotonic
         self._rates: dict[str, list[float]] = {}
+        self._connections: dict[str, set[AnyConnection]] = {}
 
     def of(self, project: str) -> Quota:
         """What holds for a project."""
         return self._projects.get(project, self._default)
 
-    def take(self, project: str, size: int) -> None:
-        """Count one request of so many bytes. Raises `ResourceExhausted`."""
+    def take(self, project: str, size: int, connection: AnyConnection | None = None) -> None:
+        """Count one request of so many bytes, and the connection it came by. Raises `ResourceExhausted`."""
         quota = self.of(project)
+        if quota.connections and connection is not None:
+            self._connect(project, connection, quota.connections)
         if not (quota.requests_per_s or quota.bytes_per_s):
             return
         now = self._monotonic()
@@ -61,6 +66,23 @@ class Quotas:
             paid[0] = max(paid[0], now) + 1 / quota.requests_per_s
         if quota.bytes_per_s:
             paid[1] = max(paid[1], now) + size / quota.bytes_per_s
+
+    def sweep(self) -> None:
+        """Forget the connections that are closed."""
+        for project, known in list(self._connections.items()):
+            self._connections[project] = known = {one for one in known if not one.is_closing()}
+            if not known:
+                del self._connections[project]
+
+    def _connect(self, project: str, connection: AnyConnection, most: int) -> None:
+        known = self._connections.setdefault(project, set())
+        if connection in known:
+            return
+        if len(known) >= most:
+            self._connections[project] = known = {one for one in known if not one.is_closing()}
+            if len(known) >= most:
+                raise exceeded(project, "connections", 1.0)
+        known.add(connection)
 
     def check_new(self, project: str, permission: str) -> None:
         """Raise `ResourceExhausted` if a permission is for one thing more than the project may have."""

@@ -181,6 +181,7 @@ def _quota(reader: _AccessSection) -> Quota:
     made = Quota(
         reader.number("requests_per_s"),
         reader.number("bytes_per_s"),
+        int(reader.number("connections")),
         int(reader.number("streams")),
         int(reader.number("topics")),
         int(reader.number("subscriptions")),

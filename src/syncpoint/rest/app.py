@@ -43,6 +43,7 @@ from syncpoint.transport.calls import CallContext, Methods, Unary
 from syncpoint.transport.encoding import inflate
 
 CERTIFICATE: Final = "syncpoint.certificate"
+CONNECTION: Final = "syncpoint.connection"
 """Of a scope's extensions: what the caller's certificate says."""
 APART_BYTES: Final = 64 * 1024
 APART_THREADS: Final = 2
@@ -160,13 +161,14 @@ def application(rest: RestApp, pages: Sequence[BaseRoute] = ()) -> Starlette:
 
 
 def _call(scope: Scope, headers: Headers, method: str, timeout_s: float | None) -> RestCall:
-    client = scope.get("client")
+    client, beside = scope.get("client"), scope.get("extensions") or {}
     return RestCall(
         method.encode(),
         metadata_of(headers),
         timeout_s,
         f"{client[0]}:{client[1]}" if client else "",
-        (scope.get("extensions") or {}).get(CERTIFICATE),
+        beside.get(CERTIFICATE),
+        beside.get(CONNECTION),
     )
 
 

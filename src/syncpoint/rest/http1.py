@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Scope
 
 from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.rest.app import APART_BYTES, CERTIFICATE, Admit, RestApp, application
+from syncpoint.rest.app import APART_BYTES, CERTIFICATE, CONNECTION, Admit, RestApp, application
 from syncpoint.rest.errors import error_json, headers_for, status_of
 from syncpoint.rest.http_answer import HttpAnswer, dated, response
 from syncpoint.rest.rendering import JSON, json_text
@@ -253,7 +253,7 @@ class HttpConnection(FallbackProtocol):
             "headers": [(name.lower(), value) for name, value in request.headers],
             "client": _address(info("peername")),
             "server": _address(info("sockname")),
-            "extensions": {CERTIFICATE: certificate},
+            "extensions": {CERTIFICATE: certificate, CONNECTION: self._transport},
         }
 
     async def _serve(self, scope: dict[str, Any]) -> None:

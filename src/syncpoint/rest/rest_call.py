@@ -13,7 +13,7 @@ from typing import Any
 
 from syncpoint.model.errors import Code, DeadlineExceeded, SyncpointError
 from syncpoint.runtime.tasks import complete
-from syncpoint.transport.calls import Unary
+from syncpoint.transport.calls import AnyConnection, Unary
 from syncpoint.transport.stream_state import Message
 
 log = logging.getLogger(__name__)
@@ -29,11 +29,12 @@ class RestCall:
         timeout_s: float | None,
         peer: str,
         certificate: Mapping[str, Any] | None,
+        connection: AnyConnection | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.path, self.metadata = path, metadata
         self.deadline = None if timeout_s is None else self._loop.time() + timeout_s
-        self.peer, self.certificate = peer, certificate
+        self.peer, self.certificate, self.connection = peer, certificate, connection
         self.cancelled = False
         self.on_cancel: Any = None
         self.answer: asyncio.Future[bytes] = self._loop.create_future()

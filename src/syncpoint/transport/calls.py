@@ -16,6 +16,12 @@ from syncpoint.model.errors import SyncpointError
 from syncpoint.transport.stream_state import Message
 
 
+class AnyConnection(Protocol):
+    """The connection of a call, as asyncio's transports are."""
+
+    def is_closing(self) -> bool: ...
+
+
 class CallContext(Protocol):
     """What both kinds of call know. `deadline`: monotonic seconds, in the time of the event loop; `metadata` must not
     be changed."""
@@ -31,6 +37,11 @@ class CallContext(Protocol):
     @property
     def certificate(self) -> Mapping[str, Any] | None:
         """What the caller's certificate says, as `ssl` describes one it has verified; empty or None without one."""
+        ...
+
+    @property
+    def connection(self) -> AnyConnection | None:
+        """What it came by; calls of one connection have the same object. None: by no connection of its own."""
         ...
 
     @property

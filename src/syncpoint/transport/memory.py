@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from syncpoint.model.errors import Code, SyncpointError, Unimplemented, Unprocessed, received
 from syncpoint.runtime.random import Random
-from syncpoint.transport.calls import Methods, Streaming, Unary
+from syncpoint.transport.calls import AnyConnection, Methods, Streaming, Unary
 from syncpoint.transport.client import MetadataItems
 from syncpoint.transport.stream_state import Message
 
@@ -91,6 +91,7 @@ class MemoryCall:
         self.deadline = deadline
         self.peer = "memory"
         self.certificate: Mapping[str, Any] | None = None
+        self.connection: AnyConnection | None = None
         self.cancelled = False
         self.over = False
         self.writable = True

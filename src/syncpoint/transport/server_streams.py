@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport import frames
-from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
+from syncpoint.transport.calls import AnyConnection, Call, Streaming, StreamingCall, Unary
 from syncpoint.transport.frames import ErrorCode
 from syncpoint.transport.headers import HEAD_BLOCK, OK_BLOCK, RequestHead, plain_block, status_block
 from syncpoint.transport.outbox import BURST
@@ -72,6 +72,11 @@ class ServerStream(StreamState):
     def certificate(self) -> Mapping[str, Any] | None:
         """The caller's certificate; see `calls.CallContext`."""
         return self.conn.certificate
+
+    @property
+    def connection(self) -> AnyConnection | None:
+        """See `calls.CallContext`."""
+        return self.conn.transport
 
     @property
     def over(self) -> bool:

@@ -107,6 +107,48 @@ def test_resources_and_streams_that_may_exist(harness: Harness) -> None:
     assert not again.over
 
 
+class Connected:
+    """A connection."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+
+def test_connections_that_a_project_uses_at_once(harness: Harness) -> None:
+    harness.authenticator.take(parse({**harness.content, "quotas": {"projects/a": {"connections": 2}}}))
+    harness.gate.take_quotas()
+    token = harness.token(email="root@example.com")
+    handler = harness.table[PUBLISH.encode()].handler
+    first, second, third = Connected(), Connected(), Connected()
+
+    def asks(connection: Connected, topic: str = TOPIC) -> SyncpointError | None:
+        ended: list[SyncpointError | None] = []
+        call = harness.opened(PUBLISH, token, ended)
+        call.connection = connection
+        call.run(handler, call, pubsub.PublishRequest(topic=topic).SerializeToString())
+        return ended[0]
+
+    for _ in range(3):
+        assert asks(first) is None
+        assert asks(second) is None
+        error = asks(third)
+        assert isinstance(error, ResourceExhausted)
+        assert "connections" in error.message
+        assert [type(one).__name__ for one in unpacked(error.details)] == ["ErrorInfo", "RetryInfo"]
+        assert asks(third, "projects/b/topics/other") is None, "another project's"
+        assert publish(harness) is None, "a call without a connection of its own"
+    first.closed = True
+    assert asks(third) is None, "room at once, when one of them closes"
+    assert isinstance(asks(Connected()), ResourceExhausted)
+    second.closed = third.closed = True
+    harness.gate.sweep()
+    assert harness.gate.quotas is not None
+    assert harness.gate.quotas._connections == {}
+
+
 def test_nothing_is_counted_without_quotas() -> None:
     harness = Harness()
     assert harness.gate.quotas is None
