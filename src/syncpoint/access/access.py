@@ -18,6 +18,18 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.runtime.clock import Clock
 
 
+class Served:
+    """What holds in a process without a listener, from its start on. Raises `InvalidArgument` and `OSError`."""
+
+    def __init__(self, path: Path, catalog: Catalog, clock: Clock) -> None:
+        self._settings = load(path)
+        self.service = ServiceIdentity(self._settings.service_identity, Policies(catalog), clock)
+
+    def outstanding_of(self, project: str) -> int:
+        """See `Access`."""
+        return self._settings.quota_of(project).outstanding_bytes
+
+
 class Access:
     """The gate of a listener, and what keeps it up to date. Raises `InvalidArgument` and `OSError` for a file that
     cannot be used."""
@@ -34,10 +46,9 @@ class Access:
         self.service = ServiceIdentity(settings.service_identity, self.gate.policies, clock)
         self._upkeep = AccessUpkeep(path, self.gate, flush=None if self._audit is None else self._audit.flush)
 
-    @staticmethod
-    def service_of(path: Path, catalog: Catalog, clock: Clock) -> ServiceIdentity:
-        """Under which a process without a listener acts. Raises `InvalidArgument` and `OSError`."""
-        return ServiceIdentity(load(path).service_identity, Policies(catalog), clock)
+    def outstanding_of(self, project: str) -> int:
+        """How many bytes of messages may be outstanding of a project; 0: as many as it likes."""
+        return self.gate.authenticator.settings.quota_of(project).outstanding_bytes
 
     async def start(self) -> None:
         """Before the listener opens."""

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.model.errors import ResourceExhausted
 from syncpoint.transport.calls import AnyConnection
-from syncpoint.wire.status import error_info, retry_info
+from syncpoint.wire.status import quota_exceeded
 
 BURST_S: Final = 2.0
 PROJECTS_MAX: Final = 100_000  # of which rates are remembered
@@ -24,6 +23,7 @@ class Quota(NamedTuple):
 
     requests_per_s: float = 0.0
     bytes_per_s: float = 0.0
+    outstanding_bytes: int = 0  # of messages that are delivered and not acknowledged; see `subscribe`
     connections: int = 0
     streams: int = 0
     topics: int = 0
@@ -61,7 +61,7 @@ class Quotas:
         # Until when what was let in before is paid for: more is let in while that is not far ahead.
         for until, metric in zip(paid, ("requests", "bytes of requests"), strict=True):
             if until > now + BURST_S:
-                raise exceeded(project, metric, until - now - BURST_S)
+                raise quota_exceeded(project, metric, until - now - BURST_S)
         if quota.requests_per_s:
             paid[0] = max(paid[0], now) + 1 / quota.requests_per_s
         if quota.bytes_per_s:
@@ -81,7 +81,7 @@ class Quotas:
         if len(known) >= most:
             self._connections[project] = known = {one for one in known if not one.is_closing()}
             if len(known) >= most:
-                raise exceeded(project, "connections", 1.0)
+                raise quota_exceeded(project, "connections", 1.0)
         known.add(connection)
 
     def check_new(self, project: str, permission: str) -> None:
@@ -95,25 +95,16 @@ class Quotas:
         else:
             return
         if there >= most:
-            raise exceeded(project, metric)
+            raise quota_exceeded(project, metric)
 
     def check_streams(self, project: str, open_now: Callable[[], int]) -> None:
         """Raise `ResourceExhausted` if the project has as many streams open as it may; `open_now` counts them."""
         most = self.of(project).streams
         if most and open_now() >= most:
-            raise exceeded(project, "open streams", 1.0)
+            raise quota_exceeded(project, "open streams", 1.0)
 
 
 def project_in(resource: str) -> str:
     """The project of a resource; "" of what lies in none."""
     end = resource.find("/", 9)
     return (resource if end < 0 else resource[:end]) if resource.startswith("projects/") else ""
-
-
-def exceeded(project: str, metric: str, after_s: float | None = None) -> ResourceExhausted:
-    """The refusal; `after_s`: when to try again, None where waiting does not help."""
-    facts = {"quota_metric": metric, "consumer": project, "service": "pubsub.googleapis.com"}
-    details = [error_info("RATE_LIMIT_EXCEEDED", facts, "googleapis.com")]
-    if after_s is not None:
-        details.append(retry_info(after_s))
-    return ResourceExhausted(f"Quota exceeded for quota metric '{metric}' for consumer '{project}'.", details)

@@ -69,6 +69,10 @@ class AuthSettings:
     audit_file: Path | None = None
     audit_data: bool = False
 
+    def quota_of(self, project: str) -> Quota:
+        """What holds for projects/P."""
+        return self.quotas.get(project, self.quota)
+
     @property
     def files(self) -> list[Path]:
         """The key files."""
@@ -181,6 +185,7 @@ def _quota(reader: _AccessSection) -> Quota:
     made = Quota(
         reader.number("requests_per_s"),
         reader.number("bytes_per_s"),
+        int(reader.number("outstanding_bytes")),
         int(reader.number("connections")),
         int(reader.number("streams")),
         int(reader.number("topics")),

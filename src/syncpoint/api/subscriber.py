@@ -19,12 +19,13 @@ from syncpoint.model.limits import (
 )
 from syncpoint.push.push_config import is_pushed
 from syncpoint.subscribe.consumer import RESPONSE_BYTES_MAX
+from syncpoint.subscribe.outstanding_quota import project_of
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal, pubsub
 from syncpoint.wire.serving import parsed
-from syncpoint.wire.status import ack_failure
+from syncpoint.wire.status import ack_failure, quota_exceeded
 
 ACK_IDS_FIELD = 2
 MODIFY_ACK_IDS_FIELD = 4
@@ -106,6 +107,8 @@ class SubscriberService:
 
     def _lend(self, call: Call, record: Subscription, messages: int, seconds: int, wait: float) -> None:
         self.forwarder.check_free(record)
+        if self.forwarder.quota.room(record) <= 0:  # streams wait instead: their clients would take it for the end
+            raise quota_exceeded(project_of(record), "bytes of outstanding messages", 1.0)
         loop = asyncio.get_running_loop()
         if wait > PULL_AT_ONCE_S and call.deadline is not None:
             left = call.deadline - self.forwarder.clock.monotonic()

@@ -202,6 +202,7 @@ class Node:
         gate = self.access.gate if self.access is not None else None
         if self.access is not None:
             self.subscribe.may_give_up = self.access.service.may_give_up
+            self.subscribe.quota.bytes_of = self.access.outstanding_of
         methods: Methods = {
             **unimplemented_methods(),
             **self.publisher.methods(),

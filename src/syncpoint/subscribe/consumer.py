@@ -18,6 +18,7 @@ class Consumer:
     """Somebody who takes messages. `send(parts, serials)` hands over the pieces of one response."""
 
     __slots__ = (
+        "beside",
         "changed",
         "closed",
         "deadline_s",
@@ -44,6 +45,7 @@ class Consumer:
         gone: Callable[[], None],
         changed: Callable[[], None] = lambda: None,
         single: bool = False,
+        beside: Callable[[], int] | None = None,
     ) -> None:
         self.number = number  # in the lease table
         self.holder = holder  # unique, for ordering keys
@@ -53,6 +55,7 @@ class Consumer:
         self.max_messages = max_messages
         self.max_bytes = max_bytes
         self.deadline_s = deadline_s
+        self.beside = beside  # bytes for which there is room besides; None: that is not bounded
         self.single = single  # a unary pull: one response, then it leaves
         self.writable = True
         self.transforming = False  # it takes nothing more until what was lent has been transformed
@@ -62,10 +65,13 @@ class Consumer:
         """Messages and bytes it may take now; (0, 0) when it must wait."""
         if self.closed or self.transforming or not self.writable:
             return 0, 0
+        beside = self.max_bytes if self.beside is None else self.beside()
+        if beside <= 0:
+            return 0, 0
         if self.single:
-            return self.max_messages, self.max_bytes
+            return self.max_messages, min(self.max_bytes, beside)
         messages, nbytes = table.outstanding(self.number)
-        room, room_bytes = self.max_messages - messages, self.max_bytes - nbytes
+        room, room_bytes = self.max_messages - messages, min(self.max_bytes - nbytes, beside)
         if room <= 0 or room_bytes <= 0:
             return 0, 0
         return room, room_bytes

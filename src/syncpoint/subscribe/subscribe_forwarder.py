@@ -23,6 +23,7 @@ from syncpoint.subscribe.confirm import Confirmed
 from syncpoint.subscribe.consumer import PULLS, Consumer
 from syncpoint.subscribe.dead_letter import dead_letter
 from syncpoint.subscribe.delivery import Delivery
+from syncpoint.subscribe.outstanding_quota import OutstandingQuota
 from syncpoint.subscribe.step_guard import EVERYTHING, GuardedSide, StepGuard
 from syncpoint.subscribe.transformed_sending import DeliveryTransforms, TransformedSending
 
@@ -60,6 +61,7 @@ class SubscribeForwarder:
         self.transforms: DeliveryTransforms | None = None
         self.may_give_up: Callable[[Subscription], bool] = lambda record: True
         """Whether messages of a subscription may go to its dead letter topic."""
+        self.quota = OutstandingQuota(self.deliveries)
         self._key, self._random, self._soon = key, random, soon
         self._numbers = PULLS
         self.guard = guard or StepGuard()
@@ -141,6 +143,7 @@ class SubscribeForwarder:
             gone=gone,
             changed=changed,
             single=single,
+            beside=None if self.quota.bytes_of is None else lambda: self.quota.room(delivery.record),
         )
         if sending is not None:
             sending.consumer = consumer
@@ -234,6 +237,8 @@ class SubscribeForwarder:
         delivery.record = record
         delivery.leases.expire(now)
         delivery.review(now)
+        if self.quota.binds(record):
+            delivery.wake()  # another subscription of the project may have made room
         if delivery.state.stalled:
             delivery.look_again()
         if delivery.at_rest and now - self.used.get(incarnation, now) >= self._linger_s:

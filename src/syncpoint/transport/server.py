@@ -148,7 +148,7 @@ class Server:
 
     async def renew(self, tls: ssl.SSLContext) -> None:
         """Shake hands by another context from now on: in place of the one it was opened with. Clients that showed a
-        certificate connect again, so that it is looked at again; nobody is refused meanwhile."""
+        certificate connect again, so that it is checked again; nobody is refused for it."""
         before = self._listeners
         sockets = [socket.socket(fileno=os.dup(one.fileno())) for listener in before for one in listener.sockets]
         self._listeners = []
@@ -158,7 +158,7 @@ class Server:
             listener.close()
         for connection in list(self._connections):
             if connection.certificate:
-                connection.drain("certificates are looked at again")
+                connection.drain("certificates are checked again")
 
     async def listen(self, tls: ssl.SSLContext | None, **where: Any) -> None:
         """Accept connections at one more place. Raises OSError."""

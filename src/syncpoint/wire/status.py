@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.model.errors import Code, ResourceExhausted, SyncpointError
 from syncpoint.wire.messages import rpc, well_known
 
 #: The domain that clients of Pub/Sub expect in an ErrorInfo.
@@ -37,6 +37,15 @@ def retry_info(after_s: float) -> bytes:
     info = rpc.RetryInfo()
     info.retry_delay.FromNanoseconds(round(after_s * 1e9))
     return _packed(info)
+
+
+def quota_exceeded(project: str, metric: str, after_s: float | None = None) -> ResourceExhausted:
+    """The refusal of what is beyond a quota; `after_s`: when to try again, None where waiting does not help."""
+    facts = {"quota_metric": metric, "consumer": project, "service": "pubsub.googleapis.com"}
+    details = [error_info("RATE_LIMIT_EXCEEDED", facts, "googleapis.com")]
+    if after_s is not None:
+        details.append(retry_info(after_s))
+    return ResourceExhausted(f"Quota exceeded for quota metric '{metric}' for consumer '{project}'.", details)
 
 
 def ack_failure(

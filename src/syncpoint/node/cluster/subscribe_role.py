@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from syncpoint.access.access import Access
+from syncpoint.access.access import Served
 from syncpoint.api.options_admin import follow_limits
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
@@ -71,8 +71,9 @@ class SubscribeRole:
             guard=self.gatherer.guard,  # one count of both
         )
         if context.settings.auth is not None:
-            service = Access.service_of(context.settings.auth, context.catalog, context.environment.clock)
-            self.forwarder.may_give_up = service.may_give_up
+            access = Served(context.settings.auth, context.catalog, context.environment.clock)
+            self.forwarder.may_give_up = access.service.may_give_up
+            self.forwarder.quota.bytes_of = access.outstanding_of
         self.streams = StreamingPullService(self.forwarder, self.limits)
         self.pulls = SubscriberService(self.forwarder)
         self._uses = UsageReporter(context.store, context.clock, self._used)
