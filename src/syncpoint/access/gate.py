@@ -230,7 +230,9 @@ class Gate:
             self._note(session.identity, call, path, need, True)
         if self.quotas is not None and count and (project := project_in(needs[0].resource) if needs else ""):
             self.quotas.take(project, len(request), call.connection)
-            self.quotas.check_new(project, needs[0].permission)
+            self.quotas.check_new(
+                project, needs[0].permission, lambda: str(parsed(_method(path).request, request).name)
+            )
             if watched is not None and not watched.project:
                 self.quotas.check_streams(project, partial(self._open_in, project))
                 watched.project = project

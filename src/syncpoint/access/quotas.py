@@ -16,6 +16,7 @@ from syncpoint.wire.status import quota_exceeded
 
 BURST_S: Final = 2.0
 PROJECTS_MAX: Final = 100_000  # of which rates are remembered
+CREATING_S: Final = 10.0  # for which a resource that is being created counts as one that exists
 
 
 class Quota(NamedTuple):
@@ -40,6 +41,7 @@ class Quotas:
         self._catalog, self._monotonic = catalog, monotonic
         self._rates: dict[str, list[float]] = {}
         self._connections: dict[str, set[AnyConnection]] = {}
+        self._creating: dict[str, dict[str, float]] = {}
 
     def of(self, project: str) -> Quota:
         """What holds for a project."""
@@ -84,17 +86,28 @@ class Quotas:
                 raise quota_exceeded(project, "connections", 1.0)
         known.add(connection)
 
-    def check_new(self, project: str, permission: str) -> None:
-        """Raise `ResourceExhausted` if a permission is for one thing more than the project may have."""
-        quota = self.of(project)
+    def check_new(self, project: str, permission: str, name: Callable[[], str]) -> None:
+        """Raise `ResourceExhausted` if a permission is for one thing more than the project may have. `name`: of the
+        thing; it counts from now on, so that many that are created at once are not more than those one by one."""
+        quota, catalog = self.of(project), self._catalog
+        known: Callable[[str], object]
         if permission == "pubsub.topics.create" and quota.topics:
-            there, most, metric = len(self._catalog.topics_in(project, None, quota.topics)), quota.topics, "topics"
+            most, metric, known = quota.topics, "topics", catalog.topic
+            there = len(catalog.topics_in(project, None, most))
         elif permission == "pubsub.subscriptions.create" and quota.subscriptions:
-            most, metric = quota.subscriptions, "subscriptions"
-            there = len(self._catalog.subscriptions_in(project, None, most))
+            most, metric, known = quota.subscriptions, "subscriptions", catalog.subscription
+            there = len(catalog.subscriptions_in(project, None, most))
         else:
             return
-        if there >= most:
+        now, wanted, creating = self._monotonic(), name(), self._creating.setdefault(f"{metric} of {project}", {})
+        for one, until in list(creating.items()):
+            if now >= until or known(one) is not None:
+                del creating[one]
+        if wanted in creating or known(wanted) is not None:
+            return
+        if there + len(creating) < most:
+            creating[wanted] = now + CREATING_S
+        else:
             raise quota_exceeded(project, metric)
 
     def check_streams(self, project: str, open_now: Callable[[], int]) -> None:

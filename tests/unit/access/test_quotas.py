@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syncpoint.access.quotas import BURST_S, project_in
+from syncpoint.access.quotas import BURST_S, CREATING_S, project_in
 from syncpoint.access.settings import parse
 from syncpoint.metadata.records import CatalogChange, Topic
 from syncpoint.model.errors import InvalidArgument, ResourceExhausted, SyncpointError
@@ -147,6 +147,25 @@ def test_connections_that_a_project_uses_at_once(harness: Harness) -> None:
     harness.gate.sweep()
     assert harness.gate.quotas is not None
     assert harness.gate.quotas._connections == {}
+
+
+def test_what_is_created_at_once_is_no_more_than_one_by_one(harness: Harness) -> None:
+    harness.authenticator.take(parse({**harness.content, "quotas": {"projects/a": {"topics": 3}}}))
+    harness.gate.take_quotas()
+    token = harness.token(email="root@example.com")
+
+    def create(name: str) -> SyncpointError | None:
+        return harness.call(methods.PUBLISHER.CreateTopic, pubsub.Topic(name=f"projects/a/topics/{name}"), token)
+
+    outcomes = [create(f"new{number}") for number in range(10)]
+    assert [one is None for one in outcomes] == [True, True] + [False] * 8, "none of them is in the catalog yet"
+    assert create("new0") is None, "tried again"
+    assert create("one") is None, "one that exists: its caller is told so"
+    harness.apply(CatalogChange.put(Topic(2, "projects/a/topics/new0")))
+    assert create("new2") is not None, "what was created counts once"
+    harness.clock.advance(CREATING_S + 0.1)
+    assert create("new2") is None, "what did not come about counts no longer"
+    assert create("new3") is not None
 
 
 def test_nothing_is_counted_without_quotas() -> None:
