@@ -1,0 +1,236 @@
+"""A cluster that asks who calls: one answer at every proxy, and what its processes do needs grants of their own."""
+
+from __future__ import annotations
+
+import json
+import queue
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import jwt
+import pytest
+import yaml
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from syncpoint.client.client import Client
+from syncpoint.model.errors import Aborted, Code, SyncpointError
+from syncpoint.node.cluster.local import Shape
+from syncpoint.testing.etcd import why_not
+from syncpoint.testing.official import eventually
+from syncpoint.wire.messages import iam, pubsub
+from syncpoint.wire.status import unpacked
+from tests.kit.clusters import Kit
+from tests.kit.endpoint import Endpoint
+
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
+
+ISSUER, AUDIENCE = "https://login.example.com", "https://pubsub.example.com"
+SHAPE = Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=2)
+TOPIC, DEAD, PUSHED = (f"projects/a/topics/{name}" for name in ("orders", "dead", "pushed"))
+SUBSCRIPTION, LEFT, PUSHING = (f"projects/a/subscriptions/{name}" for name in ("billing", "left", "pushing"))
+SERVER = "serviceAccount:pubsub@syncpoint.internal"
+
+
+class Guarded(Kit):
+    """A cluster with an issuer whose key the test has. root@ owns it."""
+
+    def __init__(self, folder):
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        public = {**json.loads(jwt.algorithms.ECAlgorithm.to_jwk(self.key.public_key())), "kid": "k1"}
+        (folder / "keys.json").write_text(json.dumps({"keys": [public]}))
+        auth = {
+            "audiences": [AUDIENCE],
+            "owners": ["user:root@example.com"],
+            "issuers": [{"issuer": ISSUER, "jwks_file": "keys.json", "domains": ["example.com"]}],
+            "quotas": {"projects/full": {"outstanding_bytes": 1000}},
+            "audit": {"file": "audit.log"},
+        }
+        (folder / "auth.yaml").write_text(yaml.safe_dump(auth))
+        super().__init__(folder, SHAPE, {"auth": "auth.yaml", "push": {"networks": ["loopback"]}})
+
+    def token(self, name):
+        now = int(time.time())
+        claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": name, "email": f"{name}@example.com", "email_verified": True}
+        return jwt.encode({**claims, "iat": now, "exp": now + 600}, self.key, "ES256", {"kid": "k1"})
+
+    def call(self, method, request, *, who="root", proxy=0):
+        metadata = [(b"authorization", b"Bearer " + self.token(who).encode())] if who else []
+        with Client(self.proxies[proxy], timeout_s=10.0, patience_s=5.0, metadata=metadata) as client:
+            return client.call(method, request)
+
+    def admin(self, method, request, proxy=0):
+        return self.call(f"Admin.{method}", request, proxy=proxy)
+
+    def grant(self, resource, role, member):
+        policy = iam.Policy(bindings=[iam.Binding(role=role, members=[member])])
+        self.call("IAMPolicy.SetIamPolicy", iam.SetIamPolicyRequest(resource=resource, policy=policy))
+
+    def refusal(self, method, request, **more):
+        with pytest.raises(SyncpointError) as refused:
+            self.call(method, request, **more)
+        return refused.value
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    kit = Guarded(tmp_path_factory.mktemp("guarded"))
+    try:
+        kit.up()
+        for name in (TOPIC, DEAD, PUSHED):
+            kit.call("Publisher.CreateTopic", pubsub.Topic(name=name))
+        letter = pubsub.DeadLetterPolicy(dead_letter_topic=DEAD, max_delivery_attempts=5)
+        for made in (
+            pubsub.Subscription(name=SUBSCRIPTION, topic=TOPIC, dead_letter_policy=letter),
+            pubsub.Subscription(name=LEFT, topic=DEAD),
+        ):
+            kit.call("Subscriber.CreateSubscription", made)
+        kit.grant("projects/b", "roles/owner", "user:bob@example.com")
+        yield kit
+    finally:
+        kit.down()
+
+
+def test_a_tenant_reaches_nothing_of_another_one_at_any_proxy(guarded):
+    message = pubsub.PubsubMessage(data=b"x")
+    own, new = pubsub.Topic(name="projects/b/topics/own"), "projects/b/subscriptions/new"
+    guarded.call("Publisher.CreateTopic", own, who="bob")
+    for topic, subscription in (
+        (TOPIC, SUBSCRIPTION),
+        ("projects/a/topics/nowhere", "projects/a/subscriptions/nowhere"),
+    ):
+        for proxy in (0, 1):
+            for method, request in (
+                ("Publisher.Publish", pubsub.PublishRequest(topic=topic, messages=[message])),
+                ("Publisher.GetTopic", pubsub.GetTopicRequest(topic=topic)),
+                ("Publisher.DeleteTopic", pubsub.DeleteTopicRequest(topic=topic)),
+                ("Publisher.ListTopics", pubsub.ListTopicsRequest(project="projects/a")),
+                ("Subscriber.Pull", pubsub.PullRequest(subscription=subscription, max_messages=1)),
+                ("Subscriber.Acknowledge", pubsub.AcknowledgeRequest(subscription=subscription, ack_ids=["x"])),
+                ("Subscriber.Seek", pubsub.SeekRequest(subscription=subscription, snapshot="projects/b/snapshots/own")),
+                ("Subscriber.CreateSubscription", pubsub.Subscription(name=new, topic=topic)),
+                ("IAMPolicy.SetIamPolicy", iam.SetIamPolicyRequest(resource=topic, policy=iam.Policy())),
+            ):
+                found = guarded.refusal(method, request, who="bob", proxy=proxy)
+                assert found.code is Code.PERMISSION_DENIED, (method, found)
+                assert found.message == "User not authorized to perform this action."
+                assert guarded.refusal(method, request, who="", proxy=proxy).code is Code.UNAUTHENTICATED
+
+    def written():
+        files = sorted(guarded.local.folder.glob("audit.proxy-*.log"))
+        found = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+        refused = {(one["method"].rpartition("/")[2], one["resource"]) for one in found if one["why"]}
+        return len(files) == 2 and {("Publish", TOPIC), ("Pull", SUBSCRIPTION), ("SetIamPolicy", TOPIC)} <= refused
+
+    eventually(written, 20, "each proxy has written down what it refused")
+
+
+def test_dead_letters_move_once_the_server_itself_may(guarded):
+    guarded.call(
+        "Publisher.Publish", pubsub.PublishRequest(topic=TOPIC, messages=[pubsub.PubsubMessage(data=b"again")])
+    )
+
+    def offered():
+        pulled = guarded.call("Subscriber.Pull", pubsub.PullRequest(subscription=SUBSCRIPTION, max_messages=1))
+        for one in pulled.received_messages:
+            back = pubsub.ModifyAckDeadlineRequest(subscription=SUBSCRIPTION, ack_ids=[one.ack_id])
+            guarded.call("Subscriber.ModifyAckDeadline", back)
+            return one.delivery_attempt
+        return 0
+
+    eventually(lambda: offered() > 6, 40, "it is offered beyond its attempts while nobody may move it")
+    guarded.grant(DEAD, "roles/pubsub.publisher", SERVER)
+    guarded.grant(SUBSCRIPTION, "roles/pubsub.subscriber", SERVER)
+    moved = []
+
+    def left():
+        offered()
+        answer = guarded.call("Subscriber.Pull", pubsub.PullRequest(subscription=LEFT, max_messages=1))
+        moved.extend(one.message.data for one in answer.received_messages)
+        return bool(moved)
+
+    eventually(left, 40, "it is moved once the server may")
+    assert moved[0] == b"again"
+
+
+def test_pushes_begin_once_the_server_itself_may(guarded):
+    with Endpoint() as taker:
+        config = pubsub.PushConfig(push_endpoint=taker.url)
+        guarded.call(
+            "Subscriber.CreateSubscription", pubsub.Subscription(name=PUSHING, topic=PUSHED, push_config=config)
+        )
+        guarded.call(
+            "Publisher.Publish", pubsub.PublishRequest(topic=PUSHED, messages=[pubsub.PubsubMessage(data=b"go")])
+        )
+        with pytest.raises(queue.Empty):
+            taker.requests.get(timeout=1.5)
+        guarded.grant(PUSHING, "roles/pubsub.subscriber", SERVER)
+        assert json.loads(taker.next()[1])["subscription"] == PUSHING
+
+
+def test_a_pull_beyond_the_quota_of_a_project_is_refused_through_a_proxy(guarded):
+    topic, subscription = "projects/full/topics/large", "projects/full/subscriptions/slow"
+    guarded.call("Publisher.CreateTopic", pubsub.Topic(name=topic))
+    guarded.call("Subscriber.CreateSubscription", pubsub.Subscription(name=subscription, topic=topic))
+    large = [pubsub.PubsubMessage(data=b"x" * 2000)] * 2
+    guarded.call("Publisher.Publish", pubsub.PublishRequest(topic=topic, messages=large))
+    pull = pubsub.PullRequest(subscription=subscription, max_messages=1)
+    held = []
+
+    def pulled():
+        held.extend(guarded.call("Subscriber.Pull", pull).received_messages)
+        return bool(held)
+
+    eventually(pulled, 20, "one message")
+    refused = guarded.refusal("Subscriber.Pull", pull, proxy=1)
+    assert refused.code is Code.RESOURCE_EXHAUSTED
+    assert [type(one).__name__ for one in unpacked(refused.details)] == ["ErrorInfo", "RetryInfo"]
+    done = pubsub.AcknowledgeRequest(subscription=subscription, ack_ids=[held.pop().ack_id])
+    guarded.call("Subscriber.Acknowledge", done)
+    eventually(pulled, 20, "the other one")
+
+
+def test_one_of_many_who_replace_a_policy_at_once_wins(guarded):
+    seen = guarded.call("IAMPolicy.GetIamPolicy", iam.GetIamPolicyRequest(resource="projects/race"))
+
+    def replaced(number):
+        binding = iam.Binding(role="roles/pubsub.viewer", members=[f"user:u{number}@example.com"])
+        policy = iam.Policy(etag=seen.etag, bindings=[binding])
+        wanted = iam.SetIamPolicyRequest(resource="projects/race", policy=policy)
+        try:
+            guarded.call("IAMPolicy.SetIamPolicy", wanted, proxy=number % 2)
+        except Aborted:
+            return None
+        return number
+
+    with ThreadPoolExecutor(8) as callers:
+        won = [number for number in callers.map(replaced, range(8)) if number is not None]
+    assert len(won) == 1
+    found = guarded.call("IAMPolicy.GetIamPolicy", iam.GetIamPolicyRequest(resource="projects/race"))
+    assert found.bindings[0].members == [f"user:u{won[0]}@example.com"]
+
+
+def test_an_ack_id_is_good_for_its_own_subscription_only(guarded):
+    topic, mine, theirs = "projects/b/topics/acks", "projects/b/subscriptions/mine", "projects/c/subscriptions/theirs"
+    guarded.call("Publisher.CreateTopic", pubsub.Topic(name=topic))
+    for name in (mine, theirs):
+        guarded.call("Subscriber.CreateSubscription", pubsub.Subscription(name=name, topic=topic))
+    guarded.call("Publisher.Publish", pubsub.PublishRequest(topic=topic, messages=[pubsub.PubsubMessage(data=b"x")]))
+
+    def pulled(name):
+        answer = guarded.call("Subscriber.Pull", pubsub.PullRequest(subscription=name, max_messages=1))
+        return [one.ack_id for one in answer.received_messages]
+
+    held = eventually(lambda: pulled(theirs), 20, "the message")[0]
+    own = eventually(lambda: pulled(mine), 20, "the message")[0]
+    changed = own[:20] + ("A" if own[20] != "A" else "B") + own[21:]
+    for proxy in (0, 1):
+        for bad in (held, changed, own[:-1], own + "A", ""):
+            for method, request in (
+                ("Acknowledge", pubsub.AcknowledgeRequest(subscription=mine, ack_ids=[bad])),
+                ("ModifyAckDeadline", pubsub.ModifyAckDeadlineRequest(subscription=mine, ack_ids=[bad])),
+            ):
+                refused = guarded.refusal(f"Subscriber.{method}", request, who="bob", proxy=proxy)
+                assert refused.code is Code.INVALID_ARGUMENT, (bad, refused)
+    nack = pubsub.ModifyAckDeadlineRequest(subscription=theirs, ack_ids=[held])
+    guarded.call("Subscriber.ModifyAckDeadline", nack)
+    assert eventually(lambda: pulled(theirs), 20, "it is still there, and comes again")
