@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from syncpoint.federation.patterns import links_of
+from syncpoint.federation.patterns.registry import links_of
 from syncpoint.federation.spec import parse
 from syncpoint.federation.state import StateFolder
 from syncpoint.testing.log_oracle import Message, Oracle

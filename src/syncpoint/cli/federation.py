@@ -55,7 +55,7 @@ def _file(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _load(file: Path) -> tuple[Federation, list[FederationLink]]:
-    from syncpoint.federation.patterns import links_of
+    from syncpoint.federation.patterns.registry import links_of
     from syncpoint.federation.spec import load
 
     try:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncpoint.federation.flow_options import reading, writing
 from syncpoint.federation.flow_plan import FederationLink, Flow
-from syncpoint.federation.patterns import links_of
+from syncpoint.federation.patterns.registry import links_of
 from syncpoint.federation.servers import Servers
 from syncpoint.federation.session import session
 from syncpoint.federation.spec import Federation, load

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
+from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.kernel import split
 from syncpoint.kernel.errors import Malformed
 from syncpoint.kernel.publish import topic_of
@@ -21,16 +21,17 @@ from syncpoint.metadata.records import Subscription
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Code, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.proxy.cancellable_calls import MOVABLE
+from syncpoint.proxy.failure_detector import FailureDetector
 from syncpoint.proxy.retrying import LAG_S, PAUSES_S
 from syncpoint.proxy.sealing import Sealer
+from syncpoint.proxy.subscription_routing import SubscriptionRouting
+from syncpoint.proxy.unary_relay import UnaryRelay
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.calls import StreamingCall
 from syncpoint.transport.network import AnyStream
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
 from syncpoint.wire.pull_properties import PROPERTIES
-
-if TYPE_CHECKING:
-    from syncpoint.proxy.pull_relays import PullRelays
 
 DEADLINE_FIELD = 5  # stream_ack_deadline_seconds
 PROTOCOL_FIELD = 10  # protocol_version
@@ -44,10 +45,27 @@ ELSEWHERE = frozenset({Code.RESOURCE_EXHAUSTED, *MOVABLE})
 log = logging.getLogger(__name__)
 
 
+class SharedByPulls:
+    """What all streaming pulls of one proxy share. `moved`: how often a stream got another forwarder."""
+
+    def __init__(
+        self,
+        serving: SubscriptionRouting,
+        relay: UnaryRelay,
+        peers: PeerChannels,
+        detector: FailureDetector,
+        sealer: Sealer | None,
+    ) -> None:
+        self.serving, self.relay, self.peers, self.detector, self.sealer = serving, relay, peers, detector, sealer
+        self.open_streams: dict[PullRelay, None] = {}
+        self.responses = self.moved = 0
+        self.tasks = Tasks()
+
+
 class PullRelay:
     """One client's stream. `member`: the forwarder behind it now, None between two."""
 
-    def __init__(self, stream: StreamingCall, streams: PullRelays, number: int) -> None:
+    def __init__(self, stream: StreamingCall, streams: SharedByPulls, number: int) -> None:
         self.stream, self.streams, self.number = stream, streams, number
         self.record: Subscription | None = None
         self.member: Member | None = None

@@ -13,19 +13,19 @@ import asyncio
 
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.proxy.failure_detector import FailureDetector
-from syncpoint.proxy.pull_relay import END_S, REVIEW_S, PullRelay
+from syncpoint.proxy.pull_relay import END_S, REVIEW_S, PullRelay, SharedByPulls
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.proxy.subscription_routing import SubscriptionRouting
 from syncpoint.proxy.unary_relay import UnaryRelay
-from syncpoint.runtime.tasks import Tasks, stop
+from syncpoint.runtime.tasks import stop
 from syncpoint.transport.calls import Methods, Streaming, StreamingCall
 from syncpoint.wire import methods
 
 MOVES_MAX = 50  # streams moved of our own will at once
 
 
-class PullRelays:
-    """All streaming pulls of one proxy. `moved`: how often a stream got another forwarder."""
+class PullRelays(SharedByPulls):
+    """All streaming pulls of one proxy: begun, reviewed once a second, and ended."""
 
     def __init__(
         self,
@@ -36,12 +36,9 @@ class PullRelays:
         *,
         sealer: Sealer | None = None,
     ) -> None:
-        self.serving, self.relay, self.peers, self.detector, self.sealer = serving, relay, peers, detector, sealer
-        self.open_streams: dict[PullRelay, None] = {}
-        self.responses = self.moved = 0
+        super().__init__(serving, relay, peers, detector, sealer)
         self._opened = 0
         self._timer: asyncio.TimerHandle | None = None
-        self.tasks = Tasks()
 
     def methods(self) -> Methods:
         """The streaming data-plane method of google.pubsub.v1.Subscriber."""

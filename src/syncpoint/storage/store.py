@@ -352,4 +352,4 @@ class Store:
 
     def status(self) -> StoreStatus:
         """What an operator wants to know; cheap enough for every second."""
-        return disk_status(self, self._log, self._disks, self._settings)
+        return disk_status(self._log, self._disks, self._settings, self.source_count, self.cached_bytes)

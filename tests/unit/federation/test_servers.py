@@ -10,7 +10,7 @@ import pytest
 
 from syncpoint.federation.flow_plan import Flow
 from syncpoint.federation.job import _error_text
-from syncpoint.federation.patterns import links_of
+from syncpoint.federation.patterns.registry import links_of
 from syncpoint.federation.servers import Servers, read_token
 from syncpoint.federation.spec import FederatedCluster, parse
 from syncpoint.model.errors import InvalidArgument, Unavailable

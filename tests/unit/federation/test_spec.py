@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from syncpoint.federation.flow_options import reading, writing
-from syncpoint.federation.patterns import links_of
+from syncpoint.federation.patterns.registry import links_of
 from syncpoint.federation.spec import FieldChange, load, parse, seconds
 from syncpoint.model.errors import InvalidArgument
 

@@ -11,7 +11,7 @@ import pytest
 
 from syncpoint.federation.flow_plan import Flow
 from syncpoint.federation.metrics import Metrics
-from syncpoint.federation.patterns import links_of
+from syncpoint.federation.patterns.registry import links_of
 from syncpoint.federation.servers import FlowProgress
 from syncpoint.federation.spec import parse
 from syncpoint.federation.state import FlowState, StateFolder, SupervisorState

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from syncpoint.federation.flow_plan import FederationLink
 from syncpoint.federation.graph import edges_of, origins_by_edge
-from syncpoint.federation.patterns import Pattern
+from syncpoint.federation.patterns.pattern import Pattern
 from syncpoint.federation.spec import Federation, Task, schema
 
 _KEYS = schema()["$defs"]["namespace"]["properties"]

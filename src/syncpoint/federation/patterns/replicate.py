@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from syncpoint.federation.flow_plan import FederationLink
-from syncpoint.federation.patterns import Pattern
+from syncpoint.federation.patterns.pattern import Pattern
 from syncpoint.federation.spec import Federation, Task
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.names import parse_topic

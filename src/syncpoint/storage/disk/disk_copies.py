@@ -9,15 +9,12 @@ Threads: owner's thread, but for what says otherwise.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from syncpoint.runtime.call_queues import CallQueue
 from syncpoint.storage.damage import Damage, SegmentPart, SegmentPlace
+from syncpoint.storage.disk.maintained_disk import MaintainedDisk
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog, SegmentCopy
 from syncpoint.storage.index import IndexRecord
-
-if TYPE_CHECKING:
-    from syncpoint.storage.disk.maintenance import DiskMaintainer
 
 UNREADABLE_MAX = 1000  # places remembered of one copy
 _DAMAGES_MAX = 100  # remembered of one disk, in words
@@ -29,7 +26,7 @@ class DiskCopies:
     def __init__(
         self,
         catalog: SegmentCatalog,
-        maintainers: Sequence[DiskMaintainer],
+        maintainers: Sequence[MaintainedDisk],
         queues: Sequence[CallQueue],
         patience_s: float,
     ) -> None:

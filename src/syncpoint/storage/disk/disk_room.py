@@ -7,19 +7,16 @@ Promise: never more than there is, as of the last count: what was appended since
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from syncpoint.storage.disk.maintained_disk import MaintainedDisk
 from syncpoint.storage.log import Log
 from syncpoint.storage.settings import StorageSettings
-
-if TYPE_CHECKING:
-    from syncpoint.storage.disk.maintenance import DiskMaintainer
 
 
 class DiskRoom:
     """Bytes left on the disks of one log."""
 
-    def __init__(self, log: Log, maintainers: Sequence[DiskMaintainer], settings: StorageSettings) -> None:
+    def __init__(self, log: Log, maintainers: Sequence[MaintainedDisk], settings: StorageSettings) -> None:
         self._log = log
         self._maintainers = maintainers
         self._settings = settings
@@ -42,5 +39,5 @@ class DiskRoom:
         reserve = self._settings.reserve
         return self.bytes < reserve and any(one.ok and self._on(one) < reserve for one in self._maintainers)
 
-    def _on(self, maintainer: DiskMaintainer) -> int:
+    def _on(self, maintainer: MaintainedDisk) -> int:
         return maintainer.free + len(maintainer.pool) * self._settings.segment_bytes + self._log.room_in_segment

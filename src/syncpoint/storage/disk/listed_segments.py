@@ -8,19 +8,16 @@ on all disks before one of its files goes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from syncpoint.storage.disk.disk_identity import Marks, encode_marks, to_spans
+from syncpoint.storage.disk.maintained_disk import MaintainedDisk
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog
-
-if TYPE_CHECKING:
-    from syncpoint.storage.disk.maintenance import DiskMaintainer
 
 
 class ListedSegments:
     """The marks of a store whose own log is `log`."""
 
-    def __init__(self, marks: Marks, catalog: SegmentCatalog, log: int, maintainers: Sequence[DiskMaintainer]) -> None:
+    def __init__(self, marks: Marks, catalog: SegmentCatalog, log: int, maintainers: Sequence[MaintainedDisk]) -> None:
         self._marks = marks
         self._catalog = catalog
         self._log = log

@@ -8,18 +8,15 @@ Promise: a copy that is not listed here is not read and not counted; a segment m
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from syncpoint.storage.checksum import crc32c
 from syncpoint.storage.damage import SegmentPlace
 from syncpoint.storage.index import ActiveIndex, Index, PageCache, SealedIndex, encode_index
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.segment import PAGE, Trailer, align
-
-if TYPE_CHECKING:
-    from syncpoint.storage.recovery.reindex import Lacking
 
 _ONE = AckRule.single(1)
 _UNKNOWN = 1 << 63  # found by a scan: it may have anything
@@ -46,6 +43,14 @@ class SegmentCopy:
     def has(self, position: int) -> bool:
         """Whether the entry was ever written here: what a disk is late with is not damaged."""
         return self.sealed or position <= self.written
+
+
+class Lacking(NamedTuple):
+    """What reading through some copies of a segment has left to be found."""
+
+    copies: Sequence[SegmentCopy]
+    positions: Collection[int]  # of the entries that none of them has
+    until: float  # when that is to be seen anew (monotonic)
 
 
 class Segment:

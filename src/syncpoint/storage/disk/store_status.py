@@ -7,14 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from syncpoint.storage.disk.disk_set import DiskSet
 from syncpoint.storage.log import Log
 from syncpoint.storage.settings import StorageSettings
-
-if TYPE_CHECKING:
-    from syncpoint.storage.disk.disk_set import DiskSet
-    from syncpoint.storage.store import Store
 
 NAMED_MAX = 3  # damaged places that a reason names
 
@@ -57,10 +53,12 @@ class StoreStatus:
     disks: tuple[DiskStatus, ...]
 
 
-def disk_status(store: Store, log: Log, disks_of: DiskSet, settings: StorageSettings) -> StoreStatus:
+def disk_status(
+    log: Log, disks_of: DiskSet, settings: StorageSettings, source_count: int, cached_bytes: int
+) -> StoreStatus:
     """Collect the figures; owner's thread."""
     maintainers, room, full = disks_of.maintainers, disks_of.room.bytes, disks_of.room.full
-    segments = list(store.catalog)
+    segments = list(disks_of.catalog)
     lacking = [0] * len(maintainers)
     unreadable: list[list[str]] = [[] for _ in maintainers]
     under = 0
@@ -105,18 +103,18 @@ def disk_status(store: Store, log: Log, disks_of: DiskSet, settings: StorageSett
             )
         )
     return StoreStatus(
-        store.universe,
-        store.log_counter,
+        disks_of.universe,
+        log.counter,
         log.appended,
         log.persisted,
         under,
         len(segments),
-        store.source_count,
-        store.cached_bytes,
+        source_count,
+        cached_bytes,
         room,
         full,
         room < settings.reserve and not full,
-        str(store.failure or ""),
+        str(disks_of.failure or ""),
         tuple(disks),
     )
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, FolderExchanged
-from syncpoint.storage.disk.segment_catalog import PageLoader, Segment, SegmentCopy, index_seed
+from syncpoint.storage.disk.segment_catalog import Lacking, PageLoader, Segment, SegmentCopy, index_seed
 from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.index import ActiveIndex, DamagedIndex, encode_index
 from syncpoint.storage.record import Header
@@ -27,14 +26,6 @@ KEPT_MAX = 4  # indexes built lately, of at most some three MiB each
 AGAIN_S = 300.0  # how long a copy that was read through lacks what it lacked
 
 log = logging.getLogger(__name__)
-
-
-class Lacking(NamedTuple):
-    """What reading through some copies of a segment has left to be found."""
-
-    copies: Sequence[SegmentCopy]
-    positions: Collection[int]  # of the entries that none of them has
-    until: float  # when that is to be seen anew (monotonic)
 
 
 class Reindexing:
