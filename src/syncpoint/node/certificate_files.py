@@ -2,7 +2,8 @@
 
 Place: under `public_tls`, of listeners for clients, and `cluster/tls`, of connections between processes.
 Promise: a certificate that is replaced is shown to every connection from a few seconds later on; one that cannot be
-used, or is half written, is not taken over, and the one before stays. Whom processes trust is read once.
+used, or is half written, is not taken over, and the one before stays. An authority that is added to the file of those
+whom processes trust is trusted as soon; one that is taken out, by this process until it ends: a context forgets none.
 """
 
 from __future__ import annotations
@@ -22,17 +23,18 @@ log = logging.getLogger(__name__)
 
 
 class CertificateFiles:
-    """A certificate with its key, and the contexts that show it. `load` puts it into one more of them."""
+    """A certificate with its key, and the contexts that show it. `load` puts it into one more of them. `ca`: who is
+    trusted to sign those of others, where that is the same for all the contexts."""
 
-    def __init__(self, certificate: Path, key: Path) -> None:
-        self._certificate, self._key = certificate, key
+    def __init__(self, certificate: Path, key: Path, ca: Path | None = None) -> None:
+        self._certificate, self._key, self._ca = certificate, key, ca
         self._contexts: weakref.WeakSet[ssl.SSLContext] = weakref.WeakSet()
         self._tasks = Tasks()
         self._seen = self._marks()
 
     def load(self, context: ssl.SSLContext) -> None:
         """Let a context show the certificate, now and later. Raises `SSLError` and `OSError`."""
-        context.load_cert_chain(self._certificate, self._key)
+        self._read(context)
         self._contexts.add(context)
 
     def start(self) -> None:
@@ -50,14 +52,14 @@ class CertificateFiles:
             return False
         try:
             # Into a context of its own first: what does not fit together must not spoil those in use.
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._certificate, self._key)
+            self._read(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
             for context in list(self._contexts):
-                context.load_cert_chain(self._certificate, self._key)
+                self._read(context)
         except (ssl.SSLError, OSError) as error:
-            log.error("%s and %s are not taken over: %s", self._certificate, self._key, reason_of(error))
+            log.error("%s are not taken over: %s", self._names(), reason_of(error))
             return False
         self._seen = marks
-        log.info("%s was taken over", self._certificate)
+        log.info("%s were taken over", self._names())
         return True
 
     async def _follow(self) -> None:
@@ -65,8 +67,16 @@ class CertificateFiles:
             await asyncio.sleep(LOOK_S)
             self.look()
 
+    def _read(self, context: ssl.SSLContext) -> None:
+        context.load_cert_chain(self._certificate, self._key)
+        if self._ca is not None:
+            context.load_verify_locations(self._ca)
+
+    def _names(self) -> str:
+        return ", ".join(str(one) for one in (self._certificate, self._key, self._ca) if one is not None)
+
     def _marks(self) -> list[tuple[int, int, int]]:
-        return marks_of(self._certificate, self._key)
+        return marks_of(*(one for one in (self._certificate, self._key, self._ca) if one is not None))
 
 
 def marks_of(*paths: Path) -> list[tuple[int, int, int]]:

@@ -31,14 +31,14 @@ _ANY_HOST = ("0.0.0.0", "::", "")
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The certificate of one process, and whom it trusts. Contexts show the certificate that is there now, while
-    `shown` is followed."""
+    """The certificate of one process, and whom it trusts. Contexts show the certificate that is there now and trust
+    the authorities that have been there, while `shown` is followed."""
 
     files: TlsFiles
     shown: CertificateFiles = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shown", CertificateFiles(self.files.certificate, self.files.key))
+        object.__setattr__(self, "shown", CertificateFiles(self.files.certificate, self.files.key, self.files.ca))
 
     def client(self) -> ssl.SSLContext:
         """To call others: they must be named by the cluster's CA, with the address they are called at."""

@@ -11,12 +11,16 @@ import pytest
 
 from syncpoint.control.peer_channels import process_methods
 from syncpoint.model.cluster import Member
-from syncpoint.model.errors import FailedPrecondition, InvalidArgument
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Unavailable
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.settings import ProcessSettings, TlsFiles, parse
 from syncpoint.node.cluster.tls import Tls, operator_tls, public_tls, tls_of, welcome
 from syncpoint.testing.certificates import Authority
+from syncpoint.transport.calls import Methods, Unary
 from syncpoint.transport.network import TcpNetwork, join_address, split_address
+
+PATH = "/t.T/Ping"
+METHODS: Methods = {PATH.encode(): Unary(lambda call, request: call.reply(b""))}
 
 
 def tls(authority: Authority, name: str = "p", *, clients: bool = True, ca: Path | None = None) -> Tls:
@@ -54,6 +58,41 @@ def test_contexts_in_use_show_a_certificate_that_is_replaced(authority: Authorit
         await listening.close()
 
     asyncio.run(run())
+
+
+def test_contexts_in_use_trust_an_authority_that_is_added(authority: Authority, tmp_path: Path) -> None:
+    made, other = tls(authority), Authority(tmp_path / "other", "new-ca")
+    other.issue("p")
+    new = tls(other)
+
+    async def run() -> None:
+        olds = TcpNetwork(made.client(), made.server())
+        listening = await olds.serve(METHODS, "127.0.0.1", 0)
+        theirs = await TcpNetwork(new.client(), new.server()).serve(METHODS, "127.0.0.1", 0)
+        calling = olds.channel(join_address(theirs.host, theirs.port))
+        other.ca.write_bytes(both := other.ca.read_bytes() + authority.ca.read_bytes())
+        assert new.shown.look()
+        with pytest.raises(Unavailable):
+            await calling.unary(PATH, b"")
+        authority.ca.write_bytes(both)
+        assert made.shown.look()
+        assert await calling.unary(PATH, b"") == b""
+        called = TcpNetwork(new.client(), new.server()).channel(join_address(listening.host, listening.port))
+        assert await called.unary(PATH, b"") == b""
+        for one in (calling, called, listening, theirs):
+            await one.close()
+
+    asyncio.run(run())
+
+
+def test_an_authority_that_cannot_be_read_leaves_all_as_it_was(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = tls(authority)
+    made.server()
+    authority.ca.write_text("nothing of the kind")
+    assert not made.shown.look()
+    assert "ca.pem are not taken over" in caplog.text
 
 
 async def handshake(context: ssl.SSLContext, address: str) -> bool:
