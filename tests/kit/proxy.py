@@ -19,7 +19,7 @@ from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE, ChainOwne
 from syncpoint.model.errors import NotFound, OtherSchema, OtherTopic, StaleEpoch, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.proxy.data_keys import KeyRing, TopicKeys
-from syncpoint.proxy.proxy import Proxy
+from syncpoint.proxy.proxy import MessageHandling, Proxy, ProxyCluster
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.publish.envelope import PublishBatch, read_publish
 from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
@@ -321,19 +321,17 @@ class ProxyProcess(Process):
         self.view = ClusterView(self.store)
         await self.view.start()
         self.peers = PeerChannels(self.harness.network)
-        self.proxy = Proxy(
+        cluster = ProxyCluster(
             me=self.member,
             view=self.view,
             catalog=self.harness.catalog,
-            refresh=self._refresh,
             store=self.store,
             peers=self.peers,
-            limits=self.harness.limits,
-            distances=Distances(self.region),
-            sealer=Sealer(self.keys()) if self.sealed else None,
+            refresh=self._refresh,
             commit=self._commit,
-            clock=self.harness.clock,
         )
+        handling = MessageHandling(self.harness.limits, Sealer(self.keys()) if self.sealed else None)
+        self.proxy = Proxy(cluster, handling, Distances(self.region), self.harness.clock)
         await self.proxy.start()
         await self.harness.network.serve(self.proxy.methods(), self.name, 1)
 

@@ -8,9 +8,7 @@ goes once others are sure of a much later time: so there are as many keys as nam
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 from typing import NamedTuple
 
 from syncpoint.metadata.contract import Delete, Put, StoreError, unchanged
@@ -19,14 +17,12 @@ from syncpoint.metadata.store_client import SharedStore
 from syncpoint.metadata.view import View
 from syncpoint.model.times import CLOCK_WRITE_S
 from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.tasks import Tasks
+from syncpoint.runtime.periodic import Periodic
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.transport.network import split_address
 
 OLD_NS = 7 * 86_400_000_000_000  # a member that reported a time so long past is gone, or soon reports again
 FORGET_MAX = 20  # keys a minute, of each process
-
-log = logging.getLogger(__name__)
 
 
 class ClockReading(NamedTuple):
@@ -52,7 +48,9 @@ class ClockExchange:
     def __init__(self, store: SharedStore, clock: Clock, trusted: TrustedClock, name: str) -> None:
         self._store, self._clock, self._trusted, self._name = store, clock, trusted, name
         self._view: View[ClockReading] = View(store, CLOCKS, ClockReading.decode)
-        self._tasks = Tasks()
+        self._announcing = Periodic(
+            self._announce, lambda: CLOCK_WRITE_S, (StoreError,), "the time is not reported", at_start=True
+        )
 
     async def start(self) -> None:
         """Return when it is known what anybody was sure of. Raises `StoreUnavailable`."""
@@ -63,11 +61,11 @@ class ClockExchange:
     def announce(self, address: str) -> None:
         """Begin to announce the time; others call this process at `address`."""
         self._trusted.host, _ = split_address(address)
-        self._tasks.start(self._run())
+        self._announcing.start()
 
     async def close(self) -> None:
         """Stop reporting."""
-        await self._tasks.stop()
+        await self._announcing.stop()
         await self._view.close()
 
     def _changed(self, names: set[str]) -> None:
@@ -76,16 +74,10 @@ class ClockExchange:
             if reading is not None:
                 self._trusted.observe(reading.host, name, reading.wall_ns)
 
-    async def _run(self) -> None:
-        while True:
-            reading = ClockReading(self._trusted.host, self._clock.time_ns(), self._trusted.sure_ns())
-            try:
-                await self._store.txn([], [Put(CLOCKS.key(self._name), reading.encode())])
-            except StoreError as error:
-                log.info("the time is not reported: %s", error)
-            else:
-                await self._forget(reading.sure_ns - OLD_NS)
-            await asyncio.sleep(CLOCK_WRITE_S)
+    async def _announce(self) -> None:
+        reading = ClockReading(self._trusted.host, self._clock.time_ns(), self._trusted.sure_ns())
+        await self._store.txn([], [Put(CLOCKS.key(self._name), reading.encode())])
+        await self._forget(reading.sure_ns - OLD_NS)
 
     async def _forget(self, before_ns: int) -> None:
         """Remove what others were sure of before that: this process has just written a later time, so nobody who starts
@@ -98,8 +90,4 @@ class ClockExchange:
         ]
         for name, revision in old[:FORGET_MAX]:
             key = CLOCKS.key(name)
-            try:
-                await self._store.txn([unchanged(key, revision)], [Delete(key)])
-            except StoreError as error:
-                log.info("what %s wrote of the time stays for now: %s", name, error)
-                return
+            await self._store.txn([unchanged(key, revision)], [Delete(key)])

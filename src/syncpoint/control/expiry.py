@@ -9,7 +9,6 @@ Promise: what is too old is judged by a clock that several witnesses agree on, o
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Protocol
 
@@ -17,7 +16,7 @@ from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.contract import StoreError
 from syncpoint.metadata.records import CREATING, CatalogChange, Subscription
 from syncpoint.model.errors import SyncpointError
-from syncpoint.runtime.tasks import Tasks
+from syncpoint.runtime.periodic import Periodic, about
 from syncpoint.runtime.trusted import TrustedClock
 
 EXPIRE_S = 60.0
@@ -44,28 +43,13 @@ class LastUses(Protocol):
         ...
 
 
-class Expiry:
-    """Looks once a minute. `trusted`: the clock to delete by."""
+class Expiry(Periodic):
+    """Looks about once a minute. `trusted`: the clock to delete by."""
 
     def __init__(self, control: ControlPlane, uses: LastUses, trusted: TrustedClock) -> None:
         self._control, self._uses, self._trusted = control, uses, trusted
-        self._tasks = Tasks()
-
-    def start(self) -> None:
-        """Begin."""
-        self._tasks.start(self._run())
-
-    async def stop(self) -> None:
-        """Delete no more."""
-        await self._tasks.stop()
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(EXPIRE_S * (0.5 + self._control.random.random()))  # not all processes at once
-            try:
-                await self.expire()
-            except (SyncpointError, StoreError) as error:
-                log.info("what has expired is not deleted yet: %s", error)
+        pauses, expected = about(EXPIRE_S, control.random), (SyncpointError, StoreError)
+        super().__init__(self.expire, pauses, expected, "what has expired is not deleted yet")
 
     async def expire(self) -> int:
         """Delete what has expired; returns how many records. Raises `SyncpointError` and the store's errors."""

@@ -26,7 +26,7 @@ from syncpoint.metadata.layout import USED
 from syncpoint.metadata.records import Subscription
 from syncpoint.metadata.store_client import SharedStore, read_all
 from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.tasks import Tasks
+from syncpoint.runtime.periodic import Periodic
 from syncpoint.runtime.trusted import TrustedClock
 
 USED_S = 3_600.0
@@ -38,41 +38,29 @@ _NS = 1_000_000_000
 log = logging.getLogger(__name__)
 
 
-class UsageReporter:
+class UsageReporter(Periodic):
     """Writes used/SUBSCRIPTION every hour. `used`: gives the subscriptions that were in use since it was last asked;
     `clock`: one whose stamps do not go back.
     """
 
     def __init__(self, store: SharedStore, clock: Clock, used: Callable[[], Iterable[int]]) -> None:
         self._store, self._clock, self._used = store, clock, used
-        self._tasks = Tasks()
         self._waiting: dict[int, int] = {}  # subscription -> when it was in use, not written yet
-
-    def start(self) -> None:
-        """Begin."""
-        self._tasks.start(self._run())
+        super().__init__(self._report, self._next_s, (StoreError,), "the use of subscriptions is not reported yet")
 
     async def stop(self) -> None:
         """Report once more, where the metadata answer at once, and then no more."""
-        if not self._tasks:
+        if not self.running:
             return
-        await self._tasks.stop()
+        await super().stop()
         try:
             async with asyncio.timeout(LAST_S):
                 await self._report()
         except (StoreError, TimeoutError) as error:
             log.info("the last use of %d subscriptions is not reported: %s", len(self._waiting), error)
 
-    async def _run(self) -> None:
-        pause_s = USED_S
-        while True:
-            await asyncio.sleep(pause_s)
-            try:
-                await self._report()
-                pause_s = USED_S
-            except StoreError as error:
-                pause_s = AGAIN_S
-                log.info("the use of %d subscriptions is not reported yet: %s", len(self._waiting), error)
+    def _next_s(self) -> float:
+        return AGAIN_S if self._waiting else USED_S
 
     async def _report(self) -> None:
         now = self._clock.time_ns()

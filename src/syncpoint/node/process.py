@@ -24,7 +24,6 @@ from syncpoint.api.schema_handlers import SchemaService
 from syncpoint.api.seek_request import seek_methods
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
-from syncpoint.api.unimplemented import unimplemented_methods
 from syncpoint.control.log_commit import LogCommit
 from syncpoint.control.plane import ControlPlane
 from syncpoint.control.solo_ownership import SOLO_CHAIN, LogCatalog, NobodyAsks, OwnDisks, SoloOwnership
@@ -204,7 +203,6 @@ class Node:
             self.subscribe.may_give_up = self.access.service.may_give_up
             self.subscribe.quota.bytes_of = self.access.outstanding_of
         methods: Methods = {
-            **unimplemented_methods(),
             **self.publisher.methods(),
             **self.pulls.methods(),
             **self.streams.methods(),

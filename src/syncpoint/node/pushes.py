@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -24,8 +22,8 @@ from syncpoint.push.oidc_tokens import OidcTokens
 from syncpoint.push.push_driver import PushDriver, PushState, Sender
 from syncpoint.push.signing_keys import DISCOVERY_PATH, JWKS_PATH, Commit, SigningKeys, discovery, jwks
 from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.periodic import Periodic
 from syncpoint.runtime.random import Random
-from syncpoint.runtime.tasks import stop
 from syncpoint.transport.calls import Methods
 from syncpoint.wire import methods
 from syncpoint.wire.messages import admin, internal
@@ -33,8 +31,6 @@ from syncpoint.wire.serving import served
 
 KEYS_S = 60.0  # between two looks at the keys
 KEYS_AGAIN_S = 1.0  # while there is none
-
-log = logging.getLogger(__name__)
 
 
 class Pushes:
@@ -74,18 +70,21 @@ class Pushes:
             mine=mine,
             may_push=(lambda record: True) if service is None else service.may_push,
         )
-        self._keeping: asyncio.Task[None] | None = None
+        self._keeping: Periodic | None = None
+        if self.keys is not None:
+            pauses, failed = partial(_keys_pause_s, self.keys), "the keys that sign pushes cannot be published now"
+            self._keeping = Periodic(self.keys.upkeep, pauses, (SyncpointError,), failed, at_start=True)
 
     def start(self) -> None:
         """Begin to push. Needs the event loop."""
-        if self.keys is not None:
-            self._keeping = asyncio.get_running_loop().create_task(self._keep_keys(self.keys))
+        if self._keeping is not None:
+            self._keeping.start()
         self.driver.start()
 
     async def stop(self) -> None:
         """What is under way has a little time to end."""
         if self._keeping is not None:
-            await stop([self._keeping])
+            await self._keeping.stop()
         await self.driver.close()
         if self._http is not None:
             await self._http.close()
@@ -115,13 +114,9 @@ class Pushes:
     async def _describe(self, asked: internal.DescribePushRequest) -> internal.DescribePushResponse:
         return internal.DescribePushResponse(state=self.state(asked.subscription))
 
-    async def _keep_keys(self, keys: SigningKeys) -> None:
-        while True:
-            try:
-                await keys.upkeep()
-            except SyncpointError as error:
-                log.warning("the keys that sign pushes cannot be published now: %s", error)
-            await asyncio.sleep(KEYS_S if keys.current else KEYS_AGAIN_S)
+
+def _keys_pause_s(keys: SigningKeys) -> float:
+    return KEYS_S if keys.current else KEYS_AGAIN_S
 
 
 def push_state(state: PushState, name: str) -> admin.PushState:

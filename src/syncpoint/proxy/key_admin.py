@@ -11,7 +11,6 @@ or not.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections import Counter
@@ -26,8 +25,8 @@ from syncpoint.metadata.restored_topics import LostTopics, lost_in
 from syncpoint.metadata.store_client import SharedStore, read_all
 from syncpoint.model.errors import SyncpointError
 from syncpoint.proxy.data_keys import TopicKeys
+from syncpoint.runtime.periodic import Periodic, about
 from syncpoint.runtime.random import Random
-from syncpoint.runtime.tasks import Tasks
 
 CLEAN_S = 600.0
 
@@ -123,28 +122,16 @@ async def _remove(store: SharedStore, key: str) -> bool:
     return known is not None and (await store.txn([unchanged(key, known.revision)], [Delete(key)])).ok
 
 
-class KeyCleaner:
+class KeyCleaner(Periodic):
     """Removes keys of deleted topics now and then. `mine()`: whether it is this process's turn."""
 
     def __init__(
         self, store: SharedStore, exists: Callable[[int], bool], mine: Callable[[], bool], random: Random
     ) -> None:
-        self._store, self._exists, self._mine, self._random = store, exists, mine, random
-        self._tasks = Tasks()
+        self._store, self._exists, self._mine = store, exists, mine
+        pauses, expected = about(CLEAN_S, random), (SyncpointError, StoreError)
+        super().__init__(self._clean, pauses, expected, "keys of deleted topics are not removed yet")
 
-    def start(self) -> None:
-        """Begin."""
-        self._tasks.start(self._run())
-
-    async def stop(self) -> None:
-        """Remove no more."""
-        await self._tasks.stop()
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(CLEAN_S * (0.5 + self._random.random()))
-            try:
-                if self._mine():
-                    await remove_gone(self._store, exists=self._exists)
-            except (SyncpointError, StoreError) as error:
-                log.info("keys of deleted topics are not removed yet: %s", error)
+    async def _clean(self) -> None:
+        if self._mine():
+            await remove_gone(self._store, exists=self._exists)

@@ -29,8 +29,8 @@ from syncpoint.model.names import parse_project
 from syncpoint.pipeline.cursor_names import cursors_of, put, topics_with_cursors
 from syncpoint.pipeline.cursors import CURSORS_MAX, CursorLimits, check_name
 from syncpoint.proxy.pipeline_chains import DEADLINE_S, ChainCalls
+from syncpoint.runtime.periodic import Periodic, about
 from syncpoint.runtime.random import Random
-from syncpoint.runtime.tasks import Tasks
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
 
@@ -141,29 +141,17 @@ class ClusterCursors:
         raise Unavailable("The catalog changes too often at once. Try again.")
 
 
-class CursorCleaner:
+class CursorCleaner(Periodic):
     """Takes out names of cursors nobody has any more, now and then. `mine()`: whether it is this process's turn."""
 
     def __init__(self, cursors: ClusterCursors, mine: Callable[[], bool], random: Random) -> None:
-        self._cursors, self._mine, self._random = cursors, mine, random
-        self._tasks = Tasks()
+        self._cursors, self._mine = cursors, mine
+        pauses, failed = about(CLEAN_S, random), "names of cursors are not looked through yet"
+        super().__init__(self._clean, pauses, (SyncpointError,), failed)
 
-    def start(self) -> None:
-        """Begin."""
-        self._tasks.start(self._run())
-
-    async def stop(self) -> None:
-        """No more."""
-        await self._tasks.stop()
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(CLEAN_S * (0.5 + self._random.random()))
-            try:
-                if self._mine():
-                    await self._cursors.clean()
-            except SyncpointError as error:
-                log.info("names of cursors are not looked through yet: %s", error)
+    async def _clean(self) -> None:
+        if self._mine():
+            await self._cursors.clean()
 
 
 def _without(gone: Iterable[str]) -> Callable[[dict[str, CursorLimits]], dict[str, CursorLimits]]:

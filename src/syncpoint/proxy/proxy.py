@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from syncpoint.api.health import HealthService
 from syncpoint.api.reflection import PIPELINES, SERVICES, reflection_methods
-from syncpoint.api.unimplemented import unimplemented_methods
 from syncpoint.control.cluster_queries import ClusterQueries
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.metadata.catalog import Catalog
@@ -46,38 +46,52 @@ from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.random import SystemRandom
 from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.transforms.publish_requests import PublishTransforms
-from syncpoint.transport.calls import Methods
+from syncpoint.transport.calls import Methods, Streaming, Unary
+
+
+async def _refused(changes: Sequence[CatalogChange]) -> None:
+    raise Unavailable("This proxy cannot change the catalog.")
+
+
+@dataclass(frozen=True)
+class ProxyCluster:
+    """The cluster as this process, `me`, sees and changes it. `view` and the catalog's copy are started by whoever made
+    them; `refresh` lets the copy catch up with what others have changed; `commit` changes the catalog. `spanning`:
+    durability classes whose disks may lie in several regions; `universe`: the number of the installation.
+    """
+
+    me: Member
+    view: ClusterView
+    catalog: Catalog
+    store: SharedStore
+    peers: PeerChannels
+    refresh: Callable[[], Awaitable[None]]
+    commit: Commit = _refused
+    spanning: frozenset[str] = frozenset()
+    universe: int = 0
+
+
+@dataclass(frozen=True)
+class MessageHandling:
+    """What is done to messages on their way: limited, sealed, transformed; `apart` does what takes longer."""
+
+    limits: FlowLimits
+    sealer: Sealer | None = None
+    transformer: Transformer = field(default_factory=lambda: Transformer.of({}))
+    apart: Apart = at_once
 
 
 class Proxy:
-    """One proxy. `view` and the catalog's copy are started by whoever made them; `refresh` lets the copy catch up with
-    what other processes have changed. `me`: this process; `distances` of regions are measured by whoever made them;
-    `spanning`: durability classes whose disks may lie in several regions.
-    """
+    """One proxy. `distances` of regions are measured by whoever made them."""
 
     def __init__(
-        self,
-        *,
-        me: Member,
-        view: ClusterView,
-        catalog: Catalog,
-        refresh: Callable[[], Awaitable[None]],
-        store: SharedStore,
-        peers: PeerChannels,
-        limits: FlowLimits,
-        distances: Distances,
-        sealer: Sealer | None = None,
-        spanning: frozenset[str] = frozenset(),
-        universe: int = 0,
-        commit: Commit | None = None,
-        clock: Clock | None = None,
-        apart: Apart = at_once,
-        transformer: Transformer | None = None,
+        self, cluster: ProxyCluster, handling: MessageHandling, distances: Distances, clock: Clock | None = None
     ) -> None:
-        self.transformer = transformer or Transformer.of({})
-        self.sealer = sealer
+        clock = clock or SystemClock()
+        me, view, catalog, store, peers = cluster.me, cluster.view, cluster.catalog, cluster.store, cluster.peers
+        self.transformer, self.sealer = handling.transformer, handling.sealer
         self._rules: View[RoutingRule] = View(store, CONSTRAINTS, decode_rule)
-        self.routes = RouteCache(view, me, distances.order, rules=self._rules, spanning=spanning)
+        self.routes = RouteCache(view, me, distances.order, rules=self._rules, spanning=cluster.spanning)
         distances.on_change.append(self.routes.changed)
         self.route_client = RouteClient(self.routes, peers, store, name=me.name)
         self.detector = FailureDetector(peers)
@@ -88,39 +102,41 @@ class Proxy:
             self.route_client,
             self.calls,
             sender=me.incarnation,
-            limits=limits,
-            refresh=refresh,
-            sealer=sealer,
-            apart=apart,
-            transforms=PublishTransforms(self.transformer, clock or SystemClock(), SystemRandom()),
+            limits=handling.limits,
+            refresh=cluster.refresh,
+            sealer=self.sealer,
+            apart=handling.apart,
+            transforms=PublishTransforms(self.transformer, clock, SystemRandom()),
         )
-        serving = SubscriptionRouting(catalog, self.routes, self.route_client, refresh)
+        serving = SubscriptionRouting(catalog, self.routes, self.route_client, cluster.refresh)
         spread = int.from_bytes(hashlib.blake2b(me.name.encode(), digest_size=4).digest(), "big")
-        self.relay = UnaryRelay(serving, self.calls, sealer=sealer, transformer=self.transformer, spread=spread)
-        self.streams = PullRelays(serving, self.relay, peers, self.detector, sealer=sealer)
+        self.relay = UnaryRelay(serving, self.calls, sealer=self.sealer, transformer=self.transformer, spread=spread)
+        self.streams = PullRelays(serving, self.relay, peers, self.detector, sealer=self.sealer)
         self._relays = Relays()
         chains = ChainCalls(view, peers, catalog)
-        self.cursors = ClusterCursors(catalog, store, chains, commit or _refused)
+        self.cursors = ClusterCursors(catalog, store, chains, cluster.commit)
         self.reader = ClusterReader(
             catalog,
             store,
             chains,
             self._relays,
             self.cursors,
-            ClusterReaders(catalog, commit or _refused, ClusterQueries(view, peers), clock or SystemClock()),
-            refresh,
-            universe=universe,
+            ClusterReaders(catalog, cluster.commit, ClusterQueries(view, peers), clock),
+            cluster.refresh,
+            universe=cluster.universe,
             region=me.region,
-            sealer=sealer,
+            sealer=self.sealer,
         )
-        self.writer = ClusterWriter(catalog, Homes(store), chains, self._relays, self.routes, refresh, sealer=sealer)
+        self.writer = ClusterWriter(
+            catalog, Homes(store), chains, self._relays, self.routes, cluster.refresh, sealer=self.sealer
+        )
         self.health = HealthService()
         self.detector.on_suspect = self._suspected
         view.on_change.append(self._forget_the_dead)
 
     def methods(self, *control: Methods) -> Methods:
         """What clients may call. `control`: the methods of the control plane, which run in this process, too."""
-        table = dict(unimplemented_methods())
+        table: dict[bytes, Unary | Streaming] = {}
         for methods in (
             self.publisher.methods(),
             self.relay.methods(),
@@ -203,7 +219,3 @@ class Proxy:
             for address in self.detector.suspected - living:
                 self.detector.forget(address)
                 self.routes.suspect(address, False)
-
-
-async def _refused(changes: Sequence[CatalogChange]) -> None:
-    raise Unavailable("This proxy cannot change the catalog.")

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from syncpoint.model.cluster import Member
 from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.periodic import Periodic, about
 from syncpoint.runtime.random import Random
-from syncpoint.runtime.tasks import Tasks
 
 WEIGHT = 0.2  # of the newest measurement
 MARGIN, MARGIN_S = 0.2, 0.000_5  # a region must be nearer by so much to pass another
@@ -96,7 +96,7 @@ class Distances:
             listener()
 
 
-class Prober:
+class Prober(Periodic):
     """Pings a living member of every region, again and again. `ping` says whether an address answered."""
 
     def __init__(
@@ -111,21 +111,7 @@ class Prober:
     ) -> None:
         self.distances = distances
         self._ping, self._members, self._clock, self._random = ping, members, clock, random
-        self._period_s = period_s
-        self._tasks = Tasks()
-
-    def start(self) -> None:
-        """Begin."""
-        self._tasks.start(self._run())
-
-    async def stop(self) -> None:
-        """Ping no more."""
-        await self._tasks.stop()
-
-    async def _run(self) -> None:
-        while True:
-            await self.round()
-            await asyncio.sleep(self._period_s * (0.75 + self._random.random() / 2))  # not all in step
+        super().__init__(self.round, about(period_s, random), at_start=True)
 
     async def round(self) -> None:
         """Ping one member of every region."""

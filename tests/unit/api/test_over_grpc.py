@@ -17,7 +17,6 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.health import HealthService
 from syncpoint.api.reflection import reflection_methods
-from syncpoint.api.unimplemented import unimplemented_methods
 from syncpoint.transport.server import serve
 
 T, S = "projects/p/topics/t-1", "projects/p/subscriptions/s-1"
@@ -28,7 +27,6 @@ def against_server(plane: Any, work: Callable[[str], None]) -> None:
 
     async def run() -> None:
         methods = {
-            **unimplemented_methods(),
             **CatalogService(plane).methods(),
             **HealthService().methods(),
             **reflection_methods(),

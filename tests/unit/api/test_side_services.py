@@ -10,7 +10,6 @@ from google.protobuf import descriptor_pb2
 
 from syncpoint.api.health import HealthService
 from syncpoint.api.reflection import SERVICES, reflection_methods
-from syncpoint.api.unimplemented import unimplemented_methods
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport.calls import Streaming, Unary
 from syncpoint.wire.messages import health, reflection, reflection_alpha
@@ -183,14 +182,3 @@ def test_other_questions(ask: Callable[..., Any]) -> None:
     answer = ask(all_extension_numbers_of_type="google.pubsub.v1.Topic").all_extension_numbers_response
     assert (answer.base_type_name, list(answer.extension_number)) == ("google.pubsub.v1.Topic", [])
     assert ask().error_response.error_code == Code.INVALID_ARGUMENT
-
-
-def test_what_is_not_served_names_its_method() -> None:
-    methods = unimplemented_methods()
-    assert len(methods) == 38
-    for path, method in methods.items():
-        arguments: list[Any] = [FakeCall(path), b""] if isinstance(method, Unary) else [FakeCall(path)]
-        with pytest.raises(SyncpointError) as caught:
-            method.handler(*arguments)
-        assert caught.value.code is Code.UNIMPLEMENTED
-        assert path.decode() in caught.value.message

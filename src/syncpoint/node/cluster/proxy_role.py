@@ -34,7 +34,7 @@ from syncpoint.node.pushes import Pushes
 from syncpoint.proxy.data_keys import KeyRing, TopicKeys
 from syncpoint.proxy.key_admin import KeyCleaner
 from syncpoint.proxy.pipeline_cursors import CursorCleaner
-from syncpoint.proxy.proxy import Proxy
+from syncpoint.proxy.proxy import MessageHandling, Proxy, ProxyCluster
 from syncpoint.proxy.push_feeds import PushFeeds
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.push.addresses import Vetting, networks
@@ -69,23 +69,20 @@ class ProxyRole:
         self.prober = Prober(self.distances, self._ping, self._others, context.clock, context.random)
         commits = HeadCommit(context.store, context.shared, Barrier(context.view, context.peers))
         self.control = ControlPlane(commits, context.clock, context.random)
-        self.proxy = Proxy(
+        cluster = ProxyCluster(
             me=context.member,
             view=context.view,
             catalog=context.catalog,
-            refresh=self.control.refresh,
             store=context.store,
             peers=context.peers,
-            limits=self.limits,
-            distances=self.distances,
-            sealer=self._sealer(),
+            refresh=self.control.refresh,
+            commit=self.control.commit,
             spanning=frozenset(name for name, one in context.settings.classes.items() if one.spans_regions),
             universe=context.universe,
-            commit=self.control.commit,
-            clock=context.clock,
-            apart=context.environment.apart,
-            transformer=Transformer.of(dict(context.settings.models)),
         )
+        transformer = Transformer.of(dict(context.settings.models))
+        handling = MessageHandling(self.limits, self._sealer(), transformer, context.environment.apart)
+        self.proxy = Proxy(cluster, handling, self.distances, context.clock)
         settings = context.settings
         self.admin = ClusterAdmin(
             self.control,
