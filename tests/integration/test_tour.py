@@ -1,4 +1,4 @@
-"""README.md and docs/tour.md, followed by copy and paste: every command runs, and prints what the page shows.
+"""README.md, docs/tour.md and docs/features.md, followed by copy and paste: all commands run, and print what is shown.
 
 Numbers, ids, times and widths differ from run to run and are not compared. Clusters, Spark and Node have tests of
 their own; that their commands exist is checked in `tests/unit/docs/test_links`.
@@ -6,6 +6,8 @@ their own; that their commands exist is checked in `tests/unit/docs/test_links`.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import shlex
@@ -21,7 +23,7 @@ import pytest
 from syncpoint.testing.server_process import ServerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
-README, TOUR = ROOT / "README.md", ROOT / "docs" / "tour.md"
+README, TOUR, FEATURES = ROOT / "README.md", ROOT / "docs" / "tour.md", ROOT / "docs" / "features.md"
 ONE_NODE = {
     README: ("From the command line", "Filters, order, exactly once, back in time"),
     TOUR: ("From the command line", "Filters", "Ordering", "Exactly once", "Back in time", "Look after it"),
@@ -95,7 +97,7 @@ def shell(folder: Path, endpoint: str) -> Shell:
 
     def run(line: str) -> str:
         words = shlex.split(line.replace("$PUBSUB_EMULATOR_HOST", endpoint))
-        assert words[0] in ("syncpoint", "curl"), f"not a command of ours: {line}"
+        assert words[0] in ("syncpoint", "curl", "cat"), f"not a command of ours: {line}"
         command = [sys.executable, "-m", "syncpoint.cli", *words[1:]] if words[0] == "syncpoint" else words
         done = subprocess.run(command, env=env, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               text=True, timeout=60, check=False)  # fmt: skip
@@ -132,6 +134,32 @@ def test_the_program_in_python(page: Path, tmp_path: Path) -> None:
         line = [sys.executable, "-c", blocks[at].text]
         done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=60, check=False)
         assert sorted(comparable(done.stdout)) == sorted(comparable(blocks[at + 1].text)), done.stderr
+
+
+def test_each_feature_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One server, one Python program from top to bottom, the command line and curl between its parts."""
+    names: dict[str, object] = {}
+    ran = 0
+    with ServerProcess(tmp_path / "data") as server:
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", server.endpoint)
+        run = shell(tmp_path, server.endpoint)
+        for heading, blocks in sections(FEATURES).items():
+            printed: list[str] | None = None  # by the Python above
+            for block in blocks:
+                if printed:
+                    assert comparable(block.text) == printed, heading
+                    printed = None
+                elif block.language == "python":
+                    output = io.StringIO()
+                    with contextlib.redirect_stdout(output):
+                        exec(block.text, names)  # the page's own program
+                    printed, ran = comparable(output.getvalue()), ran + 1
+                else:
+                    for line, shown in block.commands():
+                        if line.startswith("cat "):  # a file that the commands behind it use
+                            (tmp_path / line[4:]).write_text(shown + "\n")
+                    ran += follow([block], run)
+    assert ran >= 50
 
 
 def test_three_disks_of_which_two_are_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
