@@ -225,7 +225,7 @@ class Gate:
             return
         needs = self._needs(path, rule, request)
         for need in needs:
-            if not self._allows(session, *need):
+            if not self._allows(session, need.permission, need.resource):
                 self._refuse(session.identity, call, path, need)
             self._note(session.identity, call, path, need, True)
         if self.quotas is not None and count and (project := project_in(needs[0].resource) if needs else ""):
@@ -277,7 +277,7 @@ class Gate:
         self._note(identity, call, path, need, False, "no grant" if identity.principal else "no credentials")
         if identity is ANONYMOUS:
             raise Unauthenticated(MISSING)
-        facts = {"permission": need.permission, "resource": need.resource}
+        facts = {"permission": need.permission, "resource": need.named or need.resource}
         raise PermissionDenied(DENIED, [error_info("IAM_PERMISSION_DENIED", facts, "iam.googleapis.com")])
 
     # -- callers -----------------------------------------------------------------------------------------------------

@@ -39,10 +39,12 @@ _COLLECTIONS: Final[dict[str, Callable[[str], str]]] = {
 
 
 class Need(NamedTuple):
-    """A permission on a resource: `projects/P`, `projects/P/topics/T` and so on, or SERVER."""
+    """A permission on a resource: `projects/P`, `projects/P/topics/T` and so on, or SERVER. `named`: what the request
+    says, where the resource was looked up by it and would show who is refused what there is."""
 
     permission: str
     resource: str
+    named: str = ""
 
 
 Needs = Callable[[Any, Catalog], Iterator[Need]]
@@ -151,15 +153,26 @@ _ACTING: Final = {
     "ingestion_data_source_settings": tuple(
         f"{source}.gcp_service_account" for source in ("aws_kinesis", "azure_event_hubs", "aws_msk", "confluent_cloud")
     ),
+    "message_transforms": ("ai_inference.service_account_email",),
 }
 """Settings under which the server acts as a service account, and where its address stands in them."""
 
 
 def _accounts_in(message: Any, settings: Iterable[str]) -> set[str]:
-    known = message.DESCRIPTOR.fields_by_name
-    return {
-        _value(getattr(message, name), path) for name in settings if name in known for path in _ACTING.get(name, ())
-    }
+    known, found = message.DESCRIPTOR.fields_by_name, set()
+    for name in settings:
+        if name in known:
+            value = getattr(message, name)
+            each = value if known[name].is_repeated else (value,)
+            found |= {_value(one, path) for one in each for path in _ACTING.get(name, ())}
+    return found
+
+
+def _for_account(permission: str, email: str, catalog: Catalog) -> Need:
+    """Asked of the account's project; of the server when there is no such account, so that the answer does not give it
+    away."""
+    account = find_account(catalog, email)
+    return Need(permission, SERVER if account is None else account.project, f"projects/-/serviceAccounts/{email}")
 
 
 def _acting(prefix: str) -> Needs:
@@ -176,8 +189,7 @@ def _acting(prefix: str) -> Needs:
             if record is not None and record.config:
                 emails |= _accounts_in(type(asked).FromString(record.config), changed)
         for email in sorted(filter(None, emails)):
-            account = find_account(catalog, email)
-            yield Need("iam.serviceAccounts.actAs", SERVER if account is None else account.project)
+            yield _for_account("iam.serviceAccounts.actAs", email, catalog)
 
     return needs
 
@@ -193,7 +205,7 @@ def _detached(request: Any, catalog: Catalog) -> Iterator[Need]:
     name = parse_subscription(request.subscription)
     record = catalog.subscription(name)
     topic = None if record is None else catalog.topic_of(record)
-    yield Need("pubsub.topics.detachSubscription", name if topic is None else topic.name)
+    yield Need("pubsub.topics.detachSubscription", name if topic is None else topic.name, name)
 
 
 def _schema_attached(request: Any, catalog: Catalog) -> Iterator[Need]:
@@ -216,7 +228,7 @@ def _positions(request: Any, catalog: Catalog) -> Iterator[Need]:
         yield Need(_CONSUME, name)  # what was processed is acknowledged by the same call
         record = catalog.subscription(name)
         if not request.topic and record is not None and (topic := catalog.topic_of(record)) is not None:
-            yield Need("syncpoint.topics.read", topic.name)
+            yield Need("syncpoint.topics.read", topic.name, name)
     if request.snapshot:
         yield Need("pubsub.snapshots.seek", parse_snapshot(request.snapshot))
 
@@ -247,12 +259,8 @@ def _policy(verb: str) -> Needs:
 
 
 def _account(permission: str, field: str = "email") -> Needs:
-    """Asked of the account's project; of the server when there is no such account, so that the answer does not give it
-    away."""
-
     def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
-        account = find_account(catalog, _value(request, field))
-        yield Need(permission, SERVER if account is None else account.project)
+        yield _for_account(permission, _value(request, field), catalog)
 
     return needs
 

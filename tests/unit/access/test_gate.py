@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
+from syncpoint.access.accounts import Account
 from syncpoint.access.gate import DENIED, INVALID, MISSING, STANDS_S
 from syncpoint.access.policy import PREFIX, orphaned_policies
 from syncpoint.access.rules import RULES, SERVER
@@ -25,6 +26,7 @@ from .conftest import ISSUER, OTHER_KEY, Harness, jwks
 TOPIC, SUBSCRIPTION, SNAPSHOT = "projects/a/topics/one", "projects/a/subscriptions/two", "projects/a/snapshots/three"
 PUBLISH, PULL = methods.PUBLISHER.Publish, methods.SUBSCRIBER.StreamingPull
 ANN, BOB = "user:ann@example.com", "bob@example.com"
+THEIRS = Account("app@a.example", "projects/a").setting()
 OTHERS = frozenset({BOB, "projects/b"})
 
 
@@ -35,6 +37,7 @@ def harness() -> Harness:
         CatalogChange.put(Topic(1, TOPIC)),
         CatalogChange.put(Subscription(2, SUBSCRIPTION, 1, TOPIC)),
         CatalogChange.put(Snapshot(3, SNAPSHOT, 1, TOPIC)),
+        CatalogChange.put(THEIRS),
     )
     return made
 
@@ -85,9 +88,14 @@ def test_who_may_do_everything_elsewhere_may_do_nothing_here(harness: Harness, p
         error = harness.call(path, request, harness.token(email=BOB))
         assert isinstance(error, PermissionDenied), path
         assert error.message == DENIED
-        answers.append((error.code, error.message))
+        answers.append((error.code, error.message, error.details))
         assert isinstance(harness.call(path, request), Unauthenticated)
-        for record in (Snapshot(3, SNAPSHOT, 1, TOPIC), Subscription(2, SUBSCRIPTION, 1, TOPIC), Topic(1, TOPIC)):
+        for record in (
+            Snapshot(3, SNAPSHOT, 1, TOPIC),
+            Subscription(2, SUBSCRIPTION, 1, TOPIC),
+            Topic(1, TOPIC),
+            THEIRS,
+        ):
             harness.apply(CatalogChange.delete(record))
     assert answers[0] == answers[1], "it does not show whether the resource exists"
     assert harness.reached == []

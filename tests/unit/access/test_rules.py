@@ -21,6 +21,10 @@ def needs(path: methods.Method, request: Any, catalog: Catalog | None = None) ->
     return list(rule.needs(request, catalog or Catalog()))
 
 
+def acting_as(email: str) -> Need:
+    return Need("iam.serviceAccounts.actAs", SERVER, f"projects/-/serviceAccounts/{email}")
+
+
 def test_every_method_that_is_described_has_a_rule_and_nothing_else_has() -> None:
     described = {
         f"/{service.full_name}/{method.name}"
@@ -73,7 +77,7 @@ def test_a_subscription_needs_rights_in_its_project_and_on_the_topic_and_where_i
         Need("pubsub.subscriptions.create", "projects/b"),
         Need("pubsub.topics.attachSubscription", TOPIC),
         Need("pubsub.topics.publish", "projects/d/topics/dead"),
-        Need("iam.serviceAccounts.actAs", SERVER),
+        acting_as("pusher@example.com"),
     ]
     request = pubsub.Subscription(topic=TOPIC)
     assert needs(methods.SUBSCRIBER.CreateSubscription, request)[0].resource == "projects/a", (
@@ -90,20 +94,24 @@ def test_where_pushes_go_is_changed_by_who_may_act_as_their_account() -> None:
     for change in catalog.assign([CatalogChange.put(Topic(1, TOPIC)), CatalogChange.put(record)]):
         catalog.apply(change)
     request = pubsub.UpdateSubscriptionRequest(subscription={"name": SUBSCRIPTION})
-    acting = Need("iam.serviceAccounts.actAs", SERVER)
+    acting = acting_as("pusher@example.com")
     for path, needed in (("push_config.push_endpoint", True), ("push_config", False), ("labels", False)):
         request.update_mask.paths[:] = [path]
         assert (acting in needs(methods.SUBSCRIBER.UpdateSubscription, request, catalog)) is needed, path
 
 
 def test_exports_and_sources_act_as_accounts_only_for_who_may() -> None:
-    catalog, acting = Catalog(), Need("iam.serviceAccounts.actAs", SERVER)
+    catalog = Catalog()
     export = {"table": "p.d.t", "service_account_email": "writer@example.com"}
     source = {"aws_kinesis": {"gcp_service_account": "reader@example.com"}}
     subscription = pubsub.Subscription(name=SUBSCRIPTION, topic=TOPIC, bigquery_config=export)
     topic = pubsub.Topic(name=TOPIC, ingestion_data_source_settings=source)
-    assert acting in needs(methods.SUBSCRIBER.CreateSubscription, subscription)
-    assert acting in needs(methods.PUBLISHER.CreateTopic, topic)
+    writing, reading = acting_as("writer@example.com"), acting_as("reader@example.com")
+    assert writing in needs(methods.SUBSCRIBER.CreateSubscription, subscription)
+    assert reading in needs(methods.PUBLISHER.CreateTopic, topic)
+    model = {"ai_inference": {"endpoint": "e", "service_account_email": "model@example.com"}}
+    asked = pubsub.Topic(name=TOPIC, message_transforms=[{}, model])
+    assert acting_as("model@example.com") in needs(methods.PUBLISHER.CreateTopic, asked)
     records = (
         Topic(1, TOPIC, config=topic.SerializeToString()),
         Subscription(2, SUBSCRIPTION, 1, TOPIC, config=subscription.SerializeToString()),
@@ -112,26 +120,30 @@ def test_exports_and_sources_act_as_accounts_only_for_who_may() -> None:
         catalog.apply(change)
     for path, needed in (("bigquery_config.table", True), ("bigquery_config", False), ("labels", False)):
         changed = pubsub.UpdateSubscriptionRequest(subscription={"name": SUBSCRIPTION}, update_mask={"paths": [path]})
-        assert (acting in needs(methods.SUBSCRIBER.UpdateSubscription, changed, catalog)) is needed, path
+        assert (writing in needs(methods.SUBSCRIBER.UpdateSubscription, changed, catalog)) is needed, path
     part = "ingestion_data_source_settings.aws_kinesis.stream_arn"
     for path, needed in ((part, True), ("labels", False)):
         changed = pubsub.UpdateTopicRequest(topic={"name": TOPIC}, update_mask={"paths": [path]})
-        assert (acting in needs(methods.PUBLISHER.UpdateTopic, changed, catalog)) is needed, path
+        assert (reading in needs(methods.PUBLISHER.UpdateTopic, changed, catalog)) is needed, path
 
 
 def test_a_subscription_is_detached_by_who_has_the_topic_whoever_owns_the_subscription() -> None:
     catalog, request = Catalog(), pubsub.DetachSubscriptionRequest(subscription=SUBSCRIPTION)
     permission = "pubsub.topics.detachSubscription"
-    assert needs(methods.PUBLISHER.DetachSubscription, request, catalog) == [Need(permission, SUBSCRIPTION)]
+    assert needs(methods.PUBLISHER.DetachSubscription, request, catalog) == [
+        Need(permission, SUBSCRIPTION, SUBSCRIPTION)
+    ]
     topic = Topic(1, TOPIC)
     for change in catalog.assign(
         [CatalogChange.put(topic), CatalogChange.put(Subscription(2, SUBSCRIPTION, 1, TOPIC))]
     ):
         catalog.apply(change)
-    assert needs(methods.PUBLISHER.DetachSubscription, request, catalog) == [Need(permission, TOPIC)]
+    assert needs(methods.PUBLISHER.DetachSubscription, request, catalog) == [Need(permission, TOPIC, SUBSCRIPTION)]
     for change in catalog.assign([CatalogChange.delete(topic)]):
         catalog.apply(change)
-    assert needs(methods.PUBLISHER.DetachSubscription, request, catalog) == [Need(permission, SUBSCRIPTION)]
+    assert needs(methods.PUBLISHER.DetachSubscription, request, catalog) == [
+        Need(permission, SUBSCRIPTION, SUBSCRIPTION)
+    ]
 
 
 def test_a_seek_to_a_snapshot_needs_the_snapshot_too() -> None:
