@@ -2,7 +2,7 @@
 
 Place: run by `http1` on the connections that are not HTTP/2. Other pages of the server stand beside it.
 Promise: one answer for each request, in Google's shape; a caller who goes away cancels the call. Unary methods only.
-Nothing is read of the body of a caller to whom nothing is granted.
+Of a caller to whom nothing is granted no body is waited for, of whatever size.
 Leaves to the gate around the methods: who may call.
 """
 
@@ -106,15 +106,15 @@ class RestApp:
         finally:
             call.end()
 
-    def refuses(self, scope: Scope) -> SyncpointError | None:
-        """Why a large body need not be read at all, as far as the head says."""
+    def refuses(self, scope: Scope) -> Answer | None:
+        """The answer to a request whose body need not be read at all, as far as the head says."""
         headers = headers_of(scope)
         try:
             found = self.table.find(verb_of(scope, headers), scope["raw_path"].decode("ascii", "replace"))
             if found is not None and self._admit is not None:
                 self._admit(_call(scope, headers, found[0].method, None))
         except SyncpointError as error:
-            return error
+            return refusal(error, SystemParameters(scope["query_string"], headers))
         return None
 
     def _nowhere(self, verb: str, path: str, wanted: SystemParameters) -> Answer:

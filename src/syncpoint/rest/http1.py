@@ -18,10 +18,10 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Scope
 
 from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.rest.app import APART_BYTES, CERTIFICATE, CONNECTION, Admit, RestApp, application
-from syncpoint.rest.errors import error_json, headers_for, status_of
+from syncpoint.rest.app import CERTIFICATE, CONNECTION, Admit, RestApp, application
+from syncpoint.rest.errors import error_json, headers_for
 from syncpoint.rest.http_answer import HttpAnswer, dated, response
-from syncpoint.rest.rendering import JSON, json_text
+from syncpoint.rest.rendering import JSON, Answer, json_text
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.server import FallbackProtocol
@@ -49,9 +49,9 @@ class HttpFallback:
         self,
         app: ASGIApp,
         limits: TransportLimits,
-        refuses: Callable[[Scope], SyncpointError | None] = lambda scope: None,
+        refuses: Callable[[Scope], Answer | None] = lambda scope: None,
     ) -> None:
-        """`refuses`: asked with the head of a request whose body is large."""
+        """`refuses`: asked with the head of a request that has a body."""
         self.app, self.limits, self.refuses = app, limits, refuses
         self.body_bytes = limits.message_bytes * 4 // 3 + BODY_EXTRA_BYTES  # data is base64
         self.held = 0
@@ -205,10 +205,10 @@ class HttpConnection(FallbackProtocol):
             self._too_large()
         elif self._shared.held > self._limits.held_bytes:
             self._refuse(429, SyncpointError(Code.RESOURCE_EXHAUSTED, _FULL))
-        elif (int(length) > APART_BYTES or b"transfer-encoding" in headers) and (
+        elif (int(length) or b"transfer-encoding" in headers) and (
             refused := self._shared.refuses(self._scope(request))
         ) is not None:
-            self._refuse(status_of(refused), refused)
+            self._finish(refused)
 
     def _add(self, data: bytes | bytearray) -> None:
         self._body += data
@@ -305,16 +305,13 @@ class HttpConnection(FallbackProtocol):
 
     def _refuse(self, status: int, error: SyncpointError) -> None:
         """Answer a request that no application sees, and close."""
+        self._finish(Answer(status, json_text(error_json(error, status=status)), JSON, headers_for(error)))
+
+    def _finish(self, answer: Answer) -> None:
+        """Answer before the request is read, and close."""
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            body = json_text(error_json(error, status=status))
-            headers = [
-                *dated(),
-                *((name.encode(), value.encode()) for name, value in headers_for(error).items()),
-                (b"content-type", JSON),
-                (b"content-length", b"%d" % len(body)),
-                (b"connection", b"close"),
-            ]
-            events = response(status, headers), h11.Data(data=body), h11.EndOfMessage()
+            headers = [*dated(), *answer.fields(), (b"connection", b"close")]
+            events = response(answer.status, headers), h11.Data(data=answer.body), h11.EndOfMessage()
             self._transport.write(b"".join(self._http.send(event) or b"" for event in events))
         if self._http.their_state is h11.SEND_BODY:
             self._linger()

@@ -34,9 +34,9 @@ class Answer(NamedTuple):
     kind: bytes = JSON
     more: Mapping[str, str] = _NOTHING
 
-    async def send(self, send: Send) -> None:
-        """As ASGI has it."""
-        headers = [
+    def fields(self) -> list[tuple[bytes, bytes]]:
+        """Its header fields."""
+        return [
             (b"content-type", self.kind),
             (b"content-length", b"%d" % len(self.body)),
             (b"x-content-type-options", b"nosniff"),
@@ -44,7 +44,10 @@ class Answer(NamedTuple):
             (b"vary", b"accept-encoding, origin"),
             *((name.encode(), value.encode("latin-1", "replace")) for name, value in self.more.items()),
         ]
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+
+    async def send(self, send: Send) -> None:
+        """As ASGI has it."""
+        await send({"type": "http.response.start", "status": self.status, "headers": self.fields()})
         await send({"type": "http.response.body", "body": self.body})
 
 

@@ -276,16 +276,16 @@ def test_what_may_be_done_at_a_path() -> None:
 
 def test_nothing_is_read_of_who_is_not_admitted() -> None:
     async def test(served: Served) -> None:
-        caller = await served.connect()
-        # Nor is a large body waited for.
-        head = f"POST {TOPIC}:publish HTTP/1.1\r\nhost: x\r\nauthorization: Bearer bad\r\n"
-        for large in ("content-length: 100000", "transfer-encoding: chunked"):
-            status, got, _ = await (await served.connect()).send(f"{head}{large}\r\n\r\n".encode())
-            assert (status, got["connection"], "www-authenticate" in got) == (401, "close", True)
+        head = f"POST {TOPIC}:publish?alt=%s HTTP/1.1\r\nhost: x\r\nauthorization: Bearer bad\r\n"
+        for more in ("content-length: 100000", "content-length: 1", "transfer-encoding: chunked"):
+            for kind in ("json", "proto"):
+                status, got, _ = await (await served.connect()).send(f"{head % kind}{more}\r\n\r\n".encode())
+                assert (status, got["connection"], "www-authenticate" in got) == (401, "close", True)
+                assert kind in got["content-type"]
         bad = b"POST /v1/projects/%ff/topics/t:publish HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n"
         assert (await (await served.connect()).send(bad))[0] == 400
         for headers in ({}, {"content_encoding": "gzip"}, {"content_type": "application/protobuf"}):
-            status, got, body = await caller.ask(
+            status, got, body = await (await served.connect()).ask(
                 "POST", f"{TOPIC}:publish?alt=media", b"{no json", authorization="Bearer bad", **headers
             )
             assert (status, body["error"]["status"]) == (401, "UNAUTHENTICATED")
