@@ -5,8 +5,8 @@ Each patch takes out what mended it, in the shipped modules as they are now.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from syncpoint.control import registration
@@ -29,20 +29,11 @@ from syncpoint.storage.segment import NOBODY
 from syncpoint.subscribe import fetch, source_reader
 from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.lease import LeaseManager
+from syncpoint.testing.simulation.planted import EMPTYING, LASTING, SMALL, THREE, planted, together
 from syncpoint.testing.simulation.scaled import patched
 
 
-def together(*patches: AbstractContextManager[None]) -> AbstractContextManager[None]:
-    @contextmanager
-    def all_of_them() -> Iterator[None]:
-        with ExitStack() as stack:
-            for one in patches:
-                stack.enter_context(one)
-            yield
-
-    return all_of_them()
-
-
+@planted(THREE, "disks lost in an opening", seed=17)
 def a_log_begins_on_too_few_disks() -> AbstractContextManager[None]:
     """A header is durable before it is asked whether the log can acknowledge, and names only who is there."""
     right = begin_log._refuse_few
@@ -66,6 +57,7 @@ def a_log_begins_on_too_few_disks() -> AbstractContextManager[None]:
     )
 
 
+@planted(SMALL, "subscribe forwarder parted", "hang of a subscribe forwarder", seed=21)
 def late_words_count() -> AbstractContextManager[None]:
     """What an older stream of a subscribe forwarder still had to say displaces the living one."""
 
@@ -90,6 +82,7 @@ def late_words_count() -> AbstractContextManager[None]:
     )
 
 
+@planted(SMALL, "subscribe forwarder parted", "crash of a subscribe forwarder", seed=9)
 def a_late_hello_ends_the_living() -> AbstractContextManager[None]:
     """The Hello that comes in last is taken for that of the newest life of a subscribe forwarder; who is displaced by
     it is not reported.
@@ -108,6 +101,7 @@ def a_late_hello_ends_the_living() -> AbstractContextManager[None]:
     )
 
 
+@planted(SMALL, "disk server hung", "partition from disks", seed=27)
 def what_is_passed_over_is_taken_for_acknowledged() -> AbstractContextManager[None]:
     """Entries that are whole on a disk that is late or away are called damaged, and never asked for again.
 
@@ -138,6 +132,7 @@ def what_is_passed_over_is_taken_for_acknowledged() -> AbstractContextManager[No
     )
 
 
+@planted(THREE, "farewells lost", "disk server hung", "disk fails", seed=11)
 def a_lock_stays_with_a_lost_farewell() -> AbstractContextManager[None]:
     """A disk whose server did not answer the farewell is left under the session that holds its lock."""
 
@@ -149,6 +144,7 @@ def a_lock_stays_with_a_lost_farewell() -> AbstractContextManager[None]:
     return patched(RemoteDisk, leave=same)
 
 
+@planted(EMPTYING, "metadata in doubt", "takeover", seed=86)
 def a_late_removal_removes_the_next_registration() -> AbstractContextManager[None]:
     """A removal is meant for whatever is registered when it arrives."""
 
@@ -158,6 +154,7 @@ def a_late_removal_removes_the_next_registration() -> AbstractContextManager[Non
     return patched(registration, unchanged=whatever)
 
 
+@planted(LASTING, "island left behind", seed=3)
 def strict_delivery_goes_on_without_ownership() -> AbstractContextManager[None]:
     """Who is cut off from the chain's disks hands out messages of exactly-once and ordered subscriptions, and who was
     granted them lends them.
@@ -168,6 +165,7 @@ def strict_delivery_goes_on_without_ownership() -> AbstractContextManager[None]:
     )
 
 
+@planted(LASTING, "subscribe forwarder falls silent", seed=1)
 def an_acknowledgement_fails_by_our_own_word() -> AbstractContextManager[None]:
     """One that was under way when its source was granted anew is reported as failed, whatever became of it."""
 
@@ -178,6 +176,7 @@ def an_acknowledgement_fails_by_our_own_word() -> AbstractContextManager[None]:
     return patched(LeaseManager, _doubt=failed)
 
 
+@planted(SMALL, "clock jump", "takeover", seed=1)
 def one_clock_says_what_is_too_old() -> AbstractContextManager[None]:
     """What is stamped, and deleted for its age, is so by one reading of one wall clock."""
     return patched(

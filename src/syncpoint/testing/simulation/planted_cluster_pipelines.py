@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from syncpoint.model.errors import Unavailable
 from syncpoint.pipeline.mounting import ChainHome, ChainPipelines
 from syncpoint.proxy.pipeline_chains import ChainCalls
 from syncpoint.proxy.pipeline_writing import ClusterWriter
+from syncpoint.testing.simulation.planted import planted, together
+from syncpoint.testing.simulation.planted_pipelines import ONE_PLAIN
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.sim_runs import RunResult
 from syncpoint.testing.simulation.simulated_jobs import PipelineShape
@@ -23,8 +25,8 @@ def run(seed: int, *, shape: PipelineShape | None, kinds: tuple[str, ...], beyon
     return run_cluster_pipelines(seed, shape=shape, kinds=kinds)
 
 
-@contextmanager
-def queries_have_no_home() -> Iterator[None]:
+@planted(ONE_PLAIN, "owner killed in a commit", "crash", seed=11, run=run)
+def queries_have_no_home() -> AbstractContextManager[None]:
     """Every call of a query goes to the chain that comes first of those that are open now, which takes it."""
 
     async def anywhere(self: ClusterWriter, query: str, link: str, topic: Any, deadline: float) -> int:
@@ -39,13 +41,13 @@ def queries_have_no_home() -> Iterator[None]:
     def knows(self: ChainHome, query: str, link: str) -> bool:
         return True
 
-    with (
+    return together(
         patched(ClusterWriter, _home=anywhere, _known_home=unknown),
         patched(ChainHome, admit=admit, knows=knows),
-    ):
-        yield
+    )
 
 
+@planted(ONE_PLAIN, "crash", "hang", "partition", seed=0, run=run)
 def a_chain_that_is_away_is_left_out() -> AbstractContextManager[None]:
     """Positions are those of the chains that answer."""
     call = ChainCalls.call
@@ -62,6 +64,7 @@ def a_chain_that_is_away_is_left_out() -> AbstractContextManager[None]:
     return patched(ChainCalls, call=reported)
 
 
+@planted(ONE_PLAIN, "crash", seed=1, run=run)
 def decisions_are_not_pinned() -> AbstractContextManager[None]:
     """A chain is not registered for the topics of an epoch before it decides it."""
 
@@ -71,11 +74,13 @@ def decisions_are_not_pinned() -> AbstractContextManager[None]:
     return patched(ChainHome, pin=pin, unpin=lambda self, topics: None)
 
 
+@planted(ONE_PLAIN, "crash", "restart", seed=33, run=run)
 def cursors_begin_late() -> AbstractContextManager[None]:
     """A chain has a cursor from when it learns of it from a reader, not from its first message of the topic on."""
     return patched(ChainPipelines, opening=lambda self, topic: None)
 
 
+@planted(ONE_PLAIN, "crash", "restart", "metadata outage", seed=0, run=run)
 def an_epoch_says_what_was_read() -> AbstractContextManager[None]:
     """A source is taken for read when one of a later epoch was, in whatever chain."""
     from pyspark_pubsub import offsets as plans  # needs pyspark

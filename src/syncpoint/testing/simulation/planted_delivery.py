@@ -14,10 +14,11 @@ from syncpoint.publish.ingress import PublishIngress
 from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.peers import Peer
 from syncpoint.subscribe.step_guard import StepGuard
-from syncpoint.testing.simulation.planted_again import together
+from syncpoint.testing.simulation.planted import LASTING, SEALING, SINGLE, planted, together
 from syncpoint.testing.simulation.scaled import patched
 
 
+@planted(LASTING, "subscribe forwarder parted", seed=11)
 def rule_22() -> AbstractContextManager[None]:
     """A holder goes on lending although it has received nothing from the grant's giver for longer than that holds."""
     return together(
@@ -26,6 +27,7 @@ def rule_22() -> AbstractContextManager[None]:
     )
 
 
+@planted(SINGLE, "steps of a subscribe forwarder fail", seed=0)
 def an_exception_ends_the_clock() -> AbstractContextManager[None]:
     """One step that fails in a subscribe forwarder ends heartbeats, deadlines and redelivery of everything."""
 
@@ -35,6 +37,7 @@ def an_exception_ends_the_clock() -> AbstractContextManager[None]:
     return patched(StepGuard, run=bare)
 
 
+@planted(SEALING, "disk slow", "hang", "takeover", seed=0)
 def a_batch_goes_by_the_name_of_its_topic() -> AbstractContextManager[None]:
     """What was sealed for a topic that was deleted since is stored in the next one of that name."""
     right = PublishIngress.publish

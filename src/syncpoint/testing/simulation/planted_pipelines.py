@@ -17,6 +17,7 @@ from syncpoint.pipeline.epochs import EpochState
 from syncpoint.pipeline.records import EpochDecision
 from syncpoint.pipeline.staging import StageStream
 from syncpoint.storage.store import Store
+from syncpoint.testing.simulation.planted import planted
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.sim_runs import RunResult
 from syncpoint.testing.simulation.simulated_jobs import ALONE, LINK, PLAIN, PipelineShape
@@ -34,17 +35,20 @@ def run(seed: int, *, shape: PipelineShape | None, kinds: tuple[str, ...], beyon
     return run_pipelines(seed, shape=shape, kinds=kinds)
 
 
+@planted(ALONE_KEPT, "crash", "disk slow", seed=1, run=run)
 def a_reader_undoes_a_seek() -> AbstractContextManager[None]:
     """What an exclusive reader has processed before a seek counts as acknowledged after it."""
     return patched(reading, check_generation=lambda publish, record, generation: None)
 
 
+@planted(ONE_PLAIN, "connections broken", "crash", seed=4, run=run)
 def older_runs_are_let_in() -> AbstractContextManager[None]:
     """A run that was superseded may go on."""
     return patched(EpochState, _fence=lambda self, query, run: None)
 
 
-def answered_before_persisted() -> AbstractContextManager[None]:
+@planted(ONE_PLAIN, "crash in a commit", "disk slow", seed=5, run=run)
+def a_commit_is_answered_before_it_is_persisted() -> AbstractContextManager[None]:
     """A commit is answered once it is decided and applied in memory."""
 
     def at_once(self: EpochApply, fact: bytes, done: Callable[[Exception | None], None] | None = None) -> None:
@@ -56,6 +60,7 @@ def answered_before_persisted() -> AbstractContextManager[None]:
     return patched(EpochApply, _append_fact=at_once)
 
 
+@planted(ONE_PLAIN, "crash", seed=0, run=run)
 def staged_rows_are_seen_early() -> AbstractContextManager[None]:
     """What a task stages is stored in its topic at once, too."""
     take = StageStream._frame
@@ -82,6 +87,7 @@ def staged_rows_are_seen_early() -> AbstractContextManager[None]:
     return patched(StageStream, _frame=both)
 
 
+@planted(ONE_LINK, "crash", seed=0, run=run)
 def a_link_counts_twice_after_a_restart() -> AbstractContextManager[None]:
     """A decision that is read back is counted again."""
     apply = EpochState.apply
@@ -95,11 +101,13 @@ def a_link_counts_twice_after_a_restart() -> AbstractContextManager[None]:
     return patched(EpochState, apply=counting)
 
 
+@planted(ONE_PLAIN, "crash", "stop", seed=1, run=run)
 def cursors_hold_nothing() -> AbstractContextManager[None]:
     """Deletion does not ask for cursors."""
     return patched(Cursors, holds=lambda self, source, first_offset, end, time_ns: False)
 
 
+@planted(ONE_PLAIN, "crash in a commit", "disk slow", seed=9, run=run)
 def an_epoch_is_applied_twice() -> AbstractContextManager[None]:
     """After a restart a decision is carried out from its beginning, whatever of it is there."""
 
@@ -109,6 +117,7 @@ def an_epoch_is_applied_twice() -> AbstractContextManager[None]:
     return patched(EpochState, keep_found=nothing)
 
 
+@planted(ONE_LINK, "connections broken", "crash", seed=142, run=run)
 def gaps_are_not_refused() -> AbstractContextManager[None]:
     """A link takes what lies behind what it has."""
     return patched(links, gaps=lambda link, planned: ())
@@ -122,6 +131,7 @@ class _ByOffset(dict[tuple[int, int], Any]):
         return default if known is None else super().pop(known)
 
 
+@planted(ONE_PLAIN, "crash in a commit", "stop", seed=43, run=run)
 def what_was_read_ahead_is_of_any_source() -> AbstractContextManager[None]:
     """What was read ahead of one staging source is taken for another's."""
     take = EpochApply._take
@@ -134,6 +144,7 @@ def what_was_read_ahead_is_of_any_source() -> AbstractContextManager[None]:
     return patched(EpochApply, _take=mixed)
 
 
+@planted(ONE_PLAIN, "disk fails", seed=20, run=run)
 def a_failed_log_has_nothing_to_read() -> AbstractContextManager[None]:
     """Where no disk is live, nothing is stored."""
     read = Store.read
@@ -147,7 +158,8 @@ def a_failed_log_has_nothing_to_read() -> AbstractContextManager[None]:
     return patched(Store, read=blind)
 
 
-def a_lost_commit_is_answered_as_repeated() -> AbstractContextManager[None]:
+@planted(LARGE, "disk fails in a commit", seed=1, run=run)
+def a_lost_commit_is_reported_as_repeated() -> AbstractContextManager[None]:
     """What is answered of an epoch rests on memory alone."""
 
     async def at_once(publish: Any) -> None:
@@ -156,6 +168,7 @@ def a_lost_commit_is_answered_as_repeated() -> AbstractContextManager[None]:
     return patched(writing, persisted=at_once)
 
 
+@planted(ONE_PLAIN, "disk fails", "crash in a commit", seed=6, run=run)
 def unreadable_means_lost() -> AbstractContextManager[None]:
     """A staged message that cannot be read once is given up."""
     return patched(applying_module, DAMAGED_TRIES=1)

@@ -5,8 +5,8 @@ Each patch takes out what a rule of the protocol asks for, in the shipped module
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from syncpoint.diskserver.disk_service import DiskService, ServedChannel
@@ -30,10 +30,20 @@ from syncpoint.subscribe.fetch import FetchCursor
 from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.source_reader import SourceReader
 from syncpoint.subscribe.subscription_view import SubscriptionView
-from syncpoint.testing.simulation import planted_again as again
+from syncpoint.testing.simulation.planted import (
+    HEAVY,
+    LASTING_TWO,
+    SINGLE,
+    SPREAD,
+    STRICT_TWO,
+    THREE,
+    planted,
+    together,
+)
 from syncpoint.testing.simulation.scaled import patched
 
 
+@planted(THREE, "takeover", "hang", "crash", seed=4)
 def no_epoch_check() -> AbstractContextManager[None]:
     """A disk executes whatever anybody sends."""
     hello, run = DiskService.hello, DiskService.run
@@ -51,7 +61,8 @@ def no_epoch_check() -> AbstractContextManager[None]:
     return patched(DiskService, hello=any_hello, run=any_run)
 
 
-def recovery_does_not_fence() -> AbstractContextManager[None]:
+@planted(THREE, "takeover", "crash", seed=0)
+def recovery_that_does_not_fence() -> AbstractContextManager[None]:
     """A new owner shuts the old one out only when it writes to a file for the first time, not before it reads."""
     run = DiskService.run
 
@@ -74,6 +85,7 @@ def recovery_does_not_fence() -> AbstractContextManager[None]:
     return patched(DiskService, run=late_run)
 
 
+@planted(THREE, "crash", "power cut", "partition from disks", "takeover", "disk slow", seed=10)
 def ack_before_quorum() -> AbstractContextManager[None]:
     """What one disk holds counts as persisted."""
     persisted = AckRule.persisted
@@ -84,6 +96,7 @@ def ack_before_quorum() -> AbstractContextManager[None]:
     return patched(AckRule, persisted=lambda self, positions: max(positions), can_acknowledge=enough)
 
 
+@planted(THREE, "crash", "disk rots", "takeover", "disk slow", "power cut", seed=10)
 def truncate_at_any_bad_checksum() -> AbstractContextManager[None]:
     """A log ends where the frames of its first copy end, whatever was synced and whatever others hold."""
     right = find_tail._scanned
@@ -95,6 +108,7 @@ def truncate_at_any_bad_checksum() -> AbstractContextManager[None]:
     return patched(find_tail, _scanned=first_only)
 
 
+@planted(SPREAD, "split of disks", seed=9)
 def rule_2() -> AbstractContextManager[None]:
     """Any majority of the disks counts as enough to read from, and to go on with."""
 
@@ -104,6 +118,7 @@ def rule_2() -> AbstractContextManager[None]:
     return patched(AckRule, is_read_set=majority, can_acknowledge=majority)
 
 
+@planted(THREE, "replaced at the worst time", beyond=True, seed=0)
 def rule_3() -> AbstractContextManager[None]:
     """Disks that were not there count as those that were: their "no such entry" is believed."""
 
@@ -113,26 +128,23 @@ def rule_3() -> AbstractContextManager[None]:
     return patched(members_module, slots_of=anybody)
 
 
+@planted(SINGLE, "crash", "power cut", "takeover", "power cut in a command", seed=14)
 def rule_4() -> AbstractContextManager[None]:
     """Frames are not bound to their place."""
 
-    @contextmanager
-    def both() -> Iterator[None]:
-        with patched(record_module, place_seed=_nowhere), patched(segment_module, place_seed=_nowhere):
-            yield
+    def nowhere(universe: int, log: int, incarnation: int) -> int:
+        return 0
 
-    return both()
+    return together(patched(record_module, place_seed=nowhere), patched(segment_module, place_seed=nowhere))
 
 
-def _nowhere(universe: int, log: int, incarnation: int) -> int:
-    return 0
-
-
+@planted(HEAVY, "disk hung", "disk slow", seed=0)
 def rule_8() -> AbstractContextManager[None]:
     """A disk far behind stays in the live stream."""
     return patched(DiskSet, _drop_if_enough=lambda self, writer: None)
 
 
+@planted(SINGLE, "crash", "takeover", "close", seed=3)
 def rule_12() -> AbstractContextManager[None]:
     """Recovery merges acknowledgements over seeks."""
 
@@ -151,6 +163,7 @@ def rule_12() -> AbstractContextManager[None]:
     return patched(chain_module, replay=replay)
 
 
+@planted(SINGLE, "crash", "takeover", seed=7)
 def rule_16() -> AbstractContextManager[None]:
     """Where a subscription starts is confirmed from memory."""
     begin = follow.Follower._begin
@@ -168,6 +181,7 @@ def rule_16() -> AbstractContextManager[None]:
     return patched(follow.Follower, _begin=unwritten, confirm=lambda self, done: done(None))
 
 
+@planted(STRICT_TWO, "metadata outage", seed=7)
 def rule_18() -> AbstractContextManager[None]:
     """A chain takes keys although others have not sealed what they have of them."""
     seal_others = PublishIngress._seal_others
@@ -182,12 +196,14 @@ def rule_18() -> AbstractContextManager[None]:
     return patched(PublishIngress, _seal_others=at_once)
 
 
+@planted(SINGLE, "takeover", "disk slow", seed=3)
 def a_source_ends_early() -> AbstractContextManager[None]:
     """A sealed source is reported to have ended while messages of it wait for the disks."""
     whole = {"is_whole": lambda source: source.sealed}
-    return again.together(patched(dispatch_module, **whole), patched(holders_module, **whole))
+    return together(patched(dispatch_module, **whole), patched(holders_module, **whole))
 
 
+@planted(SINGLE, "close", "takeover", seed=0)
 def nobody_goes_on() -> AbstractContextManager[None]:
     """A source that turns out to have ended wakes nobody: what comes after it waits until something else happens."""
 
@@ -203,6 +219,7 @@ def nobody_goes_on() -> AbstractContextManager[None]:
     return patched(SourceReader, _read=read)
 
 
+@planted(LASTING_TWO, "subscribe forwarder parted", seed=36)
 def an_epoch_begins_unknowing() -> AbstractContextManager[None]:
     """Keys of a new epoch are delivered by who has not learned what others still have of the one before."""
 
@@ -210,12 +227,7 @@ def an_epoch_begins_unknowing() -> AbstractContextManager[None]:
         known = set(self.directory.chains_of(served.topic)) | (served.registered or frozenset())
         return [chain for chain in known if chain not in served.answered]
 
-    @contextmanager
-    def both() -> Iterator[None]:
-        with (
-            patched(Gatherer, _lacking=once_is_enough),
-            patched(SourceHolders, on_ranks_changed=lambda self, topic: None),
-        ):
-            yield
-
-    return both()
+    return together(
+        patched(Gatherer, _lacking=once_is_enough),
+        patched(SourceHolders, on_ranks_changed=lambda self, topic: None),
+    )

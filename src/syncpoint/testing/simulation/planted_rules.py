@@ -26,12 +26,13 @@ from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.index import DamagedIndex
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.recovery.trim import Trim
-from syncpoint.testing.simulation.planted_again import together
+from syncpoint.testing.simulation.planted import ABSENT, EMPTYING, ROLLING, SEEKING, SINGLE, SMALL, planted, together
 from syncpoint.testing.simulation.scaled import patched
 
 _EVERYTHING = 1 << 62
 
 
+@planted(EMPTYING, "close", "takeover", seed=3)
 def a_seek_while_nothing_is_stored_is_left_aside() -> AbstractContextManager[None]:
     """A ledger that outlived its topic's last message stays in the generation it was in."""
     right = Follower.changed
@@ -50,6 +51,7 @@ def a_seek_while_nothing_is_stored_is_left_aside() -> AbstractContextManager[Non
     return patched(Follower, changed=changed, open_source=open_source)
 
 
+@planted(SINGLE, "crash", "takeover", "close", seed=17)
 def a_start_counts_in_every_generation() -> AbstractContextManager[None]:
     """What is older than a subscription counts as acknowledged at every opening, wherever it was moved to."""
     merge, right = Ledger.merge, publish_recovery.replay
@@ -67,6 +69,7 @@ def a_start_counts_in_every_generation() -> AbstractContextManager[None]:
     return patched(chain_module, replay=replay)
 
 
+@planted(SEEKING, "dies behind its disks", seed=49)
 def a_seek_is_seen_before_it_is_persisted() -> AbstractContextManager[None]:
     """What a seek came to is served from memory, though the next owner may come to something else. What keeps whoever
     reads from going on behind acknowledgements that are not persisted is out as well: it would hide most of the damage.
@@ -86,6 +89,7 @@ def a_seek_is_seen_before_it_is_persisted() -> AbstractContextManager[None]:
     )
 
 
+@planted(ROLLING, "accident", "hang of a subscribe forwarder", seed=4)
 def a_failed_look_deletes() -> AbstractContextManager[None]:
     """A look at a segment that ended in an exception is gone on with, by what it had found until then."""
     judge, step = Trim._judge, Trim.step
@@ -113,16 +117,19 @@ def a_failed_look_deletes() -> AbstractContextManager[None]:
     return patched(Trim, _judge=judged, step=stepped)
 
 
+@planted(EMPTYING, "crash", "takeover", "maintainers starved", seed=3)
 def forgotten_sources_come_back() -> AbstractContextManager[None]:
     """What is found of a source that was forgotten is taken for something nobody knows, and kept."""
     return patched(SourceTable, was_deleted=lambda self, number: False)
 
 
+@planted(ROLLING, "close", "back when given up", seed=42)
 def segments_are_listed_that_no_disk_has() -> AbstractContextManager[None]:
     """What is full in memory is noted as something that every later opening must find."""
     return patched(ListedSegments, _is_promised=lambda self, segment, closed: segment.sealed_by > 0)
 
 
+@planted(ROLLING, "crash", "disk slow", "power cut", seed=0)
 def rule_7() -> AbstractContextManager[None]:
     """The original of what is copied forward is deleted before the copies are persisted."""
     right = Trim._go_on_moving
@@ -137,6 +144,7 @@ def rule_7() -> AbstractContextManager[None]:
     return patched(Trim, _go_on_moving=hasty)
 
 
+@planted(SINGLE, "takeover", "crash", seed=0)
 def rule_11() -> AbstractContextManager[None]:
     """What was acknowledged of a source of an earlier log is not read back."""
     right = publish_recovery.replay
@@ -161,6 +169,7 @@ class _OwnAcks:
                 yield entry._replace(payload=b"".join(records.encode_acks(mine)))
 
 
+@planted(SMALL, "subscribe forwarder parted", "hang of a subscribe forwarder", "takeover", seed=3)
 def rule_17() -> AbstractContextManager[None]:
     """Messages are granted anew before the old grant is over, and acknowledgements count under any."""
     return together(
@@ -169,6 +178,7 @@ def rule_17() -> AbstractContextManager[None]:
     )
 
 
+@planted(ABSENT, "takeover", seed=1)
 def rule_19() -> AbstractContextManager[None]:
     """Sources are granted to who has nobody to deliver to."""
     right = Grants.attach

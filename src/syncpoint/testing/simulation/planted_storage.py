@@ -18,10 +18,11 @@ from syncpoint.storage.recovery.opening_disks import OpeningDisks
 from syncpoint.storage.recovery.recover import Recovery
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
-from syncpoint.testing.simulation.planted_again import together
+from syncpoint.testing.simulation.planted import CRAMPED, RACKS, SINGLE, THREE, planted, together
 from syncpoint.testing.simulation.scaled import patched
 
 
+@planted(SINGLE, "power lost in an opening", seed=5)
 def holes_are_sealed() -> AbstractContextManager[None]:
     """What an opening has found is sealed without a further look, though a machine may have lost it since."""
     right = repair.rebuild
@@ -51,6 +52,7 @@ class _Unchecked:
         """So is the end."""
 
 
+@planted(RACKS, "disk slow", "disk server hung", "takeover", seed=6)
 def rule_9() -> AbstractContextManager[None]:
     """What enough disks have counts as persisted, whatever racks they stand in."""
 
@@ -62,11 +64,13 @@ def rule_9() -> AbstractContextManager[None]:
     return patched(AckRule, persisted=anywhere)
 
 
+@planted(CRAMPED, "crash", "takeover", "close", seed=10)
 def rule_10() -> AbstractContextManager[None]:
     """Messages are taken until there is no room for acknowledgements, checkpoints and what is copied forward."""
     return patched(Store, admit=lambda self, nbytes: None)
 
 
+@planted(SINGLE, "takeover", "disk server killed", "hang", seed=2)
 def rule_13() -> AbstractContextManager[None]:
     """A server of disks that was restarted has forgotten who took a chain over, and lets an older owner write."""
     right = ChainFolders.store
@@ -78,6 +82,7 @@ def rule_13() -> AbstractContextManager[None]:
     return patched(ChainFolders, store=store)
 
 
+@planted(THREE, "replaced at the worst time", beyond=True, seed=0)
 def rule_14() -> AbstractContextManager[None]:
     """Where too many disks are gone for good, a chain is opened with what is left, and nobody was asked."""
     right = Recovery.__init__
