@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import Any, NamedTuple
 
@@ -193,7 +194,7 @@ class ChainHarness:
         for change in self.master.assign(changes):
             record = change.record
             if isinstance(record, Subscription) and change.op is ChangeOp.PUT and not record.created_revision:
-                record = Subscription(**{**_fields(record), "created_revision": change.revision})
+                record = replace(record, created_revision=change.revision)
                 change = CatalogChange(change.revision, change.op, record)
             self.master.apply(change)
             self.changes.append(change)
@@ -208,7 +209,7 @@ class ChainHarness:
         await self.confirm(revision)
         made = self.master.subscription_by_incarnation(number)
         assert made is not None
-        self.commit(CatalogChange.put(Subscription(**{**_fields(made), "state": "active"})))
+        self.commit(CatalogChange.put(replace(made, state="active")))
         found = self.master.subscription_by_incarnation(number)
         assert found is not None
         return found
@@ -216,7 +217,7 @@ class ChainHarness:
     def update(self, number: int = SUB_NUMBER, **options: Any) -> int:
         known = self.master.subscription_by_incarnation(number)
         assert known is not None
-        return self.commit(CatalogChange.put(Subscription(**{**_fields(known), **options})))
+        return self.commit(CatalogChange.put(replace(known, **options)))
 
     async def confirm(self, revision: int, assignment: int = 0, but: int = 0) -> None:
         for topic, chain in sorted(self.registered):
@@ -561,10 +562,6 @@ def simulated(work: Callable[[ChainHarness], Awaitable[None]]) -> Callable[[], N
 
 async def _at_once(act: Callable[[], Any]) -> Any:
     return act()
-
-
-def _fields(record: Any) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in record.__slots__}
 
 
 Ids = Sequence[str]

@@ -26,7 +26,6 @@ from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.router.distance import Distances
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.schemas.publishing import stamp
 from syncpoint.subscribe.lease_holder import lender_of
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
@@ -131,7 +130,7 @@ class PublishProcess(Process):
                 raise NotFound(asked.topic)
             if batch.topic != known_topic.incarnation:
                 raise OtherTopic(f"it is {known_topic.incarnation}")
-            if not batch.within and batch.schema != stamp(known_topic):
+            if not batch.within and batch.schema != known_topic.stamp:
                 raise OtherSchema("it is another one")
             ids = [str(self.harness.next_number()) for _ in asked.messages]
             stored[known] = (bytes(batch.request), ids)

@@ -12,7 +12,6 @@ from syncpoint.model.errors import Code, SyncpointError, Unavailable
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.transforms.publish_requests import PublishTransforms, TransformedRequest
-from syncpoint.transforms.settings_of import topic_transforms
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.wire import methods
 
@@ -32,7 +31,7 @@ class PublisherService:
     def publish(self, call: Call, request: bytes) -> None:
         """Take a request. Raises `SyncpointError` when it is refused at once."""
         topic = self._forwarder.topic_of(request)
-        if topic_transforms(topic.config):
+        if topic.transforms:
             self._tasks.start(self._transformed(call, topic, request))
         else:
             self._forwarder.client_request(call, topic, request)
@@ -42,7 +41,7 @@ class PublisherService:
             _, key = split.route_of(request)
             changed = await self._transforms.transformed(topic, key, request)
             now = self._forwarder.topic_of(request)
-            if (now.incarnation, topic_transforms(now.config)) != (topic.incarnation, topic_transforms(topic.config)):
+            if (now.incarnation, now.transforms) != (topic.incarnation, topic.transforms):
                 raise Unavailable(f"The transforms of {now.name} have changed in the meantime. Try again.")
             if changed.request is None:
                 call.reply(changed.response(b""))

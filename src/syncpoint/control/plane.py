@@ -31,7 +31,6 @@ from syncpoint.metadata.records import (
 from syncpoint.model.errors import Aborted, AlreadyExists, Conflict, NotFound, SyncpointError
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
-from syncpoint.schemas.publishing import stamp
 
 _CONFLICTS_MAX = 100
 _TIME_NS_MAX = (1 << 63) - 1
@@ -190,4 +189,4 @@ def _kept(record: Subscription) -> tuple[int, bool, bool]:
 
 def _stored(record: Topic) -> tuple[object, ...]:
     """What decides which messages of a topic are stored, where, and for how long."""
-    return record.retention_s, record.durability, record.regions, record.enforce_in_transit, stamp(record)
+    return record.retention_s, record.durability, record.regions, record.enforce_in_transit, record.stamp

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from syncpoint.metadata.message_rules import Transforms, stamp_of, subscription_transforms, topic_transforms
 from syncpoint.wire.messages import catalog as _stored
 
 
@@ -72,6 +73,28 @@ class Topic:
     regions: tuple[str, ...] = ()
     enforce_in_transit: bool = False
     schema: TopicSchema | None = None
+    _transforms: Transforms | None = field(default=None, init=False, repr=False, compare=False)
+    _stamp: int | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def transforms(self) -> Transforms:
+        """Those in its config, unless all are disabled. Found once."""
+        found = self._transforms
+        if found is None:
+            found = topic_transforms(self.config)
+            object.__setattr__(self, "_transforms", found)
+        return found
+
+    @property
+    def stamp(self) -> int:
+        """A number for its schema and transforms, by which whoever stores messages sees what whoever checked them went
+        by. 0: it has neither. Made once.
+        """
+        found = self._stamp
+        if found is None:
+            found = stamp_of(self.schema, self.transforms)
+            object.__setattr__(self, "_stamp", found)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +128,16 @@ class Subscription:
     state: str = ACTIVE
     created_revision: int = 0
     target: SeekTarget | None = None
+    _transforms: Transforms | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def transforms(self) -> Transforms:
+        """Those in its config, unless all are disabled. Found once."""
+        found = self._transforms
+        if found is None:
+            found = subscription_transforms(self.config)
+            object.__setattr__(self, "_transforms", found)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +256,8 @@ def _fill(stored: Any, record: Record) -> None:
             _copy(stored.topic, record, _TOPIC_FIELDS)
             stored.topic.regions.extend(record.regions)
             if record.schema is not None:
-                for field, value in record.schema._asdict().items():
-                    setattr(stored.topic.schema, field, value)
+                for name, value in record.schema._asdict().items():
+                    setattr(stored.topic.schema, name, value)
         case Subscription():
             _copy(stored.subscription, record, _SUBSCRIPTION_FIELDS)
             if record.dead_letter is not None:
@@ -304,9 +337,9 @@ _SNAPSHOT_FIELDS = (
 
 
 def _copy(stored: Any, record: Record, fields: Sequence[str]) -> None:
-    for field in fields:
-        setattr(stored, field, getattr(record, field))
+    for name in fields:
+        setattr(stored, name, getattr(record, name))
 
 
 def _values(stored: Any, fields: Sequence[str]) -> dict[str, Any]:
-    return {field: getattr(stored, field) for field in fields}
+    return {name: getattr(stored, name) for name in fields}

@@ -28,7 +28,6 @@ from syncpoint.pipeline.home import Home
 from syncpoint.pipeline.records import Piece, QueryRun, Stage
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.source import STAGING_TOPIC, Source
-from syncpoint.transforms.settings_of import topic_transforms
 from syncpoint.transport.calls import StreamingCall
 from syncpoint.wire.arrow import decode_batch
 from syncpoint.wire.messages import pipeline
@@ -216,7 +215,7 @@ class StageStream:
             raise FailedPrecondition(f"{frame.topic} was deleted and created again. Stage again.")
         if topic.schema is not None:  # nothing here looks into the messages
             raise FailedPrecondition(f"{frame.topic} has a schema: messages of pipelines are not checked against it.")
-        if topic_transforms(topic.config):
+        if topic.transforms:
             raise FailedPrecondition(f"{frame.topic} has message transforms: pipelines do not apply them.")
         numbers = columns.named(frame.columns)
         names = {column.name for column in numbers}

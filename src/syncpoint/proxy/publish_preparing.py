@@ -14,9 +14,8 @@ from syncpoint.model.names import parse_topic
 from syncpoint.proxy.publish_attempt import PublishAttempt, outcome_unknown
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.runtime.child_processes import Apart
-from syncpoint.schemas.publishing import SchemaGate, stamp
+from syncpoint.schemas.publishing import SchemaGate
 from syncpoint.transforms.publish_requests import PublishTransforms
-from syncpoint.transforms.settings_of import topic_transforms
 
 Refresh = Callable[[], Awaitable[None]]
 
@@ -35,18 +34,18 @@ class PublishPreparation:
 
     def takes_time(self, batch: PublishAttempt) -> bool:
         """Whether others of the same key may overtake a batch while it is prepared."""
-        return bool(stamp(batch.topic)) or self._sealer is not None
+        return bool(batch.topic.stamp) or self._sealer is not None
 
     async def prepare(self, batch: PublishAttempt) -> bool:
         """Make the request one for the topic as it is known now: changed by its transforms, checked against its schema,
         if it has any, and sealed. False: the transforms have dropped all of it.
         """
         request, batch.schema = batch.plain, 0
-        if not batch.sealed and stamp(batch.topic):
+        if not batch.sealed and batch.topic.stamp:
             checked = await self._checked(batch)
             if checked is None:
                 return False
-            request, batch.schema = checked, stamp(batch.topic)
+            request, batch.schema = checked, batch.topic.stamp
         if self._sealer is not None and not batch.sealed:
             batch.request = await self._sealer.seal(batch.topic.incarnation, request)
         elif self._sealer is not None:
@@ -72,7 +71,7 @@ class PublishPreparation:
     async def _as_stored(self, batch: PublishAttempt) -> bytes | None:
         """The messages changed by the transforms of the topic, and marked with what they fit."""
         topic, request, batch.transformed = batch.topic, batch.plain, None
-        if topic_transforms(topic.config):
+        if topic.transforms:
             batch.transformed = await self._transforms.transformed(topic, b"", request)
             if batch.transformed.request is None:
                 return None
@@ -87,10 +86,10 @@ class PublishPreparation:
         if found is None:
             raise NotFound(parse_topic(batch.topic.name))
         known, batch.topic = batch.topic, found
-        if found.incarnation == known.incarnation and stamp(found) == stamp(known):
+        if found.incarnation == known.incarnation and found.stamp == known.stamp:
             return False
         batch.tried.clear()
-        if batch.unknown and (batch.transformed is not None or topic_transforms(found.config)):
+        if batch.unknown and (batch.transformed is not None or found.transforms):
             # What may be stored of it is not what would be sent now, and its ids are not those of these messages.
             raise outcome_unknown(f"they were sent before, and the transforms of {found.name} have changed")
         try:

@@ -44,10 +44,7 @@ from syncpoint.proxy.sealing import Sealer
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.router.location import may_pass
 from syncpoint.runtime.child_processes import Apart, at_once
-from syncpoint.runtime.clock import SystemClock
-from syncpoint.runtime.random import SystemRandom
 from syncpoint.runtime.tasks import Tasks
-from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.transforms.publish_requests import PublishTransforms
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.transport.stream_state import Message
@@ -71,11 +68,10 @@ class ClusterPublisher:
         sender: int,
         limits: FlowLimits,
         refresh: Refresh,
+        transforms: PublishTransforms,
         sealer: Sealer | None = None,
         apart: Apart = at_once,
-        transforms: PublishTransforms | None = None,
     ) -> None:
-        transforms = transforms or PublishTransforms(Transformer.of({}), SystemClock(), SystemRandom())
         self.catalog, self.routes, self.route_client, self.calls = catalog, routes, route_client, calls
         self.refresh = refresh
         self._preparation = PublishPreparation(catalog, refresh, sealer, apart, transforms)

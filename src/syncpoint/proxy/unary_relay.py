@@ -28,7 +28,6 @@ from syncpoint.proxy.subscription_routing import SubscriptionRouting
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.transforms.responses import Response, transformed_response
-from syncpoint.transforms.settings_of import subscription_transforms
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.transport.tasks import unary_async
 from syncpoint.wire import methods
@@ -52,12 +51,12 @@ class UnaryRelay:
         serving: SubscriptionRouting,
         calls: CancellableCalls,
         *,
+        transformer: Transformer,
         sealer: Sealer | None = None,
-        transformer: Transformer | None = None,
         spread: int = 0,
     ) -> None:
         self.serving, self.calls, self.sealer, self.spread = serving, calls, sealer, spread
-        self.transformer = transformer or Transformer.of({})
+        self.transformer = transformer
         self.relayed = self.retried = 0
         self._waiting: dict[Callable[[], None], None] = {}  # in the order of their coming
         self._giving_back = Tasks()
@@ -119,7 +118,7 @@ class UnaryRelay:
         fail at is refused.
         """
         current = self.serving.current(record)
-        if not response or not subscription_transforms(current.config):
+        if not response or not current.transforms:
             return response
         found = await transformed_response(self.transformer, current, kind, response)
         for path, field, request in found.requests(record.name):

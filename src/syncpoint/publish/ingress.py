@@ -36,7 +36,6 @@ from syncpoint.publish.follow import Follower
 from syncpoint.publish.records import BatchFact
 from syncpoint.publish.source import Source
 from syncpoint.runtime.tasks import Tasks
-from syncpoint.schemas.publishing import stamp
 
 WAITING_BYTES_MAX = 32 << 20
 LEARN_S = 0.5
@@ -127,7 +126,7 @@ class PublishIngress:
             raise OtherTopic(f"{record.name} is topic {topic} here, not {batch.topic}.")
         if batch.resent and self._answered(caller, batch):
             return
-        if not batch.within and stamp(record) != batch.schema:
+        if not batch.within and record.stamp != batch.schema:
             raise OtherSchema(
                 f"{record.name} has other schema settings or transforms here than where it was published to."
             )

@@ -12,8 +12,7 @@ Leaves to the kernel: every rule about messages that marking does not touch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache, partial
-from hashlib import blake2b
+from functools import partial
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -33,7 +32,6 @@ from syncpoint.schemas.limits import (
 )
 from syncpoint.schemas.stored import definition_value, find_schema, validator_of
 from syncpoint.schemas.validators import Encoding, Validator
-from syncpoint.transforms.settings_of import topic_transforms
 from syncpoint.wire.messages import pubsub
 
 NAME: Final = "googclient_schemaname"
@@ -45,23 +43,6 @@ LETTER_ATTRIBUTES_ADDED: Final = 4
 """By which a dead letter says where it comes from, see `subscribe.dead_letter`."""
 ROOM_BYTES: Final = PUBLISH_MESSAGES_MAX * 1024
 """What marking adds to a request at most."""
-
-
-def stamp(topic: Topic) -> int:
-    """A number for the schema settings and transforms of a topic, by which whoever stores messages sees what whoever
-    checked them went by. 0: it has neither."""
-    return _stamp(topic.schema, topic.config) if topic.config or topic.schema is not None else 0
-
-
-@lru_cache(1024)
-def _stamp(bounds: TopicSchema | None, config: bytes) -> int:
-    transforms = topic_transforms(config)
-    if bounds is None and not transforms:
-        return 0
-    digest = blake2b(repr(bounds and tuple(bounds)).encode(), digest_size=8)
-    for one in transforms:
-        digest.update(one.SerializeToString(deterministic=True))
-    return int.from_bytes(digest.digest()) or 1
 
 
 class TriedRevision(NamedTuple):

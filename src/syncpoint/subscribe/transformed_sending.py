@@ -19,7 +19,6 @@ from syncpoint.runtime.tasks import Tasks
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.transforms.responses import ACK_IDS_FIELD, TransformedResponse, transformed_response
-from syncpoint.transforms.settings_of import subscription_transforms
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
 
@@ -55,7 +54,7 @@ class TransformedSending:
 
     def __call__(self, parts: Sequence[bytes], serials: Sequence[int]) -> None:
         """Hand over a response, now or when it is transformed."""
-        if not self._waiting and not subscription_transforms(self._current().config):
+        if not self._waiting and not self._current().transforms:
             self._send(parts, serials)
             return
         self._waiting.append((parts, serials))

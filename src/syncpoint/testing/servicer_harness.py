@@ -90,7 +90,7 @@ class ServicerHarness(ForwarderHarness):
             **SubscriberService(self.subscribe).methods(),
             **self.streams.methods(),
             **seek_methods(self.control),
-            **CatalogService(self.control, Vetting()).methods(),
+            **CatalogService(self.control, Vetting(), transformer=self.transformer).methods(),
             **SchemaService(self.control, self.compiler, _at_once).methods(),
             **IamService(self.control, Policies(self.control.catalog)).methods(),
             **self.admin.methods(),

@@ -21,7 +21,6 @@ from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
 from syncpoint.transforms.errors import SandboxUnavailable, TransformError
 from syncpoint.transforms.message_transforms import Transformer
-from syncpoint.transforms.settings_of import topic_transforms
 from syncpoint.wire.messages import pubsub
 
 WAITING_BYTES_MAX: Final = 256 << 20
@@ -85,7 +84,7 @@ class PublishTransforms:
             message.ClearField("message_id")  # of a message that is stored, and never its publisher's to say
             message.ClearField("publish_time")
         try:
-            outcomes = await self._transformer.apply(topic_transforms(topic.config), parsed.messages)
+            outcomes = await self._transformer.apply(topic.transforms, parsed.messages)
         except SandboxUnavailable as error:
             raise Unavailable(f"Messages cannot be transformed now: {error}") from None
         for index, outcome in enumerate(outcomes):

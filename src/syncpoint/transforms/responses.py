@@ -17,7 +17,6 @@ from typing import NamedTuple
 from syncpoint.metadata.records import Subscription
 from syncpoint.transforms.errors import NotTried, SandboxUnavailable, TransformError
 from syncpoint.transforms.message_transforms import Transformer
-from syncpoint.transforms.settings_of import subscription_transforms
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal, pubsub
 
@@ -59,7 +58,7 @@ async def transformed_response(
     if not received:
         return TransformedResponse(response)
     try:
-        outcomes = await transformer.apply(subscription_transforms(record.config), [one.message for one in received])
+        outcomes = await transformer.apply(record.transforms, [one.message for one in received])
     except SandboxUnavailable as error:
         log.warning("messages of %s cannot be transformed now: %s", record.name, error)
         outcomes = [NotTried(str(error))] * len(received)

@@ -14,7 +14,6 @@ from syncpoint.publish import records
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.publish.follow import Follower
 from syncpoint.runtime.files import DiskFenced
-from syncpoint.schemas.publishing import stamp
 from syncpoint.storage.errors import DisksMissing
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal, pubsub
@@ -104,7 +103,7 @@ async def test_a_batch_is_taken_when_it_was_checked_by_the_schema_settings_that_
     attributes = {f"k{number}": "v" for number in range(107)}
 
     def by(schema: TopicSchema) -> int:
-        return stamp(Topic(TOPIC_NUMBER, TOPIC, schema=schema))
+        return Topic(TOPIC_NUMBER, TOPIC, schema=schema).stamp
 
     async def publish(number: int, schema: int, *, within: bool = False, kept: int = 1) -> bytes:
         message = pubsub.PubsubMessage(data=b"x", attributes=dict(list(attributes.items())[:kept]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,9 +102,7 @@ class Case:
         return outcome
 
     async def change(self, **options: Any) -> None:
-        known = self.record()
-        fields = {name: getattr(known, name) for name in known.__slots__}
-        await self.commit(CatalogChange.put(Subscription(**{**fields, **options})))
+        await self.commit(CatalogChange.put(replace(self.record(), **options)))
 
 
 class Near(Case):
