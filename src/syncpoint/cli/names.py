@@ -1,5 +1,5 @@
-"""Names that a shell offers when TAB is pressed: of topics, subscriptions and snapshots, for which the server is asked,
-and of a cluster's processes, which stand in its file.
+"""Names that a shell offers when TAB is pressed: of topics, subscriptions, snapshots and schemas, for which the server
+is asked, and of a cluster's processes, which stand in its file.
 
 Place: below the arguments of commands. Promise: where no server answers within `ASK_S`, or no file can be read,
 nothing is offered, and nothing is said: a shell has no place for it.
@@ -7,9 +7,10 @@ nothing is offered, and nothing is said: a shell has no place for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,28 +21,38 @@ from syncpoint.model.errors import SyncpointError
 ASK_S = 1.0
 OFFERED_MAX = 500
 
-_LISTS = {
-    "topics": ("Publisher.ListTopics", "ListTopicsRequest"),
-    "subscriptions": ("Subscriber.ListSubscriptions", "ListSubscriptionsRequest"),
-    "snapshots": ("Subscriber.ListSnapshots", "ListSnapshotsRequest"),
+_SERVICES = {
+    "topics": "Publisher",
+    "subscriptions": "Subscriber",
+    "snapshots": "Subscriber",
+    "schemas": "SchemaService",
 }
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
+def listing(client: Any, settings: Settings, collection: str) -> Iterator[Any]:
+    """All resources of a collection in the project, page by page."""
+    from syncpoint.wire.messages import pubsub
+
+    method, project = f"List{collection.capitalize()}", f"projects/{settings.project}"
+    if collection == "schemas":
+        request: Any = pubsub.ListSchemasRequest(parent=project, view=pubsub.SchemaView.FULL)
+    else:
+        request = getattr(pubsub, method + "Request")(project=project)
+    found: Iterator[Any] = client.pages(f"{_SERVICES[collection]}.{method}", request, collection)
+    return found
+
+
 def names(collection: str) -> Completer:
     """What completes a name of a collection, short or in full as it was begun."""
-    method, kind = _LISTS[collection]
 
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-        from syncpoint.wire.messages import pubsub
-
         settings = ctx.find_root().ensure_object(Settings)
         settings.timeout_option = ASK_S
         try:
-            request = getattr(pubsub, kind)(project=f"projects/{settings.project}")
             with settings.client(patience_s=0.0) as client:
-                found = [one.name for one in islice(client.pages(method, request, collection), OFFERED_MAX)]
+                found = [one.name for one in islice(listing(client, settings, collection), OFFERED_MAX)]
         except (SyncpointError, Problem, click.UsageError, OSError):
             return []
         if not incomplete.startswith("projects/"):

@@ -5,13 +5,13 @@ Place: the publisher's side of the command line; each command is one call of goo
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import click
 
 from syncpoint.cli.output import print_message, print_messages, said
+from syncpoint.cli.resources import Kind
 from syncpoint.cli.settings import Settings, with_settings
 
 COLUMNS = [("NAME", "name"), ("TYPE", "type"), ("REVISION", "revisionId"), ("CREATED", "revisionCreateTime")]
@@ -32,6 +32,12 @@ _definition_file = click.option(
 @click.group()
 def schemas() -> None:
     """Say what the messages of topics must fit."""
+
+
+SCHEMA = Kind("schema", "SchemaService", "name")
+SCHEMA.add_list(schemas, COLUMNS)
+SCHEMA.add_describe(schemas, "Show a schema, or the revision that SCHEMA@REVISION names.")
+SCHEMA.add_delete(schemas, "Delete one or more schemas. Topics that use them take no messages any more.")
 
 
 @schemas.command()
@@ -88,19 +94,6 @@ def rollback(settings: Settings, schema: str, revision: str) -> None:
     _changed(settings, "SchemaService.RollbackSchema", request)
 
 
-@schemas.command("list")
-@click.option("--limit", type=click.IntRange(min=1), help="At most this many.")
-@with_settings
-def list_all(settings: Settings, limit: int | None) -> None:
-    """List the schemas of a project."""
-    from syncpoint.wire.messages import pubsub
-
-    request = pubsub.ListSchemasRequest(parent=f"projects/{settings.project}", view=pubsub.SchemaView.FULL)
-    with settings.client() as client:
-        found = list(islice(client.pages("SchemaService.ListSchemas", request, "schemas"), limit))
-    print_messages(found, settings.format, COLUMNS)
-
-
 @schemas.command("list-revisions")
 @click.argument("schema")
 @with_settings
@@ -112,33 +105,6 @@ def list_revisions(settings: Settings, schema: str) -> None:
     with settings.client() as client:
         found = list(client.pages("SchemaService.ListSchemaRevisions", request, "schemas"))
     print_messages(found, settings.format, COLUMNS)
-
-
-@schemas.command()
-@click.argument("schema")
-@with_settings
-def describe(settings: Settings, schema: str) -> None:
-    """Show a schema, or the revision that SCHEMA@REVISION names."""
-    from syncpoint.wire.messages import pubsub
-
-    with settings.client() as client:
-        request = pubsub.GetSchemaRequest(name=settings.name("schemas", schema))
-        found = client.call("SchemaService.GetSchema", request)
-    print_message(found, settings.format)
-
-
-@schemas.command()
-@click.argument("schema", nargs=-1, required=True)
-@with_settings
-def delete(settings: Settings, schema: tuple[str, ...]) -> None:
-    """Delete one or more schemas. Topics that use them take no messages any more."""
-    from syncpoint.wire.messages import pubsub
-
-    with settings.client() as client:
-        for given in schema:
-            name = settings.name("schemas", given)
-            client.call("SchemaService.DeleteSchema", pubsub.DeleteSchemaRequest(name=name))
-            said(f"Deleted schema [{name}].")
 
 
 @schemas.command("delete-revision")

@@ -7,18 +7,16 @@ done with the messages of a subscription (pull, ack, seek) stands in `syncpoint.
 from __future__ import annotations
 
 import copy
-from itertools import islice
 from typing import Any
 
 import click
 
 from syncpoint.cli import deliveries
-from syncpoint.cli.errors import for_each
 from syncpoint.cli.message_transforms import changed_transforms, clear_option, file_option
 from syncpoint.cli.names import names
-from syncpoint.cli.output import as_dict, print_described, print_json, print_message, print_messages, said
+from syncpoint.cli.output import as_dict, print_described, print_json, print_message, said
+from syncpoint.cli.resources import Kind, label_changes, labels_option, require_change
 from syncpoint.cli.settings import Settings, with_settings
-from syncpoint.cli.topics import clear_labels, labels_option, remove_labels, require_change, update_labels
 from syncpoint.cli.values import DurationType, change_labels, parse_pairs, put_duration
 
 COLUMNS = [
@@ -148,6 +146,13 @@ def subscriptions() -> None:
     """Create, change and list subscriptions; pull, acknowledge and seek."""
 
 
+SUBSCRIPTION = Kind("subscription", "Subscriber", "subscription")
+SUBSCRIPTION.add_list(subscriptions, COLUMNS)
+SUBSCRIPTION.add_delete(
+    subscriptions, "Delete one or more subscriptions, with the messages they have not acknowledged."
+)
+
+
 for verb in (deliveries.pull, deliveries.ack, deliveries.modify_ack_deadline, deliveries.seek):
     subscriptions.add_command(verb)
 shorter = copy.copy(deliveries.modify_ack_deadline)
@@ -207,29 +212,16 @@ def create(
         print_json([as_dict(one) for one in made])
 
 
-@subscriptions.command("list")
-@click.option("--limit", type=click.IntRange(min=1), help="At most this many.")
-@with_settings
-def list_all(settings: Settings, limit: int | None) -> None:
-    """List the subscriptions of a project."""
-    from syncpoint.wire.messages import pubsub
-
-    request = pubsub.ListSubscriptionsRequest(project=f"projects/{settings.project}")
-    with settings.client() as client:
-        found = list(islice(client.pages("Subscriber.ListSubscriptions", request, "subscriptions"), limit))
-    print_messages(found, settings.format, COLUMNS)
-
-
 @subscriptions.command()
 @click.argument("subscription", shell_complete=names("subscriptions"))
 @with_settings
 def describe(settings: Settings, subscription: str) -> None:
     """Show a subscription's configuration, and early delivery where it is on."""
-    from syncpoint.wire.messages import admin, pubsub
+    from syncpoint.wire.messages import admin
 
     name = settings.name("subscriptions", subscription)
     with settings.client() as client:
-        found = as_dict(client.call("Subscriber.GetSubscription", pubsub.GetSubscriptionRequest(subscription=name)))
+        found = as_dict(SUBSCRIPTION.call(client, "Get", name))
         request = admin.GetSubscriptionStateRequest(subscription=name, ranges_max=1)
         options = client.call("Admin.GetSubscriptionState", request).options
     if settings.format != "json" and found.get("expirationPolicy") == {}:
@@ -251,30 +243,12 @@ def state(settings: Settings, subscription: str) -> None:
 
 
 @subscriptions.command()
-@click.argument("subscription", nargs=-1, required=True, shell_complete=names("subscriptions"))
-@with_settings
-def delete(settings: Settings, subscription: tuple[str, ...]) -> None:
-    """Delete one or more subscriptions, with the messages they have not acknowledged."""
-    from syncpoint.wire.messages import pubsub
-
-    with settings.client() as client:
-
-        def one(name: str) -> None:
-            client.call("Subscriber.DeleteSubscription", pubsub.DeleteSubscriptionRequest(subscription=name))
-            said(f"Deleted subscription [{name}].")
-
-        for_each([settings.name("subscriptions", given) for given in subscription], one)
-
-
-@subscriptions.command()
 @click.argument("subscription", shell_complete=names("subscriptions"))
 @configuration_options
 @clear_option
 @click.option("--clear-dead-letter-policy", is_flag=True, help="Deliver for ever instead.")
 @click.option("--clear-retry-policy", is_flag=True, help="Redeliver at once.")
-@update_labels
-@remove_labels
-@clear_labels
+@label_changes
 @with_settings
 def update(
     settings: Settings,
@@ -299,7 +273,7 @@ def update(
     request = pubsub.UpdateSubscriptionRequest()
     with settings.client() as client:
         # Policies are replaced as a whole, so what is not given is taken from what is there.
-        current = client.call("Subscriber.GetSubscription", pubsub.GetSubscriptionRequest(subscription=name))
+        current = SUBSCRIPTION.call(client, "Get", name)
         request.subscription.CopyFrom(current)
         changed = configure(request.subscription, settings, chosen)
         for clear, policy in ((clear_dead_letter_policy, "dead_letter_policy"), (clear_retry_policy, "retry_policy")):

@@ -12,19 +12,15 @@ from typing import Any
 
 import click
 
-from syncpoint.cli.errors import for_each
 from syncpoint.cli.message_transforms import changed_transforms, clear_option, file_option, read_transforms
 from syncpoint.cli.names import names
-from syncpoint.cli.output import as_dict, print_described, print_json, print_message, print_messages, print_table, said
+from syncpoint.cli.output import as_dict, print_described, print_json, print_message, print_table, said
+from syncpoint.cli.resources import Kind, label_changes, labels_option, limit_option, require_change
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.cli.values import DurationType, change_labels, parse_list, parse_pairs, put_duration
 
 COLUMNS = [("NAME", "name"), ("LABELS", "labels"), ("RETENTION", "messageRetentionDuration"), ("STATE", "state")]
 
-labels_option = click.option("--labels", multiple=True, metavar="KEY=VALUE,...", help="Labels to give it.")
-update_labels = click.option("--update-labels", multiple=True, metavar="KEY=VALUE,...", help="Labels to set.")
-remove_labels = click.option("--remove-labels", multiple=True, metavar="KEY,...", help="Labels to take away.")
-clear_labels = click.option("--clear-labels", is_flag=True, help="Take all labels away first.")
 durability_class_option = click.option(
     "--durability-class",
     "durability_class",
@@ -49,6 +45,11 @@ last_revision_option = click.option(
 @click.group()
 def topics() -> None:
     """Create, change and list topics; publish to them."""
+
+
+TOPIC = Kind("topic", "Publisher", "topic")
+TOPIC.add_list(topics, COLUMNS)
+TOPIC.add_delete(topics, "Delete one or more topics. Their subscriptions stay, with the messages they have.")
 
 
 @topics.command()
@@ -122,29 +123,16 @@ def create(
         print_json([as_dict(one) for one in made])
 
 
-@topics.command("list")
-@click.option("--limit", type=click.IntRange(min=1), help="At most this many.")
-@with_settings
-def list_topics(settings: Settings, limit: int | None) -> None:
-    """List the topics of a project."""
-    from syncpoint.wire.messages import pubsub
-
-    request = pubsub.ListTopicsRequest(project=f"projects/{settings.project}")
-    with settings.client() as client:
-        found = list(islice(client.pages("Publisher.ListTopics", request, "topics"), limit))
-    print_messages(found, settings.format, COLUMNS)
-
-
 @topics.command()
 @click.argument("topic", shell_complete=names("topics"))
 @with_settings
 def describe(settings: Settings, topic: str) -> None:
     """Show a topic's configuration, and its durability class where it is not the default."""
-    from syncpoint.wire.messages import admin, pubsub
+    from syncpoint.wire.messages import admin
 
     name = settings.name("topics", topic)
     with settings.client() as client:
-        found = as_dict(client.call("Publisher.GetTopic", pubsub.GetTopicRequest(topic=name)))
+        found = as_dict(TOPIC.call(client, "Get", name))
         options = client.call("Admin.GetTopicOptions", admin.GetTopicOptionsRequest(topic=name))
     print_described(found, {"durabilityClass": options.durability_class}, settings.format)
 
@@ -162,22 +150,6 @@ def state(settings: Settings, topic: str) -> None:
 
 
 @topics.command()
-@click.argument("topic", nargs=-1, required=True, shell_complete=names("topics"))
-@with_settings
-def delete(settings: Settings, topic: tuple[str, ...]) -> None:
-    """Delete one or more topics. Their subscriptions stay, with the messages they have."""
-    from syncpoint.wire.messages import pubsub
-
-    with settings.client() as client:
-
-        def one(name: str) -> None:
-            client.call("Publisher.DeleteTopic", pubsub.DeleteTopicRequest(topic=name))
-            said(f"Deleted topic [{name}].")
-
-        for_each([settings.name("topics", given) for given in topic], one)
-
-
-@topics.command()
 @click.argument("topic", shell_complete=names("topics"))
 @click.option("--message-retention-duration", "retention", type=DurationType(), help="Keep messages this long.")
 @click.option("--clear-message-retention-duration", "clear_retention", is_flag=True, help="Keep none for seeking.")
@@ -190,9 +162,7 @@ def delete(settings: Settings, topic: tuple[str, ...]) -> None:
 @clear_option
 @durability_class_option
 @click.option("--clear-durability-class", is_flag=True, help="Store new messages with the default class.")
-@update_labels
-@remove_labels
-@clear_labels
+@label_changes
 @with_settings
 def update(
     settings: Settings,
@@ -232,7 +202,7 @@ def update(
         request.update_mask.paths.append("message_transforms")
     with settings.client() as client:
         if update_labels or remove_labels or clear_labels:
-            current = client.call("Publisher.GetTopic", pubsub.GetTopicRequest(topic=name))
+            current = TOPIC.call(client, "Get", name)
             for key, value in current.labels.items():
                 request.topic.labels[key] = value
             change_labels(request.topic.labels, update_labels, remove_labels, clear_labels)
@@ -240,7 +210,7 @@ def update(
         if clear_durability_class or durability_class is not None:
             _store_with(client, name, "" if clear_durability_class else durability_class or "")
             if not request.update_mask.paths:
-                changed = client.call("Publisher.GetTopic", pubsub.GetTopicRequest(topic=name))
+                changed = TOPIC.call(client, "Get", name)
         else:
             require_change(request.update_mask.paths)
         if request.update_mask.paths:
@@ -286,7 +256,7 @@ def publish(
 
 @topics.command("list-subscriptions")
 @click.argument("topic", shell_complete=names("topics"))
-@click.option("--limit", type=click.IntRange(min=1), help="At most this many.")
+@limit_option
 @with_settings
 def list_subscriptions(settings: Settings, topic: str, limit: int | None) -> None:
     """List the subscriptions of a topic."""
@@ -338,9 +308,3 @@ def _fill_schema_settings(
     fields = {name: value for name, value in given.items() if value is not None}
     made.MergeFrom(type(made)(**fields))
     return [f"schema_settings.{name}" for name in fields]
-
-
-def require_change(paths: Any) -> None:
-    """Refuse an update that changes nothing."""
-    if not paths:
-        raise click.UsageError("Nothing to change; `--help` lists what can be changed.")
