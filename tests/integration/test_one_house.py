@@ -398,3 +398,19 @@ def test_a_subscription_changes_what_it_delivers_and_gives_up_what_it_cannot(spa
     assert bodies(space.pull(changed, 1, ack=True)) == [b"C"]
     space.stream(changed)
     assert bodies(space.pull(dead, 1, ack=True)) == [b"bad"]
+
+
+def test_nothing_overtakes_a_message_of_its_key_that_cannot_be_transformed(space: Space) -> None:
+    topic, letters = space.topic(), space.topic("letters")
+    dead = space.subscription(letters, "dead")
+    code = "if (message.data === 'bad') { let n = 0; while (n < 1e6) n++; throw Error('no'); } return message;"
+    ordered = space.subscription(
+        topic, enable_message_ordering=True, message_transforms=[transform(code)],
+        dead_letter_policy={"dead_letter_topic": letters, "max_delivery_attempts": 5},
+    )  # fmt: skip
+    stream = space.stream(ordered)
+    for body in (b"bad", b"a", b"b"):
+        space.publish(topic, body, key="k")
+    assert bodies(space.pull(dead, 1, ack=True)) == [b"bad"]
+    stream.wait(2)
+    assert stream.bodies == [b"a", b"b"]

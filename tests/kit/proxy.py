@@ -146,6 +146,7 @@ class Session:
     def __init__(self, stream: StreamingCall, first: Any) -> None:
         self.stream, self.first = stream, first
         self.later: list[Any] = []
+        self.turns: list[Any] = []  # of one that lends in turns
         self.cancelled = self.ended = False
 
 
@@ -174,6 +175,7 @@ class SubscribeProcess(Process):
             prefix + b"ModifyAckDeadline": Unary(self._modify),
             methods.DELIVERIES.Describe.encode(): Unary(self._describe),
             methods.DELIVERIES.Lend.encode(): Unary(self._lend),
+            methods.DELIVERIES.LendInTurns.encode(): Streaming(self._open_in_turns),
             methods.DELIVERIES.TakeBack.encode(): Unary(self._take_back),
         }
 
@@ -226,6 +228,20 @@ class SubscribeProcess(Process):
                 session.cancelled = True
 
         stream.on_message, stream.on_end, stream.on_cancel = message, end, cancel
+
+    def _open_in_turns(self, stream: StreamingCall) -> None:
+        self._open(stream)
+        requests = stream.on_message
+        assert requests is not None
+
+        def message(request: bytes) -> None:
+            turn = internal.TurnRequest.FromString(request)
+            if turn.HasField("request"):
+                requests(turn.request)
+            if turn.done:
+                next(one for one in self.sessions if one.stream is stream).turns.append(turn)
+
+        stream.on_message = message
 
     def send_greeting(self, session: Session) -> None:
         response = pubsub.StreamingPullResponse(received_messages=[self.message(self.name.encode())])

@@ -18,9 +18,10 @@ from syncpoint.model.limits import ACK_DEADLINE_SECONDS_MAX, ACK_DEADLINE_SECOND
 from syncpoint.subscribe.confirm import Confirmed
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
+from syncpoint.subscribe.transformed_sending import take_outcome
 from syncpoint.transport.calls import Methods, Streaming, StreamingCall
 from syncpoint.wire import methods
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.messages import internal, pubsub
 from syncpoint.wire.pull_properties import PROPERTIES
 from syncpoint.wire.serving import parsed
 
@@ -39,8 +40,15 @@ class StreamingPullService:
     def methods(self) -> Methods:
         return {methods.SUBSCRIBER.StreamingPull.encode(): Streaming(self.open)}
 
+    def internal_methods(self) -> Methods:
+        """For proxies of the cluster that transform."""
+        return {methods.DELIVERIES.LendInTurns.encode(): Streaming(self.open_in_turns)}
+
     def open(self, stream: StreamingCall) -> None:
         self.streams[PullStream(stream, self)] = None
+
+    def open_in_turns(self, stream: StreamingCall) -> None:
+        self.streams[PullInTurns(stream, self)] = None
 
     def limits_changed(self) -> None:
         """Open streams take over limits that were changed."""
@@ -258,6 +266,35 @@ class PullStream:
         consumer, self.consumer = self.consumer, None
         if self.record is not None:
             self.forwarder.leave(self.record, consumer, unsent, broken=broken)
+
+
+class PullInTurns(PullStream):
+    """The stream of a proxy that transforms: nothing is lent until it has said what became of the newest response."""
+
+    def message(self, request: bytes) -> None:
+        if self.over:
+            return
+        try:
+            turn = parsed(internal.TurnRequest, request)
+            if turn.HasField("request"):
+                super().message(turn.request)
+            if turn.done and self.record is not None:
+                self._done(self.record, request)
+        except BadAckId as bad:
+            self.end(bad_ack_id(bad))
+        except SyncpointError as error:
+            self.end(error)
+
+    def _done(self, record: Subscription, request: bytes) -> None:
+        take_outcome(self.forwarder, record, request)
+        if self.consumer is not None:
+            self.consumer.transforming = False
+            self.forwarder.wake(record.incarnation)
+
+    def _send(self, parts: Sequence[bytes], serials: Sequence[int]) -> None:
+        assert self.consumer is not None
+        self.consumer.transforming = True
+        super()._send(parts, serials)
 
 
 def _check_pulled(record: Subscription) -> None:

@@ -2,7 +2,8 @@
 
 Place: made by `pull_relays` for every call; between `calls.StreamingCall` on one side and `network.AnyStream` on the
 other.
-Promise: see `pull_relays`.
+Promise: see `pull_relays`. Where the subscription has transforms, the forwarder lends in turns: a response after this
+side has said what became of the one before, so that nothing overtakes a message of its key that failed.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from syncpoint.proxy.sealing import Sealer
 from syncpoint.proxy.subscription_routing import SubscriptionRouting
 from syncpoint.proxy.unary_relay import UnaryRelay
 from syncpoint.runtime.tasks import Tasks
+from syncpoint.transforms.responses import held_back
 from syncpoint.transport.calls import StreamingCall
 from syncpoint.transport.network import AnyStream
 from syncpoint.wire import methods
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.messages import internal, pubsub
 from syncpoint.wire.pull_properties import PROPERTIES
 
 DEADLINE_FIELD = 5  # stream_ack_deadline_seconds
@@ -80,7 +82,7 @@ class PullRelay:
         self._room: asyncio.Future[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._unsent: list[bytes] = []
-        self._half_closed = self._left = self._opened_once = False
+        self._half_closed = self._left = self._opened_once = self._in_turns = False
         self._ending: SyncpointError | None = None  # the proxy ends the stream with it
         self._better_since: float | None = None
         stream.on_message = self.message
@@ -153,7 +155,7 @@ class PullRelay:
         try:
             while self._upward and behind is self._behind:
                 request = self._upward[0]
-                await behind.send(request)
+                await behind.send(self._wrapped(request))
                 if behind is self._behind and self._upward and self._upward[0] is request:
                     self._upward.popleft()
                     self._upward_bytes -= len(request)
@@ -238,22 +240,25 @@ class PullRelay:
     async def _relay(self, record: Subscription, member: Member) -> None:
         """Serve the client by one forwarder until that one ends the stream. Raises what it failed with."""
         streams, stream, sealer = self.streams, self.stream, self.streams.sealer
-        behind = streams.peers.stream(member.address, methods.SUBSCRIBER.StreamingPull)
+        self._in_turns = bool(streams.serving.current(record).transforms)
+        path = methods.DELIVERIES.LendInTurns if self._in_turns else methods.SUBSCRIBER.StreamingPull
+        behind = streams.peers.stream(member.address, path)
         self.member, self._better_since = member, None
         streams.detector.wait(member.address, self)
         try:
-            await behind.send(self._opening())
+            await behind.send(self._wrapped(self._opening()))
             self._behind = behind
             self._send_soon()
             while (response := await behind.receive()) is not None:
                 if sealer is not None:
                     response = await self._opened(response, sealer)
-                response = await streams.relay.transformed(record, pubsub.StreamingPullResponse, response)
-                if self._left:
+                if self._in_turns or streams.serving.current(record).transforms:
+                    await self._transform(record, behind, response)
+                elif self._left:
                     self._unsent.append(response)
-                    continue
-                streams.responses += 1
-                stream.send(response, response)
+                else:
+                    streams.responses += 1
+                    stream.send(response, response)
                 if not stream.writable:
                     await self._until_writable()
         finally:
@@ -298,6 +303,34 @@ class PullRelay:
                 await self._pause(turns)
                 turns += 1
         return response
+
+    async def _transform(self, record: Subscription, behind: AnyStream, response: bytes) -> None:
+        """Send on what the transforms leave of a response, and say what became of the rest."""
+        relay, kind = self.streams.relay, pubsub.StreamingPullResponse
+        if self._in_turns:
+            found = await relay.transformed(record, kind, response)
+        else:  # the transforms are new: a stream that lends in turns is opened in place of this one
+            found = held_back(kind, response)
+            self._close_behind()
+        if self._left:
+            self._unsent.append(response)
+            return
+        self.streams.responses += 1
+        self.stream.send(found.response, response)
+        if found.messages and self._in_turns:
+            try:
+                await behind.send(found.turn())
+                return
+            except SyncpointError as error:
+                log.debug("a forwarder that ended its stream learns by calls what became of messages: %s", error)
+        relay.say(record, found)
+
+    def _wrapped(self, request: bytes) -> bytes:
+        """A request of the client as it goes to the forwarder."""
+        if not self._in_turns:
+            return request
+        wrapped: bytes = internal.TurnRequest(request=request).SerializeToString()
+        return wrapped
 
     async def _until_writable(self) -> None:
         self._room = asyncio.get_running_loop().create_future()

@@ -27,7 +27,7 @@ from syncpoint.proxy.sealing import Sealer
 from syncpoint.proxy.subscription_routing import SubscriptionRouting
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.transforms.message_transforms import Transformer
-from syncpoint.transforms.responses import Response, transformed_response
+from syncpoint.transforms.responses import Response, TransformedResponse, transformed_response
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.transport.tasks import unary_async
 from syncpoint.wire import methods
@@ -108,22 +108,23 @@ class UnaryRelay:
         try:
             if self.sealer is not None:
                 response = await self.sealer.open(response)
-            return await self.transformed(record, pubsub.PullResponse, response)
+            if not response or not self.serving.current(record).transforms:
+                return response
+            found = await self.transformed(record, pubsub.PullResponse, response)
+            self.say(record, found)
+            return found.response
         except asyncio.CancelledError:
             self.give_back(record, member, [response])
             raise
 
-    async def transformed(self, record: Subscription, kind: type[Response], response: bytes) -> bytes:
-        """A response after the transforms of its subscription, if it has any. What they drop is acknowledged, what they
-        fail at is refused.
-        """
-        current = self.serving.current(record)
-        if not response or not current.transforms:
-            return response
-        found = await transformed_response(self.transformer, current, kind, response)
+    async def transformed(self, record: Subscription, kind: type[Response], response: bytes) -> TransformedResponse:
+        """A response after the transforms of its subscription."""
+        return await transformed_response(self.transformer, self.serving.current(record), kind, response)
+
+    def say(self, record: Subscription, found: TransformedResponse) -> None:
+        """What transforms dropped is acknowledged, what they failed at is refused."""
         for path, field, request in found.requests(record.name):
             self._giving_back.start(self._say(record, path, request, field))
-        return found.response
 
     async def _say(self, record: Subscription, path: str, request: bytes, field: int) -> None:
         try:
@@ -188,7 +189,7 @@ class UnaryRelay:
         try:
             for response in responses:
                 for fields in split.modify_fields(response):
-                    await self._send(record, MODIFY, head + fields, deadline, first=member)
+                    await self._send(record, methods.DELIVERIES.TakeBack, head + fields, deadline, first=member)
         except SyncpointError as error:
             log.info("messages of %s come back when their deadline ends: %s", record.name, error)
 

@@ -3,29 +3,31 @@
 Place: on one node; in a cluster proxies apply them, behind whatever opens sealed data.
 Promise: responses reach a consumer in the order in which they were made. What a consumer that has left did not get is
 free again, and so is what could not be sent whatever the reason. Nothing more is lent to a consumer while a response to
-it is transformed: what waited for a slow transform would outlive its leases, be lent again, and wait again.
-Subscriptions without transforms pay one lookup for a response.
+it is transformed: what waited for a slow transform would outlive its leases, be lent again, and wait again; and what
+follows a message of its key that fails would overtake it. Subscriptions without transforms pay one lookup for a
+response.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from syncpoint.metadata.records import Subscription
+from syncpoint.model.errors import SyncpointError
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.transforms.message_transforms import Transformer
-from syncpoint.transforms.responses import ACK_IDS_FIELD, TransformedResponse, transformed_response
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pubsub
+from syncpoint.transforms.responses import transformed_response
+from syncpoint.wire.messages import internal, pubsub
 
 if TYPE_CHECKING:
     from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 
 Send = Callable[[Sequence[bytes], Sequence[int]], None]
+
+DROPPED_FIELD, FAILED_FIELD, UNTRIED_FIELD = 3, 4, 5  # of a TurnRequest
 
 log = logging.getLogger(__name__)
 
@@ -50,54 +52,56 @@ class TransformedSending:
         self, forwarder: SubscribeForwarder, transforms: DeliveryTransforms, record: Subscription, send: Send
     ) -> None:
         self._forwarder, self._transforms, self._record, self._send = forwarder, transforms, record, send
-        self._waiting: deque[tuple[Sequence[bytes], Sequence[int]]] = deque()
 
     def __call__(self, parts: Sequence[bytes], serials: Sequence[int]) -> None:
         """Hand over a response, now or when it is transformed."""
-        if not self._waiting and not self._current().transforms:
+        if not self._current().transforms:
             self._send(parts, serials)
             return
-        self._waiting.append((parts, serials))
         self.consumer.transforming = True
-        if len(self._waiting) == 1:
-            self._transforms.tasks.start(self._run())
+        self._transforms.tasks.start(self._run(parts, serials))
 
     def _current(self) -> Subscription:
         return self._forwarder.catalog.subscription_by_incarnation(self._record.incarnation) or self._record
 
-    async def _run(self) -> None:
-        while self._waiting:
-            parts, serials = self._waiting[0]
-            try:
-                response = None if self._is_gone() else await self._transformed(b"".join(parts))
-                if response is not None and not self._is_gone():
-                    self._send([response], serials)
-                else:
-                    self._forwarder.leave(self._record, None, serials)
-            except Exception:  # whatever is wrong with one response, those behind it are sent
-                log.exception("messages of %s cannot be transformed", self._record.name)
+    async def _run(self, parts: Sequence[bytes], serials: Sequence[int]) -> None:
+        try:
+            response = None if self._is_gone() else await self._transformed(b"".join(parts))
+            if response is not None and not self._is_gone():
+                self._send([response], serials)
+            else:
                 self._forwarder.leave(self._record, None, serials)
-            self._waiting.popleft()
+        except Exception:  # whatever is wrong with one response, those behind it are sent
+            log.exception("messages of %s cannot be transformed", self._record.name)
+            self._forwarder.leave(self._record, None, serials)
         self.consumer.transforming = False
         self._forwarder.wake(self._record.incarnation)
 
     async def _transformed(self, response: bytes) -> bytes:
         kind = pubsub.PullResponse if self.consumer.single else pubsub.StreamingPullResponse
         found = await transformed_response(self._transforms.transformer, self._current(), kind, response)
-        self._say(found)
+        take_outcome(self._forwarder, self._record, found.turn())
         return found.response
 
     def _is_gone(self) -> bool:
         """A unary pull leaves before it is answered."""
         return self.consumer.closed and not self.consumer.single
 
-    def _say(self, found: TransformedResponse) -> None:
-        known = self._forwarder.catalog.subscription_by_incarnation(self._record.incarnation)
-        if known is None or known.detached:
-            return  # all that was lent is gone with it
-        for path, field, request in found.requests(known.name):
-            if field == ACK_IDS_FIELD:
-                self._forwarder.acknowledge(known, request, field, None)
-            else:
-                tried = path != methods.DELIVERIES.TakeBack
-                self._forwarder.modify(known, request, field, 0, delivered=tried)
+
+def take_outcome(forwarder: SubscribeForwarder, record: Subscription, request: bytes) -> None:
+    """What became of messages that were lent and are not passed on, as a serialised TurnRequest says. Those that failed
+    come first: what is lent of their keys is taken back with them. Raises `BadAckId`.
+    """
+    known = forwarder.catalog.subscription_by_incarnation(record.incarnation)
+    if known is None or known.detached:
+        return  # all that was lent is gone with it
+    turn = internal.TurnRequest.FromString(request)
+    if turn.failed:
+        forwarder.modify(known, request, FAILED_FIELD, 0)
+    if turn.untried:
+        forwarder.modify(known, request, UNTRIED_FIELD, 0, delivered=False)
+    if turn.dropped:
+        try:
+            forwarder.acknowledge(known, request, DROPPED_FIELD, None)
+        except SyncpointError as error:
+            log.info("messages of %s come back when their deadline ends: %s", record.name, error)

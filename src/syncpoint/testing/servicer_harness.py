@@ -89,6 +89,7 @@ class ServicerHarness(ForwarderHarness):
             **PublisherService(self.publish, self.transforms).methods(),
             **SubscriberService(self.subscribe).methods(),
             **self.streams.methods(),
+            **self.streams.internal_methods(),
             **seek_methods(self.control),
             **CatalogService(self.control, Vetting(), transformer=self.transformer).methods(),
             **SchemaService(self.control, self.compiler, _at_once).methods(),

@@ -29,15 +29,24 @@ Response = pubsub.PullResponse | pubsub.StreamingPullResponse
 
 
 class TransformedResponse(NamedTuple):
-    """`response`: what is left, b"" for nothing. `dropped`, `failed`, `untried`: ack ids."""
+    """`response`: what is left, b"" for nothing. `dropped`, `failed`, `untried`: ack ids. Ids of messages whose key
+    waits for one that failed are in none of them: whoever lent them takes them back with that one.
+    """
 
     response: bytes
     dropped: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     untried: tuple[str, ...] = ()
+    messages: int = 0  # as many as there were before
+
+    def turn(self) -> bytes:
+        """What is to be said about the messages that are not in it, to whoever waits for that before lending more."""
+        turn = internal.TurnRequest(done=True, dropped=self.dropped, failed=self.failed, untried=self.untried)
+        encoded: bytes = turn.SerializeToString()
+        return encoded
 
     def requests(self, subscription: str) -> Iterator[tuple[str, int, bytes]]:
-        """What is to be said about the messages that are not in it: method, field of the ack ids, request."""
+        """The same as requests: method, field of the ack ids, request."""
         if self.dropped:
             request = pubsub.AcknowledgeRequest(subscription=subscription, ack_ids=self.dropped)
             yield methods.SUBSCRIBER.Acknowledge, ACK_IDS_FIELD, request.SerializeToString()
@@ -69,19 +78,28 @@ async def transformed_response(
     dropped: list[str] = []
     failed: list[str] = []
     untried: list[str] = []
-    waiting: dict[str, list[str]] = {}  # by key of which a message comes again: those behind it must not overtake it
+    waiting: set[str] = set()  # keys of which a message comes again: those behind it must not overtake it
     del parsed.received_messages[:]
     for one, outcome in zip(received, outcomes, strict=True):
         key = one.message.ordering_key
-        if isinstance(outcome, TransformError) or key in waiting:
+        if key in waiting:
+            continue
+        if isinstance(outcome, TransformError):
             log.debug("a message of %s cannot be transformed: %s", record.name, outcome)
-            again = waiting.get(key) or (untried if isinstance(outcome, NotTried) else failed)
-            again.append(one.ack_id)
+            (untried if isinstance(outcome, NotTried) else failed).append(one.ack_id)
             if record.ordered and key:
-                waiting[key] = again
+                waiting.add(key)
         elif outcome is None:
             dropped.append(one.ack_id)
         else:
             one.message.CopyFrom(outcome)
             parsed.received_messages.append(one)
-    return TransformedResponse(parsed.SerializeToString(), tuple(dropped), tuple(failed), tuple(untried))
+    return TransformedResponse(parsed.SerializeToString(), tuple(dropped), tuple(failed), tuple(untried), len(received))
+
+
+def held_back(kind: type[Response], response: bytes) -> TransformedResponse:
+    """A response whose messages are all given back as if they had never been lent."""
+    parsed = kind.FromString(response)
+    ids = tuple(one.ack_id for one in parsed.received_messages)
+    del parsed.received_messages[:]
+    return TransformedResponse(parsed.SerializeToString(), untried=ids, messages=len(ids))

@@ -10,7 +10,7 @@ from typing import Any
 from syncpoint.model.errors import Code, InvalidArgument, NotFound, Unavailable
 from syncpoint.proxy.unary_relay import merged
 from syncpoint.transforms.message_transforms import Outcome, Transformer
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.messages import internal, pubsub
 from syncpoint.wire.status import TRANSIENT_INVALID_ACK_ID, ack_failure, unpacked
 from tests.kit.errors import failing
 from tests.kit.proxy import SUBSCRIBER, SUBSCRIPTION, ProxyHarness, ProxyProcess, SubscribeProcess, in_harness
@@ -214,5 +214,5 @@ async def test_what_a_caller_did_not_wait_for_to_be_transformed_is_given_back(ha
     proxy.relay.transformer = _Slow.of({})
     await failing(pull(harness, timeout=2.0))
     await asyncio.sleep(1.0)
-    (refused,) = [call for call in one.calls if isinstance(call, pubsub.ModifyAckDeadlineRequest)]
-    assert (len(refused.ack_ids), refused.ack_deadline_seconds) == (1, 0)
+    (given_back,) = [call for call in one.calls if isinstance(call, internal.TakeBackRequest)]
+    assert len(given_back.ack_ids) == 1

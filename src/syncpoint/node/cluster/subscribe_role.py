@@ -85,6 +85,7 @@ class SubscribeRole:
             **self.streams.methods(),
             **self.pulls.methods(),
             **self.pulls.internal_methods(),
+            **self.streams.internal_methods(),
             **served({methods.DELIVERIES.Describe: self._describe}),
         }
 

@@ -237,6 +237,13 @@ class TakeBackRequest(_message.Message):
     def __init__(self, subscription: _Optional[str] = ..., ack_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 class TakeBackResponse(_message.Message):
     def __init__(self) -> None: ...
+class TurnRequest(_message.Message):
+    request: bytes
+    done: bool
+    dropped: _containers.RepeatedScalarFieldContainer[str]
+    failed: _containers.RepeatedScalarFieldContainer[str]
+    untried: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, request: _Optional[bytes] = ..., done: _Optional[bool] = ..., dropped: _Optional[_Iterable[str]] = ..., failed: _Optional[_Iterable[str]] = ..., untried: _Optional[_Iterable[str]] = ...) -> None: ...
 class DescribePushRequest(_message.Message):
     subscription: int
     def __init__(self, subscription: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,81 @@
+"""Streams to proxies that transform: one response at a time, and order behind a message that failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syncpoint.model.errors import Code
+from syncpoint.testing.forwarder_harness import SUB
+from syncpoint.testing.servicer_harness import HarnessStream, ServicerHarness, simulated
+from syncpoint.wire import methods
+from syncpoint.wire.messages import internal, pubsub
+
+
+class Turns(HarnessStream):
+    """The stream of a proxy."""
+
+    async def send(self, **fields: Any) -> None:
+        asked = pubsub.StreamingPullRequest(**fields).SerializeToString()
+        await self.raw.send(internal.TurnRequest(request=asked).SerializeToString())
+
+    async def done(self, **fields: Any) -> None:
+        await self.raw.send(internal.TurnRequest(done=True, **fields).SerializeToString())
+
+    async def one(self) -> Any:
+        (received,) = (await self.response()).received_messages
+        return received
+
+
+async def opened(harness: ServicerHarness) -> Turns:
+    stream = Turns(harness.channel.stream(methods.DELIVERIES.LendInTurns))
+    await stream.send(subscription=SUB, stream_ack_deadline_seconds=60)
+    return stream
+
+
+@simulated(ordered=True)
+async def test_nothing_is_lent_before_it_is_known_what_became_of_the_newest_response(harness: ServicerHarness) -> None:
+    stream = await opened(harness)
+    await harness.put("a", key="k")
+    first = await stream.one()
+    await harness.put("b", key="k")
+    await harness.put("c", key="other")
+    await stream.send()  # a keep-alive is no outcome
+    assert await stream.silent()
+    await stream.done(failed=[first.ack_id])
+    got: list[Any] = []
+    while len(got) < 3:
+        got += (await stream.response()).received_messages
+        await stream.done()
+    assert [one.message.data for one in got if one.message.ordering_key == "k"] == [b"a", b"b"]
+    assert first.ack_id not in {one.ack_id for one in got}
+
+
+@simulated(ordered=True, dead_letter=("projects/p/topics/letters", 5))
+async def test_only_what_failed_counts_as_an_attempt(harness: ServicerHarness) -> None:
+    await harness.call("CreateTopic", name="projects/p/topics/letters")
+    stream = await opened(harness)
+    await harness.put("a", "b", key="k")
+    for attempt in range(1, 4):
+        received = await stream.messages(2)
+        assert [one.delivery_attempt for one in received] == [attempt, 1]
+        await stream.done(failed=[received[0].ack_id])
+    received = await stream.messages(2)
+    await stream.done(untried=[received[0].ack_id])
+    assert [one.delivery_attempt for one in await stream.messages(2)] == [4, 1]
+
+
+@simulated()
+async def test_what_was_dropped_is_acknowledged(harness: ServicerHarness) -> None:
+    stream = await opened(harness)
+    await harness.put("a")
+    await stream.done(dropped=[(await stream.one()).ack_id])
+    await harness.put("b")
+    assert (await stream.one()).message.data == b"b"
+    assert harness.subscribe.outstanding()[0] == 1
+
+
+@simulated()
+async def test_what_is_no_turn_ends_the_stream(harness: ServicerHarness) -> None:
+    stream = await opened(harness)
+    await stream.done(failed=["nonsense"])
+    assert (await stream.error()).code is Code.INVALID_ARGUMENT
