@@ -92,7 +92,9 @@ def guarded(
     made = GuardedServer(tmp_path_factory.mktemp("guarded"))
     files = ("--tls-cert", str(made.cert), "--tls-key", str(made.key), "--auth", str(made.auth))
     pushes = ("--push-network", "loopback", "--push-issuer", "https://pubsub.example")
-    with ServerProcess(made.folder / "data", args=[*files, *pushes, *request.param]) as server:
+    (made.folder / "bucket").mkdir()
+    buckets = ("--bucket", f"archive={made.folder}/bucket")
+    with ServerProcess(made.folder / "data", args=[*files, *pushes, *buckets, *request.param]) as server:
         yield made, server.endpoint
 
 
@@ -227,6 +229,38 @@ def test_pushes_need_grants_of_their_own_and_their_tokens_are_for_one_endpoint(
         with pytest.raises(jwt.InvalidAudienceError):  # whom the first one passes it on to
             jwt.decode(token, key, ["RS256"], audience=other.url)
         assert other.requests.empty()
+
+
+def test_exports_need_grants_of_their_own(guarded: tuple[GuardedServer, str], clients: Clients) -> None:
+    made, _ = guarded
+    publisher, subscriber = clients(signing(made.owner))
+    topic, name = "projects/a/topics/exported", "projects/a/subscriptions/exported"
+    publisher.create_topic(name=topic)
+    config = {"bucket": "archive", "max_messages": 1_000, "service_account_email": "writer@a.example"}
+    bob, bob_subscriber = clients(bearer(made.token("bob@example.com")))
+    editor = iam_policy_pb2.SetIamPolicyRequest(
+        resource="projects/a", policy=granted("roles/pubsub.editor", "user:bob@example.com")
+    )
+    publisher.set_iam_policy(request=editor)
+    eventually(lambda: bob.get_topic(topic=topic), PermissionDenied)
+    with pytest.raises(PermissionDenied):  # who names an account needs to be allowed to act as it
+        bob_subscriber.create_subscription(request={"name": name, "topic": topic, "cloud_storage_config": config})
+    subscriber.create_subscription(request={"name": name, "topic": topic, "cloud_storage_config": config})
+    states = type(subscriber.get_subscription(subscription=name).cloud_storage_config).State
+    assert subscriber.get_subscription(subscription=name).cloud_storage_config.state == states.PERMISSION_DENIED
+    for sent in [publisher.publish(topic, b"%d" % number) for number in range(1_000)]:
+        sent.result(10)
+    publisher.set_iam_policy(
+        request=iam_policy_pb2.SetIamPolicyRequest(
+            resource=name, policy=granted("roles/pubsub.subscriber", "serviceAccount:pubsub@syncpoint.internal")
+        )
+    )
+    bucket, end = made.folder / "bucket", time.monotonic() + 20
+    while not (files := [path for path in bucket.iterdir() if not path.name.startswith(".")]):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert sorted(map(int, files[0].read_text().split())) == list(range(1_000))
+    assert subscriber.get_subscription(subscription=name).cloud_storage_config.state == states.ACTIVE
 
 
 def eventually(ask: Callable[[], Any], error: type[Exception], within: float = 10) -> None:

@@ -1,6 +1,7 @@
 """What a server does by itself: under an identity of its own, which needs grants like any other.
 
-Place: asked by subscribe forwarders before a message is given up into a dead letter topic, and before one is pushed.
+Place: asked by subscribe forwarders before a message is given up into a dead letter topic, and by pushes and exports
+before they read.
 Promise: without a grant nothing is done in somebody's name; the message is offered again instead, and nothing is lost.
 """
 
@@ -28,8 +29,8 @@ class ServiceIdentity:
             "pubsub.subscriptions.consume", record.name
         )
 
-    def may_push(self, record: Subscription) -> bool:
-        """Whether messages of a subscription may be pushed: they are read and acknowledged in its owner's stead."""
+    def may_consume(self, record: Subscription) -> bool:
+        """Whether messages of a subscription may be pushed or exported: that reads and acknowledges them."""
         return self._may("pubsub.subscriptions.consume", record.name)
 
     def _may(self, permission: str, resource: str) -> bool:

@@ -25,7 +25,7 @@ class LocalInquiry:
         self,
         publish: PublishForwarder,
         subscribe: SubscribeForwarder,
-        push: Callable[[int], admin.PushState | None] = lambda subscription: None,
+        push: Callable[[int], internal.DescribePushResponse] = lambda subscription: internal.DescribePushResponse(),
     ) -> None:
         self._publish, self._subscribe, self._push = publish, subscribe, push
 
@@ -45,8 +45,8 @@ class LocalInquiry:
         messages, nbytes = delivery.table.total()
         return (messages, nbytes, len(delivery.consumers)), []
 
-    async def push(self, subscription: int) -> tuple[admin.PushState | None, list[str]]:
-        """How it is pushed from here."""
+    async def push(self, subscription: int) -> tuple[internal.DescribePushResponse, list[str]]:
+        """How it is pushed or exported from here."""
         return self._push(subscription), []
 
 

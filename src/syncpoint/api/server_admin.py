@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 import syncpoint
 from syncpoint import kernel
+from syncpoint.api.exports import is_exported
 from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table, subscription_options
 from syncpoint.api.validate import refused
 from syncpoint.control.plane import ControlPlane
@@ -39,8 +40,8 @@ class Asking(Protocol):
         """What is out with the subscribers of a subscription: messages, bytes, subscribers."""
         ...
 
-    async def push(self, subscription: int) -> tuple[admin.PushState | None, list[str]]:
-        """How a push subscription is pushed; None while nobody pushes it."""
+    async def push(self, subscription: int) -> tuple[internal.DescribePushResponse, list[str]]:
+        """How a subscription is pushed or exported; empty while nobody does."""
         ...
 
 
@@ -145,11 +146,13 @@ class ServerAdmin(ABC):
             self._asking.deliveries(record.incarnation),
         )
         answer.unknown.extend([*unknown, *silent])
-        if is_pushed(record):
-            pushed, silent = await self._asking.push(record.incarnation)
+        if is_pushed(record) or is_exported(record):
+            found, silent = await self._asking.push(record.incarnation)
             answer.unknown.extend(silent)
-            if pushed is not None:
-                answer.push.CopyFrom(pushed)
+            if found.HasField("state"):
+                answer.push.CopyFrom(found.state)
+            if found.HasField("export"):
+                answer.export.CopyFrom(found.export)
         answer.outstanding_messages, answer.outstanding_bytes, answer.subscribers = out
         oldest_s = 0.0
         for chain in chains:

@@ -167,12 +167,13 @@ def serve(
                 raise click.UsageError(f"--model: {error}.") from None
     known_buckets: list[tuple[str, Any]] = []
     if buckets:
-        from syncpoint.export.buckets import place_of
+        from syncpoint.export.buckets import options_of, place_of
 
         for one in buckets:
             name, _, url = one.partition("=")
             try:
-                known_buckets.append((name, place_of(url)))
+                known_buckets.append((name, place := place_of(url)))
+                options_of(place)
             except ValueError as error:
                 raise click.UsageError(f"--bucket: {error}.") from None
     if auth is not None:

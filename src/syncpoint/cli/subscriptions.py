@@ -45,6 +45,9 @@ STORAGE_OPTIONS = (
         help="Avro: with attributes and metadata.",
     ),
     click.option(
+        "--cloud-storage-service-account-email", metavar="EMAIL", help="Write as this service account (kept, not used)."
+    ),
+    click.option(
         "--cloud-storage-use-topic-schema/--no-cloud-storage-use-topic-schema",
         default=None,
         help="Avro: by the schema of the topic.",
@@ -119,6 +122,7 @@ _STORAGE_FIELDS = {
     "file_datetime_format": "filename_datetime_format",
     "max_bytes": "max_bytes",
     "max_messages": "max_messages",
+    "service_account_email": "service_account_email",
 }
 FIELDS = {
     "ack_deadline": "ack_deadline_seconds",
@@ -223,10 +227,12 @@ def describe(settings: Settings, subscription: str) -> None:
     with settings.client() as client:
         found = as_dict(SUBSCRIPTION.call(client, "Get", name))
         request = admin.GetSubscriptionStateRequest(subscription=name, ranges_max=1)
-        options = client.call("Admin.GetSubscriptionState", request).options
+        known = client.call("Admin.GetSubscriptionState", request)
     if settings.format != "json" and found.get("expirationPolicy") == {}:
         found["expirationPolicy"] = "never"  # what a policy without a period means
-    print_described(found, {"earlyDelivery": options.early_delivery}, settings.format)
+    print_described(found, {"earlyDelivery": known.options.early_delivery}, settings.format)
+    if known.export.advice:
+        said(f"Nothing is exported: {known.export.state}. {known.export.advice}")
 
 
 @subscriptions.command()

@@ -19,7 +19,7 @@ from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PROXY, PUBLISH, STORAGE, SUBSCRIBE
 from syncpoint.model.errors import SyncpointError
 from syncpoint.wire import methods
-from syncpoint.wire.messages import admin, internal
+from syncpoint.wire.messages import internal
 
 DEADLINE_S = 2.0
 _PAUSE_S = 0.1
@@ -91,14 +91,16 @@ class ClusterQueries:
         )
         return out, sorted(f"{members[address]} does not report ({why})" for address, why in failed.items())
 
-    async def push(self, subscription: int) -> tuple[admin.PushState | None, list[str]]:
-        """How a subscription is pushed, by the proxy that does it; and who did not report."""
+    async def push(self, subscription: int) -> tuple[internal.DescribePushResponse, list[str]]:
+        """How a subscription is pushed or exported, by the proxy that does it; and who did not report."""
         members = {one.address: one.name for one in self._view.with_role(PROXY)}
         request = internal.DescribePushRequest(subscription=subscription).SerializeToString()
         answers, failed = await self._ask(members, methods.PUSHES.Describe, request, self._now() + self._deadline_s)
         answered = [internal.DescribePushResponse.FromString(one) for one in answers.values()]
-        state = next((one.state for one in answered if one.HasField("state")), None)
-        return state, sorted(f"{members[address]} does not report ({why})" for address, why in failed.items())
+        known = (one for one in answered if one.HasField("state") or one.HasField("export"))
+        return next(known, internal.DescribePushResponse()), sorted(
+            f"{members[address]} does not report ({why})" for address, why in failed.items()
+        )
 
     async def statuses(self) -> tuple[dict[str, Mapping[str, Any]], list[str]]:
         """What storage processes and publish forwarders say of themselves: name -> role -> values; and who did not."""

@@ -34,13 +34,16 @@ Blocking = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An fsspec address, and the options of its file system as JSON."""
+    """An fsspec address, the options of its file system as JSON, and in which region it is ("": where the process is
+    that writes). A text `$NAME` in the options stands for a variable of the environment, `@PATH` for a file's content:
+    secrets are read when they are needed, and stand neither here nor on a command line."""
 
     url: str
     options: str = "{}"
+    region: str = ""
 
 
-def place_of(text: str, options: Mapping[str, Any] | None = None, base: Path | None = None) -> Place:
+def place_of(text: str, options: Mapping[str, Any] | None = None, base: Path | None = None, region: str = "") -> Place:
     """An address as operators write it: a folder, or URL?OPTION=VALUE&... Raises `ValueError`."""
     url, _, query = text.partition("?")
     if not url:
@@ -54,7 +57,46 @@ def place_of(text: str, options: Mapping[str, Any] | None = None, base: Path | N
         get_filesystem_class(url.partition("://")[0])
     except (ValueError, ImportError) as error:
         raise ValueError(f"{url}: {error}") from None
-    return Place(url, json.dumps(found, sort_keys=True))
+    return Place(url, json.dumps(_with_paths(found, base or Path()), sort_keys=True), region)
+
+
+def options_of(place: Place) -> dict[str, Any]:
+    """With the secrets that stand elsewhere. Raises `ValueError`, which does not say what was read."""
+    found: dict[str, Any] = _read_secrets(json.loads(place.options))
+    return found
+
+
+def _with_paths(value: Any, base: Path) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_paths(one, base) for key, one in value.items()}
+    if isinstance(value, str) and value.startswith("@"):
+        return f"@{base.absolute() / value[1:]}"
+    return value
+
+
+def _read_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _read_secrets(one) for key, one in value.items()}
+    if isinstance(value, str) and value.startswith("$"):
+        found = os.environ.get(value[1:])
+        if found is None:
+            raise ValueError(f"the environment has no variable {value[1:]}")
+        return found
+    if isinstance(value, str) and value.startswith("@"):
+        try:
+            return Path(value[1:]).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"{value[1:]} cannot be read: {error_kind(error)}") from None
+    return value
+
+
+def error_kind(error: BaseException) -> str:
+    """What an error is, without the paths and addresses that its text may have: those are the operator's."""
+    return (
+        f"{type(error).__name__}: {error.strerror}"
+        if isinstance(error, OSError) and error.strerror
+        else type(error).__name__
+    )
 
 
 class Buckets:
@@ -135,11 +177,11 @@ class Buckets:
                 await asyncio.sleep(PROBE_AGAIN_S)
 
     def _note(self, bucket: str, error: BaseException) -> None:
-        text = f"{type(error).__name__}: {error}"
-        if self._errors.get(bucket) != text:
-            log.warning("bucket %s cannot be written to: %s", bucket, text)
-        self._errors[bucket] = text
+        if self._errors.get(bucket) != error_kind(error):
+            log.warning("bucket %s cannot be written to: %s: %s", bucket, type(error).__name__, error)
+        self._errors[bucket] = error_kind(error)
         denied = isinstance(error, PermissionError)
+        self._systems.pop(bucket, None)  # a key may have been replaced: it is read anew
         self._states[bucket] = _STATES.PERMISSION_DENIED if denied else _STATES.NOT_FOUND
 
     # -- in threads --------------------------------------------------------------------------------------------------
@@ -150,7 +192,7 @@ class Buckets:
             from fsspec.core import url_to_fs
 
             place = self.places[bucket]
-            options = json.loads(place.options)
+            options = options_of(place)
             found = self._systems[bucket] = url_to_fs(place.url, use_listings_cache=False, **options)
         return found
 

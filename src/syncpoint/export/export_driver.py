@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any
 
-from syncpoint.export.buckets import Buckets
+from syncpoint.export.buckets import Buckets, error_kind
 from syncpoint.export.contents import SchemaUnusable, TopicAvro, content_of
 from syncpoint.export.exporter import HELD_MAX, Exporter, ExportFile, FileLimits, StoreFile
 from syncpoint.export.object_names import object_name
@@ -44,6 +44,7 @@ class ExportState:
 
     subscription: str
     bucket: str
+    state: int  # as the API calls it
     files: int
     acknowledged: int
     refused: int
@@ -84,6 +85,11 @@ class ExportDriver(InnerDriver[pubsub.CloudStorageConfig, "ExportSubscription"])
         """How each subscription of ours is doing, by name."""
         return sorted((one.state() for one in self.ours.values()), key=lambda state: state.subscription)
 
+    def state(self, incarnation: int) -> ExportState | None:
+        """How a subscription of ours is doing; None for one that is not exported from here."""
+        one = self.ours.get(incarnation)
+        return None if one is None else one.state()
+
     def totals(self) -> dict[str, int]:
         """Numbers for operators, over all subscriptions exported from here."""
         states = self.states()
@@ -107,8 +113,9 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig]):
 
     def state(self) -> ExportState:
         counts = self.exporter.counts
+        state = self._current()[0]
         return ExportState(
-            self.record.name, self.config.bucket, counts["files"], counts["acknowledged"], counts["refused"],
+            self.record.name, self.config.bucket, state, counts["files"], counts["acknowledged"], counts["refused"],
             self.exporter.held, self.last_error,
         )  # fmt: skip
 
@@ -128,13 +135,15 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig]):
         super().review(record, config, now)
 
     def check(self, now: float) -> None:
-        state, text = export_state(
-            self.record, self.config, self.driver.copy.catalog, self.driver.buckets, self.driver.may_export
-        )
+        state, text = self._current()
         if state == _STATES.PERMISSION_DENIED:
             raise PermissionDenied(text)
         if state != _STATES.ACTIVE:
             raise FailedPrecondition(text)
+
+    def _current(self) -> tuple[int, str]:
+        driver = self.driver
+        return export_state(self.record, self.config, driver.copy.catalog, driver.buckets, driver.may_export)
 
     def begin(self, effect: StoreFile) -> Coroutine[Any, Any, None]:
         return self._store(self.exporter, effect.file)
@@ -157,7 +166,7 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig]):
             self.last_error = "" if not unfit else "messages do not fit the topic's schema"
         except Exception as error:
             log.warning("%s: a file was not stored: %s: %s", self.record.name, type(error).__name__, error)
-            self.last_error = f"{type(error).__name__}: {error}"
+            self.last_error = error_kind(error)
         finally:  # also when the process ends: who does not know that the file is stored does not acknowledge
             self.under_way -= 1
             now = driver.clock.monotonic()
@@ -176,6 +185,14 @@ def export_state(
     """The state of an export as the API calls it, and why it is not active."""
     if not may_export(record):
         return _STATES.PERMISSION_DENIED, "The service's own identity may not read this subscription."
+    topic_record = catalog.topic_of(record)
+    if topic_record is not None and topic_record.enforce_in_transit:
+        place = buckets.places.get(config.bucket)
+        if place is not None and place.region and place.region not in topic_record.regions:
+            return (
+                _STATES.IN_TRANSIT_LOCATION_RESTRICTION,
+                "The bucket is in none of the regions that the topic allows.",
+            )
     state = buckets.state(config.bucket)
     if state != _STATES.ACTIVE:
         return state, buckets.error(config.bucket)
@@ -186,6 +203,24 @@ def export_state(
     except SchemaUnusable as error:
         return _STATES.SCHEMA_MISMATCH, str(error)
     return _STATES.ACTIVE, ""
+
+
+_ADVICE: dict[int, str] = {
+    _STATES.NOT_FOUND: "The operator says where the bucket {0} is (`syncpoint serve --bucket`, `buckets` in a"
+    " cluster.yaml), and sees to it that it is there; the server's log has the reason. Exporting"
+    " then begins within seconds.",
+    _STATES.PERMISSION_DENIED: "With --auth, grant roles/pubsub.subscriber on the subscription to the server's own"
+    " identity; otherwise the operator lets the server write to the bucket {0}.",
+    _STATES.IN_TRANSIT_LOCATION_RESTRICTION: "Choose a bucket in a region that the topic's message_storage_policy"
+    " allows, or change the policy.",
+    _STATES.SCHEMA_MISMATCH: "Give the topic an Avro schema (with write_metadata a record that has no fields of the"
+    " metadata's names), or unset use_topic_schema.",
+}
+
+
+def advice(state: int, bucket: str) -> str:
+    """What is to be done about a state; "" for one that is active."""
+    return _ADVICE.get(state, "").format(bucket)
 
 
 def topic_avro(catalog: Catalog, record: Subscription, config: pubsub.CloudStorageConfig) -> TopicAvro | None:

@@ -7,18 +7,22 @@ from typing import Any
 
 from syncpoint.access.services import ServiceIdentity
 from syncpoint.export.buckets import Blocking, Buckets, Place
-from syncpoint.export.export_driver import ExportDriver, export_state
+from syncpoint.export.export_driver import ExportDriver, advice, export_state
 from syncpoint.metadata.catalog import CatalogCopy
 from syncpoint.metadata.records import Subscription
+from syncpoint.node.pushes import Pushes
 from syncpoint.push.feed import OpenFeed
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
-from syncpoint.wire.messages import pubsub
+from syncpoint.transport.calls import Methods
+from syncpoint.wire import methods
+from syncpoint.wire.messages import admin, internal, pubsub
+from syncpoint.wire.serving import served
 
 
 class Exports:
     """`places`: of the buckets, by name. `service`: under whose identity messages are read; None where nobody is asked
-    who he is. `mine`: see `ExportDriver`."""
+    who he is. `mine`: see `ExportDriver`. `name`: of this process."""
 
     def __init__(
         self,
@@ -30,17 +34,17 @@ class Exports:
         random: Random,
         service: ServiceIdentity | None = None,
         mine: Callable[[int], bool] = lambda incarnation: True,
+        name: str = "",
     ) -> None:
-        self._copy = copy
-        self._may = (lambda record: True) if service is None else service.may_push
+        self._copy, self._name = copy, name
+        self._may = (lambda record: True) if service is None else service.may_consume
         self.buckets = Buckets(dict(places), blocking)
         self.driver = ExportDriver(copy, open_feed, self.buckets, clock, random, mine=mine, may_export=self._may)
 
     def start(self) -> None:
-        """Begin to export. Needs the event loop. Without buckets there is nothing to do."""
-        if self.buckets.places:
-            self.buckets.start()
-            self.driver.start()
+        """Begin to export. Needs the event loop."""
+        self.buckets.start()
+        self.driver.start()
 
     async def stop(self) -> None:
         """A file that is being stored has a little time to end."""
@@ -54,3 +58,34 @@ class Exports:
     def status(self) -> dict[str, Any]:
         """Numbers for operators."""
         return {**self.driver.totals(), "buckets": {name: self.buckets.error(name) for name in self.buckets.places}}
+
+    def described(self, incarnation: int) -> admin.ExportState | None:
+        """How a subscription is exported from here, for its owner; None: it is not."""
+        one = self.driver.state(incarnation)
+        if one is None:
+            return None
+        return admin.ExportState(
+            bucket=one.bucket,
+            exported_by=self._name,
+            state=pubsub.CloudStorageConfig.State.Name(one.state),
+            advice=advice(one.state, one.bucket),
+            files=one.files,
+            acknowledged=one.acknowledged,
+            refused=one.refused,
+            held=one.held,
+            last_error=one.last_error,
+        )
+
+
+def consumption(pushes: Pushes, exports: Exports, subscription: int) -> internal.DescribePushResponse:
+    """How a subscription is pushed or exported from here."""
+    return internal.DescribePushResponse(state=pushes.state(subscription), export=exports.described(subscription))
+
+
+def described(pushes: Pushes, exports: Exports) -> Methods:
+    """The same for other processes of the cluster."""
+
+    async def describe(asked: internal.DescribePushRequest) -> internal.DescribePushResponse:
+        return consumption(pushes, exports, asked.subscription)
+
+    return served({methods.PUSHES.Describe: describe})

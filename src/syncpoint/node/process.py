@@ -32,7 +32,7 @@ from syncpoint.metadata.mirror import CatalogMirror, Identities
 from syncpoint.metadata.records import CatalogChange, Setting
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.flow import FlowLimits
-from syncpoint.node.bucket_exports import Exports
+from syncpoint.node.bucket_exports import Exports, consumption
 from syncpoint.node.client_http import client_http
 from syncpoint.node.metadata import align
 from syncpoint.node.node_environment import NodeEnvironment
@@ -157,7 +157,7 @@ class Node:
             copy, partial(open_feed, self.subscribe), settings.buckets, environment.blocking, self.clock, self.random,
             None if self.access is None else self.access.service,
         )  # fmt: skip
-        inquiry = LocalInquiry(self.publish, self.subscribe, self.pushes.state)
+        inquiry = LocalInquiry(self.publish, self.subscribe, partial(consumption, self.pushes, self.exports))
         self.admin = NodeAdmin(
             self.control, self.publish, inquiry, self.limits, settings.durability, self.clock.time_ns()
         )

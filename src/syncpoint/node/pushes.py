@@ -24,10 +24,7 @@ from syncpoint.push.signing_keys import DISCOVERY_PATH, JWKS_PATH, Commit, Signi
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.periodic import Periodic
 from syncpoint.runtime.random import Random
-from syncpoint.transport.calls import Methods
-from syncpoint.wire import methods
-from syncpoint.wire.messages import admin, internal
-from syncpoint.wire.serving import served
+from syncpoint.wire.messages import admin
 
 KEYS_S = 60.0  # between two looks at the keys
 KEYS_AGAIN_S = 1.0  # while there is none
@@ -68,7 +65,7 @@ class Pushes:
             random,
             tokens=None if self.keys is None else OidcTokens(self.keys, issuer, clock, known),
             mine=mine,
-            may_push=(lambda record: True) if service is None else service.may_push,
+            may_push=(lambda record: True) if service is None else service.may_consume,
         )
         self._keeping: Periodic | None = None
         if self.keys is not None:
@@ -106,13 +103,6 @@ class Pushes:
         """How a subscription is pushed from here, for its owner; None: it is not."""
         state = self.driver.state(incarnation)
         return None if state is None else push_state(state, self._name)
-
-    def methods(self) -> Methods:
-        """For other processes of the cluster."""
-        return served({methods.PUSHES.Describe: self._describe})
-
-    async def _describe(self, asked: internal.DescribePushRequest) -> internal.DescribePushResponse:
-        return internal.DescribePushResponse(state=self.state(asked.subscription))
 
 
 def _keys_pause_s(keys: SigningKeys) -> float:

@@ -371,11 +371,13 @@ def test_options_of_exports(server, run, existing):
     server.answers["Subscriber.CreateSubscription"] = lambda request: request
     words = """--cloud-storage-bucket b --cloud-storage-file-prefix p/ --cloud-storage-file-suffix .avro
         --cloud-storage-max-duration 2m --cloud-storage-max-bytes 2000 --cloud-storage-max-messages 1000
+        --cloud-storage-service-account-email a@b.example
         --cloud-storage-output-format avro --cloud-storage-write-metadata
         --cloud-storage-file-datetime-format YYYY-MM-DD/hh_mm_ssZ"""
     assert run("subscriptions", "create", "billing", "--topic", "orders", *words.split()).exit_code == 0
     made = server.request("Subscriber.CreateSubscription").cloud_storage_config
     assert (made.bucket, made.filename_prefix, made.filename_suffix) == ("b", "p/", ".avro")
+    assert made.service_account_email == "a@b.example"
     assert (made.max_duration.seconds, made.max_bytes, made.max_messages) == (120, 2000, 1000)
     assert (made.filename_datetime_format, made.avro_config.write_metadata) == ("YYYY-MM-DD/hh_mm_ssZ", True)
     refused = run("subscriptions", "create", "billing", "--topic", "orders", "--cloud-storage-max-bytes", "2000")
@@ -386,6 +388,13 @@ def test_options_of_exports(server, run, existing):
     assert changed.update_mask.paths == ["cloud_storage_config"]
     assert changed.subscription.cloud_storage_config.filename_prefix == "q/"
     assert changed.subscription.cloud_storage_config.bucket == "b"
+
+
+def test_describe_says_what_to_do_about_an_export_that_does_not_work(server, run):
+    server.answers["Subscriber.GetSubscription"] = pubsub.Subscription(name=NAME)
+    export = admin.ExportState(state="NOT_FOUND", advice="Make the bucket.")
+    server.answers["Admin.GetSubscriptionState"] = admin.SubscriptionState(export=export)
+    assert "NOT_FOUND. Make the bucket." in run("subscriptions", "describe", "billing").stderr
 
 
 def test_no_bucket_means_that_a_subscription_is_pulled(server, run, existing):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ from typing import Any
 import pytest
 
 from syncpoint.export.buckets import Buckets, place_of
-from syncpoint.export.export_driver import ExportDriver
+from syncpoint.export.export_driver import ExportDriver, advice, export_state
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import CatalogChange
+from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.push.feed import open_feed
 from syncpoint.testing.forwarder_harness import ForwarderHarness
 from syncpoint.testing.simulated_loop import run_simulated
@@ -109,7 +110,8 @@ def test_a_bucket_that_is_away_and_comes_back(tmp_path: Path) -> None:
         await asyncio.sleep(30)
         assert harness.buckets.state("b") == pubsub.CloudStorageConfig.NOT_FOUND
         [state] = harness.driver.states()
-        assert "FileNotFoundError" in state.last_error
+        assert (state.state, state.last_error) == (pubsub.CloudStorageConfig.NOT_FOUND, "FileNotFoundError")
+        assert "`syncpoint serve --bucket`" in advice(state.state, state.bucket)
         harness.folder.mkdir()
         await asyncio.sleep(5)
         assert sorted(harness.lines) == ["a", "b"]
@@ -193,3 +195,21 @@ def test_keys_stay_in_order_over_files_that_are_not_stored(tmp_path: Path, monke
         assert harness.lent() == 0
 
     harness.run(story())
+
+
+def test_a_bucket_in_a_region_that_the_topic_does_not_allow_gets_nothing(tmp_path: Path) -> None:
+    forwarders = Harness(tmp_path).forwarders
+    known = forwarders.publish.catalog.topic_of(forwarders.record)
+    assert known is not None
+    topic = replace(known, regions=("r1",), enforce_in_transit=True)
+
+    class Changed(Catalog):
+        def topic_of(self, record: Subscription) -> Topic:
+            return topic
+
+    config = pubsub.CloudStorageConfig(bucket="b")
+    restricted = pubsub.CloudStorageConfig.IN_TRANSIT_LOCATION_RESTRICTION
+    for region, found in (("r2", True), ("r1", False), ("", False)):
+        buckets = Buckets({"b": place_of(str(tmp_path), region=region)}, at_once)
+        state, _ = export_state(forwarders.record, config, Changed(), buckets, lambda record: True)
+        assert (state == restricted) is found

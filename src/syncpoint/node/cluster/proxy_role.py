@@ -24,7 +24,7 @@ from syncpoint.control.peer_channels import Reach
 from syncpoint.control.plane import ControlPlane
 from syncpoint.control.usage_reports import ReportedUses
 from syncpoint.model.cluster import PROXY
-from syncpoint.node.bucket_exports import Exports
+from syncpoint.node.bucket_exports import Exports, described
 from syncpoint.node.client_http import client_http
 from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.router_role import in_milliseconds
@@ -105,7 +105,7 @@ class ProxyRole:
         service = self.access.service if self.access is not None else None
         self.exports = Exports(
             context.shared, self.feeds.open, settings.buckets, context.environment.blocking, context.clock,
-            context.random, service, distribution.mine,
+            context.random, service, distribution.mine, context.process.name,
         )  # fmt: skip
         self.pushes = Pushes(
             context.shared,
@@ -134,7 +134,7 @@ class ProxyRole:
         them: in a process that is a subscribe forwarder, too, it would come here again instead of there.
         """
         own = {path: method for path, method in self._methods.items() if not path.startswith(_RELAYED)}
-        return {**own, **self.proxy.internal_methods(), **self.pushes.methods()}
+        return {**own, **self.proxy.internal_methods(), **described(self.pushes, self.exports)}
 
     async def on_joined(self) -> None:
         """Open the listener for clients."""

@@ -282,7 +282,15 @@ def _buckets(reader: _ClusterSection, base: Path) -> tuple[tuple[str, Place], ..
     found = []
     for name in reader.names():
         try:
-            found.append((name, place_of(reader.text(name), base=base)))
+            if isinstance(reader.value(name), dict):
+                one = reader.section(name)
+                options = one.value("options") or {}
+                if not isinstance(options, dict):
+                    raise one.refused("options", "a mapping of keys to values is needed")
+                found.append((name, place_of(one.text("url"), options, base, one.text("region"))))
+                one.done()
+            else:
+                found.append((name, place_of(reader.text(name), base=base)))
         except ValueError as error:
             raise InvalidArgument(f"{reader.place}.{name}", str(error)) from None
     return tuple(found)

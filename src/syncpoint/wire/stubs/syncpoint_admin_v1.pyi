@@ -153,7 +153,8 @@ class SubscriptionState(_message.Message):
     options: SubscriptionOptions
     unknown: _containers.RepeatedScalarFieldContainer[str]
     push: PushState
-    def __init__(self, subscription: _Optional[str] = ..., incarnation: _Optional[int] = ..., backlog_messages: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_unacked_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., outstanding_messages: _Optional[int] = ..., outstanding_bytes: _Optional[int] = ..., subscribers: _Optional[int] = ..., generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., options: _Optional[_Union[SubscriptionOptions, _Mapping]] = ..., unknown: _Optional[_Iterable[str]] = ..., push: _Optional[_Union[PushState, _Mapping]] = ...) -> None: ...
+    export: ExportState
+    def __init__(self, subscription: _Optional[str] = ..., incarnation: _Optional[int] = ..., backlog_messages: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_unacked_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., outstanding_messages: _Optional[int] = ..., outstanding_bytes: _Optional[int] = ..., subscribers: _Optional[int] = ..., generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., options: _Optional[_Union[SubscriptionOptions, _Mapping]] = ..., unknown: _Optional[_Iterable[str]] = ..., push: _Optional[_Union[PushState, _Mapping]] = ..., export: _Optional[_Union[ExportState, _Mapping]] = ...) -> None: ...
 class PushState(_message.Message):
     endpoint: str
     pushed_by: str
@@ -165,6 +166,17 @@ class PushState(_message.Message):
     last_status: int
     last_error: str
     def __init__(self, endpoint: _Optional[str] = ..., pushed_by: _Optional[str] = ..., window: _Optional[int] = ..., under_way: _Optional[int] = ..., pause: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., acknowledged: _Optional[int] = ..., refused: _Optional[int] = ..., last_status: _Optional[int] = ..., last_error: _Optional[str] = ...) -> None: ...
+class ExportState(_message.Message):
+    bucket: str
+    exported_by: str
+    state: str
+    advice: str
+    files: int
+    acknowledged: int
+    refused: int
+    held: int
+    last_error: str
+    def __init__(self, bucket: _Optional[str] = ..., exported_by: _Optional[str] = ..., state: _Optional[str] = ..., advice: _Optional[str] = ..., files: _Optional[int] = ..., acknowledged: _Optional[int] = ..., refused: _Optional[int] = ..., held: _Optional[int] = ..., last_error: _Optional[str] = ...) -> None: ...
 class SubscriptionOptions(_message.Message):
     subscription: str
     early_delivery: bool

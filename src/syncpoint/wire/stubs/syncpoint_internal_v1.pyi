@@ -249,7 +249,8 @@ class DescribePushRequest(_message.Message):
     def __init__(self, subscription: _Optional[int] = ...) -> None: ...
 class DescribePushResponse(_message.Message):
     state: syncpoint_admin_v1.PushState
-    def __init__(self, state: _Optional[_Union[syncpoint_admin_v1.PushState, _Mapping]] = ...) -> None: ...
+    export: syncpoint_admin_v1.ExportState
+    def __init__(self, state: _Optional[_Union[syncpoint_admin_v1.PushState, _Mapping]] = ..., export: _Optional[_Union[syncpoint_admin_v1.ExportState, _Mapping]] = ...) -> None: ...
 class VoidRequest(_message.Message):
     chain: int
     sender: int

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from syncpoint.export.buckets import options_of
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.node.cluster.settings import ClusterSettings, load, parse
 
@@ -49,6 +50,31 @@ def test_tls_and_weights(tmp_path: Path) -> None:
     assert settings.process("proxy-1").weight == 2.5
     assert settings.process("storage-c1").weight == 1.0
     assert read(GOOD, tmp_path).tls is None
+
+
+def test_buckets_and_where_their_secrets_are(tmp_path: Path) -> None:
+    text = """
+buckets:
+  near: folder
+  far:
+    url: s3://ours/below
+    region: r1
+    options: {endpoint_url: "https://s3.example", secret: "@secret", key: $S3_KEY_OF_TESTS, client_kwargs: {a: 1}}
+"""
+    settings = read(GOOD + text, tmp_path)
+    (_, near), (_, far) = settings.buckets
+    assert (near.url, far.url, far.region) == (f"file://{tmp_path}/folder", "s3://ours/below", "r1")
+    with pytest.raises(ValueError, match=r"no variable S3_KEY_OF_TESTS|cannot be read"):
+        options_of(far)
+    (tmp_path / "secret").write_text("hidden\n")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("S3_KEY_OF_TESTS", "mine")
+        found = options_of(far)
+    assert (found["secret"], found["key"], found["client_kwargs"]) == ("hidden", "mine", {"a": 1})
+    assert "hidden" not in repr(settings)
+    for wrong in ("{url: x, other: y}", "{url: x, options: y}", "nowhere://x"):
+        with pytest.raises(InvalidArgument, match="buckets"):
+            read(GOOD + f"buckets: {{b: {wrong if '{' in wrong else repr(wrong)}}}", tmp_path)
 
 
 def test_a_process_that_is_not_in_the_file_needs_a_role(tmp_path: Path) -> None:
