@@ -19,7 +19,7 @@ from syncpoint.model.errors import InvalidArgument, ResourceExhausted, Unavailab
 from syncpoint.model.limits import PUBLISH_MESSAGES_MAX, PUBLISH_REQUEST_BYTES_MAX
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
-from syncpoint.transforms.errors import SandboxUnavailable, TransformError
+from syncpoint.transforms.errors import OutOfTime, SandboxUnavailable, TransformError
 from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.wire.messages import pubsub
 
@@ -88,6 +88,8 @@ class PublishTransforms:
         except SandboxUnavailable as error:
             raise Unavailable(f"Messages cannot be transformed now: {error}") from None
         for index, outcome in enumerate(outcomes):
+            if isinstance(outcome, OutOfTime):
+                raise Unavailable(f"Messages cannot be transformed now: {outcome}")
             if isinstance(outcome, TransformError):
                 raise InvalidArgument(f"messages[{index}]", f"Message transform failed: {outcome}")
         dropped = tuple(self._new_id() if outcome is None else "" for outcome in outcomes)

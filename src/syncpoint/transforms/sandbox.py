@@ -1,15 +1,17 @@
-"""Processes that run JavaScript functions for this one, and are ended when they do not answer in time.
+"""Processes that run JavaScript functions for this one, and end when a function takes too long.
 
-Place: the driver of `udf_child`. Promise: a message costs at most `MESSAGE_S` of waiting, whatever its function does:
-the engine stops after a little less of processor time, and where it cannot (inside a regular expression) its process is
-killed. A function reaches no file, no socket and no other function's values; its heap is bounded. One that hangs keeps
-its process from others for that long, so there is more than one, and a request goes to the one with the least to do.
-The messages of one request have `RUN_S` and `RESULTS_MAX` together; those left then are not tried.
+Place: the driver of `udf_child`. Promise: a message costs at most `MESSAGE_S` of the processor, whatever its function
+does; the process measures it, however much else the machine has to do. One that does not answer for `ANSWER_S`, for
+whatever reason, is killed. A function reaches no file, no socket and no other function's values; its heap is bounded.
+One that hangs keeps its process from others for that long, so there is more than one, and a request goes to the one
+with the least to do. The messages of one request have `RUN_S` and `RESULTS_MAX` together; those left then are not
+tried.
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import struct
 import sys
 from collections.abc import AsyncGenerator, Sequence
@@ -17,10 +19,11 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from syncpoint.transforms.errors import NotTried, SandboxUnavailable, TransformError
+from syncpoint.transforms.errors import NotTried, OutOfTime, SandboxUnavailable, TransformError
 
 PROCESSES: Final = 2
 MESSAGE_S: Final = 0.5
+ANSWER_S: Final = 20.0
 RUN_S: Final = 10.0  # of all messages of a request
 RESULTS_MAX: Final = 64 << 20  # characters that a function returns for all messages of a request
 START_S: Final = 20.0  # on a busy machine
@@ -107,21 +110,18 @@ class _Runner:
                         results.append(result)
                         if loop.time() > ends:
                             break
-            except TimeoutError:
+            except (TimeoutError, asyncio.IncompleteReadError, ConnectionError) as error:
+                slow = isinstance(error, TimeoutError) or await self._ran_too_long()
                 self._kill()
-                slow = TransformError(f"it ran longer than {MESSAGE_S} s")
-                if not messages:
-                    raise slow from None
-                results.append(slow)
-            except (asyncio.IncompleteReadError, ConnectionError):
-                self._kill()
-                if tried_again != len(results):
+                if not slow and tried_again != len(results):
                     tried_again = len(results)  # somebody else may have ended it: the message is tried once more
                     continue
-                ended = TransformError("it ended the process that it ran in")
+                failed = TransformError(
+                    f"it ran longer than {MESSAGE_S} s" if slow else "it ended the process that it ran in"
+                )
                 if not messages:
-                    raise ended from None
-                results.append(ended)
+                    raise failed from None
+                results.append(failed)
             if len(results) == len(messages):
                 return results
             if left < 0 or loop.time() > ends:
@@ -136,7 +136,7 @@ class _Runner:
         if self._loaded != function:
             self._loaded = None
             _send(process, b"L", f"{function.name}\0{function.code}")
-            kind, text = await asyncio.wait_for(_receive(process), MESSAGE_S)
+            kind, text = await asyncio.wait_for(_receive(process), ANSWER_S)
             if kind == b"E":
                 raise TransformError(text)
             self._loaded = function
@@ -151,7 +151,7 @@ class _Runner:
                 _send(process, b"R", messages[sent])
                 ahead += len(messages[sent])
                 sent += 1
-            kind, text = await asyncio.wait_for(_receive(process), MESSAGE_S)
+            kind, text = await asyncio.wait_for(_receive(process), ANSWER_S)
             ahead -= len(messages[received])
             received += 1
             yield None if kind == b"N" else text if kind == b"V" else TransformError(text)
@@ -170,6 +170,15 @@ class _Runner:
             raise SandboxUnavailable(f"a process for functions does not start: {error}") from error
         return process
 
+    async def _ran_too_long(self) -> bool:
+        """Whether the process, which has closed its end, ended for the time that a function took."""
+        if self._process is None:
+            return False
+        try:
+            return await asyncio.wait_for(self._process.wait(), ANSWER_S) == -signal.SIGPROF
+        except TimeoutError:
+            return False
+
     def _kill(self) -> None:
         process, self._process, self._loaded = self._process, None, None
         if process is not None and process.returncode is None:
@@ -178,11 +187,9 @@ class _Runner:
 
 
 def _not_tried(left: int) -> NotTried:
-    return NotTried(
-        f"the function returned more than {RESULTS_MAX >> 20} MiB for the messages that came with it"
-        if left < 0
-        else f"the function needed more than {RUN_S:g} s for the messages that came with it"
-    )
+    if left < 0:
+        return NotTried(f"the function returned more than {RESULTS_MAX >> 20} MiB for the messages that came with it")
+    return OutOfTime(f"the function needed more than {RUN_S:g} s for the messages that came with it")
 
 
 def _send(process: asyncio.subprocess.Process, kind: bytes, text: str) -> None:

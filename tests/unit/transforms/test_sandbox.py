@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 
 import pytest
 
 from syncpoint.transforms import sandbox as module
-from syncpoint.transforms.errors import NotTried, TransformError
+from syncpoint.transforms.errors import NotTried, OutOfTime, TransformError
 from syncpoint.transforms.sandbox import Function, Sandbox
 from tests.kit.loops import on_loop
 
@@ -83,10 +84,33 @@ async def test_a_message_that_fails_says_why_and_spoils_nothing(sandbox: Sandbox
 @with_sandbox
 async def test_what_the_engine_cannot_interrupt_is_killed_and_costs_others_nothing(sandbox: Sandbox) -> None:
     slow = does("if (message.data === 'a') /(a+)+$/.test('a'.repeat(40) + 'b'); return message;")
-    async with asyncio.timeout(10):
-        first, second = await sandbox.run(slow, [text("a"), text("b")])
+    first, second = await sandbox.run(slow, [text("a"), text("b")])
     assert "longer than" in str(first)
     assert isinstance(second, str), "a message that hangs must not fail those that came with it, again and again"
+
+
+@with_sandbox
+async def test_time_in_which_a_process_does_not_run_is_not_a_functions(sandbox: Sandbox) -> None:
+    await sandbox.check(ECHO)
+    process = sandbox._runners[0]._process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)  # as where others have the processor
+    asyncio.get_running_loop().call_later(1.2 * module.MESSAGE_S, process.send_signal, signal.SIGCONT)
+    (found,) = await sandbox.run(ECHO, [text("a")])
+    assert isinstance(found, str)
+    assert sandbox._runners[0]._process is process
+
+
+@with_sandbox
+async def test_a_process_that_says_nothing_is_killed(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    await sandbox.check(ECHO)
+    process = sandbox._runners[0]._process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    monkeypatch.setattr(module, "ANSWER_S", 0.05)
+    (found,) = await sandbox.run(ECHO, [text("a")])
+    assert "longer than" in str(found)
+    assert await process.wait() == -signal.SIGKILL
 
 
 @with_sandbox
@@ -96,7 +120,7 @@ async def test_messages_behind_those_that_took_all_the_time_or_room_are_not_trie
     monkeypatch.setattr(module, "RUN_S", 0.1)
     first, *others = await sandbox.run(does("while (true);"), [text("a")] * 50)
     assert "longer than" in str(first)
-    assert {type(one) for one in others} == {NotTried}
+    assert {type(one) for one in others} == {OutOfTime}
     monkeypatch.setattr(module, "RUN_S", 10.0)
     monkeypatch.setattr(module, "RESULTS_MAX", 100_000)
     found = await sandbox.run(does("return {data: 'x'.repeat(30000)};"), [text("a")] * 50)
