@@ -8,8 +8,10 @@ Leaves to `policy`: who has a permission.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from syncpoint.access.accounts import find_account
@@ -96,9 +98,10 @@ def rule_of(path: str) -> Rule:
 
 
 def _value(request: Any, field: str) -> str:
-    for part in field.split("."):
-        request = getattr(request, part)
-    return str(request)
+    return str(_at(field)(request))
+
+
+_at = cache(attrgetter)
 
 
 def _on(permission: str, field: str, collection: str, *, optional: bool = False) -> Needs:
@@ -158,13 +161,12 @@ _ACTING: Final = {
 """Settings under which the server acts as a service account, and where its address stands in them."""
 
 
-def _accounts_in(message: Any, settings: Iterable[str]) -> set[str]:
-    known, found = message.DESCRIPTOR.fields_by_name, set()
-    for name in settings:
-        if name in known:
-            value = getattr(message, name)
-            each = value if known[name].is_repeated else (value,)
-            found |= {_value(one, path) for one in each for path in _ACTING.get(name, ())}
+def _accounts_in(message: Any, settings: Container[str]) -> set[str]:
+    found = set()
+    for field, value in message.ListFields():
+        if field.name in settings:
+            each = value if field.is_repeated else (value,)
+            found |= {_value(one, path) for one in each for path in _ACTING.get(field.name, ())}
     return found
 
 
@@ -183,8 +185,7 @@ def _acting(prefix: str) -> Needs:
     def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
         asked = getattr(request, prefix) if prefix else request
         emails = _accounts_in(asked, _ACTING)
-        changed = {path.partition(".")[0] for path in request.update_mask.paths if "." in path} if prefix else set()
-        if changed:
+        if prefix and (changed := {path.partition(".")[0] for path in request.update_mask.paths if "." in path}):
             record = catalog.topic(asked.name) if prefix == "topic" else catalog.subscription(asked.name)
             if record is not None and record.config:
                 emails |= _accounts_in(type(asked).FromString(record.config), changed)

@@ -9,8 +9,9 @@ Leaves to the gate around the methods: who may call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from starlette.applications import Starlette
@@ -39,7 +40,7 @@ from syncpoint.rest.system_parameters import (
 )
 from syncpoint.rest.table import Table
 from syncpoint.rest.transcode import request_of, selection
-from syncpoint.transport.calls import CallContext, Methods, Unary
+from syncpoint.transport.calls import AnyConnection, CallContext, Methods, Unary
 from syncpoint.transport.encoding import inflate
 
 CERTIFICATE: Final = "syncpoint.certificate"
@@ -51,6 +52,20 @@ APART_THREADS: Final = 2
 Admit = Callable[[CallContext], None]
 """Raises for callers to whom nothing is granted, whatever they ask for."""
 Result = TypeVar("Result")
+
+
+@dataclass(slots=True)
+class RequestHead:
+    """A request whose body is not there yet; see `transport.calls.CallContext`."""
+
+    path: bytes
+    metadata: dict[bytes, bytes]
+    peer: str
+    certificate: Mapping[str, Any] | None
+    connection: AnyConnection | None
+    deadline: float | None = None
+    cancelled: bool = False
+    on_cancel: Callable[[], object] | None = None
 
 
 class RestApp:
@@ -82,7 +97,8 @@ class RestApp:
         route, variables = found
         method = self.methods[route.method.encode()]
         assert isinstance(method, Unary)
-        call = _call(scope, headers, route.method, timeout_of(headers))
+        head = _head(scope, headers, route.method)
+        call = RestCall(head.path, head.metadata, timeout_of(headers), head.peer, head.certificate, head.connection)
         try:
             if self._admit is not None:
                 self._admit(call)
@@ -112,7 +128,7 @@ class RestApp:
         try:
             found = self.table.find(verb_of(scope, headers), scope["raw_path"].decode("ascii", "replace"))
             if found is not None and self._admit is not None:
-                self._admit(_call(scope, headers, found[0].method, None))
+                self._admit(_head(scope, headers, found[0].method))
         except SyncpointError as error:
             return refusal(error, SystemParameters(scope["query_string"], headers))
         return None
@@ -160,12 +176,11 @@ def application(rest: RestApp, pages: Sequence[BaseRoute] = ()) -> Starlette:
     )
 
 
-def _call(scope: Scope, headers: Headers, method: str, timeout_s: float | None) -> RestCall:
+def _head(scope: Scope, headers: Headers, method: str) -> RequestHead:
     client, beside = scope.get("client"), scope.get("extensions") or {}
-    return RestCall(
+    return RequestHead(
         method.encode(),
         metadata_of(headers),
-        timeout_s,
         f"{client[0]}:{client[1]}" if client else "",
         beside.get(CERTIFICATE),
         beside.get(CONNECTION),

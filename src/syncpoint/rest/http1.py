@@ -49,9 +49,9 @@ class HttpFallback:
         self,
         app: ASGIApp,
         limits: TransportLimits,
-        refuses: Callable[[Scope], Answer | None] = lambda scope: None,
+        refuses: Callable[[Scope], Answer | None] | None = None,
     ) -> None:
-        """`refuses`: asked with the head of a request that has a body."""
+        """`refuses`: asked with the head of a request that has a body; None: nobody is refused by the head."""
         self.app, self.limits, self.refuses = app, limits, refuses
         self.body_bytes = limits.message_bytes * 4 // 3 + BODY_EXTRA_BYTES  # data is base64
         self.held = 0
@@ -66,7 +66,7 @@ def http_fallback(
 ) -> HttpFallback:
     """What a server gives connections to that are not HTTP/2. See `RestApp` and `application`."""
     rest = RestApp(methods, limits.message_bytes, admit)
-    return HttpFallback(application(rest, pages), limits, rest.refuses)
+    return HttpFallback(application(rest, pages), limits, None if admit is None else rest.refuses)
 
 
 class HttpConnection(FallbackProtocol):
@@ -78,6 +78,7 @@ class HttpConnection(FallbackProtocol):
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=fallback.limits.header_list_bytes)
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._request: h11.Request | None = None
+        self._asked: dict[str, Any] | None = None
         self._body = bytearray()
         self._pieces = 0
         self._task: asyncio.Task[None] | None = None
@@ -205,9 +206,11 @@ class HttpConnection(FallbackProtocol):
             self._too_large()
         elif self._shared.held > self._limits.held_bytes:
             self._refuse(429, SyncpointError(Code.RESOURCE_EXHAUSTED, _FULL))
-        elif (int(length) or b"transfer-encoding" in headers) and (
-            refused := self._shared.refuses(self._scope(request))
-        ) is not None:
+        elif (
+            self._shared.refuses is not None
+            and (int(length) or b"transfer-encoding" in headers)
+            and (refused := self._shared.refuses(self._scope())) is not None
+        ):
             self._finish(refused)
 
     def _add(self, data: bytes | bytearray) -> None:
@@ -227,14 +230,20 @@ class HttpConnection(FallbackProtocol):
 
     def _let_go(self) -> None:
         self._shared.held -= len(self._body)
-        self._body, self._pieces, self._request = bytearray(), 0, None
+        self._body, self._pieces, self._request, self._asked = bytearray(), 0, None, None
 
     def _run(self) -> None:
-        assert self._request is not None
         self._ahead = len(self._http.trailing_data[0])
-        self._task = self._loop.create_task(self._serve(self._scope(self._request)))
+        self._task = self._loop.create_task(self._serve(self._scope()))
 
-    def _scope(self, request: h11.Request) -> dict[str, Any]:
+    def _scope(self) -> dict[str, Any]:
+        """The request as ASGI has it, made once."""
+        if self._asked is None:
+            assert self._request is not None
+            self._asked = self._scope_of(self._request)
+        return self._asked
+
+    def _scope_of(self, request: h11.Request) -> dict[str, Any]:
         path, _, query = request.target.partition(b"?")
         if not path.startswith(b"/"):  # of a proxy: http://host/path
             path = b"/" + path.partition(b"://")[2].partition(b"/")[2]
