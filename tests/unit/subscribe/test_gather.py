@@ -321,7 +321,7 @@ async def test_an_exactly_once_ack_of_another_generation_than_is_served_is_refus
     client = Client(harness, forwarder, deadline_s=60)
     await harness.publish("m")
     await asyncio.sleep(1)
-    (served,) = forwarder.gatherer._served.values()
+    (served,) = forwarder.gatherer._served.views.values()
     served.generation += 1  # it has learned of a seek
     client.ack()
     await asyncio.sleep(1)

@@ -27,8 +27,8 @@ from syncpoint.storage.recovery import members
 from syncpoint.storage.recovery.members import Members
 from syncpoint.storage.segment import NOBODY
 from syncpoint.subscribe import fetch, source_reader
-from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.lease import LeaseManager
+from syncpoint.subscribe.served_subscriptions import ServedSubscriptions
 from syncpoint.testing.simulation.planted import EMPTYING, LASTING, SMALL, THREE, planted, together
 from syncpoint.testing.simulation.scaled import patched
 
@@ -160,7 +160,7 @@ def strict_delivery_goes_on_without_ownership() -> AbstractContextManager[None]:
     granted them lends them.
     """
     return together(
-        patched(Gatherer, _doubt_unowned=lambda self, served, now: None),
+        patched(ServedSubscriptions, doubt_unowned=lambda self, served, now: None),
         patched(SourceHolders, owned_age_ms=lambda self: 0),
     )
 

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager
 from syncpoint.publish.append import PublishCaller
 from syncpoint.publish.envelope import PublishBatch
 from syncpoint.publish.ingress import PublishIngress
-from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.peers import Peer
+from syncpoint.subscribe.served_subscriptions import ServedSubscriptions
 from syncpoint.subscribe.step_guard import StepGuard
 from syncpoint.testing.simulation.planted import LASTING, SEALING, SINGLE, planted, together
 from syncpoint.testing.simulation.scaled import patched
@@ -23,7 +23,7 @@ def rule_22() -> AbstractContextManager[None]:
     """A holder goes on lending although it has received nothing from the grant's giver for longer than that holds."""
     return together(
         patched(Peer, silent=lambda self, now: False),
-        patched(Gatherer, _doubt_unowned=lambda self, served, now: None),
+        patched(ServedSubscriptions, doubt_unowned=lambda self, served, now: None),
     )
 
 

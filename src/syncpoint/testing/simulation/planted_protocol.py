@@ -27,7 +27,7 @@ from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery import find_tail
 from syncpoint.storage.recovery import members as members_module
 from syncpoint.subscribe.fetch import FetchCursor
-from syncpoint.subscribe.gather import Gatherer
+from syncpoint.subscribe.served_subscriptions import ServedSubscriptions
 from syncpoint.subscribe.source_reader import SourceReader
 from syncpoint.subscribe.subscription_view import SubscriptionView
 from syncpoint.testing.simulation.planted import (
@@ -223,11 +223,11 @@ def nobody_goes_on() -> AbstractContextManager[None]:
 def an_epoch_begins_unknowing() -> AbstractContextManager[None]:
     """Keys of a new epoch are delivered by who has not learned what others still have of the one before."""
 
-    def once_is_enough(self: Gatherer, served: SubscriptionView) -> list[int]:
-        known = set(self.directory.chains_of(served.topic)) | (served.registered or frozenset())
+    def once_is_enough(self: ServedSubscriptions, served: SubscriptionView) -> list[int]:
+        known = set(self.peers.directory.chains_of(served.topic)) | (served.registered or frozenset())
         return [chain for chain in known if chain not in served.answered]
 
     return together(
-        patched(Gatherer, _lacking=once_is_enough),
+        patched(ServedSubscriptions, lacking=once_is_enough),
         patched(SourceHolders, on_ranks_changed=lambda self, topic: None),
     )
