@@ -55,7 +55,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
-class RequestHead:
+class HeadOnly:
     """A request whose body is not there yet; see `transport.calls.CallContext`."""
 
     path: bytes
@@ -176,9 +176,9 @@ def application(rest: RestApp, pages: Sequence[BaseRoute] = ()) -> Starlette:
     )
 
 
-def _head(scope: Scope, headers: Headers, method: str) -> RequestHead:
+def _head(scope: Scope, headers: Headers, method: str) -> HeadOnly:
     client, beside = scope.get("client"), scope.get("extensions") or {}
-    return RequestHead(
+    return HeadOnly(
         method.encode(),
         metadata_of(headers),
         f"{client[0]}:{client[1]}" if client else "",
