@@ -200,7 +200,9 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     if why_not():
         yield None
         return
-    kit = Kit(tmp_path_factory.mktemp("cluster"), changes={"push": {"networks": ["loopback"]}})
+    folder = tmp_path_factory.mktemp("cluster")
+    (folder / "bucket").mkdir()
+    kit = Kit(folder, changes={"push": {"networks": ["loopback"]}, "buckets": {"archive": str(folder / "bucket")}})
     try:
         yield kit.up()
     finally:

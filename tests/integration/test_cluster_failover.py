@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import time
+from collections import Counter
 
 from syncpoint.testing import checkers
 from syncpoint.testing.official import bodies, eventually
@@ -76,6 +77,37 @@ def test_a_killed_proxy_leaves_what_it_pushed_to_another(cluster, enter):
                 base64.b64decode(one["message"]["data"]) for one in arrived if one["message"]["orderingKey"] == key
             )
             assert list(first) == sorted(first, key=int)
+
+
+def test_a_killed_proxy_leaves_what_it_exported_to_another(cluster, enter):
+    """In the middle of a file. Everything is in files, as often as a file that was stored and not acknowledged."""
+    space = enter(cluster.proxies[0])
+    bucket = cluster.local.folder / "bucket" / space.project
+    config = {"bucket": "archive", "filename_prefix": f"{space.project}/", "max_messages": 1_000}
+    topic, subscription = space.pair(cloud_storage_config=config)
+    sent = [b"%d" % number for number in range(1_500)]
+    for at in range(0, 1_500, 500):
+        space.publish(topic, *sent[at : at + 500])
+
+    def export():
+        request = admin.GetSubscriptionStateRequest(subscription=subscription)
+        return cluster.admin("GetSubscriptionState", request).export
+
+    def written():
+        files = [path.read_bytes() for path in bucket.glob("*") if not path.name.startswith(".")]
+        return Counter(line for one in files for line in one.split(b"\n"))
+
+    eventually(lambda: export().files == 1 and export().held == 500, 20, "one file is stored, another one begun")
+    victim = export().exported_by
+    space.api.close()
+    cluster.local.kill(victim)
+    cluster.local.start(victim)
+    after = enter(cluster.proxies[0])
+    more = [b"more %d" % number for number in range(500)]
+    eventually(lambda: after.publish(topic, *more), 20, "the topic takes messages")
+    eventually(lambda: len(written()) >= 2_000, 90, "what it held is lent again, and stored")
+    assert set(written()) == {*sent, *more}
+    assert sum(written().values()) <= 3_500
 
 
 def test_a_killed_subscribe_forwarder_gives_its_messages_to_others(cluster, enter):
