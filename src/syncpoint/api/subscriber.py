@@ -16,9 +16,9 @@ from syncpoint.model.limits import (
     MODIFY_DEADLINE_SECONDS_MAX,
     PULL_MESSAGES_MAX,
     PULL_WAIT_SECONDS_MAX,
+    RESPONSE_BYTES_MAX,
 )
 from syncpoint.push.push_config import is_pushed
-from syncpoint.subscribe.consumer import RESPONSE_BYTES_MAX
 from syncpoint.subscribe.outstanding_quota import project_of
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Call, Methods, Unary

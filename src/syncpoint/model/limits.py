@@ -23,6 +23,7 @@ ACK_DEADLINE_SECONDS_MAX = 600
 ACK_DEADLINE_SECONDS_DEFAULT = 10
 MODIFY_DEADLINE_SECONDS_MAX = 600  # ModifyAckDeadline accepts 0 (nack) to this
 PULL_MESSAGES_MAX = 1_000  # messages of one Pull answer; larger max_messages are cut to this
+RESPONSE_BYTES_MAX = 1 << 20  # of messages in one response; a larger message is one by itself
 PULL_WAIT_SECONDS_MAX = 25.0  # a Pull without deadline answers empty after this (REST clients give up at 60)
 
 # -- topics ----------------------------------------------------------------------------------------------------------

@@ -315,8 +315,9 @@ class PullRelay:
         if self._left:
             self._unsent.append(response)
             return
-        self.streams.responses += 1
-        self.stream.send(found.response, response)
+        for part in found.responses:
+            self.streams.responses += 1
+            self.stream.send(part, response)
         if found.messages and self._in_turns:
             try:
                 await behind.send(found.turn())

@@ -112,7 +112,7 @@ class UnaryRelay:
                 return response
             found = await self.transformed(record, pubsub.PullResponse, response)
             self.say(record, found)
-            return found.response
+            return found.responses[0]
         except asyncio.CancelledError:
             self.give_back(record, member, [response])
             raise

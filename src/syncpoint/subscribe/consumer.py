@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 from syncpoint.kernel.leases import LeaseTable
 
-RESPONSE_BYTES_MAX = 1 << 20
 PULLS = 0  # all unary pulls share one number in the lease table
 
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from syncpoint.model.delivery import Batch
-from syncpoint.subscribe.consumer import RESPONSE_BYTES_MAX, Consumer
+from syncpoint.model.limits import RESPONSE_BYTES_MAX
+from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.lease import LeaseManager
 from syncpoint.subscribe.lend import Lender
 from syncpoint.subscribe.ordering import Identity, KeyOrder

@@ -6,7 +6,8 @@ of what lies ready, and the turn goes round.
 """
 
 from syncpoint.model.delivery import Batch
-from syncpoint.subscribe.consumer import RESPONSE_BYTES_MAX, Consumer
+from syncpoint.model.limits import RESPONSE_BYTES_MAX
+from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.fetch import FetchCursor
 from syncpoint.subscribe.key_reader import KeyReader
 from syncpoint.subscribe.lease import LeaseManager

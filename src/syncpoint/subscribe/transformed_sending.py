@@ -66,22 +66,23 @@ class TransformedSending:
 
     async def _run(self, parts: Sequence[bytes], serials: Sequence[int]) -> None:
         try:
-            response = None if self._is_gone() else await self._transformed(b"".join(parts))
-            if response is not None and not self._is_gone():
-                self._send([response], serials)
-            else:
+            responses = () if self._is_gone() else await self._transformed(b"".join(parts))
+            if not responses or self._is_gone():
                 self._forwarder.leave(self._record, None, serials)
+            else:
+                for response in responses:
+                    self._send([response], serials)
         except Exception:  # whatever is wrong with one response, those behind it are sent
             log.exception("messages of %s cannot be transformed", self._record.name)
             self._forwarder.leave(self._record, None, serials)
         self.consumer.transforming = False
         self._forwarder.wake(self._record.incarnation)
 
-    async def _transformed(self, response: bytes) -> bytes:
+    async def _transformed(self, response: bytes) -> tuple[bytes, ...]:
         kind = pubsub.PullResponse if self.consumer.single else pubsub.StreamingPullResponse
         found = await transformed_response(self._transforms.transformer, self._current(), kind, response)
         take_outcome(self._forwarder, self._record, found.turn())
-        return found.response
+        return found.responses
 
     def _is_gone(self) -> bool:
         """A unary pull leaves before it is answered."""

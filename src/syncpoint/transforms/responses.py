@@ -4,7 +4,10 @@ Place: the last station before the transport, behind whatever opens sealed data.
 response; whoever calls acknowledges what was dropped and gives back what failed.
 Promise: a message that cannot be transformed is as one that its subscriber refused: it is delivered again, after the
 back-off of the subscription, and goes to its dead letter topic in the end. One that was not tried, because of those
-that came with it or because nothing can be run now, is given back as if it had never been lent.
+that came with it or because nothing can be run now, is given back as if it had never been lent. No response becomes
+larger than `RESPONSE_BYTES_MAX` by transforms, unless by a single message: clients take 20 MB, and end their
+subscriber for good when more comes. A stream is sent several instead, an answer to a pull is what fits, and the others
+are given back.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from syncpoint.metadata.records import Subscription
+from syncpoint.model.limits import RESPONSE_BYTES_MAX
 from syncpoint.transforms.errors import NotTried, SandboxUnavailable, TransformError
 from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.wire import methods
@@ -29,11 +33,11 @@ Response = pubsub.PullResponse | pubsub.StreamingPullResponse
 
 
 class TransformedResponse(NamedTuple):
-    """`response`: what is left, b"" for nothing. `dropped`, `failed`, `untried`: ack ids. Ids of messages whose key
+    """`responses`: what is left, at least one. `dropped`, `failed`, `untried`: ack ids. Ids of messages whose key
     waits for one that failed are in none of them: whoever lent them takes them back with that one.
     """
 
-    response: bytes
+    responses: tuple[bytes, ...]
     dropped: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     untried: tuple[str, ...] = ()
@@ -65,7 +69,7 @@ async def transformed_response(
     parsed = kind.FromString(response)
     received = list(parsed.received_messages)
     if not received:
-        return TransformedResponse(response)
+        return TransformedResponse((response,))
     try:
         outcomes = await transformer.apply(record.transforms, [one.message for one in received])
     except SandboxUnavailable as error:
@@ -79,6 +83,7 @@ async def transformed_response(
     failed: list[str] = []
     untried: list[str] = []
     waiting: set[str] = set()  # keys of which a message comes again: those behind it must not overtake it
+    parts = _Parts(kind)
     del parsed.received_messages[:]
     for one, outcome in zip(received, outcomes, strict=True):
         key = one.message.ordering_key
@@ -93,8 +98,15 @@ async def transformed_response(
             dropped.append(one.ack_id)
         else:
             one.message.CopyFrom(outcome)
-            parsed.received_messages.append(one)
-    return TransformedResponse(parsed.SerializeToString(), tuple(dropped), tuple(failed), tuple(untried), len(received))
+            if kind is pubsub.PullResponse and not parts.fits(one):
+                untried.append(one.ack_id)
+                if record.ordered and key:
+                    waiting.add(key)
+            else:
+                parts.add(one)
+    return TransformedResponse(
+        parts.responses(parsed.SerializeToString()), tuple(dropped), tuple(failed), tuple(untried), len(received)
+    )
 
 
 def held_back(kind: type[Response], response: bytes) -> TransformedResponse:
@@ -102,4 +114,27 @@ def held_back(kind: type[Response], response: bytes) -> TransformedResponse:
     parsed = kind.FromString(response)
     ids = tuple(one.ack_id for one in parsed.received_messages)
     del parsed.received_messages[:]
-    return TransformedResponse(parsed.SerializeToString(), untried=ids, messages=len(ids))
+    return TransformedResponse((parsed.SerializeToString(),), untried=ids, messages=len(ids))
+
+
+class _Parts:
+    """Messages, in as many responses as they need."""
+
+    def __init__(self, kind: type[Response]) -> None:
+        self._kind, self._size = kind, 0
+        self._parts: list[list[pubsub.ReceivedMessage]] = [[]]
+
+    def fits(self, message: pubsub.ReceivedMessage) -> bool:
+        """Whether it may be in one response with those that came before."""
+        return not self._parts[-1] or self._size + message.ByteSize() <= RESPONSE_BYTES_MAX
+
+    def add(self, message: pubsub.ReceivedMessage) -> None:
+        if not self.fits(message):
+            self._parts.append([])
+            self._size = 0
+        self._parts[-1].append(message)
+        self._size += message.ByteSize()
+
+    def responses(self, rest: bytes) -> tuple[bytes, ...]:
+        """`rest`: the other fields of each."""
+        return tuple(self._kind(received_messages=part).SerializeToString() + rest for part in self._parts)

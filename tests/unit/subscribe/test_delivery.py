@@ -15,10 +15,10 @@ from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.records import CatalogChange, DeadLetter, Retry, Subscription, Topic, encode_changes
 from syncpoint.model.delivery import Reply
 from syncpoint.model.errors import NotFound, Unavailable
+from syncpoint.model.limits import RESPONSE_BYTES_MAX
 from syncpoint.publish.backlog import unacknowledged
 from syncpoint.publish.seek import seek_to_snapshot, seek_to_time
 from syncpoint.storage.record import EntryKind
-from syncpoint.subscribe.consumer import RESPONSE_BYTES_MAX
 from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness, Subscriber
 from syncpoint.wire.messages import pubsub
 

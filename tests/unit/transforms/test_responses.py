@@ -49,7 +49,7 @@ def test_a_key_waits_behind_a_message_that_failed_where_keys_are_ordered(ordered
     record = Subscription(1, NAME, 1, "projects/p/topics/t", ordered=ordered)
     whole = response((b"a", "k"), (b"fail", "k"), (b"drop", "l"), (b"b", "k"), (b"c", "l"), (b"d", ""))
     found = asyncio.run(transformed_response(Played(), record, pubsub.StreamingPullResponse, whole))
-    left = pubsub.StreamingPullResponse.FromString(found.response)
+    left = pubsub.StreamingPullResponse.FromString(*found.responses)
     assert (found.dropped, found.failed, found.untried, found.messages) == (("2",), ("1",), (), 6)
     assert [one.ack_id for one in left.received_messages] == list(left_ids)
     assert left.subscription_properties.message_ordering_enabled
@@ -83,3 +83,38 @@ def test_what_was_not_tried_is_given_back_and_counts_as_no_delivery() -> None:
     ((path, _, request),) = found.requests(NAME)
     assert path == methods.DELIVERIES.TakeBack
     assert internal.TakeBackRequest.FromString(request).ack_ids == ["1"]
+
+
+class Grown(Transformer):
+    """Makes every message large."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def apply(
+        self, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+    ) -> list[Outcome]:
+        return [pubsub.PubsubMessage(data=one.data * 400_000, ordering_key=one.ordering_key) for one in messages]
+
+
+def test_a_stream_is_sent_in_several_responses_what_transforms_made_too_large_for_one() -> None:
+    record = Subscription(1, NAME, 1, "projects/p/topics/t", ordered=True)
+    whole = response(*[(b"x", "k")] * 3, (b"x" * 20, ""), (b"x", ""))
+    found = asyncio.run(transformed_response(Grown(), record, pubsub.StreamingPullResponse, whole))
+    parts = [pubsub.StreamingPullResponse.FromString(one) for one in found.responses]
+    assert [[one.ack_id for one in part.received_messages] for part in parts] == [["0", "1"], ["2"], ["3"], ["4"]]
+    assert all(part.subscription_properties.message_ordering_enabled for part in parts)
+    assert (found.untried, found.messages) == ((), 5)
+
+
+def test_a_pull_is_answered_with_as_much_as_a_response_takes_and_the_rest_is_given_back() -> None:
+    record = Subscription(1, NAME, 1, "projects/p/topics/t", ordered=True)
+    whole = response(*[(b"x", "k")] * 4, (b"", ""), (b"x", ""))
+    found = asyncio.run(transformed_response(Grown(), record, pubsub.PullResponse, whole))
+    (answer,) = found.responses
+    assert [one.ack_id for one in pubsub.PullResponse.FromString(answer).received_messages] == ["0", "1", "4"]
+    assert found.untried == ("2", "5"), "3 comes back with 2"
+    (first,) = asyncio.run(
+        transformed_response(Grown(), record, pubsub.PullResponse, response((b"x" * 20, "")))
+    ).responses
+    assert len(pubsub.PullResponse.FromString(first).received_messages) == 1
