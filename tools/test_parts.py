@@ -20,6 +20,9 @@ BIN = Path(sys.executable).parent
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 BY_FILE = ["-n", "2", "--dist", "loadfile"]
 
+# Tests start hundreds of processes. Where the machine keeps no compiled modules, each of them would compile the sources.
+KEPT_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
+
 # Rooms whose unit tests take seconds and need neither a compiler nor a socket.
 QUICK_ROOMS = ("model", "runtime", "rules", "wire", "metadata", "cli", "client", "docs", "access", "test_words.py")
 
@@ -112,7 +115,8 @@ def run(part: Part) -> bool:
     """Run one part in a process group of its own; True when it went well."""
     print(f"\n== {part.name}: {part.what} (budget {part.budget_s} s)", flush=True)
     begun = time.monotonic()
-    process = subprocess.Popen(part.command, cwd=ROOT, env=os.environ | part.env, start_new_session=True)
+    env = os.environ | KEPT_BYTECODE | part.env
+    process = subprocess.Popen(part.command, cwd=ROOT, env=env, start_new_session=True)
     try:
         code = process.wait(part.budget_s * 2)
     except subprocess.TimeoutExpired:
