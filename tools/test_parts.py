@@ -20,7 +20,7 @@ BIN = Path(sys.executable).parent
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 BY_FILE = ["-n", "2", "--dist", "loadfile"]
 
-# Tests start hundreds of processes. Where the machine keeps no compiled modules, each of them would compile the sources.
+# Tests start hundreds of processes, each of which would compile the sources where compiled modules are not kept.
 KEPT_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 
 # Rooms whose unit tests take seconds and need neither a compiler nor a socket.

@@ -23,6 +23,7 @@ from syncpoint.runtime.clock import SystemClock
 from syncpoint.runtime.random import SystemRandom
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.etcd import EtcdCluster, why_not
+from syncpoint.testing.plain_tests import on_loop
 from syncpoint.transport.network import TcpNetwork
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
@@ -54,128 +55,121 @@ class First(SystemRandom):
 
 @pytest.mark.parametrize("fault", ["kill", "pause"])
 @pytest.mark.parametrize("near", [True, False], ids=["its client", "another's client"])
-def test_the_leader_is_lost_while_all_write(members: EtcdCluster, fault: str, near: bool) -> None:
+@on_loop
+async def test_the_leader_is_lost_while_all_write(*, members: EtcdCluster, fault: str, near: bool) -> None:
     """What was confirmed is there, what was not confirmed is there or not, a watch sees each once, a lease lives on."""
+    members.start()
+    leader = members.leader()
+    prefix = f"{RANDOM.token(4).hex()}/"
+    writer = await opened(members, prefix, leader if near else (leader + 1) % 3)
+    reader = await opened(members, prefix, leader if near else (leader + 2) % 3)
+    lease = await writer.lease(4.0)
+    watch = reader.watch("k/", from_revision=1)
+    begin = await writer.txn([], [Put("owner", b"", lease.id)])
+    confirmed: list[str] = []
+    unknown: list[str] = []
+    refused: list[str] = []
+    end = asyncio.Event()
 
-    async def main() -> None:
-        members.start()
-        leader = members.leader()
-        prefix = f"{RANDOM.token(4).hex()}/"
-        writer = await opened(members, prefix, leader if near else (leader + 1) % 3)
-        reader = await opened(members, prefix, leader if near else (leader + 2) % 3)
-        lease = await writer.lease(4.0)
-        watch = reader.watch("k/", from_revision=1)
-        begin = await writer.txn([], [Put("owner", b"", lease.id)])
-        confirmed: list[str] = []
-        unknown: list[str] = []
-        refused: list[str] = []
-        end = asyncio.Event()
+    async def write(name: str) -> None:
+        for i in itertools.count():
+            key = f"k/{name}/{i:06}"
+            try:
+                assert (await writer.txn([absent(key)], [Put(key, b"")])).ok
+                confirmed.append(key)
+            except Indeterminate:
+                unknown.append(key)
+            except StoreUnavailable:
+                refused.append(key)
+            if end.is_set():
+                return
 
-        async def write(name: str) -> None:
-            for i in itertools.count():
-                key = f"k/{name}/{i:06}"
-                try:
-                    assert (await writer.txn([absent(key)], [Put(key, b"")])).ok
-                    confirmed.append(key)
-                except Indeterminate:
-                    unknown.append(key)
-                except StoreUnavailable:
-                    refused.append(key)
-                if end.is_set():
-                    return
-
-        writing = [asyncio.ensure_future(write(str(n))) for n in range(4)]
-        await asyncio.sleep(0.5)
-        (members.kill if fault == "kill" else members.pause)(leader)
-        before = len(confirmed)
-        while len(confirmed) < before + 200:
-            await asyncio.sleep(0.05)
-        if fault == "kill":
-            await asyncio.to_thread(members.start)
-        else:
-            members.resume(leader)
-        await asyncio.sleep(0.5)
-        end.set()
-        await asyncio.gather(*writing)
-        items, revision = await read_all(reader, "k/")
-        stored = [item.key for item in items]
-        assert set(confirmed) <= set(stored) <= set(confirmed) | set(unknown)
-        assert not set(refused) & set(stored)
-        last = await writer.txn([], [Put("k/end", b"")])
-        seen: list[Event] = []
-        while not seen or seen[-1].revision < last.revision:
-            events = await watch.next()
-            assert not isinstance(events, Resync)
-            seen += events
-        assert [event.revision for event in seen] == sorted({event.revision for event in seen})
-        assert sorted(event.key for event in seen) == sorted([*stored, "k/end"])
-        assert not lease.lost.is_set()
-        found = await reader.get("owner")
-        assert found is not None
-        assert found.revision == begin.revision
-        assert revision <= last.revision + 1
-        await watch.close()
-        await writer.close()
-        await reader.close()
-
-    asyncio.run(main())
+    writing = [asyncio.ensure_future(write(str(n))) for n in range(4)]
+    await asyncio.sleep(0.5)
+    (members.kill if fault == "kill" else members.pause)(leader)
+    before = len(confirmed)
+    while len(confirmed) < before + 200:
+        await asyncio.sleep(0.05)
+    if fault == "kill":
+        await asyncio.to_thread(members.start)
+    else:
+        members.resume(leader)
+    await asyncio.sleep(0.5)
+    end.set()
+    await asyncio.gather(*writing)
+    items, revision = await read_all(reader, "k/")
+    stored = [item.key for item in items]
+    assert set(confirmed) <= set(stored) <= set(confirmed) | set(unknown)
+    assert not set(refused) & set(stored)
+    last = await writer.txn([], [Put("k/end", b"")])
+    seen: list[Event] = []
+    while not seen or seen[-1].revision < last.revision:
+        events = await watch.next()
+        assert not isinstance(events, Resync)
+        seen += events
+    assert [event.revision for event in seen] == sorted({event.revision for event in seen})
+    assert sorted(event.key for event in seen) == sorted([*stored, "k/end"])
+    assert not lease.lost.is_set()
+    found = await reader.get("owner")
+    assert found is not None
+    assert found.revision == begin.revision
+    assert revision <= last.revision + 1
+    await watch.close()
+    await writer.close()
+    await reader.close()
 
 
-def test_without_a_majority_nothing_is_said_to_be_done(members: EtcdCluster) -> None:
-    async def main() -> None:
-        members.start()
-        store = await opened(members, f"{RANDOM.token(4).hex()}/")
-        lease = await store.lease(4.0)
-        await store.txn([], [Put("owner", b"", lease.id)])
-        for number in (0, 1):
-            members.pause(number)
-        with pytest.raises(StoreError):
-            await store.txn([], [Put("a", b"")], deadline_s=1.0)
-        with pytest.raises(StoreUnavailable):
-            await store.get("a", deadline_s=1.0)
-        with pytest.raises(StoreUnavailable):
-            await store.counter("c", deadline_s=1.0)
-        await lease.lost.wait()
-        assert CLOCK.monotonic() >= lease.valid_until()
-        for number in (0, 1):
-            members.resume(number)
+@on_loop
+async def test_without_a_majority_nothing_is_said_to_be_done(*, members: EtcdCluster) -> None:
+    members.start()
+    store = await opened(members, f"{RANDOM.token(4).hex()}/")
+    lease = await store.lease(4.0)
+    await store.txn([], [Put("owner", b"", lease.id)])
+    for number in (0, 1):
+        members.pause(number)
+    with pytest.raises(StoreError):
+        await store.txn([], [Put("a", b"")], deadline_s=1.0)
+    with pytest.raises(StoreUnavailable):
+        await store.get("a", deadline_s=1.0)
+    with pytest.raises(StoreUnavailable):
+        await store.counter("c", deadline_s=1.0)
+    await lease.lost.wait()
+    assert CLOCK.monotonic() >= lease.valid_until()
+    for number in (0, 1):
+        members.resume(number)
+    while True:
+        try:
+            assert (await store.txn([], [Put("b", b"")])).ok
+            break
+        except StoreError:
+            continue
+    await store.close()
+
+
+@on_loop
+async def test_every_member_is_restarted_under_a_watch(*, members: EtcdCluster) -> None:
+    members.start()
+    store = await opened(members, f"{RANDOM.token(4).hex()}/")
+    watch = store.watch("", from_revision=1)
+    wanted, got = [], []
+    for number in (0, 1, 2):
+        members.kill(number)
+        key = f"while {number} was away"
+        wanted.append(key)
         while True:
             try:
-                assert (await store.txn([], [Put("b", b"")])).ok
+                await store.txn([absent(key)], [Put(key, b"")])
                 break
-            except StoreError:
+            except (Indeterminate, StoreUnavailable):
                 continue
-        await store.close()
-
-    asyncio.run(main())
-
-
-def test_every_member_is_restarted_under_a_watch(members: EtcdCluster) -> None:
-    async def main() -> None:
-        members.start()
-        store = await opened(members, f"{RANDOM.token(4).hex()}/")
-        watch = store.watch("", from_revision=1)
-        wanted, got = [], []
-        for number in (0, 1, 2):
-            members.kill(number)
-            key = f"while {number} was away"
-            wanted.append(key)
-            while True:
-                try:
-                    await store.txn([absent(key)], [Put(key, b"")])
-                    break
-                except (Indeterminate, StoreUnavailable):
-                    continue
-            await asyncio.to_thread(members.start)
-        while len(got) < 3:
-            events = await watch.next()
-            assert not isinstance(events, Resync)
-            got += [event.key for event in events]
-        assert got == wanted
-        await watch.close()
-        await store.close()
-
-    asyncio.run(main())
+        await asyncio.to_thread(members.start)
+    while len(got) < 3:
+        events = await watch.next()
+        assert not isinstance(events, Resync)
+        got += [event.key for event in events]
+    assert got == wanted
+    await watch.close()
+    await store.close()
 
 
 def test_a_password_is_asked_for(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from syncpoint.runtime.clock import SystemClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.forwarder_harness import ForwarderHarness
+from syncpoint.testing.plain_tests import plain_test
 from syncpoint.wire.messages import pubsub
 
 LOCAL = Vetting(networks(["loopback"]))
@@ -130,60 +131,52 @@ class Names:
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
-def test_a_request_and_its_connection_are_what_http_says() -> None:
-    async def reported() -> None:
-        async with Endpoints().serving() as server, sending() as sender:
-            for _ in range(3):
-                assert await sender.post(server.at(), [(b"content-type", b"application/json")], b'{"a":1}', 5) == 200
-            assert server.connections == 1
-            headers, body = server.requests[0]
-            assert body == b'{"a":1}'
-            assert headers == {
-                ":start": "POST /push?a=b HTTP/1.1", "host": f"127.0.0.1:{server.port}", "user-agent": "test",
-                "accept": "*/*", "content-length": "7", "content-type": "application/json",
-            }  # fmt: skip
-
-    story(reported)
+@plain_test(story)
+async def test_a_request_and_its_connection_are_what_http_says() -> None:
+    async with Endpoints().serving() as server, sending() as sender:
+        for _ in range(3):
+            assert await sender.post(server.at(), [(b"content-type", b"application/json")], b'{"a":1}', 5) == 200
+        assert server.connections == 1
+        headers, body = server.requests[0]
+        assert body == b'{"a":1}'
+        assert headers == {
+            ":start": "POST /push?a=b HTTP/1.1", "host": f"127.0.0.1:{server.port}", "user-agent": "test",
+            "accept": "*/*", "content-length": "7", "content-type": "application/json",
+        }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "found", [["127.0.0.1"], ["10.0.0.1"], ["::ffff:127.0.0.1"], ["169.254.169.254"], ["8.8.8.8", "127.0.0.1"], ["::1"]]
 )
-def test_a_name_that_leads_inside_is_not_connected_to(found: list[str]) -> None:
-    async def reported() -> None:
-        async with Endpoints().serving() as server, sending(Vetting(), resolve=Names(found)) as sender:
-            with pytest.raises(PushFailed, match="may not go to"):
-                await sender.post(server.at("e.example"), [], b"", 5)
-            assert server.connections == 0
-
-    story(reported)
+@plain_test(story)
+async def test_a_name_that_leads_inside_is_not_connected_to(*, found: list[str]) -> None:
+    async with Endpoints().serving() as server, sending(Vetting(), resolve=Names(found)) as sender:
+        with pytest.raises(PushFailed, match="may not go to"):
+            await sender.post(server.at("e.example"), [], b"", 5)
+        assert server.connections == 0
 
 
-def test_a_name_is_asked_once_for_a_connection_so_it_cannot_change_in_between() -> None:
-    async def reported() -> None:
-        names = Names(["127.0.0.1"], ["10.9.9.9"])
-        async with Endpoints().serving() as server, sending(resolve=names) as sender:
-            assert await sender.post(server.at("e.example"), [], b"", 5) == 200
-            assert names.asked == 1
-            server.answer = OK.replace(b"OK\r\n", b"OK\r\nconnection: close\r\n", 1)
-            assert await sender.post(server.at("e.example"), [], b"", 5) == 200
-            assert names.asked == 1  # on the same connection
-            with pytest.raises(PushFailed, match="may not go to"):
-                await sender.post(server.at("e.example"), [], b"", 5)
-            assert names.asked == 2
-
-    story(reported)
+@plain_test(story)
+async def test_a_name_is_asked_once_for_a_connection_so_it_cannot_change_in_between() -> None:
+    names = Names(["127.0.0.1"], ["10.9.9.9"])
+    async with Endpoints().serving() as server, sending(resolve=names) as sender:
+        assert await sender.post(server.at("e.example"), [], b"", 5) == 200
+        assert names.asked == 1
+        server.answer = OK.replace(b"OK\r\n", b"OK\r\nconnection: close\r\n", 1)
+        assert await sender.post(server.at("e.example"), [], b"", 5) == 200
+        assert names.asked == 1  # on the same connection
+        with pytest.raises(PushFailed, match="may not go to"):
+            await sender.post(server.at("e.example"), [], b"", 5)
+        assert names.asked == 2
 
 
-def test_redirects_are_not_followed() -> None:
-    async def reported() -> None:
-        async with Endpoints().serving() as inside, sending() as sender:
-            redirect = f"HTTP/1.1 307 Go\r\nlocation: http://127.0.0.1:{inside.port}/\r\ncontent-length: 0\r\n\r\n"
-            async with Endpoints(redirect.encode()).serving() as server:
-                assert await sender.post(server.at(), [], b"secret", 5) == 307
-            assert inside.requests == []
-
-    story(reported)
+@plain_test(story)
+async def test_redirects_are_not_followed() -> None:
+    async with Endpoints().serving() as inside, sending() as sender:
+        redirect = f"HTTP/1.1 307 Go\r\nlocation: http://127.0.0.1:{inside.port}/\r\ncontent-length: 0\r\n\r\n"
+        async with Endpoints(redirect.encode()).serving() as server:
+            assert await sender.post(server.at(), [], b"secret", 5) == 307
+        assert inside.requests == []
 
 
 def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,38 +190,32 @@ def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) ->
     story(reported)
 
 
-def test_of_an_answer_no_more_than_a_little_is_read() -> None:
-    async def reported() -> None:
-        endless = Endpoints(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n", endless=True)
-        async with endless.serving() as server, sending() as sender:
-            assert await sender.post(server.at(), [], b"", 20) == 200
-
-    story(reported)
+@plain_test(story)
+async def test_of_an_answer_no_more_than_a_little_is_read() -> None:
+    endless = Endpoints(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n", endless=True)
+    async with endless.serving() as server, sending() as sender:
+        assert await sender.post(server.at(), [], b"", 20) == 200
 
 
-def test_102_is_an_answer_although_http_waits_for_another() -> None:
-    async def reported() -> None:
-        for answer, status in (
-            (b"HTTP/1.1 102 Processing\r\n\r\n", 102),
-            (b"HTTP/1.1 103 Early Hints\r\n\r\n" + OK, 200),
-        ):
-            async with Endpoints(answer).serving() as server, sending() as sender:
-                assert await sender.post(server.at(), [], b"", 5) == status
-
-    story(reported)
+@plain_test(story)
+async def test_102_is_an_answer_although_http_waits_for_another() -> None:
+    for answer, status in (
+        (b"HTTP/1.1 102 Processing\r\n\r\n", 102),
+        (b"HTTP/1.1 103 Early Hints\r\n\r\n" + OK, 200),
+    ):
+        async with Endpoints(answer).serving() as server, sending() as sender:
+            assert await sender.post(server.at(), [], b"", 5) == status
 
 
-def test_silence_and_rubbish_are_failures() -> None:
-    async def reported() -> None:
-        async with sending() as sender:
-            for answer, why in ((b"", "no answer within 0.2 s"), (b"rubbish\r\n\r\n", "illegal status line")):
-                async with Endpoints(answer).serving() as server:
-                    with pytest.raises(PushFailed, match=why):
-                        await sender.post(server.at(), [], b"", 0.2)
-            with pytest.raises(PushFailed, match="cannot be connected to"):
-                await sender.post(server.at(), [], b"", 5)  # nobody listens there any more
-
-    story(reported)
+@plain_test(story)
+async def test_silence_and_rubbish_are_failures() -> None:
+    async with sending() as sender:
+        for answer, why in ((b"", "no answer within 0.2 s"), (b"rubbish\r\n\r\n", "illegal status line")):
+            async with Endpoints(answer).serving() as server:
+                with pytest.raises(PushFailed, match=why):
+                    await sender.post(server.at(), [], b"", 0.2)
+        with pytest.raises(PushFailed, match="cannot be connected to"):
+            await sender.post(server.at(), [], b"", 5)  # nobody listens there any more
 
 
 @pytest.mark.parametrize("protocol", ["h2", "http/1.1"])
@@ -279,32 +266,30 @@ class _Copy:
         self.forwarders.commit(*changes)
 
 
-def test_a_published_message_arrives_signed_and_is_acknowledged() -> None:
-    async def reported() -> None:
-        async with Endpoints().serving() as server, sending() as sender:
-            url = f"http://127.0.0.1:{server.port}/push"
-            config = pubsub.PushConfig(push_endpoint=url)
-            config.oidc_token.service_account_email = "pusher@p.example"
-            forwarders = ForwarderHarness(config=pubsub.Subscription(push_config=config).SerializeToString())
-            copy, clock = _Copy(forwarders), SystemClock()
-            keys = SigningKeys(copy.catalog, copy.commit, clock)
-            await keys.upkeep()
-            tokens = OidcTokens(keys, "https://pubsub.example", clock, lambda account: True)
-            driver = PushDriver(
-                copy, partial(open_feed, forwarders.subscribe), sender, LOCAL, clock, SeededRandom(1), tokens=tokens
-            )
-            driver.start()
-            forwarders.send("hello", attributes="none")
-            while not server.requests or forwarders.subscribe.outstanding()[0]:
-                forwarders.quiesce()
-                await asyncio.sleep(0.01)
-            await driver.close()
-            [(headers, body)] = server.requests
-            found = json.loads(body)
-            assert found["message"]["attributes"] == {"attributes": "none"}
-            assert found["subscription"] == forwarders.record.name
-            token = headers["authorization"].removeprefix("Bearer ")
-            key = keys_of_set(jwks(copy.catalog))[jwt.get_unverified_header(token)["kid"]].key
-            assert jwt.decode(token, key, ["RS256"], audience=url)["email"] == "pusher@p.example"
-
-    story(reported)
+@plain_test(story)
+async def test_a_published_message_arrives_signed_and_is_acknowledged() -> None:
+    async with Endpoints().serving() as server, sending() as sender:
+        url = f"http://127.0.0.1:{server.port}/push"
+        config = pubsub.PushConfig(push_endpoint=url)
+        config.oidc_token.service_account_email = "pusher@p.example"
+        forwarders = ForwarderHarness(config=pubsub.Subscription(push_config=config).SerializeToString())
+        copy, clock = _Copy(forwarders), SystemClock()
+        keys = SigningKeys(copy.catalog, copy.commit, clock)
+        await keys.upkeep()
+        tokens = OidcTokens(keys, "https://pubsub.example", clock, lambda account: True)
+        driver = PushDriver(
+            copy, partial(open_feed, forwarders.subscribe), sender, LOCAL, clock, SeededRandom(1), tokens=tokens
+        )
+        driver.start()
+        forwarders.send("hello", attributes="none")
+        while not server.requests or forwarders.subscribe.outstanding()[0]:
+            forwarders.quiesce()
+            await asyncio.sleep(0.01)
+        await driver.close()
+        [(headers, body)] = server.requests
+        found = json.loads(body)
+        assert found["message"]["attributes"] == {"attributes": "none"}
+        assert found["subscription"] == forwarders.record.name
+        token = headers["authorization"].removeprefix("Bearer ")
+        key = keys_of_set(jwks(copy.catalog))[jwt.get_unverified_header(token)["kid"]].key
+        assert jwt.decode(token, key, ["RS256"], audience=url)["email"] == "pusher@p.example"

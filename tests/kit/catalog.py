@@ -26,6 +26,7 @@ from syncpoint.model.errors import Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.plain_tests import Work, plain_test
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.transport.calls import Call
@@ -180,23 +181,17 @@ class Proxy:
                 await asyncio.sleep(0.1)
 
 
-def planned(
-    seed: int = 1, chains: int = 2
-) -> Callable[[Callable[[PlaneHarness], Coroutine[Any, Any, None]]], Callable[[], None]]:
-    """Make a coroutine function over a started harness a plain test."""
+def planned(seed: int = 1, chains: int = 2) -> Callable[[Work], Callable[..., None]]:
+    """A decorator: a coroutine function over a started harness as a plain test."""
 
-    def decorate(work: Callable[[PlaneHarness], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-        def test() -> None:
-            clock = ManualClock()
+    def run(work: Work) -> None:
+        clock = ManualClock()
 
-            async def run(loop: ProcessLoop) -> None:
-                harness = PlaneHarness(loop, clock, seed, chains)
-                await harness.start()
-                await work(harness)
+        async def main(loop: ProcessLoop) -> None:
+            harness = PlaneHarness(loop, clock, seed, chains)
+            await harness.start()
+            await work(harness)
 
-            run_in_loop(clock, run)
+        run_in_loop(clock, main)
 
-        test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
-        return test
-
-    return decorate
+    return plain_test(run)

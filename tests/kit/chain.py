@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from functools import wraps
 from typing import Any, NamedTuple
 
 from syncpoint.kernel import frames
@@ -34,6 +33,7 @@ from syncpoint.runtime.random import SeededRandom
 from syncpoint.runtime.step_workers import ManualWorkers, Step, Worker
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.settings import StorageSettings
+from syncpoint.testing.plain_tests import plain_test
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.memory import MemoryChannel
 from syncpoint.wire import methods
@@ -535,29 +535,26 @@ def chain_record(number: int, clusters: int = 3, disks: int = 3) -> ChainRecord:
     return ChainRecord(number, f"chain-{number}", "default", "r1", "f1", places, rule)
 
 
-def simulated(work: Callable[[ChainHarness], Awaitable[None]]) -> Callable[[], None]:
-    """A test that runs in the time of a manual clock."""
+def run(work: Callable[[ChainHarness], Awaitable[None]]) -> None:
+    clock = ManualClock()
 
-    @wraps(work)
-    def test() -> None:
-        clock = ManualClock()
+    async def main() -> None:
+        harness = ChainHarness(clock)
+        try:
+            await work(harness)
+        finally:
+            await harness.close()
+            mine = asyncio.current_task()
+            rest = [task for task in asyncio.all_tasks() if task is not mine]
+            for task in rest:
+                task.cancel()
+            await asyncio.gather(*rest, return_exceptions=True)
 
-        async def run() -> None:
-            harness = ChainHarness(clock)
-            try:
-                await work(harness)
-            finally:
-                await harness.close()
-                mine = asyncio.current_task()
-                rest = [task for task in asyncio.all_tasks() if task is not mine]
-                for task in rest:
-                    task.cancel()
-                await asyncio.gather(*rest, return_exceptions=True)
+    run_simulated(clock, main())
 
-        run_simulated(clock, run())
 
-    del test.__wrapped__  # pytest would take its argument for a fixture
-    return test
+simulated = plain_test(run)
+"""A decorator: a coroutine function over a `ChainHarness`, in the time of a manual clock, as a plain test."""
 
 
 async def _at_once(act: Callable[[], Any]) -> Any:

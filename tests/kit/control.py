@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.quorum import AckRule
+from syncpoint.testing.plain_tests import Work, plain_test
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
 
@@ -171,22 +172,18 @@ class ControlHarness:
 
 def in_harness(
     seed: int = 1, names: Iterable[str] = ("f1", "f2", "f3"), each: int = 1
-) -> Callable[[Callable[[ControlHarness], Coroutine[Any, Any, None]]], Callable[[], None]]:
-    """Make a coroutine function over a running harness a plain test."""
+) -> Callable[[Work], Callable[..., None]]:
+    """A decorator: a coroutine function over a running harness as a plain test."""
 
-    def decorate(work: Callable[[ControlHarness], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-        def test() -> None:
-            clock = ManualClock()
+    def run(work: Work) -> None:
+        clock = ManualClock()
 
-            async def run(loop: ProcessLoop) -> None:
-                harness = ControlHarness(loop, clock, seed)
-                harness.found(names, each)
-                harness.start(*names)
-                await work(harness)
+        async def main(loop: ProcessLoop) -> None:
+            harness = ControlHarness(loop, clock, seed)
+            harness.found(names, each)
+            harness.start(*names)
+            await work(harness)
 
-            run_in_loop(clock, run)
+        run_in_loop(clock, main)
 
-        test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
-        return test
-
-    return decorate
+    return plain_test(run)

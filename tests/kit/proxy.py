@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from syncpoint.control.peer_channels import PeerChannels, process_methods
@@ -27,6 +27,7 @@ from syncpoint.router.distance import Distances
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.subscribe.lease_holder import lender_of
+from syncpoint.testing.plain_tests import Work, plain_test
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
@@ -486,22 +487,7 @@ class ClientStream:
         return [one.message.data for one in (await self.next()).received_messages]
 
 
-def in_harness(
-    seed: int = 1,
-) -> Callable[[Callable[[ProxyHarness], Coroutine[Any, Any, None]]], Callable[[], None]]:
-    """Make a coroutine function over a harness without processes a plain test."""
-
-    def decorate(work: Callable[[ProxyHarness], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-        def test() -> None:
-            run(work, seed)
-
-        test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
-        return test
-
-    return decorate
-
-
-def run(work: Callable[[ProxyHarness], Coroutine[Any, Any, None]], seed: int) -> None:
+def run(work: Work, seed: int) -> None:
     """Run it in a harness of its own."""
     clock = ManualClock()
 
@@ -515,3 +501,8 @@ def run(work: Callable[[ProxyHarness], Coroutine[Any, Any, None]], seed: int) ->
                     await one.process.start(one.stop())
 
     run_in_loop(clock, begin)
+
+
+def in_harness(seed: int = 1) -> Callable[[Work], Callable[..., None]]:
+    """A decorator: a coroutine function over a harness without processes as a plain test."""
+    return plain_test(run, seed)

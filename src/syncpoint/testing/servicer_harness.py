@@ -8,7 +8,7 @@ Leaves out: sockets, and with them windows; `BareStream` stands in for a stream 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from syncpoint.access.policy import Policies
@@ -35,6 +35,7 @@ from syncpoint.runtime.random import SeededRandom
 from syncpoint.schemas.compiler import compile_proto
 from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness
 from syncpoint.testing.memory_store import StoreInMemory
+from syncpoint.testing.plain_tests import Work, plain_test
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.transforms.publish_requests import PublishTransforms
@@ -241,23 +242,19 @@ class BareStream:
         return [one.message.data.decode() for response in self.sent for one in response.received_messages]
 
 
-def simulated(**options: Any) -> Callable[[Callable[[ServicerHarness], Coroutine[Any, Any, None]]], Callable[[], None]]:
-    """Make a coroutine function over a `ServicerHarness` (with the subscription's options) a plain test."""
+def simulated(**options: Any) -> Callable[[Work], Callable[..., None]]:
+    """A decorator: a coroutine function over a `ServicerHarness` (with the subscription's options) as a plain test."""
 
-    def decorate(work: Callable[[ServicerHarness], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-        def test() -> None:
-            clock = ManualClock()
+    def run(work: Work) -> None:
+        clock = ManualClock()
 
-            async def run() -> None:
-                harness = ServicerHarness(clock, **options)
-                try:
-                    await work(harness)
-                finally:
-                    await harness.close()
+        async def main() -> None:
+            harness = ServicerHarness(clock, **options)
+            try:
+                await work(harness)
+            finally:
+                await harness.close()
 
-            run_simulated(clock, run())
+        run_simulated(clock, main())
 
-        test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
-        return test
-
-    return decorate
+    return plain_test(run)

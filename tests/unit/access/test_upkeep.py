@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.server
 import threading
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import yaml
 from syncpoint.access.settings import load
 from syncpoint.access.tokens import Refused
 from syncpoint.access.upkeep import AccessUpkeep, fetch
+from syncpoint.testing.plain_tests import on_loop
 
 from .conftest import ISSUER, KEY, OTHER_KEY, Harness, jwks
 
@@ -43,31 +43,29 @@ def written(path: Path, harness: Harness, **changes: Any) -> Path:
     return path
 
 
-def test_keys_are_fetched_before_the_listener_opens_and_an_issuer_that_is_silent_does_not_keep_it_shut(
-    harness: Harness, tmp_path: Path
+@on_loop
+async def test_keys_are_fetched_before_the_listener_opens_and_an_issuer_that_is_silent_does_not_keep_it_shut(
+    *, harness: Harness, tmp_path: Path
 ) -> None:
-    async def scenario() -> None:
-        path = written(tmp_path / "auth.yaml", harness)
-        harness.authenticator.take(load(path))
-        issuers = Issuers()
-        upkeep = AccessUpkeep(path, harness.gate, issuers)
-        await upkeep.start()
-        await upkeep.stop()
-        assert issuers.asked == [URL]
-        assert harness.authenticator.by_token(harness.token().removeprefix(b"Bearer ")).principal
-        issuers.sets.clear()
-        again = AccessUpkeep(path, harness.gate, issuers)
-        await again.start()
-        await again.stop()
-        assert harness.authenticator.by_token(harness.token().removeprefix(b"Bearer ")).principal, (
-            "they stand in the meantime"
-        )
-        issuers.sets[URL] = jwks(key_1=OTHER_KEY)
-        await AccessUpkeep(path, harness.gate, issuers)._fetch(ISSUER)
-        with pytest.raises(Refused):
-            harness.authenticator.by_token(harness.token().removeprefix(b"Bearer "))
-
-    asyncio.run(scenario())
+    path = written(tmp_path / "auth.yaml", harness)
+    harness.authenticator.take(load(path))
+    issuers = Issuers()
+    upkeep = AccessUpkeep(path, harness.gate, issuers)
+    await upkeep.start()
+    await upkeep.stop()
+    assert issuers.asked == [URL]
+    assert harness.authenticator.by_token(harness.token().removeprefix(b"Bearer ")).principal
+    issuers.sets.clear()
+    again = AccessUpkeep(path, harness.gate, issuers)
+    await again.start()
+    await again.stop()
+    assert harness.authenticator.by_token(harness.token().removeprefix(b"Bearer ")).principal, (
+        "they stand in the meantime"
+    )
+    issuers.sets[URL] = jwks(key_1=OTHER_KEY)
+    await AccessUpkeep(path, harness.gate, issuers)._fetch(ISSUER)
+    with pytest.raises(Refused):
+        harness.authenticator.by_token(harness.token().removeprefix(b"Bearer "))
 
 
 def test_the_file_is_taken_over_when_it_changes_and_not_when_it_is_wrong(harness: Harness, tmp_path: Path) -> None:

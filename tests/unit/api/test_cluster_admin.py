@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -27,6 +26,7 @@ from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.model.flow import FlowLimits
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.plain_tests import Work, plain_test
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.memory import MemoryChannel
 from syncpoint.wire import methods
@@ -106,22 +106,20 @@ class ClusterHarness:
         return caught.value
 
 
-def cluster(work: Callable[[ClusterHarness], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Make a coroutine function over a started harness a plain test."""
+def run(work: Work) -> None:
+    clock = ManualClock()
 
-    def test() -> None:
-        clock = ManualClock()
+    async def main() -> None:
+        harness = ClusterHarness(clock)
+        await harness.start()
+        await work(harness)
+        await harness.shared.close()
 
-        async def run() -> None:
-            harness = ClusterHarness(clock)
-            await harness.start()
-            await work(harness)
-            await harness.shared.close()
+    run_simulated(clock, main())
 
-        run_simulated(clock, run())
 
-    test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
-    return test
+cluster = plain_test(run)
+"""A decorator: a coroutine function over a started harness as a plain test."""
 
 
 @cluster

@@ -130,50 +130,41 @@ def test_every_field_is_accounted_for(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "field"), [(kind, field) for kind in KEPT for field in KEPT[kind]])
-def test_what_is_kept_is_read_back_as_it_was_given(kind: str, field: str) -> None:
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        await prepared(harness)
-        value = KEPT[kind][field]
-        fields = {**({"type": "AVRO", "definition": '"int"'} if kind == "Schema" else {}), field: value}
-        found = await created(harness, kind, fields)
-        given = getattr(pubsub, kind)(**{field: value})
-        assert without_states(found, field) == without_states(given, field)
-
-    run()
+@simulated()
+async def test_what_is_kept_is_read_back_as_it_was_given(harness: ServicerHarness, *, kind: str, field: str) -> None:
+    await prepared(harness)
+    value = KEPT[kind][field]
+    fields = {**({"type": "AVRO", "definition": '"int"'} if kind == "Schema" else {}), field: value}
+    found = await created(harness, kind, fields)
+    given = getattr(pubsub, kind)(**{field: value})
+    assert without_states(found, field) == without_states(given, field)
 
 
 @pytest.mark.parametrize(("kind", "field"), [(kind, field) for kind in REFUSED for field in REFUSED[kind]])
-def test_what_is_refused_is_refused_by_its_name(kind: str, field: str) -> None:
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        await prepared(harness)
-        value, code = REFUSED[kind][field]
-        with pytest.raises(SyncpointError, match=field) as refused:
-            await created(harness, kind, {field: value})
-        assert refused.value.code is code
-
-    run()
+@simulated()
+async def test_what_is_refused_is_refused_by_its_name(harness: ServicerHarness, *, kind: str, field: str) -> None:
+    await prepared(harness)
+    value, code = REFUSED[kind][field]
+    with pytest.raises(SyncpointError, match=field) as refused:
+        await created(harness, kind, {field: value})
+    assert refused.value.code is code
 
 
 @pytest.mark.parametrize("kind", ["Topic", "Subscription", "Schema"])
-def test_fields_of_a_later_version_survive(kind: str) -> None:
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        await prepared(harness)
-        fields = {"type": "AVRO", "definition": '"int"'} if kind == "Schema" else {}
-        found = await created(harness, kind, fields)
-        assert UNKNOWN in found.SerializeToString()
-        labels, mask = {"c": "d"}, {"paths": ["labels"]}
-        if kind == "Topic":
-            await harness.call("UpdateTopic", topic={"name": TOPIC, "labels": labels}, update_mask=mask)
-            found = await harness.call("GetTopic", topic=TOPIC)
-        elif kind == "Subscription":
-            change = {"name": SUB, "labels": labels}
-            await harness.call("UpdateSubscription", subscription=change, update_mask=mask)
-            found = await harness.call("GetSubscription", subscription=SUB)
-        else:
-            found = await harness.call("RollbackSchema", name=found.name, revision_id=found.revision_id)  # type: ignore[attr-defined]
-        assert UNKNOWN in found.SerializeToString()
-
-    run()
+@simulated()
+async def test_fields_of_a_later_version_survive(harness: ServicerHarness, *, kind: str) -> None:
+    await prepared(harness)
+    fields = {"type": "AVRO", "definition": '"int"'} if kind == "Schema" else {}
+    found = await created(harness, kind, fields)
+    assert UNKNOWN in found.SerializeToString()
+    labels, mask = {"c": "d"}, {"paths": ["labels"]}
+    if kind == "Topic":
+        await harness.call("UpdateTopic", topic={"name": TOPIC, "labels": labels}, update_mask=mask)
+        found = await harness.call("GetTopic", topic=TOPIC)
+    elif kind == "Subscription":
+        change = {"name": SUB, "labels": labels}
+        await harness.call("UpdateSubscription", subscription=change, update_mask=mask)
+        found = await harness.call("GetSubscription", subscription=SUB)
+    else:
+        found = await harness.call("RollbackSchema", name=found.name, revision_id=found.revision_id)  # type: ignore[attr-defined]
+    assert UNKNOWN in found.SerializeToString()

@@ -154,32 +154,29 @@ LIMITS = [
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=[limit.row for limit in LIMITS])
-def test_at_the_limit_and_one_beyond(limit: Limit) -> None:
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        for name in (T, T + "-dead"):
-            await harness.call("CreateTopic", name=name)
-        await harness.call("CreateSubscription", name=S, topic=T)
-        before = len(harness.memory.catalog.records())
-        await harness.call("Publish", topic=T, messages=[{"data": b"held"}])
-        (held,) = await harness.pull(subscription=S)
+@simulated()
+async def test_at_the_limit_and_one_beyond(harness: ServicerHarness, *, limit: Limit) -> None:
+    for name in (T, T + "-dead"):
+        await harness.call("CreateTopic", name=name)
+    await harness.call("CreateSubscription", name=S, topic=T)
+    before = len(harness.memory.catalog.records())
+    await harness.call("Publish", topic=T, messages=[{"data": b"held"}])
+    (held,) = await harness.pull(subscription=S)
 
-        def asked(value: Any) -> tuple[str, dict[str, Any]]:
-            method, fields = limit.ask(value)
-            return method, {**fields, **({"ack_ids": [held.ack_id]} if "ack_ids" in fields else {})}
+    def asked(value: Any) -> tuple[str, dict[str, Any]]:
+        method, fields = limit.ask(value)
+        return method, {**fields, **({"ack_ids": [held.ack_id]} if "ack_ids" in fields else {})}
 
-        method, fields = asked(limit.bad)
-        with pytest.raises(SyncpointError) as refused:
-            await harness.call(method, **fields)
-        error = refused.value
-        assert error.code is limit.code
-        text = f"{error.field} {error.message}" if isinstance(error, InvalidArgument) else error.message
-        assert limit.names in text, text
-        assert len(harness.memory.catalog.records()) == before, "nothing of it was done"
-        method, fields = asked(limit.good)
+    method, fields = asked(limit.bad)
+    with pytest.raises(SyncpointError) as refused:
         await harness.call(method, **fields)
-
-    run()
+    error = refused.value
+    assert error.code is limit.code
+    text = f"{error.field} {error.message}" if isinstance(error, InvalidArgument) else error.message
+    assert limit.names in text, text
+    assert len(harness.memory.catalog.records()) == before, "nothing of it was done"
+    method, fields = asked(limit.good)
+    await harness.call(method, **fields)
 
 
 def test_the_page_of_limits_has_a_line_for_each() -> None:
@@ -193,27 +190,26 @@ def test_the_page_of_limits_has_a_line_for_each() -> None:
             assert any(number in line for line in lines), (row, number)
 
 
-def test_there_are_so_many_subscriptions_snapshots_and_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        monkeypatch.setattr(admin_handlers, "SUBSCRIPTIONS_PER_TOPIC_MAX", 2)
-        monkeypatch.setattr(admin_handlers, "SNAPSHOTS_PER_TOPIC_MAX", 2)
-        await harness.call("CreateTopic", name=T)
-        for number in range(2):
-            await harness.call("CreateSubscription", name=f"{S}{number}", topic=T)
-        for number in range(2):
-            await harness.call("CreateSnapshot", name=f"{N}{number}", subscription=f"{S}0")
-        with pytest.raises(ResourceExhausted, match="2 subscriptions already"):
-            await harness.call("CreateSubscription", name=S, topic=T)
-        with pytest.raises(ResourceExhausted, match="2 snapshots already"):
-            await harness.call("CreateSnapshot", name=N, subscription=f"{S}0")
-        monkeypatch.setattr(schema_handlers, "SCHEMAS_PER_PROJECT_MAX", 1)
-        schema = {"type": "AVRO", "definition": '"int"'}
-        await harness.call("CreateSchema", parent="projects/p", schema_id="one", schema=schema)
-        with pytest.raises(ResourceExhausted, match="1 schemas already"):
-            await harness.call("CreateSchema", parent="projects/p", schema_id="two", schema=schema)
-
-    run()
+@simulated()
+async def test_there_are_so_many_subscriptions_snapshots_and_schemas(
+    harness: ServicerHarness, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin_handlers, "SUBSCRIPTIONS_PER_TOPIC_MAX", 2)
+    monkeypatch.setattr(admin_handlers, "SNAPSHOTS_PER_TOPIC_MAX", 2)
+    await harness.call("CreateTopic", name=T)
+    for number in range(2):
+        await harness.call("CreateSubscription", name=f"{S}{number}", topic=T)
+    for number in range(2):
+        await harness.call("CreateSnapshot", name=f"{N}{number}", subscription=f"{S}0")
+    with pytest.raises(ResourceExhausted, match="2 subscriptions already"):
+        await harness.call("CreateSubscription", name=S, topic=T)
+    with pytest.raises(ResourceExhausted, match="2 snapshots already"):
+        await harness.call("CreateSnapshot", name=N, subscription=f"{S}0")
+    monkeypatch.setattr(schema_handlers, "SCHEMAS_PER_PROJECT_MAX", 1)
+    schema = {"type": "AVRO", "definition": '"int"'}
+    await harness.call("CreateSchema", parent="projects/p", schema_id="one", schema=schema)
+    with pytest.raises(ResourceExhausted, match="1 schemas already"):
+        await harness.call("CreateSchema", parent="projects/p", schema_id="two", schema=schema)
 
 
 def test_the_limits_are_those_that_are_documented_by_the_real_service() -> None:

@@ -39,18 +39,15 @@ REFUSED = [
 ]
 
 
-def test_bad_messages_are_refused_in_words_that_name_the_field() -> None:
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        for messages, words in REFUSED:
-            with pytest.raises(SyncpointError) as caught:
-                await harness.call("Publish", topic=TOPIC, messages=messages)
-            assert caught.value.code is Code.INVALID_ARGUMENT
-            assert words in caught.value.message, words
-        assert harness.publish.commit.published == 0
-        assert not harness.publish.admission.system.messages
-
-    run()
+@simulated()
+async def test_bad_messages_are_refused_in_words_that_name_the_field(harness: ServicerHarness) -> None:
+    for messages, words in REFUSED:
+        with pytest.raises(SyncpointError) as caught:
+            await harness.call("Publish", topic=TOPIC, messages=messages)
+        assert caught.value.code is Code.INVALID_ARGUMENT
+        assert words in caught.value.message, words
+    assert harness.publish.commit.published == 0
+    assert not harness.publish.admission.system.messages
 
 
 @simulated()
@@ -107,28 +104,25 @@ async def test_failed_disks_leave_the_outcome_unknown_and_then_refuse(harness: S
 
 @pytest.mark.parametrize("scope", ["system", "topic", "topics"])
 @pytest.mark.parametrize("limit", [FlowLimit(messages=2), FlowLimit(bytes=2500)])
-def test_each_limit_binds_alone_and_lets_go(scope: str, limit: FlowLimit) -> None:
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        harness.limits.system = harness.limits.topic = FlowLimit()
-        if scope == "topics":
-            harness.limits.topics[TOPIC] = limit
-        else:
-            setattr(harness.limits, scope, limit)
-        harness.disks_rest = True
-        waiting = [asyncio.create_task(harness.put("x" * 1000)) for _ in range(2)]
-        await asyncio.sleep(0.01)
-        with pytest.raises(SyncpointError) as caught:
-            await harness.put("x" * 1000)
-        assert caught.value.code is Code.RESOURCE_EXHAUSTED
-        assert ("the system" if scope == "system" else TOPIC) in caught.value.message
-        harness.persist()
-        harness.disks_rest = False
-        await asyncio.gather(*waiting)
+@simulated()
+async def test_each_limit_binds_alone_and_lets_go(harness: ServicerHarness, *, scope: str, limit: FlowLimit) -> None:
+    harness.limits.system = harness.limits.topic = FlowLimit()
+    if scope == "topics":
+        harness.limits.topics[TOPIC] = limit
+    else:
+        setattr(harness.limits, scope, limit)
+    harness.disks_rest = True
+    waiting = [asyncio.create_task(harness.put("x" * 1000)) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    with pytest.raises(SyncpointError) as caught:
         await harness.put("x" * 1000)
-        assert len(await harness.pull()) == 3
-
-    run()
+    assert caught.value.code is Code.RESOURCE_EXHAUSTED
+    assert ("the system" if scope == "system" else TOPIC) in caught.value.message
+    harness.persist()
+    harness.disks_rest = False
+    await asyncio.gather(*waiting)
+    await harness.put("x" * 1000)
+    assert len(await harness.pull()) == 3
 
 
 @simulated()
@@ -145,19 +139,15 @@ async def test_an_exception_for_one_topic_spares_the_others(harness: ServicerHar
 
 
 @pytest.mark.parametrize("scope", ["system", "topic"])
-def test_a_request_larger_than_the_limit_comes_in_alone(scope: str) -> None:
+@simulated()
+async def test_a_request_larger_than_the_limit_comes_in_alone(harness: ServicerHarness, *, scope: str) -> None:
     """Otherwise a client would be asked to retry for ever."""
-
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        setattr(harness.limits, scope, FlowLimit(bytes=100))
-        assert await harness.put("x" * 1000)
-        harness.disks_rest = True
-        first = asyncio.create_task(harness.put("x" * 1000))
-        await asyncio.sleep(0.01)
-        with pytest.raises(SyncpointError):
-            await harness.put("x")
-        harness.persist()
-        await first
-
-    run()
+    setattr(harness.limits, scope, FlowLimit(bytes=100))
+    assert await harness.put("x" * 1000)
+    harness.disks_rest = True
+    first = asyncio.create_task(harness.put("x" * 1000))
+    await asyncio.sleep(0.01)
+    with pytest.raises(SyncpointError):
+        await harness.put("x")
+    harness.persist()
+    await first

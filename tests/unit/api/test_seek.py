@@ -59,30 +59,24 @@ async def test_seeks_are_refused_in_words(harness: ServicerHarness) -> None:
 
 
 @pytest.mark.parametrize("target", [{"seconds": 253_402_300_799}, {"seconds": 4_000_000_000, "nanos": 1}])
-def test_a_seek_far_ahead_purges(target: dict[str, int]) -> None:
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        await harness.put("a", "b")
-        await harness.call("Seek", subscription=SUB, time=target)
-        assert not await harness.pull(timeout=4.0)
-        await harness.put("c")
-        assert [one.message.data for one in await harness.pull()] == [b"c"]
-
-    run()
+@simulated()
+async def test_a_seek_far_ahead_purges(harness: ServicerHarness, *, target: dict[str, int]) -> None:
+    await harness.put("a", "b")
+    await harness.call("Seek", subscription=SUB, time=target)
+    assert not await harness.pull(timeout=4.0)
+    await harness.put("c")
+    assert [one.message.data for one in await harness.pull()] == [b"c"]
 
 
 @pytest.mark.parametrize("target", [{}, {"seconds": -62_135_596_800}])
-def test_a_seek_far_back_revives_what_is_kept(target: dict[str, int]) -> None:
-    @simulated(retain_acked=True)
-    async def run(harness: ServicerHarness) -> None:
-        await harness.put("a", "b")
-        got = await harness.pull()
-        await harness.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id for one in got])
-        assert not await harness.pull(timeout=4.0)
-        await harness.call("Seek", subscription=SUB, time=target)
-        assert len(await harness.pull()) == 2
-
-    run()
+@simulated(retain_acked=True)
+async def test_a_seek_far_back_revives_what_is_kept(harness: ServicerHarness, *, target: dict[str, int]) -> None:
+    await harness.put("a", "b")
+    got = await harness.pull()
+    await harness.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id for one in got])
+    assert not await harness.pull(timeout=4.0)
+    await harness.call("Seek", subscription=SUB, time=target)
+    assert len(await harness.pull()) == 2
 
 
 @simulated(retain_acked=True)

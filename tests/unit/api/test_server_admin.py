@@ -76,13 +76,10 @@ async def test_disks_are_listed_with_what_is_wrong(harness: ServicerHarness) -> 
 
 
 @pytest.mark.parametrize("method", ["GetServer", "GetSubscriptionState", "GetTopicState", "UpdateLimits"])
-def test_garbage_is_no_request(method: str) -> None:
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        with pytest.raises(SyncpointError, match=f"not a valid {method}Request"):
-            await harness.channel.unary(f"/syncpoint.admin.v1.Admin/{method}", b"\xff")
-
-    run()
+@simulated()
+async def test_garbage_is_no_request(harness: ServicerHarness, *, method: str) -> None:
+    with pytest.raises(SyncpointError, match=f"not a valid {method}Request"):
+        await harness.channel.unary(f"/syncpoint.admin.v1.Admin/{method}", b"\xff")
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------
@@ -162,78 +159,73 @@ BINDING = [
 
 @pytest.mark.parametrize(("scope", "one"), BINDING)
 @pytest.mark.parametrize("restart", [False, True])
-def test_every_limit_binds_alone_and_after_a_restart(scope: str, one: dict[str, int], restart: bool) -> None:
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        fields = {"system": {}, "topic": {}, "subscriber": {}}
-        fields[scope] = {{"topics": TOPIC, "subscriptions": SUB}[scope]: one} if scope.endswith("s") else one
-        await limit(harness, *fields, **fields)
-        if restart:
-            await harness.crash()
-        stream = await harness.stream()
-        if scope.startswith("subs"):
-            for _ in range(4):
-                await harness.put("x" * 950)
-            await stream.messages(2)
-            assert await stream.silent(3)
-            return
-        harness.disks_rest = True
-        waiting = [asyncio.create_task(harness.put("x" * 950)) for _ in range(2)]
-        await asyncio.sleep(0.01)
-        with pytest.raises(SyncpointError) as caught:
+@simulated()
+async def test_every_limit_binds_alone_and_after_a_restart(
+    harness: ServicerHarness, *, scope: str, one: dict[str, int], restart: bool
+) -> None:
+    fields = {"system": {}, "topic": {}, "subscriber": {}}
+    fields[scope] = {{"topics": TOPIC, "subscriptions": SUB}[scope]: one} if scope.endswith("s") else one
+    await limit(harness, *fields, **fields)
+    if restart:
+        await harness.crash()
+    stream = await harness.stream()
+    if scope.startswith("subs"):
+        for _ in range(4):
             await harness.put("x" * 950)
-        assert caught.value.code is Code.RESOURCE_EXHAUSTED
-        harness.persist()
-        await asyncio.gather(*waiting)
-        assert len(await stream.messages(2)) == 2
-
-    run()
+        await stream.messages(2)
+        assert await stream.silent(3)
+        return
+    harness.disks_rest = True
+    waiting = [asyncio.create_task(harness.put("x" * 950)) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    with pytest.raises(SyncpointError) as caught:
+        await harness.put("x" * 950)
+    assert caught.value.code is Code.RESOURCE_EXHAUSTED
+    harness.persist()
+    await asyncio.gather(*waiting)
+    assert len(await stream.messages(2)) == 2
 
 
 # -- where a subscription stands ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_backlog_is_exact(seed: int) -> None:
+@simulated(ack_deadline_s=600)
+async def test_the_backlog_is_exact(harness: ServicerHarness, *, seed: int) -> None:
     """Against a set of ids: publishes, pulls, acks of a random part, crashes, deletion of what nobody needs."""
-
-    @simulated(ack_deadline_s=600)
-    async def run(harness: ServicerHarness) -> None:
-        chance, backlog, held, published = random.Random(seed), dict[str, int](), [], 0
-        for _ in range(60):
-            match chance.randrange(6):
-                case 0 | 1:
-                    count = chance.randrange(1, 40)
-                    at = harness.clock.time_ns()
-                    backlog |= dict.fromkeys(await harness.put(*["x" * 100] * count), at)
-                    published += count
-                case 2:
-                    held += await harness.pull(chance.randrange(1, 60), timeout=2.0)
-                case 3 | 4 if held:
-                    chance.shuffle(held)
-                    cut = chance.randrange(1, len(held) + 1)
-                    await ack(harness, held[:cut])
-                    for one in held[:cut]:
-                        del backlog[one.message.message_id]
-                    del held[:cut]
-                case 5:
-                    held.clear()
-                    await harness.crash()
-                case _:
-                    await asyncio.sleep(chance.random() * 5)
-            state = await harness.call("GetSubscriptionState", subscription=SUB)
-            assert state.backlog_messages == len(backlog)
-            assert state.outstanding_messages == len(held)
-            assert sum(source.next_offset for source in state.sources) <= published
-            assert state.HasField("oldest_unacked_age") is bool(backlog)
-            if backlog:
-                age = harness.clock.time_ns() - min(backlog.values())
-                assert state.oldest_unacked_age.ToNanoseconds() == pytest.approx(age, abs=1e8)
-                assert state.backlog_bytes == pytest.approx(150 * len(backlog), rel=0.3)
-            else:
-                assert state.backlog_bytes == 0
-
-    run()
+    chance, backlog, held, published = random.Random(seed), dict[str, int](), [], 0
+    for _ in range(60):
+        match chance.randrange(6):
+            case 0 | 1:
+                count = chance.randrange(1, 40)
+                at = harness.clock.time_ns()
+                backlog |= dict.fromkeys(await harness.put(*["x" * 100] * count), at)
+                published += count
+            case 2:
+                held += await harness.pull(chance.randrange(1, 60), timeout=2.0)
+            case 3 | 4 if held:
+                chance.shuffle(held)
+                cut = chance.randrange(1, len(held) + 1)
+                await ack(harness, held[:cut])
+                for one in held[:cut]:
+                    del backlog[one.message.message_id]
+                del held[:cut]
+            case 5:
+                held.clear()
+                await harness.crash()
+            case _:
+                await asyncio.sleep(chance.random() * 5)
+        state = await harness.call("GetSubscriptionState", subscription=SUB)
+        assert state.backlog_messages == len(backlog)
+        assert state.outstanding_messages == len(held)
+        assert sum(source.next_offset for source in state.sources) <= published
+        assert state.HasField("oldest_unacked_age") is bool(backlog)
+        if backlog:
+            age = harness.clock.time_ns() - min(backlog.values())
+            assert state.oldest_unacked_age.ToNanoseconds() == pytest.approx(age, abs=1e8)
+            assert state.backlog_bytes == pytest.approx(150 * len(backlog), rel=0.3)
+        else:
+            assert state.backlog_bytes == 0
 
 
 @simulated(ack_deadline_s=600)

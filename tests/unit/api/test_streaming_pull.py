@@ -69,35 +69,29 @@ LATER = [
 ]
 
 
-def test_a_bad_first_message_ends_the_stream() -> None:
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        for fields, code, words in FIRST:
-            stream = await harness.stream(**{"subscription": SUB, **fields})
-            error = await stream.error()
-            assert (error.code, error.message) == (code, words)
-        raw = harness.channel.stream("/google.pubsub.v1.Subscriber/StreamingPull")
-        await raw.send(b"\xff")
-        with pytest.raises(Exception, match="The request is not a valid StreamingPullRequest"):
-            await raw.receive()
-        assert not harness.streams.streams
-        await asyncio.sleep(0.2)
-        assert not harness.subscribe.deliveries
-
-    run()
+@simulated()
+async def test_a_bad_first_message_ends_the_stream(harness: ServicerHarness) -> None:
+    for fields, code, words in FIRST:
+        stream = await harness.stream(**{"subscription": SUB, **fields})
+        error = await stream.error()
+        assert (error.code, error.message) == (code, words)
+    raw = harness.channel.stream("/google.pubsub.v1.Subscriber/StreamingPull")
+    await raw.send(b"\xff")
+    with pytest.raises(Exception, match="The request is not a valid StreamingPullRequest"):
+        await raw.receive()
+    assert not harness.streams.streams
+    await asyncio.sleep(0.2)
+    assert not harness.subscribe.deliveries
 
 
-def test_a_bad_later_message_ends_the_stream() -> None:
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        for fields, words in LATER:
-            stream = await harness.stream()
-            await stream.send(**fields)
-            error = await stream.error()
-            assert (error.code, error.message) == (Code.INVALID_ARGUMENT, words)
-        assert not harness.streams.streams
-
-    run()
+@simulated()
+async def test_a_bad_later_message_ends_the_stream(harness: ServicerHarness) -> None:
+    for fields, words in LATER:
+        stream = await harness.stream()
+        await stream.send(**fields)
+        error = await stream.error()
+        assert (error.code, error.message) == (Code.INVALID_ARGUMENT, words)
+    assert not harness.streams.streams
 
 
 @simulated()
@@ -296,24 +290,23 @@ BOUNDS = [
 
 
 @pytest.mark.parametrize(("first", "scope", "limit"), BOUNDS)
-def test_each_bound_binds_alone(first: dict[str, int], scope: str | None, limit: FlowLimit) -> None:
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        harness.limits.subscriber = FlowLimit()
-        if scope == "subscriptions":
-            harness.limits.subscriptions[SUB] = limit
-        elif scope:
-            harness.limits.subscriber = limit
-        stream = await harness.stream(**first)
-        for _ in range(5):
-            await harness.put("x" * 950)
-        held = await stream.messages(2)
-        for _ in range(3):
-            assert await stream.silent(3)
-            await stream.send(ack_ids=[held.pop(0).ack_id])
-            held += await stream.messages(1)
-
-    run()
+@simulated()
+async def test_each_bound_binds_alone(
+    harness: ServicerHarness, *, first: dict[str, int], scope: str | None, limit: FlowLimit
+) -> None:
+    harness.limits.subscriber = FlowLimit()
+    if scope == "subscriptions":
+        harness.limits.subscriptions[SUB] = limit
+    elif scope:
+        harness.limits.subscriber = limit
+    stream = await harness.stream(**first)
+    for _ in range(5):
+        await harness.put("x" * 950)
+    held = await stream.messages(2)
+    for _ in range(3):
+        assert await stream.silent(3)
+        await stream.send(ack_ids=[held.pop(0).ack_id])
+        held += await stream.messages(1)
 
 
 @simulated()
@@ -402,20 +395,17 @@ async def test_a_half_close_before_the_first_message_is_an_error(harness: Servic
     ("method", "code"),
     [("DeleteSubscription", Code.NOT_FOUND), ("DetachSubscription", Code.FAILED_PRECONDITION)],
 )
-def test_streams_end_with_their_subscription(method: str, code: Code) -> None:
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        streams = [await harness.stream() for _ in range(3)]
-        await harness.put("a")
-        await asyncio.sleep(0.1)
-        await harness.call(method, subscription=SUB)
-        for stream in streams:
-            error = await stream.error()
-            assert error.code is code
-            assert SUB in error.message
-        assert not harness.streams.streams
-
-    run()
+@simulated()
+async def test_streams_end_with_their_subscription(harness: ServicerHarness, *, method: str, code: Code) -> None:
+    streams = [await harness.stream() for _ in range(3)]
+    await harness.put("a")
+    await asyncio.sleep(0.1)
+    await harness.call(method, subscription=SUB)
+    for stream in streams:
+        error = await stream.error()
+        assert error.code is code
+        assert SUB in error.message
+    assert not harness.streams.streams
 
 
 @simulated()

@@ -45,16 +45,15 @@ async def test_a_pull_that_waits_is_answered_by_the_next_publish(harness: Servic
 
 
 @pytest.mark.parametrize(("timeout", "waits"), [(None, 25.0), (60.0, 25.0), (8.0, 7.0), (1.0, 0.5), (0.2, 0.1)])
-def test_an_empty_answer_comes_before_the_callers_deadline(timeout: float | None, waits: float) -> None:
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        begin = harness.clock.monotonic()
-        assert await harness.pull(timeout=timeout) == []
-        assert harness.clock.monotonic() - begin == pytest.approx(waits, abs=0.01)
-        await asyncio.sleep(0.2)
-        assert not harness.subscribe.deliveries  # nobody waits, nothing is lent
-
-    run()
+@simulated()
+async def test_an_empty_answer_comes_before_the_callers_deadline(
+    harness: ServicerHarness, *, timeout: float | None, waits: float
+) -> None:
+    begin = harness.clock.monotonic()
+    assert await harness.pull(timeout=timeout) == []
+    assert harness.clock.monotonic() - begin == pytest.approx(waits, abs=0.01)
+    await asyncio.sleep(0.2)
+    assert not harness.subscribe.deliveries  # nobody waits, nothing is lent
 
 
 @simulated()
@@ -167,25 +166,24 @@ async def test_an_ack_is_answered_when_it_is_persisted(harness: ServicerHarness)
 @pytest.mark.parametrize(
     ("method", "fields"), [("Acknowledge", {}), ("ModifyAckDeadline", {"ack_deadline_seconds": 9})]
 )
-def test_ids_that_are_none_are_refused_and_change_nothing(method: str, fields: dict[str, int]) -> None:
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        await harness.put("a", "b")
-        got = await harness.pull()
-        error = await failing(harness.call(method, subscription=SUB, ack_ids=[got[0].ack_id, "nonsense"], **fields))
-        assert (error.code, error.message) == (Code.INVALID_ARGUMENT, "Invalid ack id (ack_id=nonsense)")
-        assert harness.subscribe.deliveries[2].table.total()[0] == 2
-        error = await failing(harness.call(method, subscription=SUB, **fields))
-        assert error.message == "No ack ids specified."
-        error = await failing(harness.call(method, subscription=GONE, ack_ids=["x"], **fields))
-        assert error.code is Code.NOT_FOUND
-        error = await failing(harness.call(method, subscription=SUB, ack_ids=ids(got) * 6000, **fields))
-        assert error.message == "ack_ids: the request is larger than 524288 bytes"
-        await harness.call("CreateSubscription", name=GONE, topic=TOPIC)
-        error = await failing(harness.call(method, subscription=GONE, ack_ids=ids(got), **fields))
-        assert "Invalid ack id" in error.message  # another subscription's
-
-    run()
+@simulated()
+async def test_ids_that_are_none_are_refused_and_change_nothing(
+    harness: ServicerHarness, *, method: str, fields: dict[str, int]
+) -> None:
+    await harness.put("a", "b")
+    got = await harness.pull()
+    error = await failing(harness.call(method, subscription=SUB, ack_ids=[got[0].ack_id, "nonsense"], **fields))
+    assert (error.code, error.message) == (Code.INVALID_ARGUMENT, "Invalid ack id (ack_id=nonsense)")
+    assert harness.subscribe.deliveries[2].table.total()[0] == 2
+    error = await failing(harness.call(method, subscription=SUB, **fields))
+    assert error.message == "No ack ids specified."
+    error = await failing(harness.call(method, subscription=GONE, ack_ids=["x"], **fields))
+    assert error.code is Code.NOT_FOUND
+    error = await failing(harness.call(method, subscription=SUB, ack_ids=ids(got) * 6000, **fields))
+    assert error.message == "ack_ids: the request is larger than 524288 bytes"
+    await harness.call("CreateSubscription", name=GONE, topic=TOPIC)
+    error = await failing(harness.call(method, subscription=GONE, ack_ids=ids(got), **fields))
+    assert "Invalid ack id" in error.message  # another subscription's
 
 
 @simulated()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.testing.plain_tests import plain_test
 from syncpoint.testing.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.messages import pubsub
 from tests.kit.catalog import PlaneHarness, planned
@@ -166,15 +167,13 @@ def test_both_answer_alike(steps: list[Step]) -> None:
     assert node == cluster
 
 
-def test_a_seek_as_far_as_a_timestamp_goes_is_taken() -> None:
-    async def run(site: Site) -> None:
-        for step in ATTACHED:
-            await site.call(step[0], **step[1])
-        await site.fill()
-        for far in (-62_135_596_800, 253_402_300_799):
-            await site.call("Seek", subscription=S, time={"seconds": far})
-
-    on_both(run)
+@plain_test(on_both)
+async def test_a_seek_as_far_as_a_timestamp_goes_is_taken(site: Site) -> None:
+    for step in ATTACHED:
+        await site.call(step[0], **step[1])
+    await site.fill()
+    for far in (-62_135_596_800, 253_402_300_799):
+        await site.call("Seek", subscription=S, time={"seconds": far})
 
 
 @pytest.mark.parametrize("first", ["DetachSubscription", "DeleteSubscription"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.clocks import ClockExchange
@@ -22,6 +21,7 @@ from syncpoint.metadata.view import ClusterView
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.runtime.trusted import TrustedClock
+from syncpoint.testing.plain_tests import Work, plain_test
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.testing.simulation.sim_network import SimNetwork
 
@@ -58,13 +58,12 @@ class Process:
         return self
 
 
-def simulated(work: Any) -> Any:
-    def test() -> None:
-        clock = ManualClock()
-        run_simulated(clock, work(MemoryStore(clock=clock, random=SeededRandom(1)), clock))
+def run(work: Work) -> None:
+    clock = ManualClock()
+    run_simulated(clock, work(MemoryStore(clock=clock, random=SeededRandom(1)), clock))
 
-    test.__name__, test.__doc__ = work.__name__, work.__doc__
-    return test
+
+simulated = plain_test(run)
 
 
 @simulated

@@ -26,6 +26,7 @@ from syncpoint.model.errors import Aborted, MetadataSilent, NotFound, SyncpointE
 from syncpoint.publish.known_disks import KnownDisks
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.plain_tests import Work, plain_test
 from syncpoint.testing.simulated_loop import run_simulated
 
 ME = Member("f1", (PUBLISH,), "10.0.0.1:1", 11, region="r")
@@ -87,21 +88,18 @@ class Copy:
         await self.stuck.wait()
 
 
-def late(work: Callable[[Late], Any]) -> Callable[[], None]:
-    """Make a coroutine function over such a store a plain test."""
+def run(work: Work) -> None:
+    clock = ManualClock()
+    store = Late(MemoryStore(clock=clock, random=SeededRandom(1)), clock)
 
-    def test() -> None:
-        clock = ManualClock()
-        store = Late(MemoryStore(clock=clock, random=SeededRandom(1)), clock)
+    async def main() -> None:
+        await work(store)
 
-        async def run() -> None:
-            await work(store)
+    run_simulated(clock, main())
 
-        run_simulated(clock, run())
 
-    test.__name__, test.__doc__ = work.__name__, work.__doc__
-    return test
-
+late = plain_test(run)
+"""A decorator: a coroutine function over such a store as a plain test."""
 
 # -- registrations -----------------------------------------------------------------------------------------------------
 

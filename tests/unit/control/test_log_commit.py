@@ -31,41 +31,36 @@ CREATES = [
 
 
 @pytest.mark.parametrize(("method", "fields"), CREATES)
-def test_of_racing_creates_one_wins_also_after_a_restart(method: str, fields: dict[str, str]) -> None:
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        await harness.put("a")
-        assert await codes(*(harness.call(method, **fields) for _ in range(5))) == ["ALREADY_EXISTS"] * 4 + ["OK"]
-        counts = harness.control.catalog.counts()
-        await harness.crash()
-        assert harness.control.catalog.counts() == counts
-
-    run()
+@simulated()
+async def test_of_racing_creates_one_wins_also_after_a_restart(
+    harness: ServicerHarness, *, method: str, fields: dict[str, str]
+) -> None:
+    await harness.put("a")
+    assert await codes(*(harness.call(method, **fields) for _ in range(5))) == ["ALREADY_EXISTS"] * 4 + ["OK"]
+    counts = harness.control.catalog.counts()
+    await harness.crash()
+    assert harness.control.catalog.counts() == counts
 
 
 @pytest.mark.parametrize("first", ["DeleteSubscription", "DetachSubscription"])
-def test_a_snapshot_loses_against_the_end_of_its_subscription(first: str) -> None:
+@simulated()
+async def test_a_snapshot_loses_against_the_end_of_its_subscription(harness: ServicerHarness, *, first: str) -> None:
     """The store answers late: the subscription goes while the snapshot looks for its oldest message."""
+    await harness.put("a")
+    read = harness.store.read
 
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        await harness.put("a")
-        read = harness.store.read
+    def late(source, begin, max_bytes, reply, *, early=False):  # type: ignore[no-untyped-def]
+        asyncio.get_running_loop().call_later(2, lambda: read(source, begin, max_bytes, reply, early=early))
 
-        def late(source, begin, max_bytes, reply, *, early=False):  # type: ignore[no-untyped-def]
-            asyncio.get_running_loop().call_later(2, lambda: read(source, begin, max_bytes, reply, early=early))
-
-        harness.store.read = late  # type: ignore[method-assign]
-        snapping = asyncio.create_task(harness.call("CreateSnapshot", name=SNAP, subscription=SUB))
-        await asyncio.sleep(1)
-        await harness.call(first, subscription=SUB)
-        with pytest.raises(SyncpointError) as caught:
-            await snapping
-        assert caught.value.code in (Code.NOT_FOUND, Code.FAILED_PRECONDITION)
-        assert SUB in caught.value.message
-        assert harness.control.catalog.snapshot(SNAP) is None
-
-    run()
+    harness.store.read = late  # type: ignore[method-assign]
+    snapping = asyncio.create_task(harness.call("CreateSnapshot", name=SNAP, subscription=SUB))
+    await asyncio.sleep(1)
+    await harness.call(first, subscription=SUB)
+    with pytest.raises(SyncpointError) as caught:
+        await snapping
+    assert caught.value.code in (Code.NOT_FOUND, Code.FAILED_PRECONDITION)
+    assert SUB in caught.value.message
+    assert harness.control.catalog.snapshot(SNAP) is None
 
 
 @simulated()

@@ -31,6 +31,7 @@ from syncpoint.runtime.random import SeededRandom
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.storage.placement import Wanted
 from syncpoint.storage.quorum import AckRule
+from syncpoint.testing.plain_tests import Work, on_loop, plain_test
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
@@ -58,16 +59,13 @@ class Bare:
         self.store.txn([], [Put(key, value)])
 
 
-def alone(work):  # type: ignore[no-untyped-def]
-    """Make a coroutine function over a bare store a plain test."""
+def run(work: Work) -> None:
+    bare = Bare()
+    run_simulated(bare.clock, work(bare))
 
-    def test() -> None:
-        bare = Bare()
-        run_simulated(bare.clock, work(bare))
 
-    test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
-    return test
-
+alone = plain_test(run)
+"""A decorator: a coroutine function over a bare store as a plain test."""
 
 # -- listeners
 # -------------------------------------------------------------------------------------------------------------
@@ -99,20 +97,18 @@ def test_who_answers_who_refuses_and_who_is_silent() -> None:
     run_in_loop(ManualClock(), run)
 
 
-def test_over_real_sockets_a_dead_process_is_distinguished_from_a_living_one() -> None:
-    async def run() -> None:
-        network = TcpNetwork()
-        serving = await network.serve(process_methods(dict), "127.0.0.1", 0)
-        peers = PeerChannels(network)
-        address = f"127.0.0.1:{serving.port}"
-        assert await peers.ping(address) is Reach.ANSWERED
-        await serving.close()
-        for _ in range(3):  # the first may still meet the old connection
-            reach = await peers.ping(address)
-        assert reach is Reach.REFUSED
-        await peers.close()
-
-    asyncio.run(run())
+@on_loop
+async def test_over_real_sockets_a_dead_process_is_distinguished_from_a_living_one() -> None:
+    network = TcpNetwork()
+    serving = await network.serve(process_methods(dict), "127.0.0.1", 0)
+    peers = PeerChannels(network)
+    address = f"127.0.0.1:{serving.port}"
+    assert await peers.ping(address) is Reach.ANSWERED
+    await serving.close()
+    for _ in range(3):  # the first may still meet the old connection
+        reach = await peers.ping(address)
+    assert reach is Reach.REFUSED
+    await peers.close()
 
 
 def test_channels_nobody_uses_are_closed() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from syncpoint.control.solo_ownership import LogCatalog, NobodyAsks, OwnDisks
@@ -11,33 +10,30 @@ from syncpoint.metadata.mirror import Identities
 from syncpoint.metadata.records import CatalogChange, Topic
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.plain_tests import on_loop
 
 
-def test_a_chain_is_registered_for_whatever_there_is_at_the_revision_of_now() -> None:
-    async def run() -> None:
-        copy = LogCatalog()
-        for change in copy.catalog.assign([CatalogChange.put(Topic(5, "projects/p/topics/t"))]):
-            copy.catalog.apply(change)
-        registrar = NobodyAsks(copy)
-        await copy.at(1_000)
-        assert await registrar.register(7, 0) == copy.catalog.revision == 1
-        assert list(await registrar.registered(0)) == [5]
-        assert await registrar.unregister(5, 0, 0, lambda: True)
-
-    asyncio.run(run())
+@on_loop
+async def test_a_chain_is_registered_for_whatever_there_is_at_the_revision_of_now() -> None:
+    copy = LogCatalog()
+    for change in copy.catalog.assign([CatalogChange.put(Topic(5, "projects/p/topics/t"))]):
+        copy.catalog.apply(change)
+    registrar = NobodyAsks(copy)
+    await copy.at(1_000)
+    assert await registrar.register(7, 0) == copy.catalog.revision == 1
+    assert list(await registrar.registered(0)) == [5]
+    assert await registrar.unregister(5, 0, 0, lambda: True)
 
 
-def test_disks_once_known_stay_known_whatever_folders_are_given() -> None:
-    async def run() -> None:
-        store = MemoryStore(clock=ManualClock(), random=SeededRandom(1))
-        three = OwnDisks(Identities(store), [Path("/a"), Path("/b"), Path("/c")])
-        assert (await three.known(0)).disks == ()
-        await three.note(0, await three.known(0), ["aa", "", "cc"])
-        one = OwnDisks(Identities(store), [Path("/b")])
-        assert sorted((await one.known(0)).disks) == ["aa", "cc"]
-        await one.note(0, await one.known(0), ["bb"])
-        assert sorted((await three.known(0)).disks) == ["aa", "bb", "cc"]
-        await three.note(0, await three.known(0), ["a2", "", "cc"])  # one was exchanged, one is away
-        assert sorted((await three.known(0)).disks) == ["a2", "bb", "cc"]
-
-    asyncio.run(run())
+@on_loop
+async def test_disks_once_known_stay_known_whatever_folders_are_given() -> None:
+    store = MemoryStore(clock=ManualClock(), random=SeededRandom(1))
+    three = OwnDisks(Identities(store), [Path("/a"), Path("/b"), Path("/c")])
+    assert (await three.known(0)).disks == ()
+    await three.note(0, await three.known(0), ["aa", "", "cc"])
+    one = OwnDisks(Identities(store), [Path("/b")])
+    assert sorted((await one.known(0)).disks) == ["aa", "cc"]
+    await one.note(0, await one.known(0), ["bb"])
+    assert sorted((await three.known(0)).disks) == ["aa", "bb", "cc"]
+    await three.note(0, await three.known(0), ["a2", "", "cc"])  # one was exchanged, one is away
+    assert sorted((await three.known(0)).disks) == ["a2", "bb", "cc"]

@@ -22,6 +22,7 @@ from syncpoint.model.identity import UNIVERSE_MIN
 from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.runtime.clock import SystemClock
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.plain_tests import on_loop
 
 
 def store(seed: int) -> LocalShared:
@@ -41,29 +42,25 @@ async def backup(of: SharedStore) -> Backup:
     return read_backup(await take_backup(of, SystemClock()))
 
 
-def test_its_own_and_a_new_store_take_it_others_do_not() -> None:
-    async def work() -> None:
-        mine, other = await founded(1), await founded(2)
-        saved = await backup(mine)
-        assert await differences(mine, saved, "shop") == []
-        assert await differences(store(3), saved, "shop") == []
-        (reported,) = await differences(other, saved, "shop")
-        assert str(UNIVERSE_MIN + 1) in reported
-        assert str(UNIVERSE_MIN + 2) in reported
-        (reported,) = await differences(store(3), saved, "mall")
-        assert "'shop'" in reported
-
-    asyncio.run(work())
+@on_loop
+async def test_its_own_and_a_new_store_take_it_others_do_not() -> None:
+    mine, other = await founded(1), await founded(2)
+    saved = await backup(mine)
+    assert await differences(mine, saved, "shop") == []
+    assert await differences(store(3), saved, "shop") == []
+    (reported,) = await differences(other, saved, "shop")
+    assert str(UNIVERSE_MIN + 1) in reported
+    assert str(UNIVERSE_MIN + 2) in reported
+    (reported,) = await differences(store(3), saved, "mall")
+    assert "'shop'" in reported
 
 
-def test_a_cluster_that_was_restored_into_another_store_is_still_itself() -> None:
-    async def work() -> None:
-        saved = await backup(await founded(1))
-        restored = store(3)
-        await restore(restored, saved, SeededRandom(5), SystemClock())
-        assert await differences(restored, saved, "shop") == []  # its chains carry the universe of the backup
-
-    asyncio.run(work())
+@on_loop
+async def test_a_cluster_that_was_restored_into_another_store_is_still_itself() -> None:
+    saved = await backup(await founded(1))
+    restored = store(3)
+    await restore(restored, saved, SeededRandom(5), SystemClock())
+    assert await differences(restored, saved, "shop") == []  # its chains carry the universe of the backup
 
 
 def test_the_command_refuses_and_with_force_keeps_what_it_replaced(

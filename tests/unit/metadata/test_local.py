@@ -14,6 +14,7 @@ from syncpoint.metadata.store_client import SharedStore, SharedWatch, answered
 from syncpoint.model.errors import Unavailable
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.plain_tests import plain_test
 from syncpoint.testing.simulated_loop import run_simulated
 
 Two = Callable[[LocalShared, LocalShared, ManualClock], Awaitable[None]]
@@ -44,70 +45,64 @@ def test_it_is_a_shared_store() -> None:
     assert store.cluster_id
 
 
-def test_a_lease_lives_as_long_as_its_process() -> None:
-    async def work(one: LocalShared, two: LocalShared, clock: ManualClock) -> None:
-        watch = two.watch("members/", from_revision=1)
-        lease = await one.lease(4.0)
-        await one.txn([], [Put("members/a", b"", lease.id)])
-        assert [event.value for event in await events_of(watch)] == [b""]
-        await asyncio.sleep(100.0)
-        assert await two.get("members/a") is not None
-        assert lease.valid_until() > clock.monotonic()
-        died = clock.monotonic()
-        await one.close()
-        assert [event.value for event in await events_of(watch)] == [None]
-        assert 2.0 < clock.monotonic() - died <= 4.0
-        with pytest.raises(StoreUnavailable):
-            await one.get("members/a")
-
-    run_two(work)
+@plain_test(run_two)
+async def test_a_lease_lives_as_long_as_its_process(one: LocalShared, two: LocalShared, clock: ManualClock) -> None:
+    watch = two.watch("members/", from_revision=1)
+    lease = await one.lease(4.0)
+    await one.txn([], [Put("members/a", b"", lease.id)])
+    assert [event.value for event in await events_of(watch)] == [b""]
+    await asyncio.sleep(100.0)
+    assert await two.get("members/a") is not None
+    assert lease.valid_until() > clock.monotonic()
+    died = clock.monotonic()
+    await one.close()
+    assert [event.value for event in await events_of(watch)] == [None]
+    assert 2.0 < clock.monotonic() - died <= 4.0
+    with pytest.raises(StoreUnavailable):
+        await one.get("members/a")
 
 
-def test_who_is_cut_off_loses_his_lease_and_learns_later_what_happened() -> None:
-    async def work(one: LocalShared, two: LocalShared, clock: ManualClock) -> None:
-        lease = await one.lease(4.0)
-        await one.txn([], [Put("owner", b"one", lease.id)])
-        watch = one.watch("", from_revision=3)
+@plain_test(run_two)
+async def test_who_is_cut_off_loses_his_lease_and_learns_later_what_happened(
+    one: LocalShared, two: LocalShared, clock: ManualClock
+) -> None:
+    lease = await one.lease(4.0)
+    await one.txn([], [Put("owner", b"one", lease.id)])
+    watch = one.watch("", from_revision=3)
+    one.cut = True
+    begin = clock.monotonic()
+    with pytest.raises(StoreUnavailable):
+        await one.txn([], [Put("x", b"")])
+    await lease.lost.wait()
+    assert 2.0 < clock.monotonic() - begin <= 4.0
+    assert clock.monotonic() >= lease.valid_until()
+    await two.txn([], [Put("owner", b"two")])
+    reading = asyncio.ensure_future(watch.next())
+    await asyncio.sleep(1.0)
+    assert not reading.done()
+    one.cut = False
+    assert [(event.key, event.value) for event in await reading or ()] == [("owner", None), ("owner", b"two")]
+
+
+@plain_test(run_two)
+async def test_a_short_absence_is_survived(one: LocalShared, two: LocalShared, clock: ManualClock) -> None:
+    lease = await one.lease(4.0)
+    for _ in range(10):
         one.cut = True
-        begin = clock.monotonic()
-        with pytest.raises(StoreUnavailable):
-            await one.txn([], [Put("x", b"")])
-        await lease.lost.wait()
-        assert 2.0 < clock.monotonic() - begin <= 4.0
-        assert clock.monotonic() >= lease.valid_until()
-        await two.txn([], [Put("owner", b"two")])
-        reading = asyncio.ensure_future(watch.next())
-        await asyncio.sleep(1.0)
-        assert not reading.done()
+        await asyncio.sleep(2.5)
         one.cut = False
-        assert [(event.key, event.value) for event in await reading or ()] == [("owner", None), ("owner", b"two")]
-
-    run_two(work)
-
-
-def test_a_short_absence_is_survived() -> None:
-    async def work(one: LocalShared, two: LocalShared, clock: ManualClock) -> None:
-        lease = await one.lease(4.0)
-        for _ in range(10):
-            one.cut = True
-            await asyncio.sleep(2.5)
-            one.cut = False
-            await asyncio.sleep(0.5)
-        assert not lease.lost.is_set()
-
-    run_two(work)
+        await asyncio.sleep(0.5)
+    assert not lease.lost.is_set()
 
 
-def test_closing_a_watch_wakes_who_waits_for_it() -> None:
-    async def work(one: LocalShared, two: LocalShared, clock: ManualClock) -> None:
-        watch = one.watch("", from_revision=1)
-        reading = asyncio.ensure_future(watch.next())
-        await asyncio.sleep(0)
-        await watch.close()
-        with pytest.raises(StoreUnavailable):
-            await reading
-
-    run_two(work)
+@plain_test(run_two)
+async def test_closing_a_watch_wakes_who_waits_for_it(one: LocalShared, two: LocalShared, clock: ManualClock) -> None:
+    watch = one.watch("", from_revision=1)
+    reading = asyncio.ensure_future(watch.next())
+    await asyncio.sleep(0)
+    await watch.close()
+    with pytest.raises(StoreUnavailable):
+        await reading
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from syncpoint.metadata.records import CatalogChange, Topic
 from syncpoint.metadata.restored_topics import NAME, NOTHING, LostTopicDecision, LostTopics, decode, lost_of
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.plain_tests import plain_test
 from tests.unit.metadata.test_backup import everything, made, run
 
 TOPICS = st.integers(1, 1 << 40)
@@ -92,66 +93,66 @@ async def commit(catalog: SharedCatalog, change: CatalogChange) -> None:
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["into the store it is of", "into a new store"])
-def test_topics_made_after_the_backup_are_lost_and_deleted_ones_are_not(same: bool) -> None:
-    async def work(clock: ManualClock) -> None:
-        store = made(clock)
-        first, second = await opened(store), await opened(store)  # each has a block of numbers to give
-        kept, deleted = await add(first, "kept"), await add(second, "deleted")
-        await delete(second, deleted[0])
-        later = second.catalog.revision  # a source of a known topic opened later than the backup
-        backup = read_backup(await take_backup(store, clock))
-        lost = [await add(first, "a"), await add(second, "b")]
-        assert lost[0][0] < deleted[0], "a number alone does not say when it was given out"
-        for catalog in (first, second):
-            await catalog.close()
-        target = LocalShared(store.store, clock) if same else made(clock, 3)
-        await restore(target, backup, SeededRandom(2), clock)
-        again = await opened(target)
-        found = lost_of(again.catalog)
-        assert all(found.keeps(*one) for one in lost)
-        assert not found.keeps(*deleted)
-        assert not found.keeps(kept[0], later + 1)
-        await delete(again, kept[0])
-        assert not lost_of(again.catalog).keeps(kept[0], later + 1)
-        new = await add(again, "new")
-        assert not lost_of(again.catalog).keeps(*new)
-        await delete(again, new[0])
-        assert not lost_of(again.catalog).keeps(*new)
-        await again.close()
+@plain_test(run)
+async def test_topics_made_after_the_backup_are_lost_and_deleted_ones_are_not(
+    clock: ManualClock, *, same: bool
+) -> None:
+    store = made(clock)
+    first, second = await opened(store), await opened(store)  # each has a block of numbers to give
+    kept, deleted = await add(first, "kept"), await add(second, "deleted")
+    await delete(second, deleted[0])
+    later = second.catalog.revision  # a source of a known topic opened later than the backup
+    backup = read_backup(await take_backup(store, clock))
+    lost = [await add(first, "a"), await add(second, "b")]
+    assert lost[0][0] < deleted[0], "a number alone does not say when it was given out"
+    for catalog in (first, second):
+        await catalog.close()
+    target = LocalShared(store.store, clock) if same else made(clock, 3)
+    await restore(target, backup, SeededRandom(2), clock)
+    again = await opened(target)
+    found = lost_of(again.catalog)
+    assert all(found.keeps(*one) for one in lost)
+    assert not found.keeps(*deleted)
+    assert not found.keeps(kept[0], later + 1)
+    await delete(again, kept[0])
+    assert not lost_of(again.catalog).keeps(kept[0], later + 1)
+    new = await add(again, "new")
+    assert not lost_of(again.catalog).keeps(*new)
+    await delete(again, new[0])
+    assert not lost_of(again.catalog).keeps(*new)
+    await again.close()
 
-    run(work)
 
-
-def test_of_two_restores_of_one_backup_into_nothing_the_second_knows_what_the_first_gave_out() -> None:
-    async def work(clock: ManualClock) -> None:
-        clock.set_time_ns(1_800_000_000 * 10**9)
-        backup = await _backup(clock)
-        target = made(clock, 3)
-        await restore(target, backup, SeededRandom(2), clock)
-        between = await opened(target)
-        topic, revision = await add(between, "between")
-        await between.close()
-        clock.set_time_ns(clock.time_ns() + 60 * 10**9)
-        other = made(clock, 4)
-        await restore(other, backup, SeededRandom(2), clock)
-        again = await opened(other)
-        assert again.catalog.revision > revision
-        assert again.next_incarnation() > topic + 256
-        assert lost_of(again.catalog).keeps(topic, revision)
-        # A backup of now knows of both gaps.
-        added = await add(again, "later")
-        third = read_backup(await take_backup(other, clock))
-        gone = await add(again, "gone")
-        await again.close()
-        last = made(clock, 5)
-        await restore(last, third, SeededRandom(2), clock)
-        end = await opened(last)
-        found = lost_of(end.catalog)
-        assert len(found.gaps) == 2
-        assert [found.keeps(*one) for one in ((topic, revision), added, gone)] == [True, False, True]
-        await end.close()
-
-    run(work)
+@plain_test(run)
+async def test_of_two_restores_of_one_backup_into_nothing_the_second_knows_what_the_first_gave_out(
+    clock: ManualClock,
+) -> None:
+    clock.set_time_ns(1_800_000_000 * 10**9)
+    backup = await _backup(clock)
+    target = made(clock, 3)
+    await restore(target, backup, SeededRandom(2), clock)
+    between = await opened(target)
+    topic, revision = await add(between, "between")
+    await between.close()
+    clock.set_time_ns(clock.time_ns() + 60 * 10**9)
+    other = made(clock, 4)
+    await restore(other, backup, SeededRandom(2), clock)
+    again = await opened(other)
+    assert again.catalog.revision > revision
+    assert again.next_incarnation() > topic + 256
+    assert lost_of(again.catalog).keeps(topic, revision)
+    # A backup of now knows of both gaps.
+    added = await add(again, "later")
+    third = read_backup(await take_backup(other, clock))
+    gone = await add(again, "gone")
+    await again.close()
+    last = made(clock, 5)
+    await restore(last, third, SeededRandom(2), clock)
+    end = await opened(last)
+    found = lost_of(end.catalog)
+    assert len(found.gaps) == 2
+    assert [found.keeps(*one) for one in ((topic, revision), added, gone)] == [True, False, True]
+    await end.close()
 
 
 async def _backup(clock: ManualClock) -> Backup:
@@ -163,59 +164,52 @@ async def _backup(clock: ManualClock) -> Backup:
     return backup
 
 
-def test_a_backup_of_an_empty_catalog_is_below_what_came_after_it() -> None:
-    async def work(clock: ManualClock) -> None:
-        store = made(clock)
-        backup = read_backup(await take_backup(store, clock))
-        catalog = await opened(store)
-        topic, revision = await add(catalog, "first")
-        await catalog.close()
-        target = made(clock, 3)
-        await restore(target, backup, SeededRandom(2), clock)
+@plain_test(run)
+async def test_a_backup_of_an_empty_catalog_is_below_what_came_after_it(clock: ManualClock) -> None:
+    store = made(clock)
+    backup = read_backup(await take_backup(store, clock))
+    catalog = await opened(store)
+    topic, revision = await add(catalog, "first")
+    await catalog.close()
+    target = made(clock, 3)
+    await restore(target, backup, SeededRandom(2), clock)
+    again = await opened(target)
+    assert again.catalog.revision > revision
+    assert lost_of(again.catalog).keeps(topic, revision)
+    await again.close()
+
+
+@plain_test(run)
+async def test_decisions_of_after_the_backup_are_to_be_made_again(clock: ManualClock) -> None:
+    """An adopted topic is unknown again after a restore from before its adoption: its messages must not go."""
+    backup = await _backup(clock)
+    target = made(clock, 3)
+    await restore(target, backup, SeededRandom(2), clock)
+    catalog = await opened(target)
+    lost = lost_of(catalog.catalog)
+    revision, topic = lost.gaps[0].above + 1, 77
+    assert lost.keeps(topic, revision)
+    decision = LostTopicDecision(topic, "adopted", "projects/p/topics/x", 3, "me", "here", 5)
+    await catalog.commit([CatalogChange.put(lost.decided(decision).setting())])
+    assert not lost_of(catalog.catalog).keeps(topic, revision)
+    after = read_backup(await take_backup(target, clock))
+    await catalog.close()
+    for source, kept in ((backup, True), (after, False)):
+        await restore(target, source, SeededRandom(2), clock)
         again = await opened(target)
-        assert again.catalog.revision > revision
-        assert lost_of(again.catalog).keeps(topic, revision)
+        assert lost_of(again.catalog).keeps(topic, revision) == kept
         await again.close()
 
-    run(work)
 
-
-def test_decisions_of_after_the_backup_are_to_be_made_again() -> None:
-    """An adopted topic is unknown again after a restore from before its adoption: its messages must not go."""
-
-    async def work(clock: ManualClock) -> None:
-        backup = await _backup(clock)
-        target = made(clock, 3)
-        await restore(target, backup, SeededRandom(2), clock)
-        catalog = await opened(target)
-        lost = lost_of(catalog.catalog)
-        revision, topic = lost.gaps[0].above + 1, 77
-        assert lost.keeps(topic, revision)
-        decision = LostTopicDecision(topic, "adopted", "projects/p/topics/x", 3, "me", "here", 5)
-        await catalog.commit([CatalogChange.put(lost.decided(decision).setting())])
-        assert not lost_of(catalog.catalog).keeps(topic, revision)
-        after = read_backup(await take_backup(target, clock))
-        await catalog.close()
-        for source, kept in ((backup, True), (after, False)):
-            await restore(target, source, SeededRandom(2), clock)
-            again = await opened(target)
-            assert lost_of(again.catalog).keeps(topic, revision) == kept
-            await again.close()
-
-    run(work)
-
-
-def test_data_keys_that_the_store_still_has_stay() -> None:
-    async def work(clock: ManualClock) -> None:
-        store = LocalShared(MemoryStore(clock=clock, random=SeededRandom(1)), clock)
-        await store.txn([], [Put("keys/topics/1", b"1"), Put("keys/data/1", b"one")])
-        backup = read_backup(await take_backup(store, clock))
-        await store.txn([], [Put("keys/topics/1", b"2"), Put("keys/data/2", b"two"), Put("stray", b"")])
-        await restore(store, backup, SeededRandom(2), clock)
-        found = await everything(store)
-        assert {key: found[key] for key in found if key.startswith("keys/")} == {
-            "keys/topics/1": b"1", "keys/data/1": b"one", "keys/data/2": b"two",
-        }  # fmt: skip
-        assert "stray" not in found
-
-    run(work)
+@plain_test(run)
+async def test_data_keys_that_the_store_still_has_stay(clock: ManualClock) -> None:
+    store = LocalShared(MemoryStore(clock=clock, random=SeededRandom(1)), clock)
+    await store.txn([], [Put("keys/topics/1", b"1"), Put("keys/data/1", b"one")])
+    backup = read_backup(await take_backup(store, clock))
+    await store.txn([], [Put("keys/topics/1", b"2"), Put("keys/data/2", b"two"), Put("stray", b"")])
+    await restore(store, backup, SeededRandom(2), clock)
+    found = await everything(store)
+    assert {key: found[key] for key in found if key.startswith("keys/")} == {
+        "keys/topics/1": b"1", "keys/data/1": b"one", "keys/data/2": b"two",
+    }  # fmt: skip
+    assert "stray" not in found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +23,7 @@ from syncpoint.runtime.random import SeededRandom
 from syncpoint.runtime.step_workers import ManualWorkers
 from syncpoint.storage.errors import DisksMissing
 from syncpoint.storage.settings import StorageSettings
+from syncpoint.testing.plain_tests import Work, plain_test
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.memory import MemoryChannel
 from syncpoint.wire import methods
@@ -147,22 +148,21 @@ class NodeHarness:
         return bool(found.status == found.SERVING)
 
 
-def simulated(work: Callable[[NodeHarness], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    def test() -> None:
-        clock = ManualClock()
+def run(work: Work) -> None:
+    clock = ManualClock()
 
-        async def run(folder: str) -> None:
-            harness = NodeHarness(clock, Path(folder))
-            try:
-                await work(harness)
-            finally:
-                await harness.close()
+    async def main(folder: str) -> None:
+        harness = NodeHarness(clock, Path(folder))
+        try:
+            await work(harness)
+        finally:
+            await harness.close()
 
-        with TemporaryDirectory() as folder:
-            run_simulated(clock, run(folder))
+    with TemporaryDirectory() as folder:
+        run_simulated(clock, main(folder))
 
-    test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
-    return test
+
+simulated = plain_test(run)
 
 
 @simulated

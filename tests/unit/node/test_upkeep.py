@@ -327,19 +327,16 @@ def test_damage_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     run()
 
 
-def test_a_failing_step_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        def broken() -> None:
-            raise RuntimeError("broken")
+@simulated()
+async def test_a_failing_step_stops_no_other(harness: ServicerHarness, *, caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> None:
+        raise RuntimeError("broken")
 
-        harness.mirror.flush = broken  # type: ignore[method-assign]
-        await harness.put("a")
-        await harness.pull()
-        assert len(await harness.pull(timeout=None)) == 1  # leases still expire
-        assert "upkeep step failed" in caplog.text
-
-    run()
+    harness.mirror.flush = broken  # type: ignore[method-assign]
+    await harness.put("a")
+    await harness.pull()
+    assert len(await harness.pull(timeout=None)) == 1  # leases still expire
+    assert "upkeep step failed" in caplog.text
 
 
 @simulated()

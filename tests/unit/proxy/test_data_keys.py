@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,6 +18,7 @@ from syncpoint.proxy.data_keys import REFRESH_S, KeyRing, TopicKeys
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.plain_tests import Work, plain_test
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.wire.messages import pubsub
 
@@ -41,13 +40,12 @@ class Harness:
         return TopicKeys(shared, KeyRing(keks or (OLD,)), self.clock, self.random)
 
 
-def in_harness(work: Callable[[Harness], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    def test() -> None:
-        harness = Harness()
-        run_simulated(harness.clock, work(harness))
+def run(work: Work) -> None:
+    harness = Harness()
+    run_simulated(harness.clock, work(harness))
 
-    test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
-    return test
+
+in_harness = plain_test(run)
 
 
 def request(*data: bytes) -> bytes:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 
@@ -22,6 +20,7 @@ from syncpoint.proxy.key_admin import KeyCleaner, listed, needed, remove_gone, t
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.plain_tests import Work, plain_test
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.wire.messages import pubsub
 
@@ -58,21 +57,20 @@ class Harness:
         return [item.key for prefix in (TOPIC_KEYS, DATA_KEYS, LENT_KEYS) for item in self.raw.range(prefix).items]
 
 
-def in_harness(work: Callable[[Harness], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    def test() -> None:
-        harness = Harness()
+def run(work: Work) -> None:
+    harness = Harness()
 
-        async def run() -> None:
-            await harness.catalog.start()
-            try:
-                await work(harness)
-            finally:
-                await harness.catalog.close()
+    async def main() -> None:
+        await harness.catalog.start()
+        try:
+            await work(harness)
+        finally:
+            await harness.catalog.close()
 
-        run_simulated(harness.clock, run())
+    run_simulated(harness.clock, main())
 
-    test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
-    return test
+
+in_harness = plain_test(run)
 
 
 def publish(*data: bytes) -> bytes:

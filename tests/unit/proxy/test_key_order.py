@@ -8,6 +8,7 @@ import random
 import pytest
 
 from syncpoint.proxy.key_order import PublishOrder
+from syncpoint.testing.plain_tests import on_loop
 
 
 def test_batches_leave_as_they_come() -> None:
@@ -70,17 +71,15 @@ def test_what_was_not_underway_when_one_failed_comes_after_it(seed: int) -> None
     asyncio.run(work())
 
 
-def test_who_gives_up_waiting_leaves_no_trace() -> None:
-    async def work() -> None:
-        order = PublishOrder()
-        first, second = order.enter(1, b"k"), order.enter(1, b"k")
-        first.failed = True
-        task = asyncio.ensure_future(second.wait())
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        order.leave(1, b"k", second)
-        order.leave(1, b"k", first)
-        assert len(order) == 0
-
-    asyncio.run(work())
+@on_loop
+async def test_who_gives_up_waiting_leaves_no_trace() -> None:
+    order = PublishOrder()
+    first, second = order.enter(1, b"k"), order.enter(1, b"k")
+    first.failed = True
+    task = asyncio.ensure_future(second.wait())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    order.leave(1, b"k", second)
+    order.leave(1, b"k", first)
+    assert len(order) == 0

@@ -19,6 +19,7 @@ from syncpoint.router.assignment import TopicAssignment
 from syncpoint.router.rendezvous import pick_chain
 from syncpoint.schemas import stored
 from syncpoint.schemas.limits import JSON_BYTES_AT_ONCE
+from syncpoint.testing.plain_tests import plain_test
 from syncpoint.transforms.message_transforms import Outcome, Transformer
 from syncpoint.wire.messages import internal, pubsub
 from tests.kit.errors import failing
@@ -515,37 +516,33 @@ async def test_sealed_data_is_nowhere_behind_the_proxy(harness: ProxyHarness) ->
 
 
 @pytest.mark.parametrize("key", ["", "k"])
-def test_for_a_topic_that_was_created_anew_it_is_sealed_again(key: str) -> None:
+@in_harness()
+async def test_for_a_topic_that_was_created_anew_it_is_sealed_again(harness: ProxyHarness, *, key: str) -> None:
     """It waits for its chain while the topic is deleted and created again: the key of the old one will be removed."""
+    proxy, one, _two = await cluster(harness, sealed=True)
+    harness.assign([1])
+    old, held = harness.topic, asyncio.Event()
+    one.refusals = [Unavailable("a failover")]
+    seal = proxy.sealer.seal
 
-    @in_harness()
-    async def run(harness: ProxyHarness) -> None:
-        proxy, one, _two = await cluster(harness, sealed=True)
-        harness.assign([1])
-        old, held = harness.topic, asyncio.Event()
-        one.refusals = [Unavailable("a failover")]
-        seal = proxy.sealer.seal
+    async def sealing(topic: int, request: bytes) -> bytes:
+        sealed: bytes = await seal(topic, request)
+        if topic == old.incarnation:
+            await held.wait()
+        return sealed
 
-        async def sealing(topic: int, request: bytes) -> bytes:
-            sealed: bytes = await seal(topic, request)
-            if topic == old.incarnation:
-                await held.wait()
-            return sealed
-
-        proxy.sealer.seal = sealing
-        publishing = asyncio.ensure_future(harness.publish(b"secret", key=key))
-        await asyncio.sleep(0.1)
-        harness.delete(old)
-        harness.topic = harness.add_topic(TOPIC)
-        harness.assign([1])
-        held.set()
-        assert await publishing
-        ((stored, _),) = [batch for chain in harness.stored.values() for batch in chain.values()]
-        number = int.from_bytes(pubsub.PublishRequest.FromString(stored).messages[0].data[8:12], "little")
-        (item,) = harness.store.range(f"keys/data/{number}").items
-        assert json.loads(item.value)["topic"] == harness.topic.incarnation
-
-    run()
+    proxy.sealer.seal = sealing
+    publishing = asyncio.ensure_future(harness.publish(b"secret", key=key))
+    await asyncio.sleep(0.1)
+    harness.delete(old)
+    harness.topic = harness.add_topic(TOPIC)
+    harness.assign([1])
+    held.set()
+    assert await publishing
+    ((stored, _),) = [batch for chain in harness.stored.values() for batch in chain.values()]
+    number = int.from_bytes(pubsub.PublishRequest.FromString(stored).messages[0].data[8:12], "little")
+    (item,) = harness.store.range(f"keys/data/{number}").items
+    assert json.loads(item.value)["topic"] == harness.topic.incarnation
 
 
 @in_harness()
@@ -576,29 +573,28 @@ async def test_what_comes_from_within_the_cluster_is_sealed_already(harness: Pro
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-def test_messages_of_a_topic_with_a_schema_are_checked_before_they_are_sealed(sealed: bool) -> None:
-    @in_harness()
-    async def run(harness: ProxyHarness) -> None:
-        await cluster(harness, sealed=sealed)
-        schema = stored.Schema("projects/p/schemas/s", 7, pubsub.Schema.AVRO, (), 0).with_revision("0000000a", 1)
-        given = pubsub.Schema(type=pubsub.Schema.AVRO, definition='"string"')
-        harness.put_setting(schema.setting())
-        harness.put_setting(stored.definition_setting(schema.name, "0000000a", given, b""))
-        harness.topic = replace(harness.topic, schema=TopicSchema(schema.name, 7, 1))
-        harness.put(harness.topic)
-        harness.assign([1])
-        assert await harness.publish(b'"fits"')
-        ((request, _),) = harness.stored[1].values()
-        (message,) = pubsub.PublishRequest.FromString(request).messages
-        assert message.attributes["googclient_schemarevisionid"] == "0000000a"
-        assert (message.data == b'"fits"') is not sealed
-        error = await failing(harness.publish(b"5"))
-        assert (error.code, error.message) == (
-            Code.INVALID_ARGUMENT,
-            "Invalid data in message: Message failed schema validation.",
-        )
-
-    run()
+@in_harness()
+async def test_messages_of_a_topic_with_a_schema_are_checked_before_they_are_sealed(
+    harness: ProxyHarness, *, sealed: bool
+) -> None:
+    await cluster(harness, sealed=sealed)
+    schema = stored.Schema("projects/p/schemas/s", 7, pubsub.Schema.AVRO, (), 0).with_revision("0000000a", 1)
+    given = pubsub.Schema(type=pubsub.Schema.AVRO, definition='"string"')
+    harness.put_setting(schema.setting())
+    harness.put_setting(stored.definition_setting(schema.name, "0000000a", given, b""))
+    harness.topic = replace(harness.topic, schema=TopicSchema(schema.name, 7, 1))
+    harness.put(harness.topic)
+    harness.assign([1])
+    assert await harness.publish(b'"fits"')
+    ((request, _),) = harness.stored[1].values()
+    (message,) = pubsub.PublishRequest.FromString(request).messages
+    assert message.attributes["googclient_schemarevisionid"] == "0000000a"
+    assert (message.data == b'"fits"') is not sealed
+    error = await failing(harness.publish(b"5"))
+    assert (error.code, error.message) == (
+        Code.INVALID_ARGUMENT,
+        "Invalid data in message: Message failed schema validation.",
+    )
 
 
 @in_harness()
@@ -756,21 +752,21 @@ async def test_another_chain_may_take_what_one_cannot_while_the_metadata_does_no
 
 
 @pytest.mark.parametrize("key", ["", "k"])
-def test_a_topic_that_cannot_be_opened_without_the_metadata_is_refused_soon(key: str) -> None:
-    async def work(harness: ProxyHarness) -> None:
-        _proxy, one, two = await cluster(harness)
-        harness.assign([1, 2])
-        for owner in (one, two):
-            owner.refusals = [MetadataSilent("not open here") for _ in range(1000)]
-        begun = harness.clock.monotonic()
-        error = await failing(harness.publish(b"x", key=key, timeout=60.0))
-        assert error.code is Code.UNAVAILABLE
-        assert "the metadata does not answer" in error.message
-        assert "Nothing was stored" in error.message
-        assert harness.clock.monotonic() - begun < 10.0
-        assert harness.stored.get(1, {}) == harness.stored.get(2, {}) == {}
-
-    run(work, 1)
+@plain_test(run, 1)
+async def test_a_topic_that_cannot_be_opened_without_the_metadata_is_refused_soon(
+    harness: ProxyHarness, *, key: str
+) -> None:
+    _proxy, one, two = await cluster(harness)
+    harness.assign([1, 2])
+    for owner in (one, two):
+        owner.refusals = [MetadataSilent("not open here") for _ in range(1000)]
+    begun = harness.clock.monotonic()
+    error = await failing(harness.publish(b"x", key=key, timeout=60.0))
+    assert error.code is Code.UNAVAILABLE
+    assert "the metadata does not answer" in error.message
+    assert "Nothing was stored" in error.message
+    assert harness.clock.monotonic() - begun < 10.0
+    assert harness.stored.get(1, {}) == harness.stored.get(2, {}) == {}
 
 
 @in_harness()

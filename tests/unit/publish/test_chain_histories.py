@@ -91,54 +91,51 @@ class History:
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 5))])
-def test_nothing_is_lost_doubled_or_acknowledged_twice(seed: int) -> None:
-    @simulated
-    async def run(harness: ChainHarness) -> None:
-        history = History(harness, seed)
-        await history.take_over(kill=True)
-        await harness.subscribe(exactly_once=True)
-        for incarnation in (11, 12):
-            assert history.owner is not None
-            history.subscribers[incarnation] = await Subscriber(history.owner, incarnation).start()
-            await history.subscribers[incarnation].attach()
-        loop = asyncio.get_running_loop()
-        work = [loop.create_task(history.publish()) for _ in range(3)]
-        work += [loop.create_task(history.consume(incarnation)) for incarnation in (11, 12)]
-        for _ in range(5):
-            await asyncio.sleep(0.5 + history.random.random() * 2)
-            wanting = history.random.randrange(11, 13)
-            history.resent += history.owner.host.chains[1].recent_batches.answered if history.owner else 0
-            for incarnation, subscriber in history.subscribers.items():
-                await subscriber.send_message(wants=_wants(incarnation == wanting))
-            await asyncio.sleep(history.random.random())
-            await history.take_over(kill=history.random.random() < 0.5)
-        await asyncio.sleep(2)
-        history.over = True
-        await asyncio.gather(*work)
-        # What is left, and what was confirmed, is everything, once.
-        await history.take_over(kill=True)
-        for subscriber in history.subscribers.values():
-            await subscriber.send_message(wants=_wants(True))
-        await asyncio.sleep(8)
-        left: list[str] = []
-        for subscriber in history.subscribers.values():
-            left += await subscriber.read_all()
-        assert len(left) == len(set(left))
-        offsets = {one: place_of(text) for one, text in history.ids.items()}
-        acknowledged = {one for one, place in offsets.items() if place in history.confirmed}
-        assert not acknowledged & set(left)
-        # An acknowledgement whose answer was lost may count, but nobody was notified.
-        assert all(offsets[one] in history.tried for one in set(history.ids) - set(left) - acknowledged)
-        stored = [one for one in left if one in history.ids]
-        assert len(history.ids) > 50
-        assert history.resent > 0
-        assert len(stored) > 0
-        places = [place_of(text) for text in history.ids.values()]
-        assert len(set(places)) == len(places)
-        total = sum(source.visible for source in history.owner.host.chains[1].forwarder.sources.by_number.values())
-        assert total <= history.serial, "a batch was stored twice"
-
-    run()
+@simulated
+async def test_nothing_is_lost_doubled_or_acknowledged_twice(harness: ChainHarness, *, seed: int) -> None:
+    history = History(harness, seed)
+    await history.take_over(kill=True)
+    await harness.subscribe(exactly_once=True)
+    for incarnation in (11, 12):
+        assert history.owner is not None
+        history.subscribers[incarnation] = await Subscriber(history.owner, incarnation).start()
+        await history.subscribers[incarnation].attach()
+    loop = asyncio.get_running_loop()
+    work = [loop.create_task(history.publish()) for _ in range(3)]
+    work += [loop.create_task(history.consume(incarnation)) for incarnation in (11, 12)]
+    for _ in range(5):
+        await asyncio.sleep(0.5 + history.random.random() * 2)
+        wanting = history.random.randrange(11, 13)
+        history.resent += history.owner.host.chains[1].recent_batches.answered if history.owner else 0
+        for incarnation, subscriber in history.subscribers.items():
+            await subscriber.send_message(wants=_wants(incarnation == wanting))
+        await asyncio.sleep(history.random.random())
+        await history.take_over(kill=history.random.random() < 0.5)
+    await asyncio.sleep(2)
+    history.over = True
+    await asyncio.gather(*work)
+    # What is left, and what was confirmed, is everything, once.
+    await history.take_over(kill=True)
+    for subscriber in history.subscribers.values():
+        await subscriber.send_message(wants=_wants(True))
+    await asyncio.sleep(8)
+    left: list[str] = []
+    for subscriber in history.subscribers.values():
+        left += await subscriber.read_all()
+    assert len(left) == len(set(left))
+    offsets = {one: place_of(text) for one, text in history.ids.items()}
+    acknowledged = {one for one, place in offsets.items() if place in history.confirmed}
+    assert not acknowledged & set(left)
+    # An acknowledgement whose answer was lost may count, but nobody was notified.
+    assert all(offsets[one] in history.tried for one in set(history.ids) - set(left) - acknowledged)
+    stored = [one for one in left if one in history.ids]
+    assert len(history.ids) > 50
+    assert history.resent > 0
+    assert len(stored) > 0
+    places = [place_of(text) for text in history.ids.values()]
+    assert len(set(places)) == len(places)
+    total = sum(source.visible for source in history.owner.host.chains[1].forwarder.sources.by_number.values())
+    assert total <= history.serial, "a batch was stored twice"
 
 
 def place_of(text: str) -> tuple[int, int]:

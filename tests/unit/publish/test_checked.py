@@ -88,38 +88,36 @@ async def test_a_large_request_is_stored_by_the_settings_that_hold_when_it_is(ha
     assert harness.publish.commit.published == 0
 
 
-def test_what_waits_is_bounded_and_turned_away_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        await prepared(harness)
-        monkeypatch.setattr(checked, "WAITING_BYTES_MAX", 2 * len(LARGE) + 200)
-        tasks = await begun(harness.put(LARGE, topic=T), harness.put(LARGE, topic=T))
-        with pytest.raises(ResourceExhausted, match="retry later"):
-            await harness.put(LARGE, topic=T)
-        await harness.publish.checked.stop()
-        for task in tasks:
-            with pytest.raises(SyncpointError, match="not stored") as refused:
-                await task
-            assert refused.value.code is Code.UNAVAILABLE
-
-    run()
+@simulated()
+async def test_what_waits_is_bounded_and_turned_away_at_the_end(
+    harness: ServicerHarness, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await prepared(harness)
+    monkeypatch.setattr(checked, "WAITING_BYTES_MAX", 2 * len(LARGE) + 200)
+    tasks = await begun(harness.put(LARGE, topic=T), harness.put(LARGE, topic=T))
+    with pytest.raises(ResourceExhausted, match="retry later"):
+        await harness.put(LARGE, topic=T)
+    await harness.publish.checked.stop()
+    for task in tasks:
+        with pytest.raises(SyncpointError, match="not stored") as refused:
+            await task
+        assert refused.value.code is Code.UNAVAILABLE
 
 
 @pytest.mark.parametrize(
     ("encoding", "bound"), [("JSON", JSON_BYTES_AT_ONCE), ("BINARY", BINARY_BYTES_AT_ONCE)]
 )  # fmt: skip
-def test_the_loop_checks_so_many_bytes_at_once_and_no_more(encoding: str, bound: int) -> None:
-    @simulated()
-    async def run(harness: ServicerHarness) -> None:
-        await prepared(harness, encoding)
-        gate, topic = harness.publish.schemas, harness.publish.catalog.topic(T)
-        assert topic is not None
-        assert (gate.is_large(topic, bytes(bound)), gate.is_large(topic, bytes(bound + 1))) == (False, True)
-        await harness.call("CommitSchema", name=NAME, schema={"type": "AVRO", "definition": '"string"'})
-        half = bound // 2
-        assert (gate.is_large(topic, bytes(half)), gate.is_large(topic, bytes(half + 1))) == (False, True)
-
-    run()
+@simulated()
+async def test_the_loop_checks_so_many_bytes_at_once_and_no_more(
+    harness: ServicerHarness, *, encoding: str, bound: int
+) -> None:
+    await prepared(harness, encoding)
+    gate, topic = harness.publish.schemas, harness.publish.catalog.topic(T)
+    assert topic is not None
+    assert (gate.is_large(topic, bytes(bound)), gate.is_large(topic, bytes(bound + 1))) == (False, True)
+    await harness.call("CommitSchema", name=NAME, schema={"type": "AVRO", "definition": '"string"'})
+    half = bound // 2
+    assert (gate.is_large(topic, bytes(half)), gate.is_large(topic, bytes(half + 1))) == (False, True)
 
 
 @simulated()

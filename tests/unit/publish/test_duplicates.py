@@ -144,58 +144,56 @@ async def test_a_chain_that_is_not_here_can_not_be_reported(harness: ChainHarnes
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_happens_nothing_else_is_void_and_what_is_void_in_time_is_not_delivered(seed: int) -> None:
+@simulated
+async def test_whatever_happens_nothing_else_is_void_and_what_is_void_in_time_is_not_delivered(
+    harness: ChainHarness, *, seed: int
+) -> None:
     """Batches come, are said to be void (before they come, too), are read; owners die and others adopt."""
-
-    @simulated
-    async def work(harness: ChainHarness) -> None:
-        chance = SeededRandom(seed)
-        process = await harness.opened("f0")
-        await harness.subscribe()
-        subscriber = await Subscriber(process, 11).attached()
-        stored: dict[int, list[str]] = {}  # what was confirmed, by batch
-        read: set[str] = set()
-        handed: set[str] = set()  # by the owner of now
-        void: set[int] = set()
-        in_time: set[str] = set()
-        found = 0
-        for turn in range(60):
-            match chance.randrange(0, 8):
-                case 0 | 1 | 2:
-                    batch, data = turn + 1, [f"{turn}-{one}" for one in range(chance.randrange(1, 4))]
-                    if batch in void:
-                        with pytest.raises(SyncpointError):
-                            await process.publish(*data, batch=batch)
-                    else:
+    chance = SeededRandom(seed)
+    process = await harness.opened("f0")
+    await harness.subscribe()
+    subscriber = await Subscriber(process, 11).attached()
+    stored: dict[int, list[str]] = {}  # what was confirmed, by batch
+    read: set[str] = set()
+    handed: set[str] = set()  # by the owner of now
+    void: set[int] = set()
+    in_time: set[str] = set()
+    found = 0
+    for turn in range(60):
+        match chance.randrange(0, 8):
+            case 0 | 1 | 2:
+                batch, data = turn + 1, [f"{turn}-{one}" for one in range(chance.randrange(1, 4))]
+                if batch in void:
+                    with pytest.raises(SyncpointError):
                         await process.publish(*data, batch=batch)
-                        stored[batch] = data
-                case 3 | 4:
-                    batches = {chance.randrange(1, turn + 5) for _ in range(2)}
-                    fresh = {one for one in batches if one in stored and one not in void}
-                    answer = await process.void(*sorted(batches))
-                    known = sum(len(stored[one]) for one in batches if one in stored)
-                    # Of one that was void before, nothing may be left.
-                    assert sum(len(stored[one]) for one in fresh) <= answer.messages <= known
-                    late = sum(one in handed for batch in fresh for one in stored[batch])
-                    if fresh == batches & stored.keys():
-                        assert (answer.late > 0) == (late > 0)
-                    in_time |= {one for batch in fresh for one in stored[batch] if one not in read}
-                    found += sum(len(stored[one]) for one in fresh)
-                    void |= batches
-                case 5 | 6:
-                    alive = process.host.chains[1].holders.grants.open_sources(SUB_NUMBER)
-                    got = [one for source in subscriber.granted.keys() & alive for one in await subscriber.read(source)]
-                    read |= set(got)
-                    handed |= set(got)
-                    assert not in_time & set(got)
-                    kept = {one for batch, data in stored.items() if batch not in void for one in data}
-                    assert kept <= set(got)
-                case _ if turn % 3 == 0:
-                    await process.crash()
-                    process = await harness.opened(f"f{turn + 1}")
-                    subscriber = await Subscriber(process, 11).attached()
-                    handed = set()
-                    void &= stored.keys()  # what has not come before its owner died, comes no more
-        assert found == 0 or void
-
-    work()
+                else:
+                    await process.publish(*data, batch=batch)
+                    stored[batch] = data
+            case 3 | 4:
+                batches = {chance.randrange(1, turn + 5) for _ in range(2)}
+                fresh = {one for one in batches if one in stored and one not in void}
+                answer = await process.void(*sorted(batches))
+                known = sum(len(stored[one]) for one in batches if one in stored)
+                # Of one that was void before, nothing may be left.
+                assert sum(len(stored[one]) for one in fresh) <= answer.messages <= known
+                late = sum(one in handed for batch in fresh for one in stored[batch])
+                if fresh == batches & stored.keys():
+                    assert (answer.late > 0) == (late > 0)
+                in_time |= {one for batch in fresh for one in stored[batch] if one not in read}
+                found += sum(len(stored[one]) for one in fresh)
+                void |= batches
+            case 5 | 6:
+                alive = process.host.chains[1].holders.grants.open_sources(SUB_NUMBER)
+                got = [one for source in subscriber.granted.keys() & alive for one in await subscriber.read(source)]
+                read |= set(got)
+                handed |= set(got)
+                assert not in_time & set(got)
+                kept = {one for batch, data in stored.items() if batch not in void for one in data}
+                assert kept <= set(got)
+            case _ if turn % 3 == 0:
+                await process.crash()
+                process = await harness.opened(f"f{turn + 1}")
+                subscriber = await Subscriber(process, 11).attached()
+                handed = set()
+                void &= stored.keys()  # what has not come before its owner died, comes no more
+    assert found == 0 or void

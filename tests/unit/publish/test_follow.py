@@ -70,26 +70,25 @@ async def until_forgotten(chain: Any) -> None:
 
 @pytest.mark.parametrize("how", ["close", "checkpoint", "crash"])
 @pytest.mark.parametrize("to", ["time", "snapshot"])
-def test_a_seek_to_before_a_subscriptions_start_stands_after_the_next_opening(to: str, how: str) -> None:
-    @simulated
-    async def run(harness: ChainHarness) -> None:
-        topic = harness.master.topic(TOPIC)
-        assert topic is not None
-        harness.commit(CatalogChange.put(replace(topic, retention_s=DAY)))
-        first = await harness.opened("f1")
-        await harness.subscribe(77, "projects/p/subscriptions/older")
-        await first.publish("a", "b", "c")
-        await harness.confirm(harness.commit(CatalogChange.put(snapshot_of(77))))
-        await harness.subscribe()  # its sync point is behind c
-        await first.publish("d")
-        target = SeekTarget(time_ns=0) if to == "time" else SeekTarget(snapshot=50)
-        await harness.confirm(harness.update(generation=1, target=target))
-        assert await unacknowledged(first) == ["a", "b", "c", "d"]
-        second = await hand_over(harness, first, how)
-        await second.open()
-        assert await unacknowledged(second, 12) == ["a", "b", "c", "d"]
-
-    run()
+@simulated
+async def test_a_seek_to_before_a_subscriptions_start_stands_after_the_next_opening(
+    harness: ChainHarness, *, to: str, how: str
+) -> None:
+    topic = harness.master.topic(TOPIC)
+    assert topic is not None
+    harness.commit(CatalogChange.put(replace(topic, retention_s=DAY)))
+    first = await harness.opened("f1")
+    await harness.subscribe(77, "projects/p/subscriptions/older")
+    await first.publish("a", "b", "c")
+    await harness.confirm(harness.commit(CatalogChange.put(snapshot_of(77))))
+    await harness.subscribe()  # its sync point is behind c
+    await first.publish("d")
+    target = SeekTarget(time_ns=0) if to == "time" else SeekTarget(snapshot=50)
+    await harness.confirm(harness.update(generation=1, target=target))
+    assert await unacknowledged(first) == ["a", "b", "c", "d"]
+    second = await hand_over(harness, first, how)
+    await second.open()
+    assert await unacknowledged(second, 12) == ["a", "b", "c", "d"]
 
 
 @simulated
@@ -150,24 +149,20 @@ async def test_an_acknowledgement_of_a_seek_that_was_not_followed_is_not_confirm
 
 
 @pytest.mark.parametrize("generation", [0, 1])
-def test_a_snapshot_is_of_the_seek_it_was_taken_after(generation: int) -> None:
+@simulated
+async def test_a_snapshot_is_of_the_seek_it_was_taken_after(harness: ChainHarness, *, generation: int) -> None:
     """Both while the chain has no owner: the seek goes to the end, so it decides what the snapshot holds."""
-
-    @simulated
-    async def run(harness: ChainHarness) -> None:
-        first = await harness.opened("f1")
-        await harness.subscribe()
-        await harness.subscribe(77, "projects/p/subscriptions/other")
-        await first.publish("a", "b")
-        second = await hand_over(harness, first)
-        harness.update(generation=1, target=SeekTarget(time_ns=1 << 62))
-        harness.commit(CatalogChange.put(snapshot_of(generation=generation)))
-        await second.open()
-        harness.update(77, generation=1, target=SeekTarget(snapshot=50))
-        left = await unacknowledged(second, subscription=77)
-        assert left == (["a", "b"] if generation == 0 else [])
-
-    run()
+    first = await harness.opened("f1")
+    await harness.subscribe()
+    await harness.subscribe(77, "projects/p/subscriptions/other")
+    await first.publish("a", "b")
+    second = await hand_over(harness, first)
+    harness.update(generation=1, target=SeekTarget(time_ns=1 << 62))
+    harness.commit(CatalogChange.put(snapshot_of(generation=generation)))
+    await second.open()
+    harness.update(77, generation=1, target=SeekTarget(snapshot=50))
+    left = await unacknowledged(second, subscription=77)
+    assert left == (["a", "b"] if generation == 0 else [])
 
 
 @simulated
@@ -208,34 +203,33 @@ async def test_what_can_not_be_followed_ends_the_chain(harness: ChainHarness) ->
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
-def test_what_was_forgotten_and_is_still_stored_does_not_come_back(checkpoint: bool) -> None:
-    @simulated
-    async def run(harness: ChainHarness) -> None:
-        first = await harness.opened("f1")
-        await harness.subscribe()
-        await first.publish(*["x" * 900] * 100, batch=5)
-        await asyncio.sleep(1)
-        second = await hand_over(harness, first, "close")
-        chain = await second.open()
-        await asyncio.sleep(1)
-        second.maintainers_rest = True
-        (source,) = chain.forwarder.sources.by_number
-        await acknowledge(chain, source, (0, 100))
-        await until_forgotten(chain)
-        if checkpoint:
-            chain.upkeep.last_checkpoint()
-            await chain.confirm()
-        third = await hand_over(harness, second)  # before the maintainers had their turn
-        chain = await third.open()
-        assert source in set(chain.store.sources())
-        assert await unacknowledged(third) == []
-        for _ in range(100):
-            await asyncio.sleep(0.5)
-            if not set(chain.store.sources()):
-                break
-        assert not set(chain.store.sources())
-
-    run()
+@simulated
+async def test_what_was_forgotten_and_is_still_stored_does_not_come_back(
+    harness: ChainHarness, *, checkpoint: bool
+) -> None:
+    first = await harness.opened("f1")
+    await harness.subscribe()
+    await first.publish(*["x" * 900] * 100, batch=5)
+    await asyncio.sleep(1)
+    second = await hand_over(harness, first, "close")
+    chain = await second.open()
+    await asyncio.sleep(1)
+    second.maintainers_rest = True
+    (source,) = chain.forwarder.sources.by_number
+    await acknowledge(chain, source, (0, 100))
+    await until_forgotten(chain)
+    if checkpoint:
+        chain.upkeep.last_checkpoint()
+        await chain.confirm()
+    third = await hand_over(harness, second)  # before the maintainers had their turn
+    chain = await third.open()
+    assert source in set(chain.store.sources())
+    assert await unacknowledged(third) == []
+    for _ in range(100):
+        await asyncio.sleep(0.5)
+        if not set(chain.store.sources()):
+            break
+    assert not set(chain.store.sources())
 
 
 @simulated

@@ -33,24 +33,23 @@ async def read_all(process: Process, incarnation: int) -> list[str]:
     return await subscriber.read_all()
 
 
-def test_a_batch_of_which_no_note_could_be_taken_is_not_stored_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    @simulated
-    async def run(harness: ChainHarness) -> None:
-        first = await harness.opened("f1")
-        await harness.subscribe()
-        await first.publish("before", batch=900)
-        with monkeypatch.context() as patched:
-            patched.setattr("syncpoint.publish.ingress.BatchFact", out_of_memory)
-            with pytest.raises(SyncpointError, match="outcome is unknown"):
-                await first.publish("a", batch=901)
-        if 1 in first.host.chains:  # it goes on, as if nothing were wrong
-            await first.publish("a", batch=901, resent=True)
-        await first.crash()
-        second = await harness.opened("f2")
-        await second.publish("a", batch=901, resent=True)
-        assert await read_all(second, 11) == ["before", "a"]
-
-    run()
+@simulated
+async def test_a_batch_of_which_no_note_could_be_taken_is_not_stored_twice(
+    harness: ChainHarness, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await harness.opened("f1")
+    await harness.subscribe()
+    await first.publish("before", batch=900)
+    with monkeypatch.context() as patched:
+        patched.setattr("syncpoint.publish.ingress.BatchFact", out_of_memory)
+        with pytest.raises(SyncpointError, match="outcome is unknown"):
+            await first.publish("a", batch=901)
+    if 1 in first.host.chains:  # it goes on, as if nothing were wrong
+        await first.publish("a", batch=901, resent=True)
+    await first.crash()
+    second = await harness.opened("f2")
+    await second.publish("a", batch=901, resent=True)
+    assert await read_all(second, 11) == ["before", "a"]
 
 
 def break_entry(harness: ForwarderHarness, patched: pytest.MonkeyPatch) -> None:

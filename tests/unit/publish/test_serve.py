@@ -99,46 +99,43 @@ async def test_two_forwarders_share_and_one_takes_over_what_the_other_leaves(har
 
 @pytest.mark.parametrize("lost", [False, True])
 @pytest.mark.parametrize("options", [{"exactly_once": True}, {}])
-def test_nobody_reads_on_behind_acknowledgements_of_others_that_may_be_lost(
-    lost: bool, options: dict[str, bool]
+@simulated
+async def test_nobody_reads_on_behind_acknowledgements_of_others_that_may_be_lost(
+    harness: ChainHarness, *, lost: bool, options: dict[str, bool]
 ) -> None:
-    @simulated
-    async def run(harness: ChainHarness) -> None:
-        first = await harness.opened("f1")
-        await harness.subscribe(**options)
-        await first.publish("a", "b", "c")
-        one, other = await Subscriber(first, 11).start(), await Subscriber(first, 12).start()
-        await one.attach()
-        await other.attach()
-        holder, heir = (one, other) if one.granted else (other, one)
-        ((source, _),) = holder.granted.items()
-        assert await holder.read_all() == ["a", "b", "c"]
-        first.paused = True
-        acknowledging = asyncio.get_running_loop().create_task(holder.ack(source, (0, 2)))
-        await asyncio.sleep(0.1)
-        await holder.send_message(detach=internal.Detach(subscription=SUB_NUMBER))
-        await asyncio.sleep(0.1)
-        assert heir.sources[source].begin == 0, "where it begins to read"
-        reading = asyncio.get_running_loop().create_task(heir.fetch(source))
-        await asyncio.sleep(1)
-        assert not acknowledging.done()
-        assert not reading.done()
-        if not lost:
-            first.paused = False
-            assert not (await acknowledging).error
-            assert [batch.begin for batch in (await reading).batches] == [2]
-            assert await heir.read(source) == ["c"]
-            return
-        grant = heir.granted[source]
-        reading.cancel()
-        acknowledging.cancel()
-        await first.crash()
-        second = await harness.opened("f2")
-        again = await Subscriber(second, heir.incarnation).attached(**{str(source): grant})
-        await asyncio.sleep(GRANT_S + 1)
-        assert await again.read_all() == ["a", "b", "c"]
-
-    run()
+    first = await harness.opened("f1")
+    await harness.subscribe(**options)
+    await first.publish("a", "b", "c")
+    one, other = await Subscriber(first, 11).start(), await Subscriber(first, 12).start()
+    await one.attach()
+    await other.attach()
+    holder, heir = (one, other) if one.granted else (other, one)
+    ((source, _),) = holder.granted.items()
+    assert await holder.read_all() == ["a", "b", "c"]
+    first.paused = True
+    acknowledging = asyncio.get_running_loop().create_task(holder.ack(source, (0, 2)))
+    await asyncio.sleep(0.1)
+    await holder.send_message(detach=internal.Detach(subscription=SUB_NUMBER))
+    await asyncio.sleep(0.1)
+    assert heir.sources[source].begin == 0, "where it begins to read"
+    reading = asyncio.get_running_loop().create_task(heir.fetch(source))
+    await asyncio.sleep(1)
+    assert not acknowledging.done()
+    assert not reading.done()
+    if not lost:
+        first.paused = False
+        assert not (await acknowledging).error
+        assert [batch.begin for batch in (await reading).batches] == [2]
+        assert await heir.read(source) == ["c"]
+        return
+    grant = heir.granted[source]
+    reading.cancel()
+    acknowledging.cancel()
+    await first.crash()
+    second = await harness.opened("f2")
+    again = await Subscriber(second, heir.incarnation).attached(**{str(source): grant})
+    await asyncio.sleep(GRANT_S + 1)
+    assert await again.read_all() == ["a", "b", "c"]
 
 
 @simulated
@@ -230,28 +227,27 @@ async def test_an_adopter_lets_the_holder_go_on_and_others_wait(harness: ChainHa
 
 
 @pytest.mark.parametrize("options", [{"exactly_once": True}, {"ordered": True}, {}])
-def test_an_owner_whose_disks_do_not_answer_says_so_and_hands_out_nothing_strict(options: dict[str, bool]) -> None:
-    @simulated
-    async def run(harness: ChainHarness) -> None:
-        process = await harness.opened()
-        await harness.subscribe(**options)
-        await process.publish("a")
-        subscriber = await Subscriber(process, 11).attached()
-        (source,) = subscriber.granted
-        await asyncio.sleep(3)
-        assert max(age for _, age in _ages(subscriber)) < 1000 * (HOLD_S - BEAT_S)
-        assert not (await subscriber.fetch(source)).error
-        process.paused = True
-        await asyncio.sleep(GRANT_S + 2)
-        assert _ages(subscriber)[-1][1] > 1000 * GRANT_S
-        answer = await subscriber.fetch(source)
-        assert answer.code == (Code.UNAVAILABLE if options else 0)
-        process.paused = False
-        await asyncio.sleep(3)
-        assert _ages(subscriber)[-1][1] < 1000 * HOLD_S
-        assert not (await subscriber.fetch(source)).error
-
-    run()
+@simulated
+async def test_an_owner_whose_disks_do_not_answer_says_so_and_hands_out_nothing_strict(
+    harness: ChainHarness, *, options: dict[str, bool]
+) -> None:
+    process = await harness.opened()
+    await harness.subscribe(**options)
+    await process.publish("a")
+    subscriber = await Subscriber(process, 11).attached()
+    (source,) = subscriber.granted
+    await asyncio.sleep(3)
+    assert max(age for _, age in _ages(subscriber)) < 1000 * (HOLD_S - BEAT_S)
+    assert not (await subscriber.fetch(source)).error
+    process.paused = True
+    await asyncio.sleep(GRANT_S + 2)
+    assert _ages(subscriber)[-1][1] > 1000 * GRANT_S
+    answer = await subscriber.fetch(source)
+    assert answer.code == (Code.UNAVAILABLE if options else 0)
+    process.paused = False
+    await asyncio.sleep(3)
+    assert _ages(subscriber)[-1][1] < 1000 * HOLD_S
+    assert not (await subscriber.fetch(source)).error
 
 
 def _ages(subscriber: Subscriber) -> list[tuple[int, int]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 from syncpoint.control.membership import Membership, new_incarnation
@@ -30,6 +29,7 @@ from syncpoint.router.router import PERIOD_S, SWEEP_S, Router
 from syncpoint.router.routing_rules import RoutingRule
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.plain_tests import Work, plain_test
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.wire import methods
@@ -150,19 +150,18 @@ class Routing:
         return [one.service for one in self.processes.values() if one.role == ROUTER and one.process.alive]
 
 
-def in_harness(work: Callable[[Routing], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    def test() -> None:
-        clock = ManualClock()
+def run(work: Work) -> None:
+    clock = ManualClock()
 
-        async def run(loop: ProcessLoop) -> None:
-            harness = Routing(loop, clock)
-            await harness.start()
-            await work(harness)
+    async def main(loop: ProcessLoop) -> None:
+        harness = Routing(loop, clock)
+        await harness.start()
+        await work(harness)
 
-        run_in_loop(clock, run)
+    run_in_loop(clock, main)
 
-    test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
-    return test
+
+in_harness = plain_test(run)
 
 
 @in_harness

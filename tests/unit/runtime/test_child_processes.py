@@ -15,40 +15,37 @@ import pytest
 from syncpoint.model.errors import InvalidArgument, Unavailable
 from syncpoint.runtime.child_processes import MEMORY_BYTES, ChildProcesses
 from syncpoint.schemas.publishing import check_definition
+from syncpoint.testing.plain_tests import on_loop
 
 
-def test_work_is_done_by_another_process_which_may_end() -> None:
-    async def run() -> None:
-        children = ChildProcesses()
-        try:
-            child = await children(os.getpid)
-            assert child != os.getpid()
-            with pytest.raises(InvalidArgument, match="Invalid schema") as refused:
-                await children(partial(check_definition, b"\x0a\x02\x10\x01"))
-            assert refused.value.problem
-            with pytest.raises(MemoryError):
-                await children(partial(bytes, MEMORY_BYTES))
-            with pytest.raises(Unavailable, match="Try again"):
-                await children(partial(os._exit, 1))
-            assert await children(os.getpid) not in (child, os.getpid())
-        finally:
-            children.close()
-
-    asyncio.run(run())
-
-
-def test_work_that_is_not_done_ends_at_the_end(tmp_path: Path) -> None:
-    async def run() -> None:
-        children, pipe = ChildProcesses(), tmp_path / "pipe"
-        os.mkfifo(pipe)
-        work = asyncio.ensure_future(children(partial(Path.read_bytes, pipe)))
-        writer = await asyncio.to_thread(os.open, pipe, os.O_WRONLY)  # it reads, and waits for more
-        children.close()
+@on_loop
+async def test_work_is_done_by_another_process_which_may_end() -> None:
+    children = ChildProcesses()
+    try:
+        child = await children(os.getpid)
+        assert child != os.getpid()
+        with pytest.raises(InvalidArgument, match="Invalid schema") as refused:
+            await children(partial(check_definition, b"\x0a\x02\x10\x01"))
+        assert refused.value.problem
+        with pytest.raises(MemoryError):
+            await children(partial(bytes, MEMORY_BYTES))
         with pytest.raises(Unavailable, match="Try again"):
-            await work
-        os.close(writer)
+            await children(partial(os._exit, 1))
+        assert await children(os.getpid) not in (child, os.getpid())
+    finally:
+        children.close()
 
-    asyncio.run(run())
+
+@on_loop
+async def test_work_that_is_not_done_ends_at_the_end(*, tmp_path: Path) -> None:
+    children, pipe = ChildProcesses(), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    work = asyncio.ensure_future(children(partial(Path.read_bytes, pipe)))
+    writer = await asyncio.to_thread(os.open, pipe, os.O_WRONLY)  # it reads, and waits for more
+    children.close()
+    with pytest.raises(Unavailable, match="Try again"):
+        await work
+    os.close(writer)
 
 
 PARENT = """

@@ -9,6 +9,7 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.subscribe.link import ServeLink
 from syncpoint.subscribe.peers import Peer
+from syncpoint.testing.plain_tests import plain_test
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.calls import Methods, Streaming, StreamingCall
 from syncpoint.transport.memory import Faults, MemoryChannel
@@ -117,92 +118,80 @@ def in_time(work: Any) -> None:
     run_simulated(clock, run())
 
 
-def test_a_peer_is_up_once_it_was_seen_and_answers_what_it_is_asked() -> None:
-    async def work(place: Place) -> None:
-        assert not place.peer.up
-        await place.ticks(0.2)
-        assert place.peer.up
-        assert place.server.received[:2] == ["hello", "heartbeat"]
-        got: list[Any] = []
-        place.peer.fetch(got.append, 10, subscription=1, source=7, begin=0, grant=3, generation=0)
-        await place.ticks(0.2)
-        assert got[0][0].payload == b"x"
-        assert passed_over(got[0]) == ((1, 3),)
-        await place.ticks(3 * BEAT_S)
-        assert place.server.received.count("heartbeat") >= 3
-
-    in_time(work)
+@plain_test(in_time)
+async def test_a_peer_is_up_once_it_was_seen_and_answers_what_it_is_asked(place: Place) -> None:
+    assert not place.peer.up
+    await place.ticks(0.2)
+    assert place.peer.up
+    assert place.server.received[:2] == ["hello", "heartbeat"]
+    got: list[Any] = []
+    place.peer.fetch(got.append, 10, subscription=1, source=7, begin=0, grant=3, generation=0)
+    await place.ticks(0.2)
+    assert got[0][0].payload == b"x"
+    assert passed_over(got[0]) == ((1, 3),)
+    await place.ticks(3 * BEAT_S)
+    assert place.server.received.count("heartbeat") >= 3
 
 
-def test_a_lost_stream_gives_up_what_was_asked_and_is_opened_again() -> None:
-    async def work(place: Place) -> None:
-        await place.ticks(0.2)
-        place.server.paused = True
-        got: list[Any] = []
-        place.peer.fetch(got.append, 10, subscription=1, source=7, begin=0, grant=3, generation=0)
-        await place.ticks(0.2)
-        place.server.paused = False
-        place.server.streams[-1].finish()
-        await place.ticks(0.1)
-        assert isinstance(got[0], Exception)
-        await place.ticks(1)
-        assert place.visitor.said == ["up", "down", "up"]
-
-    in_time(work)
+@plain_test(in_time)
+async def test_a_lost_stream_gives_up_what_was_asked_and_is_opened_again(place: Place) -> None:
+    await place.ticks(0.2)
+    place.server.paused = True
+    got: list[Any] = []
+    place.peer.fetch(got.append, 10, subscription=1, source=7, begin=0, grant=3, generation=0)
+    await place.ticks(0.2)
+    place.server.paused = False
+    place.server.streams[-1].finish()
+    await place.ticks(0.1)
+    assert isinstance(got[0], Exception)
+    await place.ticks(1)
+    assert place.visitor.said == ["up", "down", "up"]
 
 
-def test_a_silent_peer_is_given_up_before_its_grants_are_over() -> None:
-    async def work(place: Place) -> None:
-        await place.ticks(0.2)
-        place.server.paused = True
-        await place.ticks(HOLD_S - 0.5)
-        assert place.peer.up
-        await place.ticks(1)
-        assert not place.peer.up
-        place.server.paused = False
-        await place.ticks(HOLD_S + 1)
-        assert place.peer.up
-        assert len(place.server.streams) >= 2
-
-    in_time(work)
+@plain_test(in_time)
+async def test_a_silent_peer_is_given_up_before_its_grants_are_over(place: Place) -> None:
+    await place.ticks(0.2)
+    place.server.paused = True
+    await place.ticks(HOLD_S - 0.5)
+    assert place.peer.up
+    await place.ticks(1)
+    assert not place.peer.up
+    place.server.paused = False
+    await place.ticks(HOLD_S + 1)
+    assert place.peer.up
+    assert len(place.server.streams) >= 2
 
 
-def test_a_displaced_stream_is_begun_again_and_not_too_often() -> None:
-    async def work(place: Place) -> None:
-        await place.ticks(0.2)
-        assert place.peer.up
-        place.server.displacing = True
-        await place.ticks(10)
-        assert not place.peer.up
-        assert 5 <= len(place.server.streams) <= 20
-        place.server.displacing = False
-        await place.ticks(2)
-        assert place.peer.up
-        numbers = [hello.stream for hello in place.server.hellos]
-        assert numbers == sorted(set(numbers))
-
-    in_time(work)
+@plain_test(in_time)
+async def test_a_displaced_stream_is_begun_again_and_not_too_often(place: Place) -> None:
+    await place.ticks(0.2)
+    assert place.peer.up
+    place.server.displacing = True
+    await place.ticks(10)
+    assert not place.peer.up
+    assert 5 <= len(place.server.streams) <= 20
+    place.server.displacing = False
+    await place.ticks(2)
+    assert place.peer.up
+    numbers = [hello.stream for hello in place.server.hellos]
+    assert numbers == sorted(set(numbers))
 
 
-def test_nobody_there_is_tried_again_until_somebody_is() -> None:
-    async def work(place: Place) -> None:
-        place.faults.cut = True
-        await place.ticks(10)
-        assert not place.peer.up
-        place.faults.cut = False
-        await place.ticks(6)
-        assert place.peer.up
-
-    in_time(work)
+@plain_test(in_time)
+async def test_nobody_there_is_tried_again_until_somebody_is(place: Place) -> None:
+    place.faults.cut = True
+    await place.ticks(10)
+    assert not place.peer.up
+    place.faults.cut = False
+    await place.ticks(6)
+    assert place.peer.up
 
 
-def test_a_farewell_leaves_before_the_stream_ends() -> None:
-    async def work(place: Place) -> None:
-        await place.ticks(0.2)
-        place.peer.send_message(detach=internal.Detach(subscription=1))
-        place.peer.close()
-        await place.link.closed()
-        await asyncio.sleep(0.2)
-        assert place.server.received[-1] == "detach"
-
-    in_time(work)
+@plain_test(in_time)
+async def test_a_farewell_leaves_before_the_stream_ends(place: Place) -> None:
+    await place.ticks(0.2)
+    place.peer.send_message(detach=internal.Detach(subscription=1))
+    place.peer.close()
+    await place.link.closed()
+    await asyncio.sleep(0.2)
+    assert place.server.received[-1] == "detach"

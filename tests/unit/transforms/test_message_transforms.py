@@ -126,7 +126,7 @@ def test_a_bomb_is_not_decompressed(pack) -> None:
 
 @with_transformer
 async def test_messages_that_grow_too_large_together_are_not_all_kept(
-    transformer: Transformer, monkeypatch: pytest.MonkeyPatch
+    transformer: Transformer, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(message_transforms, "RESULTS_BYTES_MAX", 2_500)
     back = compression(pubsub.Compression.ZLIB, pubsub.Compression.DECOMPRESS)
@@ -167,7 +167,7 @@ async def test_a_model_is_asked_with_parameters_and_its_answer_added(transformer
 )
 @with_transformer
 async def test_what_a_model_cannot_answer_is_an_error(
-    transformer: Transformer, status: int, answer: bytes, data: bytes, said: str
+    transformer: Transformer, *, status: int, answer: bytes, data: bytes, said: str
 ) -> None:
     model = model_of(transformer)
     model.status, model.answer = status, answer
@@ -193,7 +193,7 @@ async def test_what_a_model_cannot_answer_is_an_error(
 )
 @with_transformer
 async def test_a_bad_transform_is_refused_by_its_field(
-    transformer: Transformer, transforms: list[pubsub.MessageTransform], field: str
+    transformer: Transformer, *, transforms: list[pubsub.MessageTransform], field: str
 ) -> None:
     with pytest.raises(InvalidArgument) as refused:
         await check_transforms(transforms, transformer)

@@ -50,7 +50,7 @@ async def test_what_a_function_returns_comes_back_in_order(sandbox: Sandbox) -> 
     ],
 )
 @with_sandbox
-async def test_code_that_cannot_be_loaded_is_refused(sandbox: Sandbox, code: str, said: str) -> None:
+async def test_code_that_cannot_be_loaded_is_refused(sandbox: Sandbox, *, code: str, said: str) -> None:
     with pytest.raises(TransformError, match=said):
         await sandbox.check(Function("f", code))
     await sandbox.check(ECHO)
@@ -73,7 +73,7 @@ async def test_code_that_cannot_be_loaded_is_refused(sandbox: Sandbox, code: str
     ],
 )
 @with_sandbox
-async def test_a_message_that_fails_says_why_and_spoils_nothing(sandbox: Sandbox, body: str, said: str) -> None:
+async def test_a_message_that_fails_says_why_and_spoils_nothing(sandbox: Sandbox, *, body: str, said: str) -> None:
     (failed,) = await sandbox.run(does(body), [text("a")])
     assert isinstance(failed, TransformError)
     assert said in str(failed)
@@ -102,7 +102,7 @@ async def test_time_in_which_a_process_does_not_run_is_not_a_functions(sandbox: 
 
 
 @with_sandbox
-async def test_a_process_that_says_nothing_is_killed(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_says_nothing_is_killed(sandbox: Sandbox, *, monkeypatch: pytest.MonkeyPatch) -> None:
     await sandbox.check(ECHO)
     process = sandbox._runners[0]._process
     assert process is not None
@@ -115,7 +115,7 @@ async def test_a_process_that_says_nothing_is_killed(sandbox: Sandbox, monkeypat
 
 @with_sandbox
 async def test_messages_behind_those_that_took_all_the_time_or_room_are_not_tried(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+    sandbox: Sandbox, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "RUN_S", 0.1)
     first, *others = await sandbox.run(does("while (true);"), [text("a")] * 50)
@@ -156,7 +156,7 @@ async def test_one_function_sees_nothing_of_another(sandbox: Sandbox) -> None:
     ],
 )
 @with_sandbox
-async def test_what_is_returned_is_what_was_checked(sandbox: Sandbox, body: str) -> None:
+async def test_what_is_returned_is_what_was_checked(sandbox: Sandbox, *, body: str) -> None:
     (found,) = await sandbox.run(does(body), [text("a")])
     assert json.loads(str(found)) == {"data": "x", "attributes": {"a": "y"}}
 

@@ -43,6 +43,7 @@ from syncpoint.storage.layout import DISK_FILE
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.settings import KnownStore, StorageSettings
 from syncpoint.storage.store import Store
+from syncpoint.testing.plain_tests import on_loop
 
 SMALL = StorageSettings(segment_bytes=1 << 20, pool_segments=0)
 RECORD = ChainRecord(7, "w/default", "default", "local", "w", (DiskPlace("c", "d1", "s"), DiskPlace("c", "d2", "s")))
@@ -126,32 +127,28 @@ def test_registering_is_begun_anew_wherever_it_was_broken_off() -> None:
     assert asyncio.run(run()) >= 3
 
 
-def test_what_a_cluster_keeps_of_a_node() -> None:
-    async def run() -> None:
-        shared = metadata()
-        await register(folder_of(*map(CatalogChange.put, (ONE, SUB, NOTED))), shared, RECORD, [1])
-        found = await content(shared)
-        kept = [decode_record(value) for key, value in found.items() if key.startswith(RECORDS)]
-        assert {one.name for one in kept} == {"cursors/1", SUB.name, ONE.name}
-        assert found[KNOWN_DISKS.key(7)] == b'["", "ab"]'
-        assert (found[USED.key(3)], found[OPEN.key(1, 7)], found[HEAD]) == (b"8", b"{}", b"3 3")
-        assert ChainRecord.decode(found[CHAINS.key(7)]) == RECORD
-
-    asyncio.run(run())
+@on_loop
+async def test_what_a_cluster_keeps_of_a_node() -> None:
+    shared = metadata()
+    await register(folder_of(*map(CatalogChange.put, (ONE, SUB, NOTED))), shared, RECORD, [1])
+    found = await content(shared)
+    kept = [decode_record(value) for key, value in found.items() if key.startswith(RECORDS)]
+    assert {one.name for one in kept} == {"cursors/1", SUB.name, ONE.name}
+    assert found[KNOWN_DISKS.key(7)] == b'["", "ab"]'
+    assert (found[USED.key(3)], found[OPEN.key(1, 7)], found[HEAD]) == (b"8", b"{}", b"3 3")
+    assert ChainRecord.decode(found[CHAINS.key(7)]) == RECORD
 
 
 @pytest.mark.parametrize("written", [HEAD, EPOCHS.key(7), CHAINS.key(8)])
-def test_a_cluster_that_has_been_in_use_is_refused(written: str) -> None:
-    async def run() -> None:
-        shared, folder = metadata(), folder_of(CatalogChange.put(ONE))
+@on_loop
+async def test_a_cluster_that_has_been_in_use_is_refused(*, written: str) -> None:
+    shared, folder = metadata(), folder_of(CatalogChange.put(ONE))
+    await register(folder, shared, RECORD, [0])
+    await shared.txn([], [Put(written, b"9 9")])
+    before = await content(shared)
+    with pytest.raises(FailedPrecondition, match="in use"):
         await register(folder, shared, RECORD, [0])
-        await shared.txn([], [Put(written, b"9 9")])
-        before = await content(shared)
-        with pytest.raises(FailedPrecondition, match="in use"):
-            await register(folder, shared, RECORD, [0])
-        assert await content(shared) == before
-
-    asyncio.run(run())
+    assert await content(shared) == before
 
 
 def test_a_disk_is_the_chains_once_all_of_it_has_moved(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.cluster.formats import Agreed, Build, Formats, finalize
 from syncpoint.runtime.clock import SystemClock
 from syncpoint.runtime.random import SystemRandom
+from syncpoint.testing.plain_tests import plain_test
 
 OLD, BOTH, NEW = Build("1.0", 1, 1), Build("2.0", 1, 2), Build("3.0", 2, 3)
 CLOCK = SystemClock()
@@ -41,71 +42,59 @@ async def member(store: LocalShared, name: str, build: Build) -> None:
     await store.txn([], [Put(f"members/{name}", me.encode())])
 
 
-def test_a_new_cluster_writes_what_its_first_process_can() -> None:
-    async def scenario(store: LocalShared) -> None:
-        formats = await join(store, BOTH, founding=True)
-        assert formats.finalized == 2
-        assert formats.may_write(2)
-        with pytest.raises(
-            FailedPrecondition, match=r"version 1\.0, which reads format 1; the cluster writes format 2"
-        ):
-            await join(store, OLD)
-        await formats.close()
-
-    run(scenario)
+@plain_test(run)
+async def test_a_new_cluster_writes_what_its_first_process_can(store: LocalShared) -> None:
+    formats = await join(store, BOTH, founding=True)
+    assert formats.finalized == 2
+    assert formats.may_write(2)
+    with pytest.raises(FailedPrecondition, match=r"version 1\.0, which reads format 1; the cluster writes format 2"):
+        await join(store, OLD)
+    await formats.close()
 
 
-def test_new_formats_wait_for_finalize_which_waits_for_the_last_old_member() -> None:
-    async def scenario(store: LocalShared) -> None:
-        old = await join(store, OLD, founding=True)
-        formats = await join(store, BOTH)
-        await member(store, "a", OLD)
-        await member(store, "b", BOTH)
-        assert not formats.may_write(2)
-        with pytest.raises(FailedPrecondition, match=r"a \(version 1.0\)"):
-            await finalize(store, BOTH)
+@plain_test(run)
+async def test_new_formats_wait_for_finalize_which_waits_for_the_last_old_member(store: LocalShared) -> None:
+    old = await join(store, OLD, founding=True)
+    formats = await join(store, BOTH)
+    await member(store, "a", OLD)
+    await member(store, "b", BOTH)
+    assert not formats.may_write(2)
+    with pytest.raises(FailedPrecondition, match=r"a \(version 1.0\)"):
+        await finalize(store, BOTH)
+    await old.check()
+    await member(store, "a", BOTH)
+    assert await finalize(store, BOTH) == (1, 2)
+    await asyncio.sleep(0.05)
+    assert formats.may_write(2)
+    assert await finalize(store, BOTH) == (2, 2)
+    with pytest.raises(FailedPrecondition, match="install that version"):
         await old.check()
-        await member(store, "a", BOTH)
-        assert await finalize(store, BOTH) == (1, 2)
-        await asyncio.sleep(0.05)
-        assert formats.may_write(2)
-        assert await finalize(store, BOTH) == (2, 2)
-        with pytest.raises(FailedPrecondition, match="install that version"):
-            await old.check()
-        with pytest.raises(FailedPrecondition, match=r"finalize` of that version"):
-            await finalize(store, OLD)
-        await old.close()
-        await formats.close()
-
-    run(scenario)
+    with pytest.raises(FailedPrecondition, match=r"finalize` of that version"):
+        await finalize(store, OLD)
+    await old.close()
+    await formats.close()
 
 
-def test_a_build_that_is_too_new_says_what_to_do() -> None:
-    async def scenario(store: LocalShared) -> None:
-        old = await join(store, OLD, founding=True)
-        with pytest.raises(FailedPrecondition, match="reads 1 and a later format everywhere, `syncpoint cluster final"):
-            await join(store, NEW)
-        await old.close()
-
-    run(scenario)
+@plain_test(run)
+async def test_a_build_that_is_too_new_says_what_to_do(store: LocalShared) -> None:
+    old = await join(store, OLD, founding=True)
+    with pytest.raises(FailedPrecondition, match="reads 1 and a later format everywhere, `syncpoint cluster final"):
+        await join(store, NEW)
+    await old.close()
 
 
-def test_a_cluster_from_before_formats_is_of_the_first() -> None:
-    async def scenario(store: LocalShared) -> None:
-        formats = await join(store, BOTH)
-        assert formats.finalized == 1
-        await formats.close()
-
-    run(scenario)
+@plain_test(run)
+async def test_a_cluster_from_before_formats_is_of_the_first(store: LocalShared) -> None:
+    formats = await join(store, BOTH)
+    assert formats.finalized == 1
+    await formats.close()
 
 
-def test_who_joins_while_it_is_finalized_is_seen_or_sees() -> None:
-    async def scenario(store: LocalShared) -> None:
-        old = await join(store, OLD, founding=True)
-        await store.txn([], [Put(FORMAT, Agreed(1, "1.0", proposed=2).encode())])
-        with pytest.raises(FailedPrecondition):
-            await old.check()
-        assert await finalize(store, BOTH) == (1, 2)
-        await old.close()
-
-    run(scenario)
+@plain_test(run)
+async def test_who_joins_while_it_is_finalized_is_seen_or_sees(store: LocalShared) -> None:
+    old = await join(store, OLD, founding=True)
+    await store.txn([], [Put(FORMAT, Agreed(1, "1.0", proposed=2).encode())])
+    with pytest.raises(FailedPrecondition):
+        await old.check()
+    assert await finalize(store, BOTH) == (1, 2)
+    await old.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from syncpoint.node.cluster.orphans import Orphan, Orphans, Who
 from syncpoint.router.assignment import TopicAssignment
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.plain_tests import Work, plain_test
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
@@ -63,37 +63,36 @@ class Harness:
         self.orphans = Orphans(store, self.peers, clock)
 
 
-def in_harness(work: Callable[[Harness], Awaitable[None]]) -> Callable[[], None]:
-    def test() -> None:
-        clock = ManualClock()
+def run(work: Work) -> None:
+    clock = ManualClock()
 
-        async def main() -> None:
-            store = LocalShared(MemoryStore(clock=clock, random=SeededRandom(1)), clock)
-            puts = [Put(f"open/{LOST}/1", b"{}"), Put(f"open/{LOST}/2", b"{}")]
-            for number in (1, 2):
-                member = Member(f"f{number}", (PUBLISH,), f"f{number}:1", number, "r1")
-                puts.append(Put(f"{MEMBERS}f{number}", member.encode()))
-                puts.append(Put(OWNERS.key(number), ChainOwner(f"f{number}", number, 1, f"f{number}:1").encode()))
-            for number in (1, 2, 3):
-                record = ChainRecord(number, f"c{number}", "default", "r1", "f1")
-                puts.append(Put(CHAINS.key(number), record.encode()))
-            await store.txn([], puts)
-            catalog = SharedCatalog(store)
-            await catalog.start()
-            await catalog.commit([CatalogChange.put(LostTopics().with_gap(1, 1 << 40, ()).setting())])
-            await catalog.commit([CatalogChange.put(Topic(catalog.next_incarnation(), TAKEN))])
-            harness = Harness(store, catalog, clock)
-            await harness.orphans.start()
-            try:
-                await work(harness)
-            finally:
-                await harness.orphans.close()
-                await catalog.close()
+    async def main() -> None:
+        store = LocalShared(MemoryStore(clock=clock, random=SeededRandom(1)), clock)
+        puts = [Put(f"open/{LOST}/1", b"{}"), Put(f"open/{LOST}/2", b"{}")]
+        for number in (1, 2):
+            member = Member(f"f{number}", (PUBLISH,), f"f{number}:1", number, "r1")
+            puts.append(Put(f"{MEMBERS}f{number}", member.encode()))
+            puts.append(Put(OWNERS.key(number), ChainOwner(f"f{number}", number, 1, f"f{number}:1").encode()))
+        for number in (1, 2, 3):
+            record = ChainRecord(number, f"c{number}", "default", "r1", "f1")
+            puts.append(Put(CHAINS.key(number), record.encode()))
+        await store.txn([], puts)
+        catalog = SharedCatalog(store)
+        await catalog.start()
+        await catalog.commit([CatalogChange.put(LostTopics().with_gap(1, 1 << 40, ()).setting())])
+        await catalog.commit([CatalogChange.put(Topic(catalog.next_incarnation(), TAKEN))])
+        harness = Harness(store, catalog, clock)
+        await harness.orphans.start()
+        try:
+            await work(harness)
+        finally:
+            await harness.orphans.close()
+            await catalog.close()
 
-        run_simulated(clock, main())
+    run_simulated(clock, main())
 
-    test.__name__, test.__doc__ = work.__name__, work.__doc__
-    return test
+
+in_harness = plain_test(run)
 
 
 @in_harness

@@ -9,6 +9,7 @@ import pytest
 from syncpoint.model.errors import Code, ConnectionRefused, SyncpointError
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.plain_tests import plain_test
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, here, run_in_loop
 from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.transport.calls import Call, Unary
@@ -35,110 +36,100 @@ async def serve(network: SimNetwork, process: SimProcess, seen: list[str]) -> No
     await process.start(listen())
 
 
-def test_a_handler_runs_in_the_process_that_serves() -> None:
-    async def work(loop: ProcessLoop, network: SimNetwork) -> None:
-        seen: list[str] = []
-        await serve(network, SimProcess(loop, "server"), seen)
-        assert await network.channel("10.0.0.1:80").unary("/a/b", b"x") == b"got x"
-        assert seen == ["server"]
-
-    in_loop(work)
+@plain_test(in_loop)
+async def test_a_handler_runs_in_the_process_that_serves(loop: ProcessLoop, network: SimNetwork) -> None:
+    seen: list[str] = []
+    await serve(network, SimProcess(loop, "server"), seen)
+    assert await network.channel("10.0.0.1:80").unary("/a/b", b"x") == b"got x"
+    assert seen == ["server"]
 
 
-def test_a_crashed_process_refuses_and_its_open_calls_break() -> None:
-    async def work(loop: ProcessLoop, network: SimNetwork) -> None:
-        server, cleaned = SimProcess(loop, "server"), []
+@plain_test(in_loop)
+async def test_a_crashed_process_refuses_and_its_open_calls_break(loop: ProcessLoop, network: SimNetwork) -> None:
+    server, cleaned = SimProcess(loop, "server"), []
 
-        async def wait_for_ever() -> None:
-            try:
-                await asyncio.sleep(3600)
-            finally:
-                cleaned.append(True)
+    async def wait_for_ever() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            cleaned.append(True)
 
-        await serve(network, server, [])
-        server.start(wait_for_ever())
-        channel = network.channel("10.0.0.1:80")
-        calling = asyncio.create_task(channel.unary("/a/b", b"x"))
-        await asyncio.sleep(0)
-        server.crash()
-        network.ended(server)
-        with pytest.raises(SyncpointError) as lost:
-            await calling
-        assert lost.value.code is Code.UNAVAILABLE
-        with pytest.raises(ConnectionRefused):
-            await channel.unary("/a/b", b"x")
-        await asyncio.sleep(10)
-        assert not cleaned
-
-    in_loop(work)
+    await serve(network, server, [])
+    server.start(wait_for_ever())
+    channel = network.channel("10.0.0.1:80")
+    calling = asyncio.create_task(channel.unary("/a/b", b"x"))
+    await asyncio.sleep(0)
+    server.crash()
+    network.ended(server)
+    with pytest.raises(SyncpointError) as lost:
+        await calling
+    assert lost.value.code is Code.UNAVAILABLE
+    with pytest.raises(ConnectionRefused):
+        await channel.unary("/a/b", b"x")
+    await asyncio.sleep(10)
+    assert not cleaned
 
 
-def test_a_hung_process_goes_on_where_it_was() -> None:
-    async def work(loop: ProcessLoop, network: SimNetwork) -> None:
-        server = SimProcess(loop, "server")
-        await serve(network, server, [])
-        channel = network.channel("10.0.0.1:80")
-        server.hang()
-        with pytest.raises(SyncpointError) as late:
-            await channel.unary("/a/b", b"x", timeout=1.0)
-        assert late.value.code is Code.DEADLINE_EXCEEDED
-        calling = asyncio.create_task(channel.unary("/a/b", b"y"))
-        await asyncio.sleep(5)
-        server.go_on()
-        assert await calling == b"got y"
-
-    in_loop(work)
+@plain_test(in_loop)
+async def test_a_hung_process_goes_on_where_it_was(loop: ProcessLoop, network: SimNetwork) -> None:
+    server = SimProcess(loop, "server")
+    await serve(network, server, [])
+    channel = network.channel("10.0.0.1:80")
+    server.hang()
+    with pytest.raises(SyncpointError) as late:
+        await channel.unary("/a/b", b"x", timeout=1.0)
+    assert late.value.code is Code.DEADLINE_EXCEEDED
+    calling = asyncio.create_task(channel.unary("/a/b", b"y"))
+    await asyncio.sleep(5)
+    server.go_on()
+    assert await calling == b"got y"
 
 
-def test_what_was_under_way_arrives_after_the_healing() -> None:
-    async def work(loop: ProcessLoop, network: SimNetwork) -> None:
-        seen: list[str] = []
-        server, client = SimProcess(loop, "server"), SimProcess(loop, "client-1")
-        await serve(network, server, seen)
-        network.part(["client-1"], ["server"])
+@plain_test(in_loop)
+async def test_what_was_under_way_arrives_after_the_healing(loop: ProcessLoop, network: SimNetwork) -> None:
+    seen: list[str] = []
+    server, client = SimProcess(loop, "server"), SimProcess(loop, "client-1")
+    await serve(network, server, seen)
+    network.part(["client-1"], ["server"])
 
-        async def call() -> bytes:
-            return await network.channel("10.0.0.1:80").unary("/a/b", b"z")
+    async def call() -> bytes:
+        return await network.channel("10.0.0.1:80").unary("/a/b", b"z")
 
-        calling = client.start(call())
-        await asyncio.sleep(5)
-        assert not seen
-        network.heal()
-        assert await calling == b"got z"
-
-    in_loop(work)
+    calling = client.start(call())
+    await asyncio.sleep(5)
+    assert not seen
+    network.heal()
+    assert await calling == b"got z"
 
 
-def test_what_a_parted_process_still_said_arrives_after_its_end_and_the_healing() -> None:
-    async def work(loop: ProcessLoop, network: SimNetwork) -> None:
-        seen: list[str] = []
-        await serve(network, SimProcess(loop, "server"), seen)
-        caller = SimProcess(loop, "caller")
+@plain_test(in_loop)
+async def test_what_a_parted_process_still_said_arrives_after_its_end_and_the_healing(
+    loop: ProcessLoop, network: SimNetwork
+) -> None:
+    seen: list[str] = []
+    await serve(network, SimProcess(loop, "server"), seen)
+    caller = SimProcess(loop, "caller")
 
-        async def call() -> None:
-            await network.channel("10.0.0.1:80").unary("/a/b", b"x")
+    async def call() -> None:
+        await network.channel("10.0.0.1:80").unary("/a/b", b"x")
 
-        heal = network.part(["caller"], ["server"])
-        caller.start(call())
-        await asyncio.sleep(0.1)
-        caller.crash()
-        network.ended(caller)
-        await asyncio.sleep(1.0)
-        assert seen == []
-        heal()
-        await asyncio.sleep(5.0)
-        assert seen == ["server"]
-
-    in_loop(work)
+    heal = network.part(["caller"], ["server"])
+    caller.start(call())
+    await asyncio.sleep(0.1)
+    caller.crash()
+    network.ended(caller)
+    await asyncio.sleep(1.0)
+    assert seen == []
+    heal()
+    await asyncio.sleep(5.0)
+    assert seen == ["server"]
 
 
-def test_two_partings_of_the_same_processes_are_healed_one_by_one() -> None:
-    async def work(loop: ProcessLoop, network: SimNetwork) -> None:
-        first, second = network.part(["a"], ["b"]), network.part(["a"], ["b", "c"])
-        first()
-        assert network.parted("a", "b")
-        second()
-        assert not network.parted("a", "b")
-        assert not network.parted("c", "a")
-
-    in_loop(work)
+@plain_test(in_loop)
+async def test_two_partings_of_the_same_processes_are_healed_one_by_one(loop: ProcessLoop, network: SimNetwork) -> None:
+    first, second = network.part(["a"], ["b"]), network.part(["a"], ["b", "c"])
+    first()
+    assert network.parted("a", "b")
+    second()
+    assert not network.parted("a", "b")
+    assert not network.parted("c", "a")
