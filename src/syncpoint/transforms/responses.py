@@ -83,7 +83,7 @@ async def transformed_response(
     failed: list[str] = []
     untried: list[str] = []
     waiting: set[str] = set()  # keys of which a message comes again: those behind it must not overtake it
-    parts = _Parts(kind)
+    parts = _ResponseParts(kind)
     del parsed.received_messages[:]
     for one, outcome in zip(received, outcomes, strict=True):
         key = one.message.ordering_key
@@ -117,7 +117,7 @@ def held_back(kind: type[Response], response: bytes) -> TransformedResponse:
     return TransformedResponse((parsed.SerializeToString(),), untried=ids, messages=len(ids))
 
 
-class _Parts:
+class _ResponseParts:
     """Messages, in as many responses as they need."""
 
     def __init__(self, kind: type[Response]) -> None:
