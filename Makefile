@@ -45,8 +45,8 @@ test: dev ## everything: check, unit, property, uncompiled kernel, official clie
 	@tools/setup.sh etcd || echo "without etcd the tests of clusters are skipped" >&2
 	@$(BIN)/python tools/test_parts.py all
 
-test-clients: dev ## the official clients of Python, Node, Go and Java, and REST; result into docs/compatibility.md; CLIENTS="--only go,java"
-	@$(BIN)/python tests/clients/run.py $(CLIENTS)
+test-clients: dev ## the official clients of Python, Node, Go and Java, and REST, on a node and in a cluster; result into docs/compatibility.md; CLIENTS="--only go,java"
+	@$(BIN)/python -m tests.clients.run $(CLIENTS)
 
 sim: dev ## replay one simulation and all that happens in it: make sim SEED=42 [KIND=chains|delivery|cluster|pipelines|cluster-pipelines]
 	@$(BIN)/python tools/sim.py $(or $(SEED),42) --kind $(or $(KIND),chains)

@@ -1,7 +1,7 @@
 // The official Go client against a running Syncpoint: one JSON line per scenario on stdout.
 //
-// PUBSUB_EMULATOR_HOST names the server. A line {"ask": "restart"} asks the driver to kill and restart the server; it
-// answers with a line on stdin when the server is back.
+// PUBSUB_EMULATOR_HOST names the server. A line {"ask": "restart"} asks the driver to kill and restart the server,
+// {"ask": "rolling"} to restart all its processes in turn; it answers with a line on stdin when the server is back.
 package main
 
 import (
@@ -27,8 +27,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 var project = fmt.Sprintf("p%x", time.Now().UnixNano())
@@ -394,12 +396,17 @@ func snapshotSeek(s *space) string {
 	return ""
 }
 
-func schema(s *space) string {
-	definition := `{"type":"record","name":"R","fields":[{"name":"n","type":"int"}]}`
-	made := get(s.schemas.CreateSchema(s.ctx, &pb.CreateSchemaRequest{
+const definition = `{"type":"record","name":"R","fields":[{"name":"n","type":"int"}]}`
+
+func (s *space) madeSchema() *pb.Schema {
+	return get(s.schemas.CreateSchema(s.ctx, &pb.CreateSchemaRequest{
 		Parent: "projects/" + project, SchemaId: s.prefix + "-schema",
 		Schema: &pb.Schema{Type: pb.Schema_AVRO, Definition: definition},
 	}))
+}
+
+func schema(s *space) string {
+	made := s.madeSchema()
 	topic := s.topic("topic", func(t *pb.Topic) {
 		t.SchemaSettings = &pb.SchemaSettings{Schema: made.Name, Encoding: pb.Encoding_JSON}
 	})
@@ -454,10 +461,161 @@ func transforms(s *space) string {
 	return ""
 }
 
-// The server is killed and restarted while a subscriber and a publisher are at work; nothing may be lost.
-func restart(s *space) string {
+func schemaRevisions(s *space) string {
+	made := s.madeSchema()
+	wider := strings.Replace(definition, "]}", `,{"name":"t","type":"string","default":""}]}`, 1)
+	second := get(s.schemas.CommitSchema(s.ctx, &pb.CommitSchemaRequest{
+		Name: made.Name, Schema: &pb.Schema{Name: made.Name, Type: pb.Schema_AVRO, Definition: wider},
+	}))
+	revisions := func() []string {
+		var ids []string
+		all := s.schemas.ListSchemaRevisions(s.ctx, &pb.ListSchemaRevisionsRequest{Name: made.Name, View: pb.SchemaView_FULL})
+		for {
+			one, err := all.Next()
+			if err == iterator.Done {
+				return ids
+			}
+			must(err)
+			ids = append(ids, one.RevisionId)
+		}
+	}
+	want(slices.Equal(revisions(), []string{second.RevisionId, made.RevisionId}), "%v", revisions())
+	get(s.schemas.ValidateMessage(s.ctx, &pb.ValidateMessageRequest{
+		Parent: "projects/" + project, SchemaSpec: &pb.ValidateMessageRequest_Name{Name: made.Name},
+		Message: []byte(`{"n":1,"t":"x"}`), Encoding: pb.Encoding_JSON,
+	}))
+	third := get(s.schemas.RollbackSchema(s.ctx, &pb.RollbackSchemaRequest{Name: made.Name, RevisionId: made.RevisionId}))
+	want(third.Definition == definition, "%v", third)
+	get(s.schemas.DeleteSchemaRevision(s.ctx, &pb.DeleteSchemaRevisionRequest{Name: made.Name + "@" + second.RevisionId}))
+	want(slices.Equal(revisions(), []string{third.RevisionId, made.RevisionId}), "%v", revisions())
+	_, err := s.schemas.ValidateSchema(s.ctx, &pb.ValidateSchemaRequest{
+		Parent: "projects/" + project, Schema: &pb.Schema{Type: pb.Schema_AVRO, Definition: "{"},
+	})
+	wantCode(err, codes.InvalidArgument)
+	return ""
+}
+
+func (s *space) pullRefused(sub string) {
+	_, err := s.subs.Pull(s.ctx, &pb.PullRequest{Subscription: sub, MaxMessages: 1})
+	wantCode(err, codes.FailedPrecondition)
+}
+
+func pushCreate(s *space) string {
+	token := &pb.PushConfig_OidcToken{ServiceAccountEmail: "pusher@example.iam.gserviceaccount.com", Audience: "us"}
+	push := &pb.PushConfig{
+		PushEndpoint: "https://push.example.com/x", Attributes: map[string]string{"x-goog-version": "v1"},
+		AuthenticationMethod: &pb.PushConfig_OidcToken_{OidcToken: token},
+	}
+	_, sub := s.pair(func(sub *pb.Subscription) { sub.PushConfig = push })
+	read := get(s.subs.GetSubscription(s.ctx, &pb.GetSubscriptionRequest{Subscription: sub})).GetPushConfig()
+	want(proto.Equal(read, push), "%v", read)
+	s.pullRefused(sub)
+	return ""
+}
+
+func detach(s *space) string {
 	topic, sub := s.pair(nil)
-	const count = 300
+	get(s.topics.DetachSubscription(s.ctx, &pb.DetachSubscriptionRequest{Subscription: sub}))
+	want(get(s.subs.GetSubscription(s.ctx, &pb.GetSubscriptionRequest{Subscription: sub})).Detached, "not detached")
+	_, err := s.topics.ListTopicSubscriptions(s.ctx, &pb.ListTopicSubscriptionsRequest{Topic: topic}).Next()
+	want(err == iterator.Done, "still listed at its topic: %v", err)
+	s.pullRefused(sub)
+	return ""
+}
+
+// After a refused message the client holds its ordering key back until it is asked to go on.
+func orderingResume(s *space) string {
+	topic, sub := s.pair(func(sub *pb.Subscription) { sub.EnableMessageOrdering = true })
+	publisher := s.client.Publisher(topic)
+	publisher.EnableMessageOrdering = true
+	defer publisher.Stop()
+	send := func(body string, attributes map[string]string) error {
+		message := &pubsub.Message{Data: []byte(body), OrderingKey: "k", Attributes: attributes}
+		_, err := publisher.Publish(s.ctx, message).Get(s.ctx)
+		return err
+	}
+	must(send("0", nil))
+	wantCode(send("1", map[string]string{strings.Repeat("n", 257): "too long a name"}), codes.InvalidArgument)
+	var paused pubsub.ErrPublishingPaused
+	want(errors.As(send("2", nil), &paused), "the key was not paused")
+	publisher.ResumePublish("k")
+	must(send("3", nil))
+	got := s.pull(sub, 2)
+	want(string(got[0].Message.Data) == "0" && string(got[1].Message.Data) == "3", "%v", got)
+	return ""
+}
+
+func seekTime(s *space) string {
+	topic, sub := s.pair(func(sub *pb.Subscription) { sub.RetainAckedMessages = true })
+	start := timestamppb.Now()
+	s.bodies(topic, "a", "b")
+	s.ack(sub, s.pull(sub, 2)...)
+	get(s.subs.Seek(s.ctx, &pb.SeekRequest{Subscription: sub, Target: &pb.SeekRequest_Time{Time: start}}))
+	s.ack(sub, s.pull(sub, 2)...)
+	return ""
+}
+
+func compression(s *space) string {
+	topic, sub := s.pair(nil)
+	publisher := s.client.Publisher(topic)
+	publisher.PublishSettings.EnableCompression = true
+	publisher.PublishSettings.CompressionBytesThreshold = 100
+	defer publisher.Stop()
+	body := strings.Repeat("x", 50_000)
+	get(publisher.Publish(s.ctx, &pubsub.Message{Data: []byte(body)}).Get(s.ctx))
+	want(string(s.pull(sub, 1)[0].Message.Data) == body, "another message")
+	return ""
+}
+
+// What the client puts into attributes while it traces.
+func tracing(s *space) string {
+	topic, sub := s.pair(nil)
+	parent := "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	s.publish(topic, false, &pubsub.Message{Data: []byte("a"), Attributes: map[string]string{"googclient_traceparent": parent}})
+	got := s.pull(sub, 1)[0].Message.Attributes
+	want(len(got) == 1 && got["googclient_traceparent"] == parent, "%v", got)
+	return ""
+}
+
+// What a stream held back for flow control comes to others at once when it is closed.
+func cancelled(s *space) string {
+	topic, sub := s.pair(func(sub *pb.Subscription) { sub.AckDeadlineSeconds = 600 })
+	var bodies []string
+	for number := range 50 {
+		bodies = append(bodies, fmt.Sprint(number))
+	}
+	s.bodies(topic, bodies...)
+	var held atomic.Int32
+	settings := pubsub.ReceiveSettings{MaxOutstandingMessages: 5, MaxOutstandingBytes: 1 << 20, NumGoroutines: 1}
+	settings.ShutdownOptions = &pubsub.ShutdownOptions{Behavior: pubsub.ShutdownBehaviorNackImmediately, Timeout: time.Second}
+	s.receive(sub, settings, func(*pubsub.Message) bool { return held.Add(1) >= 5 })
+	s.ack(sub, s.pull(sub, 45)...)
+	return ""
+}
+
+// A stream on which nothing happens for longer than its keep-alive periods is still served.
+func idle(s *space) string {
+	topic, sub := s.pair(nil)
+	go func() {
+		time.Sleep(45 * time.Second)
+		s.client.Publisher(topic).Publish(s.ctx, &pubsub.Message{Data: []byte("a")})
+	}()
+	s.receive(sub, pubsub.ReceiveSettings{}, func(m *pubsub.Message) bool {
+		m.Ack()
+		return true
+	})
+	return ""
+}
+
+// The server is killed and restarted while a subscriber and a publisher are at work; nothing may be lost.
+func restart(s *space) string { return flow(s, "restart") }
+
+// All processes of the server are restarted in turn in the meantime.
+func rolling(s *space) string { return flow(s, "rolling") }
+
+// Publish and receive until the driver has done what it is asked for; everything published is received.
+func flow(s *space, what string) string {
+	topic, sub := s.pair(nil)
 	var lock sync.Mutex
 	seen := map[string]bool{}
 	ctx, cancel := context.WithCancel(s.ctx)
@@ -469,29 +627,48 @@ func restart(s *space) string {
 			defer lock.Unlock()
 			seen[string(m.Data)] = true
 			m.Ack()
-			if len(seen) == count {
-				cancel()
-			}
 		})
 	}()
 	publisher := s.client.Publisher(topic)
 	defer publisher.Stop()
 	var results []*pubsub.PublishResult
-	for number := range count {
-		results = append(results, publisher.Publish(s.ctx, &pubsub.Message{Data: fmt.Appendf(nil, "%d", number)}))
-		if number == count/2 {
-			get(results[0].Get(s.ctx))
-			ask("restart")
+	send := func() {
+		body := fmt.Appendf(nil, "%d", len(results))
+		results = append(results, publisher.Publish(s.ctx, &pubsub.Message{Data: body}))
+	}
+	send()
+	get(results[0].Get(s.ctx))
+	answered := make(chan bool)
+	go func() {
+		ask(what)
+		close(answered)
+	}()
+	for after := 0; after < 100; {
+		send()
+		select {
+		case <-answered:
+			after++
+		default:
 		}
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond)
 	}
 	for _, result := range results {
 		get(result.Get(s.ctx))
 	}
+	count := func() int {
+		lock.Lock()
+		defer lock.Unlock()
+		return len(seen)
+	}
+	for count() < len(results) {
+		select {
+		case err := <-received:
+			want(false, "the stream ended with %d of %d: %v", count(), len(results), err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	cancel()
 	must(<-received)
-	lock.Lock()
-	defer lock.Unlock()
-	want(len(seen) == count, "%d of %d came", len(seen), count)
 	return ""
 }
 
@@ -502,8 +679,11 @@ func ask(what string) {
 	get(stdin.ReadString('\n'))
 }
 
+// Scenarios in which the server goes away or nothing happens for long.
+var long = map[string]time.Duration{"idle": 105 * time.Second, "restart": 240 * time.Second, "rolling": 240 * time.Second}
+
 func run(name string, scenario func(*space) string, s space) {
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), max(60*time.Second, long[name]))
 	defer cancel()
 	s.ctx, s.prefix = ctx, name
 	line := map[string]string{"scenario": name, "result": "pass", "detail": ""}
@@ -536,7 +716,10 @@ func main() {
 		{"streaming_pull", streamingPull}, {"ack", ack}, {"nack", nack}, {"modack", modack},
 		{"exactly_once", exactlyOnce}, {"dead_letter", deadLetter}, {"filter", filter},
 		{"snapshot_seek", snapshotSeek}, {"schema", schema}, {"iam", iam}, {"push_config", pushConfig},
-		{"transforms", transforms}, {"restart", restart},
+		{"transforms", transforms}, {"schema_revisions", schemaRevisions}, {"push_create", pushCreate},
+		{"detach", detach}, {"ordering_resume", orderingResume}, {"seek_time", seekTime},
+		{"compression", compression}, {"tracing", tracing}, {"cancel", cancelled}, {"idle", idle},
+		{"restart", restart}, {"rolling", rolling},
 	} {
 		if asked := os.Getenv("SCENARIOS"); asked == "" || slices.Contains(strings.Split(asked, ","), one.name) {
 			run(one.name, one.run, base)

@@ -1,7 +1,8 @@
 // An official Node client (PUBSUB_CLIENT) against a running Syncpoint: one JSON line per scenario on stdout.
 //
-// PUBSUB_EMULATOR_HOST names the server. A line {"ask": "restart"} asks the driver to kill and restart the server; it
-// answers with a line on stdin when the server is back. The packages are those of tests/node/official.
+// PUBSUB_EMULATOR_HOST names the server. A line {"ask": "restart"} asks the driver to kill and restart the server,
+// {"ask": "rolling"} to restart all its processes in turn; it answers with a line on stdin when the server is back.
+// PUBLISH_PAUSE_MS bounds the pauses between attempts to publish. The packages are those of tests/node/official.
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
@@ -10,6 +11,11 @@ const require = createRequire(new URL('../../node/official/package.json', import
 const { PubSub, SchemaTypes, Encodings } = require(process.env.PUBSUB_CLIENT ?? '@google-cloud/pubsub');
 
 const SECONDS = 60;
+// For scenarios in which the server goes away. While there is no connection each attempt of the client to publish fails in
+// the client itself. Before the next one it waits a random part of a time that grows by four from 100 ms to 60 s: a
+// message may wait for most of a minute when the connection is back already. 60 s after its first attempt it gives a
+// message up; the program then has to publish it again.
+const OUTAGE_SECONDS = 240;
 const pubsub = new PubSub({ projectId: `p${Date.now().toString(16)}` });
 const input = createInterface({ input: process.stdin });
 const pause = (seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
@@ -72,12 +78,12 @@ const deadline = (of, got, seconds) =>
   });
 
 // Receive until `each` returns something true.
-async function receive(from, each, options) {
+async function receive(from, each, options, seconds = SECONDS) {
   const listening = options ? pubsub.subscription(from.name, options) : from;
   let timer;
   try {
     await new Promise((resolve, reject) => {
-      timer = setTimeout(() => reject(new Error('not everything came in time')), SECONDS * 1000);
+      timer = setTimeout(() => reject(new Error('not everything came in time')), seconds * 1000);
       listening.on('error', reject);
       listening.on('message', (message) => {
         Promise.resolve(each(message)).then((done) => done && resolve(), reject);
@@ -264,41 +270,159 @@ const scenarios = {
     await publish(of, 'quiet');
     assert.equal((await pull(from, 1))[0].message.data.toString(), 'QUIET');
   },
-  // The server is killed and restarted while a subscriber and a publisher are at work; nothing may be lost.
-  async restart() {
-    const [of, from] = await pair();
-    const count = 300;
-    const seen = new Set();
-    const received = receive(from, (message) => {
-      seen.add(message.data.toString());
-      message.ack();
-      return seen.size === count;
-    });
-    const published = [];
-    for (const n of numbers(count)) {
-      published.push(of.publishMessage({ data: Buffer.from(n) }));
-      if (Number(n) === count / 2) {
-        await published[0];
-        const answered = new Promise((resolve) => input.once('line', resolve));
-        console.log('{"ask": "restart"}');
-        await answered;
-      }
-      await pause(0.002);
-    }
-    let confirmed = 0;
-    for (const one of published) one.then(() => confirmed++, () => {});
-    await Promise.all([...published, received]).catch((error) => {
-      throw new Error(`${error.message}: ${confirmed} of ${count} confirmed, ${seen.size} received`);
-    });
+  async schema_revisions() {
+    const definition = '{"type":"record","name":"R","fields":[{"name":"n","type":"int"}]}';
+    const wider = definition.replace(']}', ',{"name":"t","type":"string","default":""}]}');
+    const made = await pubsub.createSchema(`${prefix}-schema`, SchemaTypes.Avro, definition);
+    const name = await made.getName();
+    const { revisionId: first } = await made.get();
+    const client = await pubsub.getSchemaClient();
+    const revisions = async () => (await client.listSchemaRevisions({ name, view: 'FULL' }))[0].map((r) => r.revisionId);
+    const [second] = await client.commitSchema({ name, schema: { name, type: 'AVRO', definition: wider } });
+    assert.deepEqual(await revisions(), [second.revisionId, first]);
+    await made.validateMessage(Buffer.from('{"n":1,"t":"x"}'), Encodings.Json);
+    const [third] = await client.rollbackSchema({ name, revisionId: first });
+    assert.equal(third.definition, definition);
+    await client.deleteSchemaRevision({ name: `${name}@${second.revisionId}` });
+    assert.deepEqual(await revisions(), [third.revisionId, first]);
+    await assert.rejects(pubsub.validateSchema({ type: SchemaTypes.Avro, definition: '{' }), { code: 3 });
   },
+  async push_create() {
+    const oidcToken = { serviceAccountEmail: 'pusher@example.iam.gserviceaccount.com', audience: 'us' };
+    const attributes = { 'x-goog-version': 'v1' };
+    const pushConfig = { pushEndpoint: 'https://push.example.com/x', attributes, oidcToken };
+    const [, from] = await pair({ pushConfig });
+    const read = (await from.getMetadata())[0].pushConfig;
+    assert.deepEqual([read.pushEndpoint, read.attributes], [pushConfig.pushEndpoint, attributes]);
+    assert.deepEqual({ ...read.oidcToken }, oidcToken);
+    await assert.rejects(pullOnce(from), { code: 9 });
+  },
+  async detach() {
+    const [of, from] = await pair();
+    await pubsub.detachSubscription(from.name);
+    assert.deepEqual(await from.detached(), [true]);
+    assert.equal((await of.getSubscriptions())[0].length, 0);
+    await assert.rejects(pullOnce(from), { code: 9 });
+  },
+  // What waits behind a refused message of its ordering key is refused with it, then the key goes on.
+  async ordering_resume() {
+    const [of, from] = await pair({ enableMessageOrdering: true });
+    const ordered = pubsub.topic(of.name, { messageOrdering: true, batching: { maxMessages: 1 } });
+    const send = (body, attributes = {}) =>
+      ordered.publishMessage({ data: Buffer.from(body), orderingKey: 'k', attributes });
+    await send('0');
+    const both = [send('1', { ['n'.repeat(257)]: 'too long a name' }), send('2')];
+    assert.deepEqual((await Promise.allSettled(both)).map(({ reason }) => reason?.code), [3, 3]);
+    ordered.resumePublishing('k');
+    await send('3');
+    assert.deepEqual((await pull(from, 2)).map((one) => one.message.data.toString()), ['0', '3']);
+  },
+  async seek_time() {
+    const [of, from] = await pair({ retainAckedMessages: true });
+    const start = new Date();
+    await publish(of, 'a', 'b');
+    await ack(from, await pull(from, 2));
+    await from.seek(start);
+    await ack(from, await pull(from, 2));
+  },
+  async compression() {
+    const [of, from] = await pair();
+    const gzip = new PubSub({ projectId: pubsub.projectId, 'grpc.default_compression_algorithm': 2 });
+    const body = 'x'.repeat(50_000);
+    await publish(gzip.topic(of.name), body);
+    assert.equal((await pull(from, 1))[0].message.data.toString(), body);
+    await gzip.close();
+  },
+  // What the client puts into attributes while it traces; the packages here have the API of OpenTelemetry alone.
+  async tracing() {
+    const [of, from] = await pair();
+    const attributes = { googclient_traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01' };
+    await of.publishMessage({ data: Buffer.from('traced'), attributes });
+    assert.deepEqual({ ...(await pull(from, 1))[0].message.attributes }, attributes);
+  },
+  // What a stream held back for flow control comes to others at once when it is closed.
+  async cancel() {
+    const [of, from] = await pair({ ackDeadlineSeconds: 600 });
+    await publish(of, ...numbers(50));
+    let held = 0;
+    await receive(from, () => ++held >= 5, { flowControl: { maxMessages: 5, allowExcessMessages: false } });
+    await ack(from, await pull(from, 45));
+  },
+  // A stream on which nothing happens for longer than its keep-alive periods is still served, and not opened anew.
+  async idle() {
+    const [of, from] = await pair();
+    const ended = [];
+    from.on('debug', (message) => ended.push(message.message));
+    const received = receive(from, (message) => (message.ack(), true), undefined, 45 + SECONDS);
+    await pause(45);
+    assert.deepEqual(ended, []);
+    await publish(of, 'a');
+    await received;
+  },
+  // The server is killed and restarted while a subscriber and a publisher are at work; nothing may be lost.
+  restart: () => flow('restart'),
+  // All processes of the server are restarted in turn in the meantime.
+  rolling: () => flow('rolling'),
 };
+
+// Publish and receive until the driver has done what it is asked for; everything published is received.
+async function flow(what) {
+  const [of, from] = await pair();
+  const bound = Number(process.env.PUBLISH_PAUSE_MS ?? 0);
+  const backoffSettings = {
+    initialRetryDelayMillis: 100, retryDelayMultiplier: 2, maxRetryDelayMillis: bound,
+    initialRpcTimeoutMillis: 60_000, rpcTimeoutMultiplier: 1, maxRpcTimeoutMillis: 60_000, totalTimeoutMillis: 600_000,
+  };
+  const to = pubsub.topic(of.name, bound ? { gaxOpts: { retry: { retryCodes: [14], backoffSettings } } } : {});
+  const seen = new Set();
+  const published = [];
+  let whole = false;
+  const take = (message) => {
+    seen.add(message.data.toString());
+    message.ack();
+    return whole && seen.size === published.length;
+  };
+  const received = receive(from, take, undefined, OUTAGE_SECONDS);
+  let confirmed = 0;
+  let again = 0;
+  const insist = async (data) => {
+    for (;;) {
+      try {
+        await to.publishMessage({ data });
+        return confirmed++;
+      } catch (error) {
+        if (![4, 14].includes(error.code)) throw error;
+        again++;
+      }
+    }
+  };
+  const send = () => published[published.push(insist(Buffer.from(String(published.length)))) - 1];
+  await send();
+  let after = 0;
+  let answered = false;
+  input.once('line', () => (answered = true));
+  console.log(JSON.stringify({ ask: what }));
+  while (after < 100) {
+    send();
+    after += answered;
+    await pause(0.02);
+  }
+  const last = Promise.all(published).then(() => {
+    whole = true;
+    return send();
+  });
+  await Promise.all([last, received]).catch((error) => {
+    throw new Error(`${error.message}: ${confirmed} of ${published.length} confirmed, ${seen.size} received`);
+  });
+  return again ? `${again} given up by the client after 60 s and published again` : '';
+}
 
 const asked = (process.env.SCENARIOS ?? '').split(',').filter(Boolean);
 for (const name of asked.length ? asked : Object.keys(scenarios)) {
   prefix = name;
   let [result, detail] = ['pass', ''];
   try {
-    await scenarios[name]();
+    detail = (await scenarios[name]()) ?? '';
   } catch (error) {
     console.error(error);
     [result, detail] = ['fail', String(error)];

@@ -1,11 +1,13 @@
 """An official Python client of any 2.x against a running Syncpoint: one JSON line per scenario on stdout.
 
-PUBSUB_EMULATOR_HOST names the server. A line {"ask": "restart"} asks the driver to kill and restart the server; it
-answers with a line on stdin when the server is back. What a version does not have yet is skipped.
+PUBSUB_EMULATOR_HOST names the server; with PUBSUB_TRANSPORT=rest the generated clients call it over REST. A line
+{"ask": "restart"} asks the driver to kill and restart the server, {"ask": "rolling"} to restart all its processes in
+turn; it answers with a line on stdin when the server is back. What a version does not have yet is skipped.
 """
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import sys
@@ -15,11 +17,18 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import grpc
 from google.api_core import exceptions
+from google.auth.credentials import AnonymousCredentials
 from google.cloud import pubsub_v1
+from google.pubsub_v1.services.publisher import PublisherClient
+from google.pubsub_v1.services.subscriber import SubscriberClient
 
 PROJECT = f"p{time.time_ns():x}"
 SECONDS = 60
+OUTAGE_SECONDS = 240
+"""For scenarios in which the server goes away: the clients' own pauses between attempts grow to 60 s."""
+REST = os.environ.get("PUBSUB_TRANSPORT") == "rest"
 DEFINITION = '{"type":"record","name":"R","fields":[{"name":"n","type":"int"}]}'
 CODE = "function up(message, metadata) { message.data = message.data.toUpperCase(); return message; }"
 
@@ -33,12 +42,19 @@ def want(holds: object, what: object) -> None:
         raise AssertionError(what)
 
 
+def over_rest(client: Any) -> Any:
+    """A generated client that calls by REST."""
+    host = os.environ["PUBSUB_EMULATOR_HOST"]
+    transport = client.get_transport_class("rest")
+    return client(transport=transport(host=host, credentials=AnonymousCredentials(), url_scheme="http"))
+
+
 class Space:
     """Clients, and names with the scenario in them."""
 
     def __init__(self) -> None:
-        self.publisher = pubsub_v1.PublisherClient()
-        self.subscriber = pubsub_v1.SubscriberClient()
+        self.publisher = over_rest(PublisherClient) if REST else pubsub_v1.PublisherClient()
+        self.subscriber = over_rest(SubscriberClient) if REST else pubsub_v1.SubscriberClient()
         self.prefix = ""
         self.end = 0.0
 
@@ -57,7 +73,15 @@ class Space:
         topic = self.topic()
         return topic, self.sub(topic, **fields)
 
+    def send(self, topic: str, data: bytes, **attributes: str) -> str:
+        if REST:
+            messages = [{"data": data, "attributes": attributes}]
+            return str(self.publisher.publish(request={"topic": topic, "messages": messages}).message_ids[0])
+        return str(self.publisher.publish(topic, data, **attributes).result(SECONDS))
+
     def bodies(self, topic: str, *bodies: str) -> list[str]:
+        if REST:
+            return [self.send(topic, body.encode()) for body in bodies]
         futures = [self.publisher.publish(topic, body.encode()) for body in bodies]
         return [future.result(SECONDS) for future in futures]
 
@@ -85,6 +109,7 @@ class Space:
 
     def receive(self, sub: str, each: Callable[[Any], object], **options: Any) -> None:
         """Receive until `each` returns something true; what it raises is raised here."""
+        streams()
         done = threading.Event()
         errors: list[BaseException] = []
 
@@ -107,7 +132,14 @@ class Space:
             raise errors[0]
 
 
+def streams() -> None:
+    if REST:
+        raise Skip("REST has no streaming pull")
+
+
 def refused(kind: type[BaseException], call: Callable[[], object]) -> None:
+    if REST:
+        kind = kind.__mro__[1]  # its client knows errors by their HTTP code alone
     try:
         call()
     except kind:
@@ -271,7 +303,7 @@ def dead_letter(s: Space) -> None:
 def filters(s: Space) -> None:
     topic, sub = s.pair(filter='attributes.colour = "red"')
     for body, colour in ((b"1", "blue"), (b"2", "red")):
-        s.publisher.publish(topic, body, colour=colour).result(SECONDS)
+        s.send(topic, body, colour=colour)
     want([one.message.data for one in s.pull(sub, 1)] == [b"2"], "other messages")
 
 
@@ -287,14 +319,19 @@ def snapshot_seek(s: Space) -> None:
     s.subscriber.delete_snapshot(request={"snapshot": snapshot})
 
 
-def schema(s: Space) -> None:
+def made_schema(s: Space) -> tuple[Any, Any]:
+    """The client of schemas, and a schema."""
     service = getattr(pubsub_v1, "SchemaServiceClient", None)
     if service is None:
         raise Skip("the client has no SchemaServiceClient")
-    client = service()
+    client = over_rest(service) if REST else service()
     body = {"type_": "AVRO", "definition": DEFINITION}
     request = {"parent": f"projects/{PROJECT}", "schema_id": f"{s.prefix}-schema", "schema": body}
-    made = client.create_schema(request=request)
+    return client, client.create_schema(request=request)
+
+
+def schema(s: Space) -> None:
+    _, made = made_schema(s)
     topic = s.topic(schema_settings={"schema": made.name, "encoding": "JSON"})
     sub = s.sub(topic)
     s.bodies(topic, '{"n":1}')
@@ -338,29 +375,177 @@ def transforms(s: Space) -> None:
     want(s.pull(sub, 1)[0].message.data == b"QUIET", "not transformed")
 
 
+def schema_revisions(s: Space) -> None:
+    client, made = made_schema(s)
+    wider = DEFINITION.replace("]}", ',{"name":"t","type":"string","default":""}]}')
+    body = {"name": made.name, "type_": "AVRO", "definition": wider}
+    second = client.commit_schema(request={"name": made.name, "schema": body})
+    want(second.revision_id != made.revision_id, second)
+    parent = f"projects/{PROJECT}"
+    message = {"message": b'{"n":1,"t":"x"}', "encoding": "JSON"}
+    client.validate_message(request={"parent": parent, "name": made.name, **message})
+    full = {"name": made.name, "view": "FULL"}
+    listed = [one.revision_id for one in client.list_schema_revisions(request=full)]
+    want(listed == [second.revision_id, made.revision_id], listed)
+    third = client.rollback_schema(request={"name": made.name, "revision_id": made.revision_id})
+    want(third.definition == DEFINITION and third.revision_id not in listed, third)
+    wrong = {"parent": parent, "schema": {"type_": "AVRO", "definition": "{"}}
+    refused(exceptions.InvalidArgument, lambda: client.validate_schema(request=wrong))
+    client.delete_schema_revision(request={"name": f"{made.name}@{second.revision_id}"})
+    listed = [one.revision_id for one in client.list_schema_revisions(request=full)]
+    want(listed == [third.revision_id, made.revision_id], listed)
+
+
+def push_create(s: Space) -> None:
+    token = {"service_account_email": "pusher@example.iam.gserviceaccount.com", "audience": "us"}
+    push = {"push_endpoint": "https://push.example.com/x", "attributes": {"x-goog-version": "v1"}, "oidc_token": token}
+    _, sub = s.pair(push_config=push)
+    read = s.subscriber.get_subscription(request={"subscription": sub}).push_config
+    want(read.push_endpoint == push["push_endpoint"] and read.attributes["x-goog-version"] == "v1", read)
+    want(read.oidc_token.service_account_email == token["service_account_email"], read)
+    want(read.oidc_token.audience == "us", read)
+    refused(exceptions.FailedPrecondition, lambda: s.pull_once(sub, 2))
+
+
+def detach(s: Space) -> None:
+    topic, sub = s.pair()
+    s.publisher.detach_subscription(request={"subscription": sub})
+    want(s.subscriber.get_subscription(request={"subscription": sub}).detached, "not detached")
+    want(not list(s.publisher.list_topic_subscriptions(request={"topic": topic})), "still listed at its topic")
+    refused(exceptions.FailedPrecondition, lambda: s.pull_once(sub, 2))
+
+
+def ordering_resume(s: Space) -> None:
+    """After a refused message the client holds its ordering key back until it is told to go on."""
+    streams()
+    topic, sub = s.pair(enable_message_ordering=True)
+    client = pubsub_v1.PublisherClient(publisher_options=pubsub_v1.types.PublisherOptions(enable_message_ordering=True))
+    client.publish(topic, b"0", ordering_key="k").result(SECONDS)
+    bad = client.publish(topic, b"1", ordering_key="k", **{"n" * 257: "too long a name"})
+    refused(exceptions.InvalidArgument, lambda: bad.result(SECONDS))
+    try:
+        client.publish(topic, b"2", ordering_key="k").result(SECONDS)
+    except Exception as error:
+        want("resume" in str(error).lower() or "Paused" in type(error).__name__, repr(error))
+    else:
+        raise AssertionError("the key was not paused")
+    client.resume_publish(topic, "k")
+    client.publish(topic, b"3", ordering_key="k").result(SECONDS)
+    want([one.message.data for one in s.pull(sub, 2)] == [b"0", b"3"], "other messages")
+
+
+def seek_time(s: Space) -> None:
+    topic, sub = s.pair(retain_acked_messages=True)
+    start = datetime.datetime.now(datetime.UTC)
+    s.bodies(topic, "a", "b")
+    s.ack(sub, s.pull(sub, 2))
+    s.subscriber.seek(request={"subscription": sub, "time": start})
+    s.ack(sub, s.pull(sub, 2))
+
+
+def compression(s: Space) -> None:
+    streams()
+    topic, sub = s.pair()
+    channel = grpc.insecure_channel(os.environ["PUBSUB_EMULATOR_HOST"], compression=grpc.Compression.Gzip)
+    client = PublisherClient(transport=PublisherClient.get_transport_class("grpc")(channel=channel))
+    body = b"x" * 50_000
+    client.publish(request={"topic": topic, "messages": [{"data": body}]}, timeout=SECONDS)
+    want(s.pull(sub, 1)[0].message.data == body, "another message")
+    channel.close()
+
+
+def tracing(s: Space) -> None:
+    streams()
+    if "enable_open_telemetry_tracing" not in pubsub_v1.types.PublisherOptions._fields:
+        raise Skip("the client has no tracing")
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+
+    trace.set_tracer_provider(TracerProvider())
+    topic, sub = s.pair()
+    options = pubsub_v1.types.PublisherOptions(enable_open_telemetry_tracing=True)
+    pubsub_v1.PublisherClient(publisher_options=options).publish(topic, b"traced").result(SECONDS)
+    attributes = dict(s.pull(sub, 1)[0].message.attributes)
+    want(list(attributes) == ["googclient_traceparent"], attributes)
+
+
+def cancel(s: Space) -> None:
+    """What a stream held back for flow control comes to others at once when it is closed."""
+    streams()
+    topic, sub = s.pair(ack_deadline_seconds=600)
+    s.bodies(topic, *(str(number) for number in range(50)))
+    held: list[Any] = []
+    enough = threading.Event()
+
+    def callback(message: Any) -> None:
+        held.append(message)
+        if len(held) >= 5:
+            enough.set()
+
+    future = s.subscriber.subscribe(sub, callback=callback, flow_control=pubsub_v1.types.FlowControl(max_messages=5))
+    want(enough.wait(SECONDS), f"{len(held)} came")
+    future.cancel()
+    s.ack(sub, s.pull(sub, 45))
+
+
+def idle(s: Space) -> None:
+    """A stream on which nothing happens for longer than its keep-alive periods is still served."""
+    streams()
+    topic, sub = s.pair()
+    came = threading.Event()
+
+    def callback(message: Any) -> None:
+        message.ack()
+        came.set()
+
+    future = s.subscriber.subscribe(sub, callback=callback)
+    time.sleep(45)
+    want(not future.done(), "the stream ended")
+    s.bodies(topic, "a")
+    want(came.wait(SECONDS), "nothing came")
+    future.cancel()
+
+
 def restart(s: Space) -> None:
     """The server is killed and restarted while a subscriber and a publisher are at work; nothing may be lost."""
+    flow(s, "restart")
+
+
+def rolling(s: Space) -> None:
+    """All processes of the server are restarted in turn in the meantime."""
+    flow(s, "rolling")
+
+
+def flow(s: Space, what: str) -> None:
+    """Publish and receive until the driver has done what it is asked for; everything published is received."""
+    streams()
+    s.end = time.monotonic() + OUTAGE_SECONDS
     topic, sub = s.pair()
-    count, seen = 300, set()
+    seen: set[str] = set()
 
     def callback(message: Any) -> None:
         seen.add(message.data.decode())
         message.ack()
 
     future = s.subscriber.subscribe(sub, callback=callback)
-    published = []
-    for number in range(count):
-        published.append(s.publisher.publish(topic, str(number).encode()))
-        if number == count // 2:
-            published[0].result(SECONDS)
-            print(json.dumps({"ask": "restart"}), flush=True)
-            sys.stdin.readline()
-        time.sleep(0.002)
-    for one in published:
-        one.result(SECONDS)
-    while len(seen) < count:
+    published = [s.publisher.publish(topic, b"0")]
+    published[0].result(SECONDS)
+    print(json.dumps({"ask": what}), flush=True)
+    answered = threading.Thread(target=sys.stdin.readline, daemon=True)
+    answered.start()
+    after = 0
+    while after < 100:
+        published.append(s.publisher.publish(topic, str(len(published)).encode()))
+        after += not answered.is_alive()
+        time.sleep(0.02)
+    for confirmed, one in enumerate(published):
+        try:
+            one.result(max(0.1, s.end - time.monotonic()))
+        except Exception as error:
+            raise AssertionError(f"{confirmed} of {len(published)} confirmed, {len(seen)} received") from error
+    while len(seen) < len(published):
         want(not future.done(), f"the stream ended after {len(seen)}: {future.exception() if future.done() else None}")
-        want(time.monotonic() < s.end, f"{len(seen)} of {count} came")
+        want(time.monotonic() < s.end, f"{len(seen)} of {len(published)} came")
         time.sleep(0.02)
     future.cancel()
 
@@ -369,7 +554,10 @@ SCENARIOS = {
     "topics": topics, "subscriptions": subscriptions, "publish": publish, "pull": pull,
     "streaming_pull": streaming_pull, "ack": ack, "nack": nack, "modack": modack, "exactly_once": exactly_once,
     "dead_letter": dead_letter, "filter": filters, "snapshot_seek": snapshot_seek, "schema": schema, "iam": iam,
-    "push_config": push_config, "transforms": transforms, "restart": restart,
+    "push_config": push_config, "transforms": transforms, "schema_revisions": schema_revisions,
+    "push_create": push_create, "detach": detach, "ordering_resume": ordering_resume, "seek_time": seek_time,
+    "compression": compression, "tracing": tracing, "cancel": cancel, "idle": idle, "restart": restart,
+    "rolling": rolling,
 }  # fmt: skip
 
 

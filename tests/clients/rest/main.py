@@ -1,22 +1,26 @@
 """REST as gcloud and curl speak it, against a running Syncpoint: one JSON line per scenario on stdout.
 
 Plain HTTP/1.1 with JSON bodies in camelCase and `?alt=json`; PUBSUB_EMULATOR_HOST names the server. StreamingPull has
-no REST method: what needs it is skipped, or done with pull.
+no REST method: what needs it is skipped, or done with pull. What the driver is asked for is said in python/main.py.
 """
 
 from __future__ import annotations
 
 import base64
+import gzip
 import http.client
 import json
 import os
 import sys
+import threading
 import time
 import traceback
+from datetime import UTC, datetime
 from typing import Any
 
 PROJECT = f"p{time.time_ns():x}"
 SECONDS = 60
+OUTAGE_SECONDS = 200
 DEFINITION = '{"type":"record","name":"R","fields":[{"name":"n","type":"int"}]}'
 CODE = "function up(message, metadata) { message.data = message.data.toUpperCase(); return message; }"
 HEADERS = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "google-cloud-sdk gcloud"}
@@ -245,9 +249,13 @@ def snapshot_seek(s: Space) -> None:
     call("DELETE", snapshot)
 
 
-def schema(s: Space) -> None:
+def made_schema(s: Space) -> Any:
     body = {"type": "AVRO", "definition": DEFINITION}
-    made = call("POST", f"projects/{PROJECT}/schemas", body, query=f"&schemaId={s.prefix}-schema")
+    return call("POST", f"projects/{PROJECT}/schemas", body, query=f"&schemaId={s.prefix}-schema")
+
+
+def schema(s: Space) -> None:
+    made = made_schema(s)
     topic = s.topic(schemaSettings={"schema": made["name"], "encoding": "JSON"})
     sub = s.sub(topic)
     publish_all(topic, message('{"n":1}'))
@@ -286,33 +294,137 @@ def transforms(s: Space) -> None:
     want(bodies(pull_all(sub, 1)) == ["QUIET"], "not transformed")
 
 
-def streaming_pull(_: Space) -> None:
+def schema_revisions(s: Space) -> None:
+    made = made_schema(s)
+    name = made["name"]
+    wider = DEFINITION.replace("]}", ',{"name":"t","type":"string","default":""}]}')
+    second = call("POST", f"{name}:commit", {"schema": {"name": name, "type": "AVRO", "definition": wider}})
+
+    def revisions() -> list[str]:
+        return [one["revisionId"] for one in call("GET", f"{name}:listRevisions", query="&view=FULL")["schemas"]]
+
+    want(revisions() == [second["revisionId"], made["revisionId"]], revisions())
+    fits = {"name": name, "encoding": "JSON", "message": base64.b64encode(b'{"n":1,"t":"x"}').decode()}
+    want(call("POST", f"projects/{PROJECT}/schemas:validateMessage", fits) == {}, "an answer with something in it")
+    third = call("POST", f"{name}:rollback", {"revisionId": made["revisionId"]})
+    want(third["definition"] == DEFINITION, third)
+    call("DELETE", f"{name}@{second['revisionId']}:deleteRevision")
+    want(revisions() == [third["revisionId"], made["revisionId"]], revisions())
+    wrong = {"schema": {"type": "AVRO", "definition": "{"}}
+    refused("INVALID_ARGUMENT", "POST", f"projects/{PROJECT}/schemas:validate", wrong)
+
+
+def push_create(s: Space) -> None:
+    token = {"serviceAccountEmail": "pusher@example.iam.gserviceaccount.com", "audience": "us"}
+    push = {"pushEndpoint": "https://push.example.com/x", "attributes": {"x-goog-version": "v1"}, "oidcToken": token}
+    _, sub = s.pair(pushConfig=push)
+    want(call("GET", sub)["pushConfig"] == push, call("GET", sub))
+    refused("FAILED_PRECONDITION", "POST", f"{sub}:pull", {"maxMessages": 1})
+
+
+def detach(s: Space) -> None:
+    topic, sub = s.pair()
+    call("POST", f"{sub}:detach")
+    want(call("GET", sub)["detached"] is True, "not detached")
+    want(call("GET", f"{topic}/subscriptions") == {}, "still listed at its topic")
+    refused("FAILED_PRECONDITION", "POST", f"{sub}:pull", {"maxMessages": 1})
+
+
+def seek_time(s: Space) -> None:
+    topic, sub = s.pair(retainAckedMessages=True)
+    start = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    publish_all(topic, message("a"), message("b"))
+    ack_all(sub, pull_all(sub, 2))
+    call("POST", f"{sub}:seek", {"time": start})
+    ack_all(sub, pull_all(sub, 2))
+
+
+def compression(s: Space) -> None:
+    topic, sub = s.pair()
+    connection = http.client.HTTPConnection(os.environ["PUBSUB_EMULATOR_HOST"], timeout=20)
+    data = gzip.compress(json.dumps({"messages": [message("x" * 50_000)]}).encode())
+    connection.request("POST", f"/v1/{topic}:publish", data, HEADERS | {"Content-Encoding": "gzip"})
+    response = connection.getresponse()
+    want(response.status == 200, response.read())
+    connection.close()
+    want(bodies(pull_all(sub, 1)) == ["x" * 50_000], "another message")
+
+
+def tracing(s: Space) -> None:
+    topic, sub = s.pair()
+    attributes = {"googclient_traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    publish_all(topic, message("a", attributes=attributes))
+    want(pull_all(sub, 1)[0]["message"]["attributes"] == attributes, "other attributes")
+
+
+def no_streams(_: Space) -> None:
     raise Skip("REST has no streaming pull")
 
 
+def no_client(_: Space) -> None:
+    raise Skip("ordering keys are paused by clients, not by the service")
+
+
 def restart(s: Space) -> None:
-    """REST has no stream to hold open: what was published and not acknowledged is there after the restart."""
+    """REST has no stream to hold open: what is published and not acknowledged is there after the restart."""
+    flow(s, "restart")
+
+
+def rolling(s: Space) -> None:
+    """All processes of the server are restarted in turn in the meantime."""
+    flow(s, "rolling")
+
+
+def insist(method: str, path: str, body: Any) -> Any:
+    """A call that is repeated for as long as the server is away."""
+    end = time.monotonic() + OUTAGE_SECONDS
+    while True:
+        try:
+            return call(method, path, body)
+        except (OSError, http.client.HTTPException) as error:
+            want(time.monotonic() < end, f"{method} {path}: {error!r}")
+        except Refused as error:
+            want(error.status in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED") and time.monotonic() < end, error)
+        time.sleep(0.2)
+
+
+def flow(s: Space, what: str) -> None:
+    """Publish and pull until the driver has done what it is asked for; everything published is received."""
     topic, sub = s.pair()
-    sent = [str(number) for number in range(100)]
-    publish_all(topic, *map(message, sent))
-    held = pull_once(sub)
-    print(json.dumps({"ask": "restart"}), flush=True)
-    sys.stdin.readline()
+    sent, after = 0, 0
     seen: set[str] = set()
-    end = time.monotonic() + SECONDS
-    while len(seen) < len(sent):
-        want(time.monotonic() < end, f"{len(seen)} of {len(sent)} came; {len(held)} were out at the restart")
-        got = pull_once(sub)
+
+    def take() -> None:
+        request = {"maxMessages": 100, "returnImmediately": True}
+        got = insist("POST", f"{sub}:pull", request).get("receivedMessages", [])
         if got:
-            ack_all(sub, got)
-        seen |= set(bodies(got))
+            insist("POST", f"{sub}:acknowledge", {"ackIds": [one["ackId"] for one in got]})
+        seen.update(bodies(got))
+
+    print(json.dumps({"ask": what}), flush=True)
+    answered = threading.Thread(target=sys.stdin.readline, daemon=True)
+    answered.start()
+    while after < 50:
+        insist("POST", f"{topic}:publish", {"messages": [message(str(sent))]})
+        sent += 1
+        after += not answered.is_alive()
+        if sent % 5 == 0:
+            take()
+        time.sleep(0.02)
+    end = time.monotonic() + SECONDS
+    while len(seen) < sent:
+        want(time.monotonic() < end, f"{len(seen)} of {sent} came")
+        take()
 
 
 SCENARIOS = {
     "topics": topics, "subscriptions": subscriptions, "publish": publish, "pull": pull,
-    "streaming_pull": streaming_pull, "ack": ack, "nack": nack, "modack": modack, "exactly_once": exactly_once,
+    "streaming_pull": no_streams, "ack": ack, "nack": nack, "modack": modack, "exactly_once": exactly_once,
     "dead_letter": dead_letter, "filter": filters, "snapshot_seek": snapshot_seek, "schema": schema, "iam": iam,
-    "push_config": push_config, "transforms": transforms, "restart": restart,
+    "push_config": push_config, "transforms": transforms, "schema_revisions": schema_revisions,
+    "push_create": push_create, "detach": detach, "ordering_resume": no_client, "seek_time": seek_time,
+    "compression": compression, "tracing": tracing, "cancel": no_streams, "idle": no_streams, "restart": restart,
+    "rolling": rolling,
 }  # fmt: skip
 
 

@@ -5,10 +5,12 @@ import com.google.api.gax.core.NoCredentialsProvider;
 import com.google.api.gax.grpc.GrpcTransportChannel;
 import com.google.api.gax.rpc.AlreadyExistsException;
 import com.google.api.gax.rpc.ApiException;
+import com.google.api.gax.rpc.FailedPreconditionException;
 import com.google.api.gax.rpc.FixedTransportChannelProvider;
 import com.google.api.gax.rpc.InvalidArgumentException;
 import com.google.api.gax.rpc.NotFoundException;
 import com.google.api.gax.rpc.TransportChannelProvider;
+import com.google.cloud.pubsub.v1.AckReplyConsumer;
 import com.google.cloud.pubsub.v1.AckReplyConsumerWithResponse;
 import com.google.cloud.pubsub.v1.AckResponse;
 import com.google.cloud.pubsub.v1.MessageReceiver;
@@ -30,9 +32,12 @@ import com.google.iam.v1.TestIamPermissionsRequest;
 import com.google.protobuf.ByteString;
 import com.google.protobuf.Duration;
 import com.google.protobuf.FieldMask;
+import com.google.protobuf.Timestamp;
 import com.google.pubsub.v1.DeadLetterPolicy;
+import com.google.pubsub.v1.DetachSubscriptionRequest;
 import com.google.pubsub.v1.Encoding;
 import com.google.pubsub.v1.JavaScriptUDF;
+import com.google.pubsub.v1.ListSchemaRevisionsRequest;
 import com.google.pubsub.v1.MessageTransform;
 import com.google.pubsub.v1.PubsubMessage;
 import com.google.pubsub.v1.PullRequest;
@@ -40,15 +45,19 @@ import com.google.pubsub.v1.PushConfig;
 import com.google.pubsub.v1.ReceivedMessage;
 import com.google.pubsub.v1.Schema;
 import com.google.pubsub.v1.SchemaSettings;
+import com.google.pubsub.v1.SchemaView;
 import com.google.pubsub.v1.SeekRequest;
 import com.google.pubsub.v1.Subscription;
 import com.google.pubsub.v1.Topic;
 import com.google.pubsub.v1.UpdateSubscriptionRequest;
 import com.google.pubsub.v1.UpdateTopicRequest;
+import com.google.pubsub.v1.ValidateMessageRequest;
 import io.grpc.ManagedChannel;
 import io.grpc.ManagedChannelBuilder;
 import java.io.BufferedReader;
+import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
@@ -57,16 +66,19 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.IntStream;
 
 /**
  * The official Java client against a running Syncpoint: one JSON line per scenario on stdout.
  *
- * <p>PUBSUB_EMULATOR_HOST names the server. A line {"ask": "restart"} asks the driver to kill and restart the server;
- * it answers with a line on stdin when the server is back.
+ * <p>PUBSUB_EMULATOR_HOST names the server. A line {"ask": "restart"} asks the driver to kill and restart the server,
+ * {"ask": "rolling"} to restart all its processes in turn; it answers with a line on stdin when the server is back.
  */
 public final class Clients {
   private interface Scenario {
@@ -79,6 +91,13 @@ public final class Clients {
 
   private static final String PROJECT = "p" + Long.toHexString(System.nanoTime());
   private static final int SECONDS = 60;
+
+  /** For scenarios in which the server goes away: the client's own pauses between attempts grow to 60 s. */
+  private static final int OUTAGE_SECONDS = 240;
+
+  private static final String DEFINITION =
+      "{\"type\":\"record\",\"name\":\"R\",\"fields\":[{\"name\":\"n\",\"type\":\"int\"}]}";
+
 
   private final NoCredentialsProvider nobody = NoCredentialsProvider.create();
   private final BufferedReader stdin = new BufferedReader(new InputStreamReader(System.in));
@@ -466,13 +485,16 @@ public final class Clients {
     subs.deleteSnapshot(snapshot);
   }
 
+  private static Schema avro(String name, String definition) {
+    return Schema.newBuilder().setName(name).setType(Schema.Type.AVRO).setDefinition(definition).build();
+  }
+
+  private Schema madeSchema() {
+    return schemas.createSchema("projects/" + PROJECT, avro("", DEFINITION), prefix + "-schema");
+  }
+
   private void schema() throws Exception {
-    String definition = "{\"type\":\"record\",\"name\":\"R\",\"fields\":[{\"name\":\"n\",\"type\":\"int\"}]}";
-    Schema made =
-        schemas.createSchema(
-            "projects/" + PROJECT,
-            Schema.newBuilder().setType(Schema.Type.AVRO).setDefinition(definition).build(),
-            prefix + "-schema");
+    Schema made = madeSchema();
     String topic =
         made(
             topic("topic")
@@ -539,11 +561,190 @@ public final class Clients {
     want(got.equals("QUIET"), got);
   }
 
-  /** The server is killed and restarted while a subscriber and a publisher are at work; nothing may be lost. */
-  private void restart() throws Exception {
+  private List<String> revisions(String schema) {
+    List<String> ids = new ArrayList<>();
+    ListSchemaRevisionsRequest request =
+        ListSchemaRevisionsRequest.newBuilder().setName(schema).setView(SchemaView.FULL).build();
+    schemas.listSchemaRevisions(request).iterateAll().forEach(one -> ids.add(one.getRevisionId()));
+    return ids;
+  }
+
+  private void schemaRevisions() throws Exception {
+    Schema made = madeSchema();
+    String name = made.getName();
+    String wider = DEFINITION.replace("]}", ",{\"name\":\"t\",\"type\":\"string\",\"default\":\"\"}]}");
+    Schema second = schemas.commitSchema(name, avro(name, wider));
+    List<String> listed = revisions(name);
+    want(listed.equals(List.of(second.getRevisionId(), made.getRevisionId())), "" + listed);
+    schemas.validateMessage(
+        ValidateMessageRequest.newBuilder()
+            .setParent("projects/" + PROJECT)
+            .setName(name)
+            .setMessage(ByteString.copyFromUtf8("{\"n\":1,\"t\":\"x\"}"))
+            .setEncoding(Encoding.JSON)
+            .build());
+    Schema third = schemas.rollbackSchema(name, made.getRevisionId());
+    want(third.getDefinition().equals(DEFINITION), "" + third);
+    schemas.deleteSchemaRevision(name + "@" + second.getRevisionId(), "");
+    want(revisions(name).equals(List.of(third.getRevisionId(), made.getRevisionId())), "" + revisions(name));
+    refused(InvalidArgumentException.class, () -> schemas.validateSchema("projects/" + PROJECT, avro("", "{")));
+  }
+
+  private void pushCreate() throws Exception {
+    PushConfig push =
+        PushConfig.newBuilder()
+            .setPushEndpoint("https://push.example.com/x")
+            .putAttributes("x-goog-version", "v1")
+            .setOidcToken(
+                PushConfig.OidcToken.newBuilder()
+                    .setServiceAccountEmail("pusher@example.iam.gserviceaccount.com")
+                    .setAudience("us"))
+            .build();
+    String sub = made(sub(made(topic("topic")), "sub").setPushConfig(push));
+    want(subs.getSubscription(sub).getPushConfig().equals(push), "" + subs.getSubscription(sub));
+    refused(FailedPreconditionException.class, () -> subs.pull(sub, 1));
+  }
+
+  private void detach() throws Exception {
     String topic = made(topic("topic"));
     String sub = made(sub(topic, "sub"));
-    int count = 300;
+    topics.detachSubscription(DetachSubscriptionRequest.newBuilder().setSubscription(sub).build());
+    want(subs.getSubscription(sub).getDetached(), "not detached");
+    want(!topics.listTopicSubscriptions(topic).iterateAll().iterator().hasNext(), "still listed at its topic");
+    refused(FailedPreconditionException.class, () -> subs.pull(sub, 1));
+  }
+
+  private static void send(Publisher publisher, String body, String attribute) throws Throwable {
+    PubsubMessage.Builder message = message(body).toBuilder().setOrderingKey("k");
+    if (!attribute.isEmpty()) {
+      message.putAttributes(attribute, "too long a name");
+    }
+    try {
+      publisher.publish(message.build()).get(SECONDS, TimeUnit.SECONDS);
+    } catch (ExecutionException error) {
+      throw error.getCause();
+    }
+  }
+
+  /** After a refused message the client holds its ordering key back until it is asked to go on. */
+  private void orderingResume() throws Exception {
+    String topic = made(topic("topic"));
+    String sub = made(sub(topic, "sub").setEnableMessageOrdering(true));
+    Publisher publisher = publisher(topic, true);
+    List<String> errors = new ArrayList<>();
+    for (String body : List.of("0", "1", "2", "3")) {
+      if (body.equals("3")) {
+        publisher.resumePublish("k");
+      }
+      try {
+        send(publisher, body, body.equals("1") ? "n".repeat(257) : "");
+      } catch (Throwable error) {
+        errors.add(body + " " + error.getClass().getSimpleName());
+      }
+    }
+    publisher.shutdown();
+    want(errors.size() == 2 && errors.get(0).equals("1 InvalidArgumentException"), "" + errors);
+    want(errors.get(1).startsWith("2 ") && System.nanoTime() < end, "" + errors);
+    List<String> got = pull(sub, 2).stream().map(one -> one.getMessage().getData().toStringUtf8()).toList();
+    want(got.equals(List.of("0", "3")), "" + got);
+  }
+
+  private void seekTime() throws Exception {
+    String topic = made(topic("topic"));
+    String sub = made(sub(topic, "sub").setRetainAckedMessages(true));
+    long now = System.currentTimeMillis();
+    Timestamp start =
+        Timestamp.newBuilder().setSeconds(now / 1000).setNanos((int) (now % 1000) * 1_000_000).build();
+    bodies(topic, "a", "b");
+    ack(sub, pull(sub, 2));
+    subs.seek(SeekRequest.newBuilder().setSubscription(sub).setTime(start).build());
+    ack(sub, pull(sub, 2));
+  }
+
+  private void compression() throws Exception {
+    String topic = made(topic("topic"));
+    String sub = made(sub(topic, "sub"));
+    Publisher publisher =
+        Publisher.newBuilder(topic)
+            .setChannelProvider(channel)
+            .setCredentialsProvider(nobody)
+            .setEnableCompression(true)
+            .setCompressionBytesThreshold(100)
+            .build();
+    String body = "x".repeat(50_000);
+    publisher.publish(message(body)).get(SECONDS, TimeUnit.SECONDS);
+    publisher.shutdown();
+    want(pull(sub, 1).get(0).getMessage().getData().toStringUtf8().equals(body), "another message");
+  }
+
+  /** What the client puts into attributes while it traces. */
+  private void tracing() throws Exception {
+    String topic = made(topic("topic"));
+    String sub = made(sub(topic, "sub"));
+    Map<String, String> sent =
+        Map.of("googclient_traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    publish(topic, false, List.of(message("a").toBuilder().putAllAttributes(sent).build()));
+    Map<String, String> got = pull(sub, 1).get(0).getMessage().getAttributesMap();
+    want(got.equals(sent), "" + got);
+  }
+
+  /** What a stream held back for flow control comes to others at once when it is closed. */
+  private void cancel() throws Exception {
+    String topic = made(topic("topic"));
+    String sub = made(sub(topic, "sub").setAckDeadlineSeconds(600));
+    bodies(topic, IntStream.range(0, 50).mapToObj(Integer::toString).toArray(String[]::new));
+    List<AckReplyConsumer> held = java.util.Collections.synchronizedList(new ArrayList<>());
+    FlowControlSettings five = FlowControlSettings.newBuilder().setMaxOutstandingElementCount(5L).build();
+    MessageReceiver receiver = (message, reply) -> held.add(reply);
+    Subscriber subscriber =
+        subscriber(sub, receiver).setFlowControlSettings(five).setParallelPullCount(1).build();
+    subscriber.startAsync().awaitRunning();
+    while (held.size() < 5) {
+      want(System.nanoTime() < end, held.size() + " came");
+      Thread.sleep(10);
+    }
+    subscriber.stopAsync();
+    for (int number = 0; number < 5; number++) { // the client ends only when what it handed out is answered
+      held.get(number).ack();
+    }
+    subscriber.awaitTerminated(20, TimeUnit.SECONDS);
+    ack(sub, pull(sub, 50 - held.size()));
+  }
+
+  /** A stream on which nothing happens for longer than its keep-alive periods is still served. */
+  private void idle() throws Exception {
+    String topic = made(topic("topic"));
+    String sub = made(sub(topic, "sub"));
+    CountDownLatch came = new CountDownLatch(1);
+    MessageReceiver receiver =
+        (message, reply) -> {
+          reply.ack();
+          came.countDown();
+        };
+    Subscriber subscriber = subscriber(sub, receiver).build();
+    subscriber.startAsync().awaitRunning();
+    Thread.sleep(45_000);
+    want(subscriber.isRunning(), "the subscriber stopped: " + subscriber.state());
+    bodies(topic, "a");
+    want(came.await(SECONDS, TimeUnit.SECONDS), "nothing came");
+    subscriber.stopAsync().awaitTerminated(20, TimeUnit.SECONDS);
+  }
+
+  /** The server is killed and restarted while a subscriber and a publisher are at work; nothing may be lost. */
+  private void restart() throws Exception {
+    flow("restart");
+  }
+
+  /** All processes of the server are restarted in turn in the meantime. */
+  private void rolling() throws Exception {
+    flow("rolling");
+  }
+
+  /** Publish and receive until the driver has done what it is asked for; everything published is received. */
+  private void flow(String what) throws Exception {
+    end = System.nanoTime() + TimeUnit.SECONDS.toNanos(OUTAGE_SECONDS);
+    String topic = made(topic("topic"));
+    String sub = made(sub(topic, "sub"));
     Set<String> seen = java.util.concurrent.ConcurrentHashMap.newKeySet();
     MessageReceiver receiver =
         (message, reply) -> {
@@ -555,19 +756,21 @@ public final class Clients {
     Publisher publisher = publisher(topic, false);
     try {
       List<Future<String>> results = new ArrayList<>();
-      for (int number = 0; number < count; number++) {
-        results.add(publisher.publish(message("" + number)));
-        if (number == count / 2) {
-          results.get(0).get(SECONDS, TimeUnit.SECONDS);
-          ask("restart");
-        }
-        Thread.sleep(2);
+      results.add(publisher.publish(message("0")));
+      results.get(0).get(SECONDS, TimeUnit.SECONDS);
+      CountDownLatch answered = new CountDownLatch(1);
+      Thread asking = new Thread(() -> ask(what, answered));
+      asking.setDaemon(true);
+      asking.start();
+      for (int after = 0; after < 100; after += answered.getCount() == 0 ? 1 : 0) {
+        results.add(publisher.publish(message("" + results.size())));
+        Thread.sleep(20);
       }
       for (Future<String> result : results) {
-        result.get(SECONDS, TimeUnit.SECONDS);
+        result.get(Math.max(1, end - System.nanoTime()), TimeUnit.NANOSECONDS);
       }
-      while (seen.size() < count) {
-        want(System.nanoTime() < end, seen.size() + " of " + count + " came; subscriber " + subscriber.state());
+      while (seen.size() < results.size()) {
+        want(System.nanoTime() < end, seen.size() + " of " + results.size() + " came; " + subscriber.state());
         Thread.sleep(20);
       }
       want(subscriber.isRunning(), "the subscriber stopped: " + subscriber.state());
@@ -580,9 +783,14 @@ public final class Clients {
     }
   }
 
-  private void ask(String what) throws Exception {
+  private void ask(String what, CountDownLatch answered) {
     System.out.println("{\"ask\": \"" + what + "\"}");
-    stdin.readLine();
+    try {
+      stdin.readLine();
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+    answered.countDown();
   }
 
   private void run(String scenario, Scenario what) {
@@ -624,7 +832,17 @@ public final class Clients {
     it.run("iam", it::iam);
     it.run("push_config", it::pushConfig);
     it.run("transforms", it::transforms);
+    it.run("schema_revisions", it::schemaRevisions);
+    it.run("push_create", it::pushCreate);
+    it.run("detach", it::detach);
+    it.run("ordering_resume", it::orderingResume);
+    it.run("seek_time", it::seekTime);
+    it.run("compression", it::compression);
+    it.run("tracing", it::tracing);
+    it.run("cancel", it::cancel);
+    it.run("idle", it::idle);
     it.run("restart", it::restart);
+    it.run("rolling", it::rolling);
     System.exit(0);
   }
 }
