@@ -32,7 +32,7 @@ from typing import Any
 
 from syncpoint.testing.etcd import why_not
 from tests.clients.official import CACHE, CLIENTS, HERE, Client, prepare
-from tests.clients.targets import TARGETS, Together
+from tests.clients.targets import TARGETS, Target, Together
 
 ROOT = HERE.parents[1]
 SEEN = CACHE / "seen.json"
@@ -80,16 +80,19 @@ def run(client: Client, endpoint: str, ask: Callable[[str], None], scenarios: Se
     env = os.environ | client.env | env | {"PUBSUB_EMULATOR_HOST": endpoint, "SCENARIOS": ",".join(scenarios)}
     errors = CACHE / f"{client.key}.stderr"
     results: Results = {}
-    with errors.open("w") as stderr:
-        process = subprocess.Popen(
-            client.command(),
-            env=env,
-            cwd=HERE,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            text=True,
+    with contextlib.ExitStack() as stack:
+        process = stack.enter_context(
+            subprocess.Popen(
+                client.command(),
+                env=env,
+                cwd=HERE,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stack.enter_context(errors.open("w")),
+                text=True,
+            )
         )
+        stack.callback(process.kill)  # which does nothing to one that has ended
         try:
             for seen in lines(process):
                 if "ask" in seen:
@@ -103,10 +106,6 @@ def run(client: Client, endpoint: str, ask: Callable[[str], None], scenarios: Se
                     print(f"  {said.strip()}", flush=True)
         except (OSError, TimeoutError) as error:
             print(f"  {client.key}: {error}", flush=True)
-        finally:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
     gone = ("fail", f"the client ended with exit code {process.returncode} before it ({errors.name})")
     return {name: results.get(name, gone) for name in scenarios}
 
@@ -149,19 +148,17 @@ def apart(where: str, clients: Sequence[Client], scenarios: Sequence[str], jobs:
         return dict(zip((client.key for client in clients), pool.map(one, clients), strict=True))
 
 
-def together(where: str, clients: Sequence[Client], scenarios: Sequence[str]) -> dict[str, Results]:
+def together(target: Target, clients: Sequence[Client], scenarios: Sequence[str], **env: str) -> dict[str, Results]:
     """The scenarios in which the server is restarted while all clients are at work."""
 
     def one(client: Client) -> Results:
         try:
-            return run(client, target.endpoint, lambda what: all_of_them.ask(client.key, what), scenarios)
+            return run(client, target.endpoint, lambda what: all_of_them.ask(client.key, what), scenarios, **env)
         finally:
             all_of_them.left(client.key)
 
-    with contextlib.ExitStack() as stack:
-        target = TARGETS[where](stack)
-        all_of_them = Together(target, (client.key for client in clients))
-        pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(len(clients)))
+    all_of_them = Together(target, (client.key for client in clients))
+    with concurrent.futures.ThreadPoolExecutor(len(clients)) as pool:
         return dict(zip((client.key for client in clients), pool.map(one, clients), strict=True))
 
 
@@ -258,7 +255,8 @@ def main() -> int:
         if alone:
             parts.append(apart(where, built, alone, given.jobs))
         if shared:
-            parts.append(together(where, built, shared))
+            with contextlib.ExitStack() as stack:
+                parts.append(together(TARGETS[where](stack), built, shared))
         for client in built:
             column = seen.setdefault(where, {}).setdefault(client.key, {"results": {}})
             column |= {"version": client.version(), "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"}

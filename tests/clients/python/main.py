@@ -2,7 +2,8 @@
 
 PUBSUB_EMULATOR_HOST names the server; with PUBSUB_TRANSPORT=rest the generated clients call it over REST. A line
 {"ask": "restart"} asks the driver to kill and restart the server, {"ask": "rolling"} to restart all its processes in
-turn; it answers with a line on stdin when the server is back. What a version does not have yet is skipped.
+turn; it answers with a line on stdin when the server is back. PUBLISH_PAUSE_MS bounds the pauses between attempts to
+publish. What a version does not have yet is skipped.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
-from google.api_core import exceptions
+from google.api_core import exceptions, retry
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import pubsub_v1
 from google.pubsub_v1.services.publisher import PublisherClient
@@ -528,14 +529,18 @@ def flow(s: Space, what: str) -> None:
         message.ack()
 
     future = s.subscriber.subscribe(sub, callback=callback)
-    published = [s.publisher.publish(topic, b"0")]
+    publisher = s.publisher
+    if pause := float(os.environ.get("PUBLISH_PAUSE_MS", 0)) / 1000:
+        patient = retry.Retry(initial=0.1, maximum=pause, multiplier=2, timeout=OUTAGE_SECONDS)
+        publisher = pubsub_v1.PublisherClient(publisher_options=pubsub_v1.types.PublisherOptions(retry=patient))
+    published = [publisher.publish(topic, b"0")]
     published[0].result(SECONDS)
     print(json.dumps({"ask": what}), flush=True)
     answered = threading.Thread(target=sys.stdin.readline, daemon=True)
     answered.start()
     after = 0
     while after < 100:
-        published.append(s.publisher.publish(topic, str(len(published)).encode()))
+        published.append(publisher.publish(topic, str(len(published)).encode()))
         after += not answered.is_alive()
         time.sleep(0.02)
     for confirmed, one in enumerate(published):
