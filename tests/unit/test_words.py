@@ -104,6 +104,12 @@ def defined(nodes: list[ast.AST]) -> Iterator[str]:
             yield node.attr
 
 
+def sources(folder: Path) -> list[Path]:
+    """The Python files of a folder, without what clients of tests/clients are installed into."""
+    found = sorted(folder.rglob("*.py"))
+    return [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+
+
 def words(name: str) -> set[str]:
     return set(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_"))
 
@@ -137,9 +143,7 @@ def test_retired_words_stay_away() -> None:
     tests = ROOT / "tests"
     named = re.compile(r"^ *(?:async )?(?:def|class) (\w+)|^ *(\w+)(?:: [^=\n]+)? = |[(,] ?(\w+): ", re.MULTILINE)
     places = [(path, list(defined(nodes))) for path, nodes in NODES.items()]
-    places += [
-        (path, ["".join(one) for one in named.findall(path.read_text())]) for path in sorted(tests.rglob("*.py"))
-    ]
+    places += [(path, ["".join(one) for one in named.findall(path.read_text())]) for path in sources(tests)]
     back = {
         f"{path}: {name} (say: {RETIRED[word]})"
         for path, names in places
@@ -152,7 +156,7 @@ def test_retired_words_stay_away() -> None:
 def test_what_tests_share_is_imported_by_its_name() -> None:
     tests = Path(__file__).parents[1]
     paths = re.compile(r"^sys\.path\.", re.MULTILINE)
-    assert [str(path.relative_to(tests)) for path in tests.rglob("*.py") if paths.search(path.read_text())] == []
+    assert [str(path.relative_to(tests)) for path in sources(tests) if paths.search(path.read_text())] == []
 
 
 def test_texts_are_plain() -> None:
