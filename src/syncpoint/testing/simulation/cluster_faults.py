@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-from collections.abc import Callable
 
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.simulation.disk_faults import forget
 from syncpoint.testing.simulation.faults import duration
-from syncpoint.testing.simulation.sim_runs import Lasting
+from syncpoint.testing.simulation.healing import Heal, Lasting, altered, clock_jump, disk_fails, disk_full, disk_slow
 from syncpoint.testing.simulation.simulated_cluster import SimulatedCluster
 from syncpoint.testing.simulation.simulated_disks import SimDiskServer
 
@@ -30,7 +27,6 @@ FAULTS = (
     "clock jump",
 )
 IN_A_COMMIT = ("owner killed in a commit", "owner hangs in a commit", "proxies killed in a commit")  # of pipelines
-FULL_BYTES = 64 * 1024
 
 
 class ClusterFaults:
@@ -64,7 +60,7 @@ class ClusterFaults:
             if server.alive:
                 server.heal()
 
-    def _begin(self, kind: str) -> Callable[[], None] | None:
+    def _begin(self, kind: str) -> Heal | None:
         sim = self.sim
         names = list(sim.members)
         name = names[self.random.randrange(0, len(names))]
@@ -98,23 +94,19 @@ class ClusterFaults:
 
                 return back
             case "indeterminate":
-                sim.doubt = 0.3
-                return lambda: setattr(sim, "doubt", 0.0)
+                return altered(sim, "doubt", 0.3, 0.0)
             case "power cut" if server.alive:
                 sim.crash(server.name)
                 server.power_cut()
                 return lambda: sim.begin(server.name) if not server.alive else None
             case "disk server hung" if server.alive and not server.hung:
-                server.hung = True
-                return lambda: setattr(server, "hung", False)
+                return altered(server, "hung", True, False)
             case "disk slow" if server.alive:
-                disk = server.disks[self.random.randrange(0, len(server.disks))]
-                server.slow[disk] = 0.05 + 0.3 * self.random.random()
-                return lambda: forget(server.slow, disk)
+                return disk_slow(server, self.random)
             case "disk fails" | "disk full" if self._minority.alive:
                 return self._disk_fault(kind)
             case "clock jump":
-                return self._clock_jump(name)
+                return clock_jump(sim.clock_of(name), sim.clocks, self.random)
         return None
 
     @property
@@ -122,23 +114,17 @@ class ClusterFaults:
         """Whose disks may lose what they have: the others are a write set without it."""
         return self.sim.farm.servers["d0"]
 
-    def _disk_fault(self, kind: str) -> Callable[[], None]:
+    def _disk_fault(self, kind: str) -> Heal:
         """A disk of the minority errs, or has no room."""
         server = self._minority
         disk = server.disks[self.random.randrange(0, len(server.disks))]
-        if kind == "disk full":
-            server.files.capacity[f"/{disk}"] = FULL_BYTES
-            return lambda: forget(server.files.capacity, f"/{disk}")
-        operations = ((), ("fdatasync",), ("pwritev",), ("pread",))[self.random.randrange(0, 4)]
-        server.fail(disk, errno.EIO, operations, (None, 1)[self.random.randrange(0, 2)])
-        fault = server.files.faults[-1]
-        return lambda: server.files.faults.remove(fault) if fault in server.files.faults else None
+        return disk_full(server, disk) if kind == "disk full" else disk_fails(server, disk, self.random)
 
     def _of(self, role: str) -> str:
         names = [name for name in self.sim.members if name[0] == role and name[:2] != "pr"]
         return names[self.random.randrange(0, len(names))]
 
-    def _island(self) -> Callable[[], None]:
+    def _island(self) -> Heal:
         """A publish forwarder and a subscribe forwarder with each other, and away from everything else."""
         sim, here = self.sim, [self._of("p"), self._of("s")]
         back = sim.network.part(here, [one for one in sim.members if one not in here])
@@ -149,11 +135,3 @@ class ClusterFaults:
             sim.cut_metadata(False, here)
 
         return heal
-
-    def _clock_jump(self, name: str) -> Callable[[], None]:
-        """One machine's clock is set wrong, by an hour or by weeks, and right again; one at a time is far off."""
-        clocks, hour_ns = self.sim.clocks, 3_600 * 10**9
-        far = self.random.random() < 0.5 and not any(abs(one.off_ns) > hour_ns for one in clocks.values())
-        clock = self.sim.clock_of(name)
-        clock.off_ns = round((self.random.random() - 0.5) * 2 * hour_ns * (40 * 24 if far else 1))
-        return lambda: setattr(clock, "off_ns", 0)

@@ -6,17 +6,13 @@ per seed, so that everything promised has to survive.
 
 from __future__ import annotations
 
-import errno
 import math
-from collections.abc import Callable
-from typing import Any
 
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.simulation.sim_runs import Lasting
+from syncpoint.testing.simulation.healing import Heal, Lasting, altered, disk_fails, disk_full, disk_slow, forget
 from syncpoint.testing.simulation.simulated_chains import SimulatedChains, servers_of
 from syncpoint.testing.simulation.simulated_disks import SimDiskServer
 
-Heal = Callable[[], None]
 LOOK_S = 0.25  # until it is seen again whether the others are whole
 
 
@@ -89,8 +85,7 @@ class DiskFaults:
         server = self._server()
         if server is None or server.hung:
             return None
-        server.hung = True
-        return lambda: setattr(server, "hung", False)
+        return altered(server, "hung", True, False)
 
     def _may_lose_power(self) -> list[SimDiskServer]:
         """Who may lose what is not synced: everybody, where all that counts is synced before it does."""
@@ -138,28 +133,15 @@ class DiskFaults:
         found = self._victim()
         if found is None:
             return None
-        operations = ((), ("fdatasync",), ("pwritev",), ("pread",))[self.random.randrange(0, 4)]
-        times = (None, 1)[self.random.randrange(0, 2)]
-        server, disk = found
-        server.fail(disk, errno.EIO, operations, times)
-        fault = server.files.faults[-1]
-        return lambda: server.files.faults.remove(fault) if fault in server.files.faults else None
+        return disk_fails(*found, self.random)
 
     def _disk_full(self) -> Heal | None:
         found = self._victim()
-        if found is None:
-            return None
-        server, disk = found
-        server.files.capacity[f"/{disk}"] = 64 * 1024
-        return lambda: forget(server.files.capacity, f"/{disk}")
+        return None if found is None else disk_full(*found)
 
     def _disk_slow(self) -> Heal | None:
         server = self._server()
-        if server is None:
-            return None
-        disk = server.disks[self.random.randrange(0, len(server.disks))]
-        server.slow[disk] = 0.05 + 0.3 * self.random.random()
-        return lambda: forget(server.slow, disk)
+        return None if server is None else disk_slow(server, self.random)
 
     def _disk_hung(self) -> Heal | None:
         found = self._victim()
@@ -225,7 +207,3 @@ class DiskFaults:
     def _again(self, name: str) -> None:
         if not self.sim.nodes[name].process.alive:
             self.sim.begin(type(self.sim.nodes[name]), name)  # type: ignore[arg-type]
-
-
-def forget(among: dict[str, Any], name: str) -> None:
-    among.pop(name, None)

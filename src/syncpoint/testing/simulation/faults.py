@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 
 from syncpoint.runtime.random import Random, SeededRandom
-from syncpoint.testing.simulation.disk_faults import Heal
+from syncpoint.testing.simulation.healing import Heal
 from syncpoint.testing.simulation.simulated_chains import SimulatedChains, servers_of
 from syncpoint.testing.simulation.storage_faults import LONG_S, StorageFaults
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.simulation.disk_faults import DiskFaults, Heal
+from syncpoint.testing.simulation.disk_faults import DiskFaults
+from syncpoint.testing.simulation.healing import Heal, altered
 from syncpoint.testing.simulation.simulated_disks import SimDiskServer
 from syncpoint.testing.simulation.simulated_node import SimulatedNode
 
@@ -86,8 +87,7 @@ class PipelineFaults(DiskFaults):
             if sim.disks.alive:
                 sim.disks.die_within(calls, power=power)
 
-        sim.on_commit = strike
-        return lambda: setattr(sim, "on_commit", None)
+        return altered(sim, "on_commit", strike, None)
 
     def _disk_fails_in_a_commit(self) -> Heal | None:
         """All of them refuse to write when the next commit is asked for."""
@@ -138,10 +138,7 @@ class PipelineFaults(DiskFaults):
         return process.go_on
 
     def _accident(self) -> Heal | None:
-        accidents = self._node.life.accidents
-        accidents.armed = 1 + self.random.randrange(0, 4)
-        return lambda: setattr(accidents, "armed", 0)
+        return altered(self._node.life.accidents, "armed", 1 + self.random.randrange(0, 4), 0)
 
     def _connections_broken(self) -> Heal:
-        self._node.network.break_chance = 0.03
-        return lambda: setattr(self._node.network, "break_chance", 0.0)
+        return altered(self._node.network, "break_chance", 0.03, 0.0)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from syncpoint.testing.simulation.consuming import Consuming
-from syncpoint.testing.simulation.disk_faults import DiskFaults, Heal
+from syncpoint.testing.simulation.disk_faults import DiskFaults
+from syncpoint.testing.simulation.healing import Heal, altered, clock_jump
 from syncpoint.testing.simulation.nodes import SimNode, SimPublisher
 from syncpoint.testing.simulation.simulated_chains import servers_of
 
 SPLIT_S = 3.0
 OPENING_COMMANDS, OPENING_WRITES = 250, 60  # about what an opening takes
-_HOUR_NS = 3_600 * 10**9
-_FAR_DAYS = 40
+_DAY_NS = 24 * 3_600 * 10**9
 
 
 class ProcessFaults(DiskFaults):
@@ -202,17 +202,14 @@ class ProcessFaults(DiskFaults):
         self.sim.loop.call_later(SPLIT_S, heal)
 
     def _commands_cut_in_the_middle(self) -> Heal:
-        self.sim.farm.cut_chance = 0.02 + 0.1 * self.random.random()
-        return lambda: setattr(self.sim.farm, "cut_chance", 0.0)
+        return altered(self.sim.farm, "cut_chance", 0.02 + 0.1 * self.random.random(), 0.0)
 
     def _farewells_lost(self) -> Heal:
         """The message that an owner is done with a disk is often lost."""
-        self.sim.farm.farewell_chance = 0.5
-        return lambda: setattr(self.sim.farm, "farewell_chance", 0.0)
+        return altered(self.sim.farm, "farewell_chance", 0.5, 0.0)
 
     def _connections_broken(self) -> Heal:
-        self.sim.network.break_chance = 0.05
-        return lambda: setattr(self.sim.network, "break_chance", 0.0)
+        return altered(self.sim.network, "break_chance", 0.05, 0.0)
 
     def _metadata_outage(self) -> Heal:
         return self._cut([node for node in self.sim.nodes.values() if self.random.random() < 0.6])
@@ -231,12 +228,7 @@ class ProcessFaults(DiskFaults):
 
     def _metadata_in_doubt(self) -> Heal:
         """Nobody knows what becomes of transactions: some are applied, some are not, and some are later."""
-        self.sim.doubt = 0.8 if self.sim.shape.emptying else 0.3
-
-        def heal() -> None:
-            self.sim.doubt = 0.0
-
-        return heal
+        return altered(self.sim, "doubt", 0.8 if self.sim.shape.emptying else 0.3, 0.0)
 
     # -- subscribe forwarders ----------------------------------------------------------------------------------------
 
@@ -304,12 +296,7 @@ class ProcessFaults(DiskFaults):
         found = self._subscriber()
         if found is None or found.failing:
             return None
-        found.failing = True
-
-        def heal() -> None:
-            found.failing = False
-
-        return heal
+        return altered(found, "failing", True, False)
 
     # -- a process by itself -----------------------------------------------------------------------------------------
 
@@ -334,19 +321,11 @@ class ProcessFaults(DiskFaults):
         return heal
 
     def _clock_jump(self) -> Heal | None:
-        """Somebody sets a clock wrong, by an hour or by weeks, and right again. One at a time is far off: of two that
-        agree nobody could know which is right.
-        """
         names = sorted(self.sim.nodes)
         name = names[self.random.randrange(0, len(names))]
         clock = self.sim.clock_of(name)
-        far = self.random.random() < 0.5 and not any(abs(one.off_ns) > _HOUR_NS for one in self.sim.clocks.values())
-        clock.off_ns = round((self.random.random() - 0.5) * 2 * (_FAR_DAYS * 24 * _HOUR_NS if far else _HOUR_NS))
-        self.sim.note(f"the clock of {name} is off by {clock.off_ns / _HOUR_NS / 24:.2f} days")
-
-        def heal() -> None:
-            clock.off_ns = 0
-
+        heal = clock_jump(clock, self.sim.clocks, self.random)
+        self.sim.note(f"the clock of {name} is off by {clock.off_ns / _DAY_NS:.2f} days")
         return heal
 
     def _maintainers_starved(self) -> Heal | None:
@@ -354,12 +333,7 @@ class ProcessFaults(DiskFaults):
         found = self._publisher()
         if found is None or found.process.starved:
             return None
-        process, process.starved = found.process, "-keep-"
-
-        def heal() -> None:
-            process.starved = ""
-
-        return heal
+        return altered(found.process, "starved", "-keep-", "")
 
     def _accident(self) -> Heal | None:
         """Some of the steps that a process takes by itself fail in their middle."""
@@ -367,9 +341,4 @@ class ProcessFaults(DiskFaults):
         if not nodes:
             return None
         accidents = nodes[self.random.randrange(0, len(nodes))].accidents
-        accidents.armed = 1 + self.random.randrange(0, 4)
-
-        def heal() -> None:
-            accidents.armed = 0
-
-        return heal
+        return altered(accidents, "armed", 1 + self.random.randrange(0, 4), 0)

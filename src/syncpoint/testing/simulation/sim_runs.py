@@ -46,29 +46,6 @@ class RunResult:
         return not self.violations
 
 
-class Lasting:
-    """Faults that last, and how each is mended."""
-
-    def __init__(self, loop: ProcessLoop) -> None:
-        self._loop = loop
-        self._healing: list[Callable[[], None]] = []
-
-    def began(self, heal: Callable[[], None], lasts: float) -> None:
-        """One that is mended after so many seconds, or when all are."""
-        self._healing.append(heal)
-        self._loop.call_later(lasts, self._over, heal)
-
-    def heal(self) -> None:
-        """Mend all."""
-        for heal in list(self._healing):
-            self._over(heal)
-
-    def _over(self, heal: Callable[[], None]) -> None:
-        if heal in self._healing:
-            self._healing.remove(heal)
-            heal()
-
-
 class SimRun(Generic[W]):
     """See the module. `prompt_s`: so soon after the healing a message has to be delivered for the first time."""
 

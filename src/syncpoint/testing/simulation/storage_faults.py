@@ -10,7 +10,7 @@ import contextvars
 from collections.abc import Callable
 from dataclasses import replace
 
-from syncpoint.testing.simulation.disk_faults import Heal
+from syncpoint.testing.simulation.healing import Heal
 from syncpoint.testing.simulation.loop import SimProcess
 from syncpoint.testing.simulation.process_faults import ProcessFaults
 from syncpoint.testing.simulation.simulated_chains import servers_of
