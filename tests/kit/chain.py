@@ -19,7 +19,7 @@ from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore as MemoryMetadata
 from syncpoint.metadata.records import CREATING, CatalogChange, ChangeOp, Subscription, Topic
 from syncpoint.model.cluster import ChainRecord, DiskPlace
-from syncpoint.model.errors import FailedPrecondition, MetadataSilent
+from syncpoint.model.errors import FailedPrecondition, MetadataSilent, Unavailable
 from syncpoint.publish.chain import ChainContext
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.publish.host import ChainHost
@@ -226,7 +226,10 @@ class ChainHarness:
                     await self.owner(chain).host.confirm(chain, topic, revision, assignment)
 
     def owner(self, chain: int) -> Process:
-        return next(process for process in self.processes if chain in process.host.chains)
+        for process in self.processes:
+            if chain in process.host.chains:
+                return process
+        raise Unavailable(f"Nobody has chain {chain} now.")
 
     def assign(self, *chains: int) -> None:
         known = self.assignments.get(TOPIC_NUMBER, Assignment(0, ()))

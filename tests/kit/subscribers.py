@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from syncpoint.metadata.records import Subscription
-from syncpoint.model.errors import SyncpointError
+from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish.backlog import unacknowledged
 from syncpoint.publish.service import ChainsService
 from syncpoint.runtime.random import SeededRandom
@@ -250,7 +250,10 @@ class SubscribeHarness:
         owner = self.owners().get(number)
         if owner is None:
             return False
-        await self.processes[owner].publish(data, chain=number, key=key, epoch=assignment.epoch if key else 0)
+        try:
+            await self.processes[owner].publish(data, chain=number, key=key, epoch=assignment.epoch if key else 0)
+        except Unavailable:
+            return False
         return True
 
     async def kill(self, address: str) -> None:

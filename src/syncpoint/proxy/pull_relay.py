@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from functools import partial
 
 from google.protobuf.message import DecodeError
 
@@ -21,6 +22,7 @@ from syncpoint.kernel.publish import topic_of
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Code, InvalidArgument, SyncpointError, Unavailable
+from syncpoint.proxy import stray_acks
 from syncpoint.proxy.cancellable_calls import MOVABLE
 from syncpoint.proxy.failure_detector import FailureDetector
 from syncpoint.proxy.retrying import LAG_S, PAUSES_S
@@ -82,6 +84,7 @@ class PullRelay:
         self._room: asyncio.Future[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._unsent: list[bytes] = []
+        self._strays: list[asyncio.Task[None]] = []
         self._half_closed = self._left = self._opened_once = self._in_turns = False
         self._ending: SyncpointError | None = None  # the proxy ends the stream with it
         self._better_since: float | None = None
@@ -154,18 +157,48 @@ class PullRelay:
         """Pass on what waits, as the forwarder takes it. What fails is seen by who receives."""
         try:
             while self._upward and behind is self._behind:
-                request = self._upward[0]
+                request = self._without_strays(self._upward[0])
+                self._upward_bytes += len(request) - len(self._upward[0])
+                self._upward[0] = request
                 await behind.send(self._wrapped(request))
                 if behind is self._behind and self._upward and self._upward[0] is request:
                     self._upward.popleft()
                     self._upward_bytes -= len(request)
             if self._half_closed and behind is self._behind:
+                await asyncio.gather(*self._strays, return_exceptions=True)
                 await behind.end()
         except SyncpointError as error:
             log.debug("a request is sent again when there is another forwarder: %s", error)
         finally:
             if self._sending is asyncio.current_task():
                 self._sending = None
+
+    def _without_strays(self, request: bytes) -> bytes:
+        """The request for who is behind the stream now; what is for others goes to them."""
+        member, record = self.member, self.record
+        if not request or member is None or record is None:
+            return request
+
+        def is_elsewhere(lender: int) -> bool:
+            holders = [(one.name, one.incarnation) for one in self.streams.serving.lease_holders(lender)]
+            return bool(holders) and (member.name, member.incarnation) not in holders
+
+        rest, strays = stray_acks.part(request, is_elsewhere)
+        if strays is not None:
+            self._strays = [task for task in self._strays if not task.done()]
+            self._strays.append(self.streams.tasks.start(self._bring(record, strays)))
+        return rest
+
+    async def _bring(self, record: Subscription, strays: stray_acks.StrayAcks) -> None:
+        try:
+            await stray_acks.bring(self.streams.relay, record, strays, partial(self._confirm, record))
+        except SyncpointError as error:
+            self._finish(error)
+
+    def _confirm(self, record: Subscription, response: pubsub.StreamingPullResponse) -> None:
+        current = self.streams.serving.current(record)
+        if current.exactly_once and not (self._left or self.stream.cancelled):
+            self.stream.send(response.SerializeToString() + PROPERTIES[current.exactly_once, current.ordered])
 
     # -- downwards ---------------------------------------------------------------------------------------------------
 
@@ -279,6 +312,7 @@ class PullRelay:
         """
         if not self._opened_once:
             self._opened_once = True
+            self._first = self._without_strays(self._first)
             return self._first
         try:
             asked = pubsub.StreamingPullRequest.FromString(self._first)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from syncpoint.kernel import split
 from syncpoint.kernel.errors import Malformed
+from syncpoint.kernel.leases import list_ids
 from syncpoint.kernel.publish import topic_of
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.cluster import Member
@@ -32,7 +33,7 @@ from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.transport.tasks import unary_async
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
-from syncpoint.wire.status import EXACTLY_ONCE_REASON, error_info, unpacked
+from syncpoint.wire.status import EXACTLY_ONCE_REASON, ack_failure, ack_outcomes, error_info
 
 PULL = methods.SUBSCRIBER.Pull
 ACKNOWLEDGE = methods.SUBSCRIBER.Acknowledge
@@ -145,8 +146,8 @@ class UnaryRelay:
         self, record: Subscription, path: str, request: bytes, field: int, deadline: float | None = None
     ) -> bytes:
         """Bring ack ids, in this field of a request, to whoever lent the messages. Raises what the client receives."""
-        if deadline is None:
-            deadline = asyncio.get_running_loop().time() + ACK_S
+        longest = asyncio.get_running_loop().time() + ACK_S
+        deadline = longest if deadline is None else min(deadline, longest)
         parts = self._by_member(record, request, field)
         if len(parts) == 1:
             ((member, part),) = parts
@@ -156,7 +157,13 @@ class UnaryRelay:
             *(self._send(record, path, part, deadline, first=member) for member, part in parts),
             return_exceptions=True,
         )
-        error = merged([one for one in results if isinstance(one, BaseException)])
+        once = self.serving.current(record).exactly_once
+        errors = [
+            _unknown(one, part, field) if once else one
+            for one, (_, part) in zip(results, parts, strict=True)
+            if isinstance(one, BaseException)
+        ]
+        error = merged(errors)
         if error is not None:
             raise error
         return b""
@@ -258,18 +265,24 @@ class UnaryRelay:
         await self._giving_back.stop()
 
 
+def _unknown(error: BaseException, request: bytes, field: int) -> BaseException:
+    """The failure of one part of a request, said of its ids alone: those of other parts may have been acknowledged, and
+    would fail if they were tried again.
+    """
+    if isinstance(error, SyncpointError) and error.code in MOVABLE:
+        return ack_failure([], unknown=list_ids(request, field))
+    return error
+
+
 def merged(errors: list[BaseException]) -> BaseException | None:
     """One failure of several: what was said about single ack ids is joined, anything else comes first."""
     outcomes: dict[str, str] = {}
     texts: list[SyncpointError] = []
     for error in errors:
-        if not isinstance(error, SyncpointError):
+        found = ack_outcomes(error) if isinstance(error, SyncpointError) else {}
+        if not found or not isinstance(error, SyncpointError):
             return error
-        infos = [one for one in unpacked(error.details) if getattr(one, "reason", "") == EXACTLY_ONCE_REASON]
-        if not infos:
-            return error
-        for info in infos:
-            outcomes.update(info.metadata)
+        outcomes |= found
         texts.append(error)
     if not texts:
         return None

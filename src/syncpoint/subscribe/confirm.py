@@ -18,7 +18,7 @@ Confirmed = Callable[[list[bytes], list[bytes]], None]
 class Confirmation:
     """One request: `confirmed(failed ids, ids whose outcome is unknown)` is called once."""
 
-    __slots__ = ("_confirmed", "_failed", "_field", "_left", "_lost", "_never", "_request", "_unsure", "at")
+    __slots__ = ("_apart", "_confirmed", "_failed", "_field", "_left", "_lost", "_never", "_request", "_unsure", "at")
 
     def __init__(
         self,
@@ -29,8 +29,11 @@ class Confirmation:
         failed: list[bytes],
         unsure: list[bytes],
         now: float,
+        apart: Iterable[bytes] = (),
     ) -> None:
+        """`failed`, `unsure`: known from the beginning; `apart`: ids that are another confirmation's to answer."""
         self.at = now
+        self._apart = frozenset(apart)
         self._request, self._field, self._confirmed = request, field, confirmed
         self._failed, self._unsure = failed, unsure
         self._left = set(sources)
@@ -76,7 +79,7 @@ class Confirmation:
         return unknown
 
     def _ids_of(self, sources: set[int]) -> list[bytes]:
-        refused = {*self._failed, *self._unsure}
+        refused = {*self._failed, *self._unsure, *self._apart}
         return [one for one in list_ids(self._request, self._field) if one not in refused and _source(one) in sources]
 
     def is_lost(self, ack_id: bytes) -> bool:
@@ -84,6 +87,22 @@ class Confirmation:
 
     def is_pending(self, ack_id: bytes) -> bool:
         return _source(ack_id) in self._left or _source(ack_id) in self._never
+
+
+class Joined:
+    """One answer put together from those of several confirmations."""
+
+    def __init__(self, confirmed: Confirmed, parts: int) -> None:
+        self._confirmed, self._left = confirmed, parts
+        self._failed: list[bytes] = []
+        self._unknown: list[bytes] = []
+
+    def __call__(self, failed: list[bytes], unknown: list[bytes]) -> None:
+        self._failed += failed
+        self._unknown += unknown
+        self._left -= 1
+        if not self._left:
+            self._confirmed(self._failed, self._unknown)
 
 
 class Unsure:
@@ -119,3 +138,9 @@ class Unsure:
 def _source(ack_id: bytes) -> int:
     """The source an ack id of ours names: see `kernel.ackids`."""
     return int.from_bytes(base64.urlsafe_b64decode(ack_id[:12])[:8], "little")
+
+
+def place_of(ack_id: bytes) -> tuple[int, int, int]:
+    """(source, offset, epoch of its lease table) of an ack id of ours."""
+    raw = base64.urlsafe_b64decode(ack_id)
+    return int.from_bytes(raw[:8], "little"), int.from_bytes(raw[8:16], "little"), int.from_bytes(raw[20:24], "little")

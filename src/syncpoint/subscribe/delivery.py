@@ -41,8 +41,9 @@ class Delivery:
         soon: Callable[[Callable[[], None]], object],
         dead_letter: Callable[["Delivery", int, int, int], None],
         doubted: Callable[[], bool],
+        ours: Callable[[int], bool],
     ) -> None:
-        """`doubted()`: something failed in its middle, and it is not begun anew yet."""
+        """`doubted()`, `ours(epoch)`: see `SharedState`."""
         self.publish, self.table, self.now = publish, table, now
         self.state = SharedState(
             record,
@@ -53,6 +54,7 @@ class Delivery:
             wake=self.wake,
             doubted=doubted,
             dead_letter=lambda source, offset, attempts: dead_letter(self, source, offset, attempts),
+            ours=ours,
         )
         self.consumers = self.state.consumers
         self._soon = soon

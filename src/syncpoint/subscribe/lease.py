@@ -3,24 +3,27 @@
 Place: between `delivery` and consumers, and where acknowledgements come back. The kernel's table knows every
 outstanding message; this machine turns acknowledgements, nacks, extensions and expiries into records for the publish
 side, into redeliveries, and into dead letters. An exactly-once subscription accepts only the newest, unexpired ack id
-of a message, under the grant it was lent under, and confirms only what is persisted; any other accepts late
-acknowledgements, too.
+of a message, under the grant it was lent under, and confirms only what is persisted; an id that another process lent
+may have counted there, so it has failed only once the publish side says that its message is not acknowledged. Any other
+subscription accepts late acknowledgements, too.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from syncpoint.kernel.acks import decode_runs
+from syncpoint.kernel.acks import decode_runs, encode_runs
 from syncpoint.model.delivery import AttemptRun, Batch
 from syncpoint.model.errors import FailedPrecondition, GivenUp, Unavailable
-from syncpoint.subscribe.confirm import REMEMBER_S, Confirmation, Confirmed, Unsure
+from syncpoint.subscribe.confirm import REMEMBER_S, Confirmation, Confirmed, Joined, Unsure, place_of
 from syncpoint.subscribe.ordering import KeyOrder
 from syncpoint.subscribe.retry import Redelivery, note_run, rest_s
 from syncpoint.subscribe.shared_state import SharedState
 
 TICKS_PER_S = 100
+EXAMINED_MAX = 100  # questions to the publish side at once
+NEVER_HERE = -1  # instead of how often the leases of a source were void: it was lent by another process
 Fetch = Callable[[int, int, int, Callable[[Sequence[Batch] | Exception], None]], None]
 
 
@@ -74,10 +77,34 @@ class LeaseManager:
             unsure: list[bytes] = []
             if failed and self.unsure:
                 failed, unsure = self.unsure.judge(failed)
-            waiting = Confirmation(request, field, confirmed, (source for source, _ in acked), failed, unsure, now)
+            elsewhere = self._lent_elsewhere(failed) if record.exactly_once else {}
+            if elsewhere:
+                failed = [one for one in failed if one not in elsewhere]
+                confirmed = Joined(confirmed, 1 + len(elsewhere))
+            sources = (source for source, _ in acked)
+            waiting = Confirmation(request, field, confirmed, sources, failed, unsure, now, apart=elsewhere)
+            for ack_id, place in elsewhere.items():
+                self._ask_about(ack_id, *place, field, confirmed, now)
         for source, runs in acked:
             self.discharge(source, runs)
             self._record(_Record(source, runs, waiting, self.voids.get(source, 0)), urgent=confirmed is not None)
+
+    def _lent_elsewhere(self, failed: Iterable[bytes]) -> dict[bytes, tuple[int, int]]:
+        """Of ids without a lease here, with source and offset: those lent by another process, one that has ended
+        perhaps, of which nobody knows here whether they were acknowledged before. What is lent here now was not.
+        """
+        found = {}
+        for one in failed:
+            source, offset, epoch = place_of(one)
+            if not self.state.ours(epoch) and not self.table.is_outstanding(source, offset):
+                found[one] = source, offset
+        return found
+
+    def _ask_about(self, ack_id: bytes, source: int, offset: int, field: int, confirmed: Confirmed, now: float) -> None:
+        """What became of one of those the publish side is asked: see `examine`."""
+        request = bytes((field << 3 | 2, len(ack_id))) + ack_id
+        waiting = Confirmation(request, field, confirmed, (source,), [], [], now)
+        self._doubtful.append(_Record(source, encode_runs([(offset, 1)]), waiting, NEVER_HERE, maybe=True))
 
     def _record(self, record: _Record, *, urgent: bool) -> None:
         """Notify the publish side until it is known to be persisted; sending it again changes nothing."""
@@ -151,6 +178,8 @@ class LeaseManager:
         self._doubtful = [one for one in self._doubtful if one.waiting and one.waiting.at + REMEMBER_S >= now]
         for record in self._doubtful[:]:
             void = self.voids.get(record.source, 0)
+            if len(self._examining) >= EXAMINED_MAX:
+                break
             if record.void != void and holds(record.source):
                 self._doubtful.remove(record)
                 self._examining.append(record)

@@ -28,6 +28,11 @@ def table_epoch(lender: int, number: int) -> int:
     return lender << (32 - LENDER_BITS) | number & (1 << 32 - LENDER_BITS) - 1
 
 
+def is_of(lender: int, epoch: int) -> bool:
+    """Whether a lease table of that epoch was, as far as one can say, one of this forwarder."""
+    return epoch >> (32 - LENDER_BITS) == lender
+
+
 def lender_in(ack_id: bytes) -> int | None:
     """Who lent the message of an ack id; None for a text that cannot be one."""
     if len(ack_id) != 48:

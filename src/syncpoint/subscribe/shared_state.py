@@ -16,10 +16,11 @@ from syncpoint.subscribe.consumer import Consumer
 class SharedState:
     """`wake()`: something changed, look at everything once at the end of this turn. `doubted()`: something failed in
     its middle, and it is not begun anew yet. `dead_letter(source, offset, attempts)`: a message is given up.
+    `ours(epoch)`: whether lease tables of this process had that epoch.
     """
 
-    __slots__ = ("consumers", "dead_letter", "delivered", "doubted", "now", "program", "publish", "record", "stalled",
-                 "table", "wake")  # fmt: skip
+    __slots__ = ("consumers", "dead_letter", "delivered", "doubted", "now", "ours", "program", "publish", "record",
+                 "stalled", "table", "wake")  # fmt: skip
 
     def __init__(
         self,
@@ -32,6 +33,7 @@ class SharedState:
         wake: Callable[[], None],
         doubted: Callable[[], bool],
         dead_letter: Callable[[int, int, int], None],
+        ours: Callable[[int], bool],
     ) -> None:
         self.record = record
         self.publish = publish
@@ -41,6 +43,7 @@ class SharedState:
         self.wake = wake
         self.doubted = doubted
         self.dead_letter = dead_letter
+        self.ours = ours
         self.consumers: deque[Consumer] = deque()  # in the order of their turns
         self.delivered = 0
         self.stalled = False  # something could not be read, or recorded: it is tried again at the next tick

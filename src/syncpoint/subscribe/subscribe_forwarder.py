@@ -31,6 +31,7 @@ TICK_S = 0.1
 KNOWN_MAX = 1000
 ANEW_FIRST_S, ANEW_MAX_S = 1.0, 60.0  # between two times that the same is begun anew after steps that failed
 _NOTHING = b""
+_EPOCH_MASK = (1 << 32) - 1
 
 
 class SubscribeForwarder:
@@ -62,11 +63,12 @@ class SubscribeForwarder:
         self.may_give_up: Callable[[Subscription], bool] = lambda record: True
         """Whether messages of a subscription may go to its dead letter topic."""
         self.quota = OutstandingQuota(self.deliveries)
-        self._key, self._random, self._soon = key, random, soon
+        self._key, self._soon = key, soon
         self._numbers = PULLS
         self.guard = guard or StepGuard()
         self._anew: dict[int, tuple[float, float]] = {}  # begun anew: not again before, and the wait that led to that
         self._lender, self._linger_s = lender, linger_s
+        self._first_epoch = random.randrange(0, 1 << 32) if lender is None else 0  # of a process without a number
         self._tables: dict[int, int] = {}  # subscription -> how many lease tables it has had here
         self._known_max = KNOWN_MAX  # entries of `used` from which on those of deleted subscriptions are looked for
 
@@ -90,6 +92,7 @@ class SubscribeForwarder:
             soon=partial(self._step_soon, record.incarnation),
             dead_letter=self._dead_letter,
             doubted=partial(self.guard.doubts, record.incarnation),
+            ours=partial(self._is_ours, record.incarnation),
         )
         found.start()
         self.deliveries[record.incarnation] = found  # one that could not be started is begun again by who comes next
@@ -100,10 +103,16 @@ class SubscribeForwarder:
 
     def _next_epoch(self, subscription: int) -> int:
         """What distinguishes the ack ids of one lease table from those of another of the subscription."""
-        if self._lender is None:
-            return self._random.randrange(0, 1 << 32)
         number = self._tables[subscription] = self._tables.get(subscription, 0) + 1
+        if self._lender is None:
+            return self._first_epoch + number & _EPOCH_MASK
         return lease_holder.table_epoch(self._lender, number)
+
+    def _is_ours(self, subscription: int, epoch: int) -> bool:
+        """Whether a lease table of that epoch was one of this process."""
+        if self._lender is None:
+            return 0 < (epoch - self._first_epoch & _EPOCH_MASK) <= self._tables.get(subscription, 0)
+        return lease_holder.is_of(self._lender, epoch)
 
     def named(self, name: str) -> Subscription:
         """The subscription of that name. Raises `NotFound`."""

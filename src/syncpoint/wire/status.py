@@ -69,6 +69,15 @@ def ack_failure(
     return SyncpointError(Code.INVALID_ARGUMENT, message, [detail])
 
 
+def ack_outcomes(error: SyncpointError) -> dict[str, str]:
+    """What an error says of single ack ids; nothing if it is not about them."""
+    found: dict[str, str] = {}
+    for info in unpacked(error.details):
+        if getattr(info, "reason", "") == EXACTLY_ONCE_REASON:
+            found.update(info.metadata)
+    return found
+
+
 def unpacked(details: Iterable[bytes]) -> list[Any]:
     """Details as messages; kinds that are not known here are left out."""
     found = []

@@ -13,6 +13,7 @@ from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Code, FailedPrecondition, NotFound, SyncpointError, Unavailable
 from syncpoint.proxy.pull_relay import TRY_AGAIN
 from syncpoint.wire.messages import internal, pubsub
+from syncpoint.wire.status import ack_failure
 from tests.kit.errors import failing
 from tests.kit.proxy import (
     SUBSCRIBER,
@@ -55,6 +56,52 @@ async def test_requests_and_responses_pass_both_ways(harness: ProxyHarness) -> N
     await stream.send(modify_deadline_ack_ids=["x"], modify_deadline_seconds=[5])
     await asyncio.sleep(0.1)
     assert [len(later.modify_deadline_ack_ids) for later in session.later] == [0, 1]
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_acks_go_to_who_lent_the_message_whoever_is_behind_the_stream(once: bool) -> None:
+    @in_harness()
+    async def scenario(harness: ProxyHarness) -> None:
+        name = "projects/p/subscriptions/other"
+        harness.subscription = harness.add_subscription(name, harness.topic, exactly_once=once)
+        await cluster(harness)
+        one, two = forwarder(harness, "s1"), forwarder(harness, "s2")
+        theirs = [two.message(b"").ack_id for _ in range(5)]
+        stream = await harness.stream(subscription=name, ack_ids=theirs[:1])
+        await asyncio.sleep(0.1)
+        mine = one.message(b"").ack_id
+        two.refuse_acks = ack_failure(theirs[1:2], unknown=theirs[2:3])
+        ids = [mine, *theirs[1:4], "none"]
+        await stream.send(ack_ids=ids, modify_deadline_ack_ids=ids, modify_deadline_seconds=[1, 0, 9, 9, 2])
+        await asyncio.sleep(0.1)
+        (session,) = one.sessions
+        assert list(session.first.ack_ids) == []
+        (later,) = session.later
+        assert list(later.ack_ids) == list(later.modify_deadline_ack_ids) == [mine, "none"]
+        assert list(later.modify_deadline_seconds) == [1, 2]
+        asked = [(list(call.ack_ids), getattr(call, "ack_deadline_seconds", None)) for call in two.calls]
+        assert asked == [(theirs[:1], None), (theirs[1:4], None), (theirs[1:2], 0), (theirs[2:4], 9)]
+        assert {call.subscription for call in two.calls} == {name}
+        two.crash()
+        one.refuse_acks = Unavailable("nothing is known of it")
+        await stream.send(ack_ids=theirs[4:])
+        await stream.behind.end()  # the end waits for what is known of it
+        answers = []
+        while (answer := await stream.next()) is not None:
+            if not answer.received_messages:
+                answers.append(answer)
+        if not once:
+            assert not answers
+            return
+        assert all(answer.subscription_properties.exactly_once_delivery_enabled for answer in answers)
+        acks = [answer.acknowledge_confirmation for answer in answers if answer.HasField("acknowledge_confirmation")]
+        kinds = [[list(one.ack_ids), list(one.invalid_ack_ids), list(one.temporary_failed_ack_ids)] for one in acks]
+        assert kinds == [[theirs[:1], [], []], [theirs[3:4], theirs[1:2], theirs[2:3]], [[], [], theirs[4:]]]
+        modified = [answer.modify_ack_deadline_confirmation for answer in answers[2:4]]
+        assert [list(one.invalid_ack_ids) for one in modified] == [theirs[1:2], []]
+        assert [list(one.temporary_failed_ack_ids) for one in modified] == [[], theirs[2:3]]
+
+    scenario()
 
 
 @in_harness()

@@ -138,6 +138,21 @@ async def test_failures_of_several_forwarders_are_one(harness: ProxyHarness) -> 
 
 
 @in_harness()
+async def test_what_one_of_several_forwarders_did_not_answer_is_unknown_of_its_ids_alone(harness: ProxyHarness) -> None:
+    name = "projects/p/subscriptions/once"
+    harness.subscription = harness.add_subscription(name, harness.topic, exactly_once=True)
+    _, one, two = await cluster(harness, share=["s1", "s2"])
+    mine, theirs = one.message(b"").ack_id, two.message(b"").ack_id
+    two.process.hang()
+    request = pubsub.AcknowledgeRequest(subscription=name, ack_ids=[mine, theirs])
+    harness.loop.call_later(0.5, setattr, one, "refuse_acks", Unavailable("lost"))  # it is asked in the other's stead
+    error = await failing(harness.call(SUBSCRIBER + "Acknowledge", request, timeout=60))
+    assert error.code is Code.INVALID_ARGUMENT
+    (info,) = unpacked(error.details)
+    assert info.metadata == {theirs: TRANSIENT_INVALID_ACK_ID}
+
+
+@in_harness()
 async def test_an_empty_pull_comes_before_the_deadline(harness: ProxyHarness) -> None:
     _, one, _ = await cluster(harness)
     acked_at: list[float] = []

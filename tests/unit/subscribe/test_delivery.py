@@ -170,6 +170,36 @@ def test_an_ack_id_from_before_a_crash_still_acknowledges() -> None:
     assert again.data == []
 
 
+@pytest.mark.parametrize("counted", [True, False])
+def test_an_exactly_once_ack_id_from_before_a_crash_fails_only_if_it_did_not_count(counted: bool) -> None:
+    """Whoever was not answered tries it again after the crash: as long as nobody knows, it has not failed."""
+    harness = ForwarderHarness(exactly_once=True)
+    subscriber = Subscriber(harness)
+    harness.send("a", "b")
+    held = list(subscriber.held)
+    if counted:
+        subscriber.ack(held[0])
+    harness.restart()
+    failed: list[bytes] = []
+    unknown: list[bytes] = []
+
+    def again() -> None:
+        failed.clear(), unknown.clear()
+        request = pubsub.AcknowledgeRequest(ack_ids=held).SerializeToString()
+        answer = lambda bad, unsure: (failed.extend(bad), unknown.extend(unsure))  # noqa: E731
+        harness.leases.acknowledge(request, 2, harness.clock.monotonic(), answer)
+        harness.advance(6)
+
+    again()
+    first, second = (one.encode() for one in held)
+    assert (failed, unknown) == (([second], [first]) if counted else ([first, second], []))
+    again()
+    assert (sorted(failed), unknown) == (([second], [first]) if counted else (sorted([first, second]), []))
+    assert Subscriber(harness).data == [] or not harness.quiesce()
+    harness.advance(1)
+    assert harness.leases.table.total()[0] == (1 if counted else 2), "what did not count is lent again"
+
+
 def test_exactly_once_refuses_what_expired_was_replaced_or_acknowledged() -> None:
     harness = ForwarderHarness(exactly_once=True)
     subscriber = Subscriber(harness)

@@ -103,6 +103,37 @@ async def test_an_exactly_once_ack_under_a_lost_grant_fails_and_the_message_is_a
     assert harness.all_done
 
 
+@pytest.mark.parametrize("counted", [True, False])
+@in_simulated_time
+async def test_an_exactly_once_ack_whose_lender_is_gone_fails_only_if_it_did_not_count(counted: bool) -> None:
+    harness = await SubscribeHarness.start(processes=1, chains=1, exactly_once=True)
+    first = Client(harness, harness.forwarder("a"), deadline_s=60)
+    await harness.publish("m")
+    await asyncio.sleep(1)
+    (ack_id,) = first.held
+    if counted:
+        harness.lost_answers.add(("p0", "acknowledged"))
+        first.ack(ack_id)
+        await asyncio.sleep(1)
+        harness.lost_answers.clear()
+    second = Client(harness, harness.forwarder("b"), deadline_s=60)
+    await asyncio.sleep(1)
+    second.held[ack_id] = "m"
+    second.ack(ack_id)
+    await asyncio.sleep(6)
+    assert (second.refused, second.unknown, second.data) == ([], ["m"], []), "the lender may still say"
+    harness.cut("a")  # for good
+    await asyncio.sleep(8)
+    second.held[ack_id] = "m"
+    second.ack(ack_id)
+    await asyncio.sleep(6)
+    if counted:
+        assert (second.refused, second.unknown, second.data) == ([], ["m", "m"], [])
+    else:
+        assert (second.refused, second.unknown, second.data) == (["m"], ["m"], ["m"]), "it is delivered again"
+    assert harness.left == (0 if counted else 1)
+
+
 @in_simulated_time
 async def test_sources_follow_a_client_that_moved_as_soon_as_nothing_is_lent_where_it_was() -> None:
     harness = await SubscribeHarness.start(processes=1, chains=1, exactly_once=True)
