@@ -129,7 +129,8 @@ GOOD = [
     {"message_retention_duration": {"seconds": 31 * 86400}},
     {"retry_policy": {"minimum_backoff": {"seconds": 0}, "maximum_backoff": {"seconds": 600}}},
     {"retry_policy": {}},
-    {"expiration_policy": {"ttl": {"seconds": 86400}}},
+    {"expiration_policy": {"ttl": {"seconds": 86400}}, "message_retention_duration": {"seconds": 86400}},
+    {"expiration_policy": {"ttl": {"seconds": 7 * 86400}}},
 ]
 BAD = [
     ({"ack_deadline_seconds": 9}, "ack_deadline_seconds"),
@@ -141,7 +142,8 @@ BAD = [
     ({"retry_policy": {"maximum_backoff": {"seconds": 601}}}, "maximum_backoff"),
     ({"retry_policy": {"minimum_backoff": {"seconds": 100}, "maximum_backoff": {"seconds": 50}}}, "maximum_backoff"),
     ({"retry_policy": {"minimum_backoff": {"seconds": -1}}}, "minimum_backoff"),
-    ({"expiration_policy": {"ttl": {"seconds": 86399}}}, "ttl"),
+    ({"expiration_policy": {"ttl": {"seconds": 86399}}, "message_retention_duration": {"seconds": 600}}, "ttl"),
+    ({"expiration_policy": {"ttl": {"seconds": 7 * 86400 - 1}}}, "ttl"),
     ({"filter": "attributes.k ="}, "filter"),
     ({"filter": 'attributes.k = "v" AND attributes.l = "v" OR attributes.m = "v"'}, "filter"),
     ({"filter": 'attributes.k = "' + "v" * 256 + '"'}, "filter"),
@@ -205,8 +207,8 @@ def test_a_dead_letter_topic_must_exist(space):
         ),
         (
             "expiration_policy",
-            {"expiration_policy": {"ttl": {"seconds": 2 * 86400}}},
-            lambda got: got.expiration_policy.ttl.total_seconds() == 2 * 86400,
+            {"expiration_policy": {"ttl": {"seconds": 8 * 86400}}},
+            lambda got: got.expiration_policy.ttl.total_seconds() == 8 * 86400,
         ),
         (
             "enable_exactly_once_delivery",

@@ -151,15 +151,14 @@ class CatalogService:
         # A topic deleted since then does not stand in the way of other changes.
         if record.dead_letter and (known.dead_letter is None or record.dead_letter.topic != known.dead_letter.topic):
             self._check_dead_letter(record)
-        await self._control.commit([CatalogChange.put(record)])
+        await self._control.commit([CatalogChange.put(self._touched(record))])
         return self._subscription_message(record)
 
     async def modify_push_config(self, request: pubsub.ModifyPushConfigRequest) -> well_known.Empty:
         """ModifyPushConfig. An empty one means pull; what is not acknowledged stays."""
         known = self._subscription(request.subscription)
         record = subscriptions.pushed_elsewhere(known, request.push_config, self._vetting)
-        if record != known:
-            await self._control.commit([CatalogChange.put(record)])
+        await self._control.commit([CatalogChange.put(self._touched(record))])
         return well_known.Empty()
 
     async def delete_subscription(self, request: pubsub.DeleteSubscriptionRequest) -> well_known.Empty:
@@ -171,7 +170,7 @@ class CatalogService:
         """DetachSubscription. Its backlog is dropped; doing it again changes nothing."""
         record = self._subscription(request.subscription)
         if not record.detached:
-            await self._control.commit([CatalogChange.put(replace(record, detached=True))])
+            await self._control.commit([CatalogChange.put(self._touched(replace(record, detached=True)))])
         return pubsub.DetachSubscriptionResponse()
 
     async def list_subscriptions(self, request: pubsub.ListSubscriptionsRequest) -> pubsub.ListSubscriptionsResponse:
@@ -246,6 +245,9 @@ class CatalogService:
         if record.detached:
             raise FailedPrecondition(f"The subscription is detached from its topic: (resource={name}).")
         return record
+
+    def _touched(self, record: Subscription) -> Subscription:
+        return replace(record, changed_ns=self._control.clock.time_ns())
 
     def _snapshot(self, name: str) -> Snapshot:
         record = self._catalog.snapshot(parse_snapshot(name))

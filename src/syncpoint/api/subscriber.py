@@ -103,9 +103,11 @@ class SubscriberService:
     def lend(self, call: Call, request: bytes) -> None:
         asked = parsed(internal.LendRequest, request)
         record = usable(self.forwarder, asked.subscription)
-        self._lend(call, record, asked.messages, asked.seconds, PULL_WAIT_SECONDS_MAX)
+        self._lend(call, record, asked.messages, asked.seconds, PULL_WAIT_SECONDS_MAX, uses=False)
 
-    def _lend(self, call: Call, record: Subscription, messages: int, seconds: int, wait: float) -> None:
+    def _lend(
+        self, call: Call, record: Subscription, messages: int, seconds: int, wait: float, *, uses: bool = True
+    ) -> None:
         self.forwarder.check_free(record)
         if self.forwarder.quota.room(record) <= 0:  # streams wait instead: their clients would take it for the end
             raise quota_exceeded(project_of(record), "bytes of outstanding messages", 1.0)
@@ -149,6 +151,7 @@ class SubscriberService:
             deadline_s=seconds,
             gone=gone,
             single=True,
+            uses=uses,
         )
 
     def acknowledge(self, call: Call, request: bytes) -> None:
@@ -181,7 +184,7 @@ class SubscriberService:
                 "ack_deadline_seconds", f"{seconds} is more than {MODIFY_DEADLINE_SECONDS_MAX} seconds"
             )
         try:
-            failed = self.forwarder.modify(record, request, MODIFY_ACK_IDS_FIELD, seconds)
+            failed = self.forwarder.modify(record, request, MODIFY_ACK_IDS_FIELD, seconds, uses=not is_pushed(record))
         except BadAckId as bad:
             raise bad_ack_id(bad) from None
         _answer(call, failed)
@@ -190,7 +193,7 @@ class SubscriberService:
         asked = parsed(internal.TakeBackRequest, request)
         record = usable(self.forwarder, asked.subscription)
         try:
-            self.forwarder.modify(record, request, MODIFY_ACK_IDS_FIELD, 0, delivered=False)
+            self.forwarder.modify(record, request, MODIFY_ACK_IDS_FIELD, 0, delivered=False, uses=False)
         except BadAckId as bad:
             raise bad_ack_id(bad) from None
         call.reply(b"")

@@ -128,7 +128,7 @@ def _filled(record: Subscription, message: pubsub.Subscription, vetting: Vetting
     bounds = limits.ACK_DEADLINE_SECONDS_MIN, limits.ACK_DEADLINE_SECONDS_MAX
     in_bounds("ack_deadline_seconds", deadline, *bounds, "s")
     retention = _retention(message)
-    expiration_s = _expiration(message)
+    expiration_s = _expiration(message, retention)
     dead_letter = _dead_letter(message)
     retry = _retry(message)
     return replace(
@@ -158,14 +158,16 @@ def _retention(message: pubsub.Subscription) -> float:
     return retention
 
 
-def _expiration(message: pubsub.Subscription) -> int | None:
-    """No policy at all means the default time; a policy without a time means never."""
+def _expiration(message: pubsub.Subscription, retention: float) -> int | None:
+    """No policy at all means the default time; a policy without a time means never. A subscription does not expire
+    before what it retains.
+    """
     if not message.HasField("expiration_policy"):
         message.expiration_policy.ttl.CopyFrom(duration(limits.EXPIRATION_TTL_SECONDS_DEFAULT))
     ttl = seconds_of(message.expiration_policy, "ttl")
     if ttl is None:
         return None
-    in_bounds("ttl", ttl, limits.EXPIRATION_TTL_SECONDS_MIN, float("inf"), "s")
+    in_bounds("ttl", ttl, max(limits.EXPIRATION_TTL_SECONDS_MIN, retention), float("inf"), "s")
     return whole_seconds(ttl)
 
 

@@ -122,7 +122,7 @@ class ControlPlane:
         if time_ns is not None:
             time_ns = max(-_TIME_NS_MAX, min(time_ns, _TIME_NS_MAX))  # as far as a record goes
         target = SeekTarget(time_ns if snapshot is None else None, snapshot)
-        moved = replace(record, generation=record.generation + 1, target=target)
+        moved = replace(record, generation=record.generation + 1, target=target, changed_ns=self.clock.time_ns())
         (committed,) = await self.commits.commit([CatalogChange.put(moved)])
         await self.commits.confirm(record.topic_incarnation, committed.revision)
 

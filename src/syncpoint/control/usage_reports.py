@@ -111,7 +111,7 @@ class ReportedUses:
         """See `LastUses`."""
         if self._trusted.monotonic() < self._steady_since + LAG_S:
             return 0.0
-        used_ns = max(record.created_ns, self._used.get(record.incarnation, 0))
+        used_ns = max(record.touched_ns, self._used.get(record.incarnation, 0))
         return (self._trusted.sure_ns() - used_ns) / _NS - LAG_S
 
     async def end(self) -> None:

@@ -128,6 +128,7 @@ class Subscription:
     state: str = ACTIVE
     created_revision: int = 0
     target: SeekTarget | None = None
+    changed_ns: int = 0
     _transforms: Transforms | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -138,6 +139,11 @@ class Subscription:
             found = subscription_transforms(self.config)
             object.__setattr__(self, "_transforms", found)
         return found
+
+    @property
+    def touched_ns(self) -> int:
+        """When it was created, or last changed or moved: what its time of expiration counts from without later use."""
+        return max(self.created_ns, self.changed_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +334,7 @@ _TOPIC_FIELDS = (
 _SUBSCRIPTION_FIELDS = (
     "incarnation", "name", "topic_incarnation", "topic_name", "config", "created_ns", "ack_deadline_s", "retention_s",
     "retain_acked", "ordered", "exactly_once", "filter_text", "detached", "generation", "early_delivery",
-    "created_revision",
+    "created_revision", "changed_ns",
 )  # fmt: skip
 _SNAPSHOT_FIELDS = (
     "incarnation", "name", "topic_incarnation", "topic_name", "config", "created_ns", "expire_ns",

@@ -48,15 +48,15 @@ class Uses:
     def idle_s(self, record: Subscription) -> float:
         """For how long nobody has used it, at least."""
         now_ns = self._clock.sure_ns()
-        created_ns = record.created_ns or self._began_ns
-        age_s = (now_ns - created_ns) / _NS
+        touched_ns = record.touched_ns or self._began_ns
+        age_s = (now_ns - touched_ns) / _NS
         used = self._used.get(record.incarnation)
         if used is not None:
             return min(age_s, self._clock.monotonic() - used)
-        if created_ns >= self._began_ns:
+        if touched_ns >= self._began_ns:
             return age_s
         # Of an earlier life: the last hour of that may not have been noted.
-        return (now_ns - max(created_ns, self._before.get(record.incarnation, 0))) / _NS - NOTE_S
+        return (now_ns - max(touched_ns, self._before.get(record.incarnation, 0))) / _NS - NOTE_S
 
     def facts(self) -> Iterator[bytes]:
         """See `publish.forwarder.Extension`. No time before the first note: a clock may be set soon after a start."""

@@ -64,7 +64,13 @@ class _ForwarderFeed:
     ) -> None:
         self._forwarder, self._record, self._lease_s, self._received = forwarder, record, lease_s, received
         self._consumer: Consumer | None = forwarder.join(
-            record, self._send, max_messages=0, max_bytes=OUTSTANDING_BYTES_MAX, deadline_s=lease_s, gone=gone
+            record,
+            self._send,
+            max_messages=0,
+            max_bytes=OUTSTANDING_BYTES_MAX,
+            deadline_s=lease_s,
+            gone=gone,
+            uses=False,
         )
 
     def _send(self, parts: Sequence[bytes], serials: Sequence[int]) -> None:
@@ -100,7 +106,7 @@ class _ForwarderFeed:
         if self._ended():
             return
         request = pubsub.ModifyAckDeadlineRequest(ack_ids=ack_ids).SerializeToString()
-        self._forwarder.modify(self._record, request, _MODIFY_ACK_IDS, seconds, delivered=delivered)
+        self._forwarder.modify(self._record, request, _MODIFY_ACK_IDS, seconds, delivered=delivered, uses=False)
 
     def close(self) -> None:
         consumer, self._consumer = self._consumer, None

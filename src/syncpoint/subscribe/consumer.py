@@ -29,6 +29,7 @@ class Consumer:
         "send",
         "single",
         "transforming",
+        "uses",
         "writable",
     )
 
@@ -45,6 +46,7 @@ class Consumer:
         changed: Callable[[], None] = lambda: None,
         single: bool = False,
         beside: Callable[[], int] | None = None,
+        uses: bool = True,
     ) -> None:
         self.number = number  # in the lease table
         self.holder = holder  # unique, for ordering keys
@@ -56,6 +58,7 @@ class Consumer:
         self.deadline_s = deadline_s
         self.beside = beside  # bytes for which there is room besides; None: that is not bounded
         self.single = single  # a unary pull: one response, then it leaves
+        self.uses = uses  # whether its being there is a use of the subscription, which keeps it from expiring
         self.writable = True
         self.transforming = False  # it takes nothing more until what was lent has been transformed
         self.closed = False

@@ -56,9 +56,9 @@ class SubscribeForwarder:
     ) -> None:
         self.publish, self.catalog, self.clock = publish, catalog, clock
         self.deliveries: dict[int, Delivery] = {}
-        self.used: dict[
-            int, float
-        ] = {}  # subscription -> when somebody last pulled or acknowledged (monotonic seconds)
+        self.used: dict[int, float] = {}
+        """Subscription -> when somebody last pulled or acknowledged (monotonic seconds): it does not expire soon."""
+        self._asked: dict[int, float] = {}  # and when somebody last asked anything of its delivery
         self.transforms: DeliveryTransforms | None = None
         self.may_give_up: Callable[[Subscription], bool] = lambda record: True
         """Whether messages of a subscription may go to its dead letter topic."""
@@ -77,7 +77,7 @@ class SubscribeForwarder:
 
     def delivery(self, record: Subscription) -> Delivery:
         """The delivery of a subscription, begun when first needed."""
-        self.used[record.incarnation] = self.clock.monotonic()
+        self._asked[record.incarnation] = self.clock.monotonic()
         found = self.deliveries.get(record.incarnation)
         if found is not None:
             found.record = record
@@ -136,10 +136,15 @@ class SubscribeForwarder:
         gone: Callable[[], None],
         changed: Callable[[], None] = lambda: None,
         single: bool = False,
+        uses: bool = True,
     ) -> Consumer:
-        """A subscriber arrives: a stream, or one unary pull (`single`)."""
+        """A subscriber arrives: a stream, or one unary pull (`single`). `uses`: whether that is a use of the
+        subscription; of one that is pushed only a push that succeeds is.
+        """
         self._numbers += 1
         delivery = self.delivery(record)
+        if uses:
+            self._use(record)
         number = PULLS if single else self._numbers
         sending = None if self.transforms is None else TransformedSending(self, self.transforms, record, send)
         consumer = Consumer(
@@ -153,6 +158,7 @@ class SubscribeForwarder:
             changed=changed,
             single=single,
             beside=None if self.quota.bytes_of is None else lambda: self.quota.room(delivery.record),
+            uses=uses,
         )
         if sending is not None:
             sending.consumer = consumer
@@ -165,17 +171,30 @@ class SubscribeForwarder:
 
     def acknowledge(self, record: Subscription, request: bytes, field: int, confirmed: Confirmed | None) -> None:
         """See `LeaseManager.acknowledge`."""
+        self._use(record)
         leases = self.delivery(record).leases
         step = partial(leases.acknowledge, request, field, self.clock.monotonic(), confirmed)
         self.guard.ask(step, record.incarnation)
 
     def modify(
-        self, record: Subscription, request: bytes, field: int, seconds: int | list[int], *, delivered: bool = True
+        self,
+        record: Subscription,
+        request: bytes,
+        field: int,
+        seconds: int | list[int],
+        *,
+        delivered: bool = True,
+        uses: bool = True,
     ) -> list[bytes]:
-        """See `LeaseManager.modify`."""
+        """See `LeaseManager.modify`. `uses`: see `join`."""
+        if uses:
+            self._use(record)
         leases = self.delivery(record).leases
         step = partial(leases.modify, request, field, seconds, self.clock.monotonic(), delivered=delivered)
         return self.guard.ask(step, record.incarnation)
+
+    def _use(self, record: Subscription) -> None:
+        self.used[record.incarnation] = self.clock.monotonic()
 
     def leave(
         self, record: Subscription, consumer: Consumer | None, unsent: Sequence[int] = (), *, broken: bool = False
@@ -240,7 +259,9 @@ class SubscribeForwarder:
             self.removed(incarnation)  # who came before the hold was known here has been delivered nothing
             return
         if delivery.consumers:
-            self.used[incarnation] = now
+            self._asked[incarnation] = now
+            if any(consumer.uses for consumer in delivery.consumers):
+                self.used[incarnation] = now
         else:
             delivery.redeliveries.put_back()
         delivery.record = record
@@ -250,12 +271,13 @@ class SubscribeForwarder:
             delivery.wake()  # another subscription of the project may have made room
         if delivery.state.stalled:
             delivery.look_again()
-        if delivery.at_rest and now - self.used.get(incarnation, now) >= self._linger_s:
+        if delivery.at_rest and now - self._asked.get(incarnation, now) >= self._linger_s:
             self.removed(incarnation)
 
     def removed(self, incarnation: int) -> None:
         """The subscription is gone, detached, or at rest."""
         delivery = self.deliveries.pop(incarnation, None)
+        self._asked.pop(incarnation, None)
         if delivery is not None:
             delivery.on_removed()
             self.publish.detach(incarnation)

@@ -45,7 +45,7 @@ KEPT: dict[str, dict[str, Any]] = {
         "message_retention_duration": {"seconds": 700},
         "labels": {"a": "b"},
         "enable_message_ordering": True,
-        "expiration_policy": {"ttl": {"seconds": 100_000}},
+        "expiration_policy": {"ttl": {"seconds": 1_000_000}},
         "filter": "attributes:a",
         "dead_letter_policy": {"dead_letter_topic": TOPIC + "-dead", "max_delivery_attempts": 7},
         "message_transforms": [

@@ -15,8 +15,9 @@ from syncpoint.schemas.limits import DEFINITION_BYTES_MAX
 from syncpoint.testing.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.messages import pubsub
 
-T, S, N = "projects/p/topics/given", "projects/p/subscriptions/given", "projects/p/snapshots/given"
+T, S, N = "projects/p/topics/given", "projects/p/subscriptions/given-given", "projects/p/snapshots/given"
 DAY = 86_400
+ZLIB = {"compression": {"compression_algorithm": "ZLIB", "compression_mode": "COMPRESS"}}
 Ask = Callable[[Any], tuple[str, dict[str, Any]]]
 
 
@@ -54,7 +55,13 @@ def sized(size: int) -> tuple[str, dict[str, Any]]:
 
 
 def modify(seconds: int) -> tuple[str, dict[str, Any]]:
-    return "ModifyAckDeadline", {"subscription": S, "ack_ids": [], "ack_deadline_seconds": seconds}
+    return "ModifyAckDeadline", {"subscription": S, "ack_ids": [""], "ack_deadline_seconds": seconds}
+
+
+def acknowledge(size: int, method: str = "Acknowledge") -> tuple[str, dict[str, Any]]:
+    ids, rest = divmod(size - len(S) - 2, 50)  # of 48 characters each
+    assert not rest
+    return method, {"subscription": S, "ack_ids": [""] * ids}
 
 
 def retry(low: int, high: int) -> tuple[str, dict[str, Any]]:
@@ -133,14 +140,25 @@ LIMITS = [
     ),
     Limit(
         "time to live of a subscription, at least",
-        lambda n: subscription(expiration_policy={"ttl": lasting(n)}), DAY, DAY - 1, "ttl",
+        lambda n: subscription(expiration_policy={"ttl": lasting(n)}, message_retention_duration=lasting(600)),
+        DAY, DAY - 1, "ttl",
     ),
+    Limit(
+        "time to live of a subscription, at least",
+        lambda n: subscription(expiration_policy={"ttl": lasting(n)}), 7 * DAY, 7 * DAY - 1, "ttl",
+    ),
+    Limit("bytes of an acknowledge request", acknowledge, 524_288, 524_338, "ack_ids"),
     Limit("back-off of retries", lambda n: retry(0, n), 600, 601, "maximum_backoff"),
     Limit("first back-off of retries", lambda n: retry(n, 600), 600, 601, "minimum_backoff"),
     Limit("first back-off of retries, at least", lambda n: retry(n, 600), 0, -1, "minimum_backoff"),
     Limit("delivery attempts before a dead letter, at least", attempts, 5, 4, "max_delivery_attempts"),
     Limit("delivery attempts before a dead letter", attempts, 100, 101, "max_delivery_attempts"),
     Limit("bytes of a filter", filtered, 256, 257, "filter"),
+    Limit("transforms of a topic", lambda n: topic(message_transforms=[ZLIB] * n), 5, 6, "message_transforms"),
+    Limit(
+        "transforms of a subscription", lambda n: subscription(message_transforms=[ZLIB] * n), 5, 6,
+        "message_transforms",
+    ),
     Limit("labels of a resource", lambda n: labelled(many(n)), 64, 65, "labels"),
     Limit("characters of a label's key", lambda n: labelled({"k" * n: ""}), 63, 64, "label"),
     Limit("characters of a label's key, at least", lambda n: labelled({"k" * n: ""}), 1, 0, "label"),
@@ -165,7 +183,9 @@ async def test_at_the_limit_and_one_beyond(harness: ServicerHarness, *, limit: L
 
     def asked(value: Any) -> tuple[str, dict[str, Any]]:
         method, fields = limit.ask(value)
-        return method, {**fields, **({"ack_ids": [held.ack_id]} if "ack_ids" in fields else {})}
+        if "ack_ids" in fields:
+            fields["ack_ids"] = [held.ack_id] * len(fields["ack_ids"])
+        return method, fields
 
     method, fields = asked(limit.bad)
     with pytest.raises(SyncpointError) as refused:

@@ -71,7 +71,7 @@ def test_everything_set(service: Any, plane: Any) -> None:
         "message_retention_duration": seconds(31 * DAY),
         "labels": {"a": "b"},
         "enable_message_ordering": True,
-        "expiration_policy": {"ttl": seconds(DAY)},
+        "expiration_policy": {"ttl": seconds(31 * DAY)},
         "filter": 'attributes.a = "b"',
         "dead_letter_policy": {"dead_letter_topic": D, "max_delivery_attempts": 100},
         "retry_policy": {"minimum_backoff": seconds(0, 500_000_000), "maximum_backoff": seconds(600)},
@@ -83,7 +83,7 @@ def test_everything_set(service: Any, plane: Any) -> None:
     assert record.dead_letter == DeadLetter(D, 100)
     assert record.retry == Retry(0.5, 600.0)
     assert (record.ordered, record.exactly_once, record.retain_acked) == (True, True, True)
-    assert (record.filter_text, record.expiration_s) == (given["filter"], DAY)
+    assert (record.filter_text, record.expiration_s) == (given["filter"], 31 * DAY)
 
 
 def test_partial_policies_get_their_defaults(service: Any, plane: Any) -> None:
@@ -107,6 +107,7 @@ def test_partial_policies_get_their_defaults(service: Any, plane: Any) -> None:
         ({"message_retention_duration": seconds(599)}, "message_retention_duration is too small"),
         ({"message_retention_duration": seconds(31 * DAY + 1)}, "message_retention_duration is too large"),
         ({"expiration_policy": {"ttl": seconds(DAY - 1)}}, "ttl is too small"),
+        ({"expiration_policy": {"ttl": seconds(7 * DAY - 1)}}, "ttl is too small"),  # than what is retained
         ({"filter": "attributes"}, "filter: .* at character"),
         ({"filter": 'attributes.a = "' + "x" * 250 + '"'}, "256 bytes"),
         ({"dead_letter_policy": {"max_delivery_attempts": 5}}, "must name a dead_letter_topic"),

@@ -163,7 +163,7 @@ def test_every_field_is_stored() -> None:
     """A new attribute that the stored form forgets would come back as its default."""
     full = Subscription(
         7, "n", 8, "t", b"c", 1, 20, 30, True, True, True, "f", DeadLetter("d", 6), Retry(1.5, 2.5), True, 3, True, 99,
-        CREATING, 5, SeekTarget(time_ns=0),
+        CREATING, 5, SeekTarget(time_ns=0), 6,
     )  # fmt: skip
     for field in dataclasses.fields(Subscription):
         if field.init and field.default is not dataclasses.MISSING:

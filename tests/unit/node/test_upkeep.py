@@ -13,6 +13,8 @@ from syncpoint.metadata.records import CatalogChange
 from syncpoint.node.upkeep import Upkeep
 from syncpoint.publish import upkeep
 from syncpoint.publish.upkeep import LogUpkeep, Rounds
+from syncpoint.push.feed import open_feed
+from syncpoint.push.pusher import Lent
 from syncpoint.storage.record import EntryKind
 from syncpoint.testing.forwarder_harness import SUB, TOPIC
 from syncpoint.testing.servicer_harness import ServicerHarness, simulated
@@ -75,6 +77,47 @@ async def test_subscriptions_nobody_uses_are_deleted(harness: ServicerHarness) -
     assert harness.control.catalog.subscription("projects/p/subscriptions/kept") is not None
     assert 2 not in harness.subscribe.used
     assert 2 not in harness.publish.ledgers
+
+
+@simulated()
+async def test_changes_and_seeks_are_uses(harness: ServicerHarness) -> None:
+    sub = "projects/p/subscriptions/made"
+    short = {"message_retention_duration": {"seconds": 600}, "expiration_policy": {"ttl": {"seconds": DAY}}}
+    await harness.call("CreateSubscription", name=sub, topic=TOPIC, **short)
+    name = {"subscription": sub}
+    update = {"subscription": {"name": sub, "labels": {"a": "b"}}, "update_mask": {"paths": ["labels"]}}
+    for method, fields in (
+        ("UpdateSubscription", update),
+        ("UpdateSubscription", update),  # that it changes nothing does not matter
+        ("ModifyPushConfig", name),
+        ("Seek", {**name, "time": {"seconds": 1}}),
+    ):
+        await passes(harness, DAY - 600)
+        await harness.call(method, **fields)
+        if method == "Seek":
+            await harness.crash()
+    await passes(harness, DAY - 600)
+    assert harness.control.catalog.subscription(sub) is not None
+    await passes(harness, 4800)  # after a crash an hour may not have been noted
+    assert harness.control.catalog.subscription(sub) is None
+
+
+@pytest.mark.parametrize("succeeds", [True, False])
+def test_of_a_subscription_that_is_pushed_only_what_succeeds_is_a_use(succeeds: bool) -> None:
+    @simulated(expiration_s=3600)
+    async def scenario(harness: ServicerHarness) -> None:
+        lent: list[Lent] = []
+        feed = open_feed(harness.subscribe, harness.record, 600, lent.extend, lambda: None, lambda: 0)
+        feed.set_room(1)
+        await harness.put("a")
+        await passes(harness, 3000)
+        await asyncio.sleep(0.2)
+        feed.extend([lent[-1].ack_id])
+        (feed.acknowledge if succeeds else feed.refuse)([lent[-1].ack_id])
+        await passes(harness, 700)
+        assert (harness.control.catalog.subscription(SUB) is not None) == succeeds
+
+    scenario()
 
 
 @simulated(expiration_s=3600, created_ns=START_NS)

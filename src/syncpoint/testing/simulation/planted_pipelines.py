@@ -168,7 +168,7 @@ def a_lost_commit_is_reported_as_repeated() -> AbstractContextManager[None]:
     return patched(writing, persisted=at_once)
 
 
-@planted(ONE_PLAIN, "disk fails", "crash in a commit", seed=6, run=run)
+@planted(ONE_PLAIN, "disk fails", "crash in a commit", seed=297, run=run)
 def unreadable_means_lost() -> AbstractContextManager[None]:
     """A staged message that cannot be read once is given up."""
     return patched(applying_module, DAMAGED_TRIES=1)
