@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from threading import local
 
 import zstandard
 
@@ -11,6 +12,7 @@ from syncpoint.transforms.errors import TransformError
 from syncpoint.wire.messages import pubsub
 
 _WINDOW_BYTES_MAX = 8 << 20  # of a Zstandard frame: what every decoder must take
+_OF_THREAD = local()  # a compressor costs more to make than to use, and works for one thread at a time
 
 
 def compressed(data: bytes, kind: pubsub.Compression) -> bytes:
@@ -19,7 +21,7 @@ def compressed(data: bytes, kind: pubsub.Compression) -> bytes:
     """
     zstd = kind.compression_algorithm == pubsub.Compression.ZSTD
     if kind.compression_mode == pubsub.Compression.COMPRESS:
-        return zstandard.ZstdCompressor().compress(data) if zstd else zlib.compress(data)
+        return _zstd_compressor().compress(data) if zstd else zlib.compress(data)
     try:
         found, rest = _from_zstd(data) if zstd else _from_zlib(data)
     except (zlib.error, zstandard.ZstdError) as error:
@@ -28,6 +30,13 @@ def compressed(data: bytes, kind: pubsub.Compression) -> bytes:
         raise TransformError("decompressed, the data is larger than a message may be")
     if rest:
         raise TransformError("there is more behind the compressed data, or it ends early")
+    return found
+
+
+def _zstd_compressor() -> zstandard.ZstdCompressor:
+    found: zstandard.ZstdCompressor | None = getattr(_OF_THREAD, "compressor", None)
+    if found is None:
+        found = _OF_THREAD.compressor = zstandard.ZstdCompressor()
     return found
 
 
