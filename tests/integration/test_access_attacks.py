@@ -56,7 +56,7 @@ class Victim:
         (folder / "auth.yaml").write_text(yaml.safe_dump(settings))
         tls = ("--tls-cert", str(self.cert), "--tls-key", str(self.key), "--tls-client-ca", str(self.clients.ca))
         more = ("--auth", str(folder / "auth.yaml"), "--push-network", "loopback")
-        self.server = ServerProcess(folder / "data", args=[*tls, *more])
+        self.server = ServerProcess(folder / "data", durability="memory", args=[*tls, *more])
 
     def start(self) -> None:
         self.server.start()
