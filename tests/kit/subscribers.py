@@ -206,7 +206,7 @@ class SubscribeHarness:
     def chains_of(self, topic: int) -> Collection[int]:
         return sorted(chain for of, chain in self.chains.registered if of == topic)
 
-    def look(self, topic: int, reply: Callable[[Collection[int] | None], None]) -> None:
+    def read_chains(self, topic: int, reply: Callable[[Collection[int] | None], None]) -> None:
         found = self.chains_of(topic)
         answer = found if self.delay_s == 0 or self.random.random() < 0.8 else None
         asyncio.get_running_loop().call_later(0.02, reply, answer)

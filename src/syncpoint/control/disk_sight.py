@@ -61,7 +61,7 @@ class DiskSight:
             await asyncio.sleep(SIGHT_S)
             numbers = {*self._machine.open_chains, *self._machine.unserved}
             records = [record for number in numbers if (record := self._view.chain(number)) is not None]
-            await self._reach.look(records)
+            await self._reach.check(records)
             now = self._clock.monotonic()
             for record in records:
                 number = record.number

@@ -29,13 +29,13 @@ class DiskReachability:
         self._view, self._ping, self._now = view, ping, now
         self._seen: dict[str, float] = {}  # member -> when it answered last, or was first looked for
 
-    async def look(self, chains: Iterable[ChainRecord]) -> None:
+    async def check(self, chains: Iterable[ChainRecord]) -> None:
         """Ping all storage processes of these chains, at once; returns when each has answered or has not."""
         names = {place.process for record in chains for place in record.places}
         self._seen = {name: self._seen.get(name, self._now()) for name in names}
-        await asyncio.gather(*map(self._look_at, sorted(names)))
+        await asyncio.gather(*map(self._check_one, sorted(names)))
 
-    async def _look_at(self, name: str) -> None:
+    async def _check_one(self, name: str) -> None:
         member = self._view.members.get(name)
         if member is not None and await self._ping(member.address) is Reach.ANSWERED and name in self._seen:
             self._seen[name] = self._now()

@@ -122,7 +122,7 @@ class DiskService:
         with self._locks[hello.disk]:
             chain = self._chains.get((hello.disk, hello.chain))
             if chain is None:
-                folders.look_again()
+                folders.reopen()
                 if folders.is_dead(hello.chain):
                     raise DiskFenced(errno.ESTALE, f"chain {hello.chain} was deleted")
                 chain = _Chain(hello.chain, hello.disk, folders, folders.load(hello.chain))

@@ -79,7 +79,7 @@ class ChainFolders:
         self._files.sync_dir(self.root)
         self._files.hold(self.root)
 
-    def look_again(self) -> None:
+    def reopen(self) -> None:
         """Begin anew where the folder was deleted or exchanged for an empty one; any other one is not touched.
 
         Where the disk is required, none is.
@@ -123,7 +123,7 @@ class ChainFolders:
         except FileNotFoundError:
             return
         except FolderExchanged:
-            self.look_again()
+            self.reopen()
             self._files.hold_new(folder, (FENCING_FILE, DISK_FILE))
 
     def chains(self) -> list[int]:

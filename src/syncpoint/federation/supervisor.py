@@ -73,7 +73,7 @@ class Supervisor:
         try:
             with Servers() as servers:
                 while not self.stopping.is_set() and not (until_done and quiet == 2):
-                    progress = self.look(servers)
+                    progress = self.step(servers)
                     unable = self.unable(progress)
                     quiet = quiet + 1 if self.quiet(progress, unable) else 0
                     if until_done and quiet:
@@ -120,7 +120,7 @@ class Supervisor:
             one.lag == 0 or one.flow.name in unable or any(name in unable for name in one.silent) for one in progress
         )
 
-    def look(self, servers: Servers) -> list[FlowProgress]:
+    def step(self, servers: Servers) -> list[FlowProgress]:
         """One look, and what follows from it; how far the flows are."""
         now = self._clock()
         if now - self._topics_at >= TOPICS_S:

@@ -62,7 +62,7 @@ class Written(abc.ABC):
         """About `limit` events under a prefix in order, the last revision whole."""
 
     @abc.abstractmethod
-    def forget(self, before: int) -> None:
+    def compact(self, before: int) -> None:
         """Drop events of revisions below `before`, and remember that."""
 
     @abc.abstractmethod
@@ -179,7 +179,7 @@ class EmbeddedStore:
     def compact(self, before: int) -> None:
         before = min(before, self.revision + 1)
         if before > self.compacted:
-            self.kept.forget(before)
+            self.kept.compact(before)
             self.compacted = before
 
     def status(self) -> MetadataStatus:

@@ -56,7 +56,7 @@ class _Memory(Written):
                 found.append(event)
         return found
 
-    def forget(self, before: int) -> None:
+    def compact(self, before: int) -> None:
         del self._events[: bisect_left(self._events, before, key=lambda event: event.revision)]
 
     def size(self) -> tuple[int, int]:

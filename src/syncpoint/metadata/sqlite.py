@@ -95,7 +95,7 @@ class _Sqlite(Written):
             found += [Event(*row) for row in rest]
         return found
 
-    def forget(self, before: int) -> None:
+    def compact(self, before: int) -> None:
         try:
             self.connection.execute("begin immediate")
             self.connection.execute("delete from events where revision < ?", (before,))

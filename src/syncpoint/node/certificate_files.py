@@ -45,7 +45,7 @@ class CertificateFiles:
         """Do not any more."""
         await self._tasks.stop()
 
-    def look(self) -> bool:
+    def reload(self) -> bool:
         """Take over what has changed; whether there was something."""
         marks = self._marks()
         if marks == self._seen:
@@ -65,7 +65,7 @@ class CertificateFiles:
     async def _follow(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            self.look()
+            self.reload()
 
     def _read(self, context: ssl.SSLContext) -> None:
         context.load_cert_chain(self._certificate, self._key)

@@ -50,7 +50,7 @@ class PublicTls:
         await self._tasks.stop()
         await self.files.stop()
 
-    def look(self) -> bool:
+    def reload(self) -> bool:
         """Whether clients' authorities have changed: `context` is a new one then, because a context forgets none."""
         marks = self._marks()
         if marks == self._seen:
@@ -68,7 +68,7 @@ class PublicTls:
     async def _follow(self, renew: Callable[[ssl.SSLContext], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            if self.look():
+            if self.reload():
                 await renew(self.context)
 
     def _made(self) -> ssl.SSLContext:

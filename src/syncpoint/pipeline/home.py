@@ -41,7 +41,7 @@ class HomeRecords(Protocol):
     async def claim(self, chain: int, keys: Collection[str]) -> set[str]:
         """Write the missing records of keys that a chain's log names; returns those that name another chain."""
 
-    async def leave(self, chain: int, keys: Iterable[str]) -> None:
+    async def release(self, chain: int, keys: Iterable[str]) -> None:
         """These have no home any more, where it was this chain."""
 
 
@@ -59,5 +59,5 @@ class SoloHomes:
         """See `HomeRecords`."""
         return set()
 
-    async def leave(self, chain: int, keys: Iterable[str]) -> None:
+    async def release(self, chain: int, keys: Iterable[str]) -> None:
         """See `HomeRecords`."""

@@ -60,7 +60,7 @@ class Homes:
             known[key] = chain if placed else await self.chain_at(key) or 0
         return {key for key in keys if known[key] != chain}
 
-    async def leave(self, chain: int, keys: Iterable[str]) -> None:
+    async def release(self, chain: int, keys: Iterable[str]) -> None:
         """These have no home any more, where it was this chain."""
         for key in keys:
             await answered(self._store.txn([Compare(key, "value", "=", b"%d" % chain)], [Delete(key)]))

@@ -112,7 +112,7 @@ class ChainPipelines:
         self.unary = {**self.reader.unary(), **self.writer.unary()}
         self.streams = {LOG_READER.ReadRange: self.reader.read_range, EPOCH_WRITER.Stage: self.writer.stage}
         self._left: set[str] = set()  # queries whose records are gone
-        self._leaving: asyncio.Task[None] | None = None
+        self._releasing: asyncio.Task[None] | None = None
         self._read_at = self._tidy_at = self._clock.monotonic()
         self._recovered = self._closed = False
 
@@ -148,25 +148,25 @@ class ChainPipelines:
             self._left.intersection_update(self.home.queries)
             self.writer.leaving.intersection_update(self.home.queries)
             silent = self.writer.state.silent(self._chain.forwarder.clock.sure_ns())
-            if silent and self._leaving is None:
-                self._leaving = asyncio.get_running_loop().create_task(self._leave(silent))
+            if silent and self._releasing is None:
+                self._releasing = asyncio.get_running_loop().create_task(self._release_homes(silent))
 
-    async def _leave(self, queries: list[str]) -> None:
+    async def _release_homes(self, queries: list[str]) -> None:
         """Their records go first, and nobody may use them in the meantime: a query never has two homes."""
         self.writer.leaving.update(queries)
         try:
-            await self._homes.leave(self._chain.number, map(query_key, queries))
+            await self._homes.release(self._chain.number, map(query_key, queries))
             self._left.update(queries)
         except SyncpointError as error:
             log.info("queries of chain %d are forgotten later: %s", self._chain.number, error)
         finally:
-            self._leaving = None
+            self._releasing = None
 
     def close(self, error: SyncpointError) -> None:
         """See `Mounted`."""
         self._closed = True
-        if self._leaving is not None:
-            self._leaving.cancel()
+        if self._releasing is not None:
+            self._releasing.cancel()
         self.reader.close(error)
         self.writer.close(error)
 

@@ -164,7 +164,7 @@ class TopicKeys:
                     self.ciphers[number] = _refuse
                     self._refused[number] = self._clock.monotonic()
 
-    def look_again(self) -> None:
+    def retry_refused(self) -> None:
         """Forget which keys could not be had a minute ago."""
         now = self._clock.monotonic()
         for number in [one for one, at in self._refused.items() if now > at + REFRESH_S]:

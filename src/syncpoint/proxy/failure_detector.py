@@ -31,7 +31,7 @@ class FailureDetector:
         self._closed = False
         self.suspected: set[str] = set()
         self.silent: set[str] = set()  # those of them that do not even refuse: the host, or the way there, is gone
-        self._looking = Tasks()
+        self._checking = Tasks()
         self.on_suspect: Callable[[str, bool], None] = lambda address, suspected: None
 
     def wait(self, address: str, who: object) -> None:
@@ -58,15 +58,15 @@ class FailureDetector:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for task in (*self._pinging.values(), *self._looking):
+        for task in (*self._pinging.values(), *self._checking):
             task.cancel()
 
-    def look(self, address: str) -> None:
+    def check(self, address: str) -> None:
         """Ping a process that owes no answer: another one of its region is silent."""
         if address not in self.suspected and not self._closed:
-            self._looking.start(self._look(address))
+            self._checking.start(self._check(address))
 
-    async def _look(self, address: str) -> None:
+    async def _check(self, address: str) -> None:
         for _ in range(MISSES):
             await self._ask(address)
             if address not in self._missed:

@@ -75,7 +75,7 @@ class PublishOrder:
         line.append(place)
         return place
 
-    def leave(self, topic: int, key: bytes, place: BatchPlace) -> None:
+    def release(self, topic: int, key: bytes, place: BatchPlace) -> None:
         """A batch is answered, whatever the answer."""
         line = place.line
         line.remove(place)

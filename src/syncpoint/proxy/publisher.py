@@ -168,9 +168,9 @@ class ClusterPublisher:
             for chain in batch.doubtful - {batch.chain}:
                 self.duplicate_reports.add(chain, batch.number)
         finally:
-            self.rate_limiter.leave(topic.name, batch.size)
+            self.rate_limiter.release(topic.name, batch.size)
             if batch.place is not None:
-                self.order.leave(topic.incarnation, batch.key, batch.place)
+                self.order.release(topic.incarnation, batch.key, batch.place)
 
     # -- with an ordering key ----------------------------------------------------------------------------------------
 
@@ -312,7 +312,7 @@ class ClusterPublisher:
         if region != self.routes.region and address in detector.silent:
             for one in members:
                 if one.region == region and PUBLISH_ROLE in one.roles:
-                    detector.look(one.address)
+                    detector.check(one.address)
         for batch in list(self.calls.underway):
             if isinstance(batch, PublishAttempt) and self._regions.is_cut_off(batch.topic):
                 batch.move()

@@ -60,7 +60,7 @@ class RateLimiter:
         self._start(load, nbytes)
         go()
 
-    def leave(self, topic: str, nbytes: int) -> None:
+    def release(self, topic: str, nbytes: int) -> None:
         """A request that was let go is over."""
         load = self._topics[topic]
         load.bytes -= nbytes

@@ -73,7 +73,7 @@ class Sealer:
         if located is None:
             return batch
         rows, number, column = located
-        self.keys.look_again()
+        self.keys.retry_refused()
         offsets, values, closed, missing = kernel.open_values(batch, column, rows, self.keys.ciphers)
         while missing:
             await self.keys.load(missing)
@@ -102,7 +102,7 @@ class Sealer:
         tampered with or because its key is gone, is left out: one such message must not stop those behind it. Raises
         `SyncpointError` while the keys cannot be looked up.
         """
-        self.keys.look_again()
+        self.keys.retry_refused()
         opened, kept_back, missing = kernel.open_response(response, self.keys.ciphers)
         while missing:
             await self.keys.load(missing)

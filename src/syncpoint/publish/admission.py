@@ -58,7 +58,7 @@ class Admission:
         self.system.messages += messages
         self.system.bytes += nbytes
 
-    def leave(self, topic: int, messages: int, nbytes: int) -> None:
+    def release(self, topic: int, messages: int, nbytes: int) -> None:
         """A batch was persisted, or given up."""
         mine = self._topics[topic]
         mine.messages -= messages

@@ -97,7 +97,7 @@ class GroupCommit:
         except Exception as error:  # half of it may be taken
             waits = self._pending.get(source.number) is entry
             if not waits or entry.count == before:
-                self.admission.leave(source.topic, count, len(payload))
+                self.admission.release(source.topic, count, len(payload))
             if not waits or not entry.callers or entry.callers[-1][0] is not caller:
                 caller.fail(outcome_unknown(error))
             self.on_inconsistency(error)
@@ -254,7 +254,7 @@ class GroupCommit:
                 source.visible = waiter.first_offset + waiter.count
                 touched[source.number] = source
                 self.published += waiter.count
-                self.admission.leave(source.topic, waiter.count, waiter.bytes)
+                self.admission.release(source.topic, waiter.count, waiter.bytes)
                 for caller, response in waiter.callers:
                     try:
                         caller.reply(response)
@@ -296,7 +296,7 @@ class GroupCommit:
         error = outcome_unknown(cause)
         for waiter in self._waiting.on_failed():
             if isinstance(waiter, PendingEntry):
-                self.admission.leave(waiter.source.topic, waiter.count, waiter.bytes)
+                self.admission.release(waiter.source.topic, waiter.count, waiter.bytes)
                 notify_all([caller.fail for caller, _ in waiter.callers], error)
             else:
                 notify_all((waiter,), error)

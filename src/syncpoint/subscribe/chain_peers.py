@@ -23,7 +23,7 @@ class ChainDirectory(Protocol):
     def chains_of(self, topic: int) -> Collection[int]:
         """Chains registered for a topic, as far as it is known here."""
 
-    def look(self, topic: int, reply: Callable[[Collection[int] | None], None]) -> None:
+    def read_chains(self, topic: int, reply: Callable[[Collection[int] | None], None]) -> None:
         """Read them anew: whatever was registered before this call is in the answer; None: it cannot be read now."""
 
 

@@ -2,7 +2,7 @@
 
 Place: between the publish side and consumers. It takes what happens around it: sources that are granted, revoked or
 reset by a seek, consumers that come and go, time. `source_reader` and `redelivery` read, `pump` shares what came among
-the consumers that have room, `lend` leases it. All of these are made anew after a seek.
+the consumers that have room, `lease_batches` leases it. All of these are made anew after a seek.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from syncpoint.subscribe.confirm import Unsure
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.key_reader import KeyReader
 from syncpoint.subscribe.lease import LeaseManager
-from syncpoint.subscribe.lend import Lender
+from syncpoint.subscribe.lease_batches import BatchLeasing
 from syncpoint.subscribe.pump import Pump
 from syncpoint.subscribe.redelivery import RedeliveryReader
 from syncpoint.subscribe.shared_state import SharedState
@@ -73,9 +73,9 @@ class Delivery:
         self.leases = leases = LeaseManager(state, self.publish.generation(state.record.incarnation), unsure)
         self.reader = reader = SourceReader(state, leases)
         self.redeliveries = RedeliveryReader(state, leases, reader)
-        lender = Lender(state, leases, reader)
-        self._keys = None if leases.order is None else KeyReader(state, leases, leases.order, reader, lender)
-        self._pump = Pump(state, leases, reader, self.redeliveries, lender, self._keys)
+        leasing = BatchLeasing(state, leases, reader)
+        self._keys = None if leases.order is None else KeyReader(state, leases, leases.order, reader, leasing)
+        self._pump = Pump(state, leases, reader, self.redeliveries, leasing, self._keys)
 
     @property
     def record(self) -> Subscription:

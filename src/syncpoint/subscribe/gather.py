@@ -67,7 +67,7 @@ class Gatherer:
             listener.on_sources(list(served.sources.values()), self._served.complete(served))
         for peer in self._chains.serving(served):
             self._served.ask_sources(served, peer)
-        self._served.look(served)
+        self._served.read_registered(served)
 
     def detach(self, subscription: int) -> None:
         if self._served.views.pop(subscription, None) is None:
@@ -225,7 +225,7 @@ class Gatherer:
         for peer in self.peers.values():
             if (served.subscription, peer.address) in again or peer.address in late:
                 self._served.ask_sources(served, peer)
-        self._served.look(served)
+        self._served.read_registered(served)
 
     def close(self) -> None:
         """Let go of everything: grants are free for others at once."""

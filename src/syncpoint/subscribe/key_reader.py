@@ -11,7 +11,7 @@ from syncpoint.model.delivery import Batch
 from syncpoint.model.limits import RESPONSE_BYTES_MAX
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.lease import LeaseManager
-from syncpoint.subscribe.lend import Lender
+from syncpoint.subscribe.lease_batches import BatchLeasing
 from syncpoint.subscribe.ordering import Identity, KeyOrder
 from syncpoint.subscribe.retry import OffsetRun
 from syncpoint.subscribe.shared_state import SharedState
@@ -24,9 +24,9 @@ class KeyReader:
     """See the module."""
 
     def __init__(
-        self, state: SharedState, leases: LeaseManager, order: KeyOrder, reader: SourceReader, lender: Lender
+        self, state: SharedState, leases: LeaseManager, order: KeyOrder, reader: SourceReader, leasing: BatchLeasing
     ) -> None:
-        self._state, self._leases, self._order, self._reader, self._lender = state, leases, order, reader, lender
+        self._state, self._leases, self._order, self._reader, self._leasing = state, leases, order, reader, leasing
         self._unread: list[bytes] = []  # keys to be read again at the next tick
 
     def look_again(self) -> None:
@@ -85,7 +85,7 @@ class KeyReader:
                 one = batch._replace(end=identity[1] + 1)
                 most = min(room_bytes, RESPONSE_BYTES_MAX - size) if parts else room_bytes
                 first_max = -1 if free and not parts else most
-                response, at, count, nbytes = self._lender.lend(one, consumer, room, most, attempt, first_max)
+                response, at, count, nbytes = self._leasing.lease(one, consumer, room, most, attempt, first_max)
             if count:
                 parts.append(response)
                 serials.append(table.last_serial)
@@ -102,5 +102,5 @@ class KeyReader:
         else:
             order.started(key)
         if parts:
-            self._lender.send(consumer, parts, serials, len(parts))
+            self._leasing.send(consumer, parts, serials, len(parts))
         self._state.wake()

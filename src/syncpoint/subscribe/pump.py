@@ -11,7 +11,7 @@ from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.fetch import FetchCursor
 from syncpoint.subscribe.key_reader import KeyReader
 from syncpoint.subscribe.lease import LeaseManager
-from syncpoint.subscribe.lend import Lender
+from syncpoint.subscribe.lease_batches import BatchLeasing
 from syncpoint.subscribe.redelivery import RedeliveryReader
 from syncpoint.subscribe.shared_state import SharedState
 from syncpoint.subscribe.source_reader import SourceReader
@@ -26,11 +26,12 @@ class Pump:
         leases: LeaseManager,
         reader: SourceReader,
         again: RedeliveryReader,
-        lender: Lender,
+        leasing: BatchLeasing,
         keys: KeyReader | None,
     ) -> None:
         self._state, self._order = state, leases.order
-        self._reader, self._sources, self._again, self._lender, self._keys = reader, reader.sources, again, lender, keys
+        self._reader, self._sources = reader, reader.sources
+        self._again, self._leasing, self._keys = again, leasing, keys
 
     def run(self) -> None:
         """Look at everything once."""
@@ -83,13 +84,13 @@ class Pump:
             batch, attempt, cursor = ready
             if order is not None:
                 most = min(room_bytes, RESPONSE_BYTES_MAX - size) if parts else room_bytes
-                response, at, count, nbytes = self._lender.lend_in_order(
+                response, at, count, nbytes = self._leasing.lease_in_order(
                     order, batch, consumer, left, most, attempt, any_first=free and not parts
                 )
             else:
                 most = min(room_bytes, RESPONSE_BYTES_MAX - size)
                 first_max = -1 if free and not parts else room_bytes
-                response, at, count, nbytes = self._lender.lend(batch, consumer, left, most, attempt, first_max)
+                response, at, count, nbytes = self._leasing.lease(batch, consumer, left, most, attempt, first_max)
             moved = moved or at > batch.begin
             if cursor is not None:
                 cursor.advance(at)
@@ -104,7 +105,7 @@ class Pump:
             if cursor is not None:
                 self._reader.read_on(cursor)
         if parts:
-            self._lender.send(consumer, parts, serials, share - left)
+            self._leasing.send(consumer, parts, serials, share - left)
         return moved
 
     def _share(self, room: int, sharers: int) -> int:

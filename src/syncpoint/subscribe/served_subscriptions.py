@@ -101,7 +101,7 @@ class ServedSubscriptions:
             served.listener.on_revoked(source)
         if newer:
             served.registered = None
-            self.look(served)
+            self.read_registered(served)
         served.listener.on_sources(views, self.complete(served))
 
     def _revoked(self, served: SubscriptionView, peer: Peer, what: Any) -> None:
@@ -141,20 +141,20 @@ class ServedSubscriptions:
         served.renew(generation)
         served.listener.on_reset()
 
-    def look(self, served: SubscriptionView) -> None:
+    def read_registered(self, served: SubscriptionView) -> None:
         """For the order of keys: which chains hold sources of the topic, with nothing missing."""
-        if not served.record.ordered or served.registered is not None or served.looking:
+        if not served.record.ordered or served.registered is not None or served.reading:
             return
         epoch = served.newest_epoch
-        served.looking = True
+        served.reading = True
 
         def found(chains: Collection[int] | None) -> None:
-            served.looking = False
+            served.reading = False
             if chains is not None and epoch == served.newest_epoch and self.views.get(served.subscription) is served:
                 served.registered = frozenset(chains)
                 served.listener.on_sources((), self.complete(served))
 
-        self.peers.directory.look(served.topic, self.guard.answer(found, served.subscription))
+        self.peers.directory.read_chains(served.topic, self.guard.answer(found, served.subscription))
 
     def complete(self, served: SubscriptionView) -> bool:
         looked = served.registered is not None or not served.record.ordered

@@ -1,7 +1,7 @@
 """Shared state: what the parts of one subscription's delivery have in common.
 
-Place: made by `delivery`, given to `lease`, `source_reader`, `redelivery`, `lend`, `key_reader` and `pump`. What is set
-here outlives a seek; the parts do not, they are made anew.
+Place: made by `delivery`, given to `lease`, `source_reader`, `redelivery`, `lease_batches`, `key_reader` and `pump`.
+What is set here outlives a seek; the parts do not, they are made anew.
 """
 
 from collections import deque

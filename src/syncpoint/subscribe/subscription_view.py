@@ -27,7 +27,7 @@ class SubscriptionView:
         # Chains that have named all their sources, whoever owned them then -> below which epoch there will be no more.
         self.answered: dict[int, float] = {}
         self.registered: frozenset[int] | None = None  # chains of the topic by a look into the metadata; None: to do
-        self.looking = False
+        self.reading = False
         self.newest_epoch = 0
 
     @property

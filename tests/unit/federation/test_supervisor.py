@@ -102,7 +102,7 @@ class Harness:
         self.now += after
         if lag is not None:
             self.servers.lag = lag
-        self.supervisor.look(self.servers)  # type: ignore[arg-type]
+        self.supervisor.step(self.servers)  # type: ignore[arg-type]
         said = self.state.supervisor()
         assert said is not None
         return said

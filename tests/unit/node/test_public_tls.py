@@ -45,13 +45,13 @@ def test_a_certificate_that_is_replaced_is_shown_and_one_that_can_not_be_used_is
     certificate, key = old.issue("shown_tls")
     shown_tls = PublicTls(certificate, key, None, optional=False)
     assert shown_to(shown_tls, old.ca)
-    assert not shown_tls.files.look()
+    assert not shown_tls.files.reload()
     other_certificate, other_key = new.issue("shown_tls")
     shutil.copy(other_certificate, certificate)
-    assert not shown_tls.files.look(), "the key is not that of the certificate yet"
+    assert not shown_tls.files.reload(), "the key is not that of the certificate yet"
     assert shown_to(shown_tls, old.ca)
     shutil.copy(other_key, key)
-    assert shown_tls.files.look()
+    assert shown_tls.files.reload()
     assert shown_to(shown_tls, new.ca)
     assert not shown_to(shown_tls, old.ca)
 
@@ -106,13 +106,13 @@ async def clients_authorities_change(folder: Path) -> None:
         unnamed = nameless.stream(LISTEN)
         assert "client" in await asked(earlier)
         assert not await asks(new)
-        assert not tls.look()
+        assert not tls.reload()
 
         trusted.write_text("-----BEGIN CERTIFICATE-----\nhalf")
-        assert not tls.look(), "what is half written is not taken over"
+        assert not tls.reload(), "what is half written is not taken over"
         assert "client" in await asks(old)
         shutil.copy(new.ca, trusted)
-        assert tls.look()
+        assert tls.reload()
         before = tls.context
         await server.renew(tls.context)
         assert await stream.receive() is None, "who showed a certificate must show it again"
@@ -122,7 +122,7 @@ async def clients_authorities_change(folder: Path) -> None:
         assert not await asks(old)
         assert "client" in await asks(new)
         assert await asks(None) == "nobody"
-        assert not tls.look()
+        assert not tls.reload()
         assert tls.context is before
 
 

@@ -242,7 +242,7 @@ async def test_an_owner_sees_that_what_is_in_its_log_has_a_home(harness: ChainHa
     await at_home(first.homes, "moved")
     for query in ("q", "moved"):
         await first.stage(0, "a", query=query)
-    await first.homes.leave(1, [query_key("q"), query_key("moved")])
+    await first.homes.release(1, [query_key("q"), query_key("moved")])
     assert await first.homes.place([query_key("moved")], 2)
     await first.process.crash()
     await second.open()

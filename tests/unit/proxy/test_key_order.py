@@ -16,7 +16,7 @@ def test_batches_leave_as_they_come() -> None:
     places = [order.enter(1, b"k") for _ in range(3)]
     assert all(place.may_go for place in places)
     for place in places:
-        order.leave(1, b"k", place)
+        order.release(1, b"k", place)
     assert len(order) == 0
 
 
@@ -26,9 +26,9 @@ def test_a_failed_batch_waits_for_those_before_it_and_holds_those_behind_it() ->
     second.failed = True
     assert [one.may_go for one in (first, second, third)] == [True, False, False]
     assert order.enter(1, b"other").may_go
-    order.leave(1, b"k", first)
+    order.release(1, b"k", first)
     assert [one.may_go for one in (second, third)] == [True, False]
-    order.leave(1, b"k", second)
+    order.release(1, b"k", second)
     assert third.may_go
 
 
@@ -51,7 +51,7 @@ def test_what_was_not_underway_when_one_failed_comes_after_it(seed: int) -> None
                 place.failed = True
                 log.append(("failed", number))
             log.append(("done", number))
-            order.leave(1, b"k", place)
+            order.release(1, b"k", place)
 
         tasks = []
         for number in range(12):
@@ -80,6 +80,6 @@ async def test_who_gives_up_waiting_leaves_no_trace() -> None:
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    order.leave(1, b"k", second)
-    order.leave(1, b"k", first)
+    order.release(1, b"k", second)
+    order.release(1, b"k", first)
     assert len(order) == 0

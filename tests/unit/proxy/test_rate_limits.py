@@ -32,7 +32,7 @@ def test_bounds_order_and_the_end(steps: list[tuple[str, int] | None]) -> None:
             if underway:
                 topic, size, _ = underway.popleft()
                 held -= size
-                tested.leave(topic, size)
+                tested.release(topic, size)
             continue
         topic, size = step
         number += 1
@@ -57,7 +57,7 @@ def test_bounds_order_and_the_end(steps: list[tuple[str, int] | None]) -> None:
         assert held <= 1000
     while underway:
         topic, size, _ = underway.popleft()
-        tested.leave(topic, size)
+        tested.release(topic, size)
     assert (tested.underway, tested.held) == (0, 0)
     for name, numbers in expected.items():
         assert [mine for topic, mine in gone if topic == name] == numbers
@@ -70,7 +70,7 @@ def test_topics_take_turns() -> None:
     for _ in range(3):
         tested.enter("loud", 50, lambda: gone.append("loud"))
     tested.enter("quiet", 50, lambda: gone.append("quiet"))
-    tested.leave("first", 90)
+    tested.release("first", 90)
     assert gone == ["first", "loud", "quiet"]
 
 
@@ -81,9 +81,9 @@ def test_small_ones_do_not_starve_a_large_one() -> None:
     tested.enter("b", 40, lambda: gone.append("b"))
     tested.enter("large", 90, lambda: gone.append("large"))
     tested.enter("c", 60, lambda: gone.append("c"))
-    tested.leave("a", 40)
+    tested.release("a", 40)
     assert gone == ["a", "b"]
-    tested.leave("b", 40)
+    tested.release("b", 40)
     assert gone == ["a", "b", "large"]
 
 

@@ -13,7 +13,7 @@ from syncpoint.subscribe.confirm import Confirmation
 from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.fetch import FetchCursor
 from syncpoint.subscribe.lease import LeaseManager
-from syncpoint.subscribe.lend import Lender
+from syncpoint.subscribe.lease_batches import BatchLeasing
 from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness, Subscriber
 from syncpoint.wire.messages import pubsub
 from tests.kit.chain import SUB_NUMBER
@@ -44,7 +44,7 @@ def fails_once(
         (FetchCursor, "received"),
         (Delivery, "on_sources"),
         (Delivery, "on_data"),
-        (Lender, "lend"),
+        (BatchLeasing, "lease"),
         (FetchCursor, "named"),
     ],
 )

@@ -50,7 +50,7 @@ class Directory:
         """Topics that a chain is registered for, as far as it is known here."""
         return self._topics.get(chain, frozenset())
 
-    def look(self, topic: int, reply: Callable[[Collection[int] | None], None]) -> None:
+    def read_chains(self, topic: int, reply: Callable[[Collection[int] | None], None]) -> None:
         """Read them anew; None: it cannot be read now."""
 
         async def read() -> None:

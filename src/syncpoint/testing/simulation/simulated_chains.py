@@ -179,7 +179,7 @@ class SimulatedChains(Simulation):
         """See `gather.Directory`."""
         return sorted(chain for of, chain in self.registered if of == topic)
 
-    def look(self, topic: int, reply: Callable[[Collection[int] | None], None]) -> None:
+    def read_chains(self, topic: int, reply: Callable[[Collection[int] | None], None]) -> None:
         """See `gather.Directory`."""
         self.loop.call_later(0.01, lambda: reply(self.chains_of(topic)))
 

@@ -53,7 +53,7 @@ def test_contexts_in_use_show_a_certificate_that_is_replaced(authority: Authorit
         assert not await handshake(trusting, address)
         for kind in ("pem", "key"):
             shutil.copy(other.folder / f"p.{kind}", authority.folder / f"p.{kind}")
-        assert made.shown.look()
+        assert made.shown.reload()
         assert await handshake(trusting, address)
         await listening.close()
 
@@ -71,11 +71,11 @@ def test_contexts_in_use_trust_an_authority_that_is_added(authority: Authority, 
         theirs = await TcpNetwork(new.client(), new.server()).serve(METHODS, "127.0.0.1", 0)
         calling = olds.channel(join_address(theirs.host, theirs.port))
         other.ca.write_bytes(both := other.ca.read_bytes() + authority.ca.read_bytes())
-        assert new.shown.look()
+        assert new.shown.reload()
         with pytest.raises(Unavailable):
             await calling.unary(PATH, b"")
         authority.ca.write_bytes(both)
-        assert made.shown.look()
+        assert made.shown.reload()
         assert await calling.unary(PATH, b"") == b""
         called = TcpNetwork(new.client(), new.server()).channel(join_address(listening.host, listening.port))
         assert await called.unary(PATH, b"") == b""
@@ -91,7 +91,7 @@ def test_an_authority_that_cannot_be_read_leaves_all_as_it_was(
     made = tls(authority)
     made.server()
     authority.ca.write_text("nothing of the kind")
-    assert not made.shown.look()
+    assert not made.shown.reload()
     assert "ca.pem are not taken over" in caplog.text
 
 

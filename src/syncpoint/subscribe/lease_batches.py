@@ -1,4 +1,4 @@
-"""Lend: leasing messages of a batch to a consumer, in the bytes of its response.
+"""Lease batches: leasing messages of a batch to a consumer, in the bytes of its response.
 
 Place: under `pump` and `key_reader`. What the filter leaves out is acknowledged on the subscriber's behalf.
 """
@@ -14,19 +14,19 @@ from syncpoint.subscribe.ordering import Identity, KeyOrder
 from syncpoint.subscribe.shared_state import SharedState
 from syncpoint.subscribe.source_reader import SourceReader
 
-Lent = tuple[bytes, int, int, int]
+Leased = tuple[bytes, int, int, int]
 """The response's bytes, the next offset, and how many messages and bytes were given."""
 
 
-class Lender:
+class BatchLeasing:
     """See the module."""
 
     def __init__(self, state: SharedState, leases: LeaseManager, reader: SourceReader) -> None:
         self._state, self._leases, self._reader = state, leases, reader
 
-    def lend(
+    def lease(
         self, batch: Batch, consumer: Consumer, room: int, room_bytes: int, attempt: int, first_max: int = -1
-    ) -> Lent:
+    ) -> Leased:
         """Lease messages of a batch, as many as there is room for. `first_max`: how large the first one may be."""
         state = self._state
         response, at, count, nbytes, dropped = state.table.lease(
@@ -48,7 +48,7 @@ class Lender:
             self._leases.drop(batch.source, dropped)
         return response, at, count, nbytes
 
-    def lend_in_order(
+    def lease_in_order(
         self,
         order: KeyOrder,
         batch: Batch,
@@ -58,8 +58,8 @@ class Lender:
         attempt: int,
         *,
         any_first: bool,
-    ) -> Lent:
-        """Like `lend`, leaving out what its ordering key holds back. `any_first`: one message may be of any size."""
+    ) -> Leased:
+        """Like `lease`, leaving out what its ordering key holds back. `any_first`: one message may be of any size."""
         program, resuming = self._state.program, self._reader.resuming
         sizes, keys = frames.describe(batch.payload)
         skip = bytearray(batch.skip or bytes((len(sizes) + 7) // 8))
@@ -82,7 +82,7 @@ class Lender:
                     taken_bytes += sizes[index]
             at += 1
         part = batch._replace(end=at, skip=bytes(skip))
-        response, _, count, nbytes = self.lend(part, consumer, room, 1 << 62, attempt)
+        response, _, count, nbytes = self.lease(part, consumer, room, 1 << 62, attempt)
         return response, at, count, nbytes
 
     def _resume(self, order: KeyOrder, identity: Identity, key: bytes, holder: int, nbytes: int) -> None:
