@@ -18,7 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-BY_FILE = ["-n", "2", "--dist", "loadfile"]
+# Servers are waited for most of the time: more files than cores run at once, in the order in which they are named.
+BY_FILE = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
 
 # Tests start hundreds of processes, each of which would compile the sources where compiled modules are not kept.
 KEPT_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
@@ -53,8 +54,8 @@ CHECK = (
     Part("quick", "unit tests of the quick rooms, and of the pages", 75, [*PYTEST, "-n", "2", *unit_paths(quick=True)]),
 )
 
-# Integration tests by the beginning of their file's name; what no group names belongs to the first one. They wait for
-# servers most of the time, so two files run at once.
+# Integration tests by the beginning of their file's name; what no group names belongs to the first one. `make test`
+# runs them as one part; a group can be run alone, by its name.
 INTEGRATION = {
     "official": ("the official Python client, the command line, the demonstration", 180, ()),
     "semantics": ("what subscriptions promise, over a real server", 120, ("test_semantics_",)),
@@ -68,16 +69,42 @@ INTEGRATION = {
 }
 
 
-def integration_paths(group: str) -> list[str]:
-    """The test files of one group; every file belongs to exactly one."""
+# Files that take longest, which begin first so that nobody waits for them in the end.
+LONGEST = [
+    "recovery_soak",
+    "recovery_acks",
+    "pipeline_cluster",
+    "recovery_disks",
+    "cluster_failover",
+    "operate_workers",
+    "pipeline_writing",
+    "operate_import",
+    "operate_backup",
+    "operate_upgrade",
+    "cluster_resends",
+    "cluster_restarts",
+]
+
+
+def integration_paths(*groups: str) -> list[str]:
+    """The test files of these groups; every file belongs to exactly one."""
 
     def group_of(name: str) -> str:
         found = (other for other, (_, _, starts) in INTEGRATION.items() if starts and name.startswith(starts))
         return next(found, next(iter(INTEGRATION)))
 
-    files = sorted((ROOT / "tests" / "integration").glob("test_*.py"))
-    return [str(path.relative_to(ROOT)) for path in files if group_of(path.name) == group]
+    def rank(path: Path) -> tuple[int, str]:
+        short = path.stem.removeprefix("test_")
+        return LONGEST.index(short) if short in LONGEST else len(LONGEST), short
 
+    files = sorted((ROOT / "tests" / "integration").glob("test_*.py"), key=rank)
+    return [str(path.relative_to(ROOT)) for path in files if group_of(path.name) in groups]
+
+
+GROUPS = [
+    Part(name, f"integration: {what}", budget_s, [*PYTEST, *BY_FILE, *integration_paths(name)])
+    for name, (what, budget_s, _) in INTEGRATION.items()
+]
 
 TEST = (
     Part(
@@ -100,10 +127,11 @@ TEST = (
         [*PYTEST, "-n", "2", "tests/unit/kernel"],
         {"SYNCPOINT_PURE_KERNEL": "1"},
     ),
-    *(
-        Part(name, f"integration: {what}", budget_s, [*PYTEST, *BY_FILE, *integration_paths(name)])
-        for name, (what, budget_s, _) in INTEGRATION.items()
-        if integration_paths(name)
+    Part(
+        "integration",
+        "real servers and clusters, official clients, faults",
+        700,
+        [*PYTEST, *BY_FILE, *integration_paths(*INTEGRATION)],
     ),
     Part("spark", "the data source for Spark and federation, one session", 300, [*PYTEST, "tests/spark"]),
 )
@@ -148,9 +176,9 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 def main(arguments: list[str]) -> int:
     """Run what is asked for and print a table of what it took."""
     groups = {"check": CHECK, "all": ALL}
-    named = {part.name: part for part in ALL}
+    named = {part.name: part for part in (*ALL, *GROUPS)}
     if arguments == ["list"]:
-        for part in ALL:
+        for part in (*ALL, *GROUPS):
             print(f"{part.name:<20}{part.budget_s:>5} s  {part.what}")
         return 0
     unknown = [name for name in arguments if name not in groups and name not in named]

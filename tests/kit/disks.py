@@ -194,6 +194,11 @@ class Harness:
             elif not busy:
                 break
 
+    @property
+    def states(self) -> list[str]:
+        """Of the disks, as the store says."""
+        return [disk.state for disk in self.store.status().disks]
+
     def commit(self) -> None:
         self.store.flush()
         self.quiesce()

@@ -1,4 +1,4 @@
-"""Tests that need a real event loop, with something made for them on it."""
+"""Coroutine functions as plain tests: in simulated time, or on a real loop with something made for them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from syncpoint.runtime.clock import ManualClock
 from syncpoint.testing.plain_tests import Work, plain_test
+from syncpoint.testing.simulated_loop import run_simulated
 
 Made = TypeVar("Made")
+
+in_simulated_time = plain_test(lambda work: run_simulated(ManualClock(), work()))
+"""A decorator: a test on a loop whose time passes only when nothing else is left to do: what waits takes no time."""
 
 
 def on_loop(make: Callable[[], Made], end: Callable[[Made], Awaitable[None]]) -> Callable[[Work], Callable[..., None]]:

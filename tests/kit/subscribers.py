@@ -135,6 +135,12 @@ class Client:
         for ack_id in ack_ids or list(self.held):
             self._ack(ack_id)
 
+    async def ack_again(self, ack_id: str) -> None:
+        """Once more what "m" came with."""
+        self.held[ack_id] = "m"
+        self.ack(ack_id)
+        await asyncio.sleep(1)
+
     def _ack(self, ack_id: str) -> None:
         text = self.held.pop(ack_id)
 
@@ -197,6 +203,16 @@ class SubscribeHarness:
         harness.chains.assign(*range(1, chains + 1))
         harness.record = await harness.chains.subscribe(**options)
         return harness
+
+    @classmethod
+    async def leasing(cls, *, deadline_s: int = 10, **options: Any) -> tuple[SubscribeHarness, Client, str]:
+        """A client of a forwarder "a" holds the one message "m"; with what it acknowledges it."""
+        harness = await cls.start(**options)
+        client = Client(harness, harness.forwarder("a"), deadline_s=deadline_s)
+        await harness.publish("m")
+        await asyncio.sleep(1)
+        (ack_id,) = client.held
+        return harness, client, ack_id
 
     # -- Directory ---------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.model.errors import Unavailable
+from syncpoint.model.errors import ResourceExhausted, Unavailable
 from syncpoint.runtime.file_content import overwrite_file, read_file
 from syncpoint.runtime.memory_files import FailOn, MemoryFiles
 from syncpoint.runtime.os_files import OsFiles
@@ -54,7 +54,7 @@ def test_acknowledging_everything_frees_a_full_disk(disks: int, spares: bool) ->
     fill(harness)
     acknowledge_all(harness)
     assert not harness.failures
-    assert [disk.state for disk in harness.store.status().disks] == ["ok"] * disks
+    assert harness.states == ["ok"] * disks
     assert len(list(harness.store.catalog)) < segments
     assert all(harness.files.free_bytes(root) > 0 for root in harness.roots)
     harness.kill()
@@ -294,3 +294,34 @@ def test_folders_of_logs_take_what_was_kept_for_them_block_by_block() -> None:
         harness.accept_recovered()
         harness.files.capacity.clear()
     assert len(made) == 5
+
+
+def test_full_disks_refuse_messages_and_take_acknowledgements() -> None:
+    harness = Harness(1, bytes_max=1_500_000, segment_bytes=128 * 1024, reserve_bytes=600_000)
+    store = harness.open()
+    harness.clock.advance(2)
+    harness.quiesce()
+    published = 0
+    while not store.status().full:
+        harness.publish(0, 2, 3_000)
+        published += 1
+        harness.commit()
+        harness.clock.advance(0.2)
+        harness.quiesce(2)
+    assert published > 100
+    with pytest.raises(ResourceExhausted, match="reserved"):
+        store.admit(3_000)
+    assert not store.status().too_few
+    for _ in range(200):
+        harness.note(300)
+        harness.commit()
+    assert not harness.failures
+    harness.take_checkpoint()
+    harness.commit()
+    harness.dead.update(harness.acked)
+    for _ in range(40):
+        store.collect(harness.live)
+        harness.clock.advance(1.1)
+        harness.quiesce()
+    store.admit(3_000)
+    assert not store.status().full

@@ -49,7 +49,7 @@ def test_a_disk_that_copies_a_segment_is_seen_to_obey_all_the_same(monkeypatch: 
         harness.files.unlink(path)
     harness.files.faults.append(slow)
     harness.heal()
-    assert [disk.state for disk in harness.store.status().disks] == ["ok"] * 3
+    assert harness.states == ["ok"] * 3
     assert len(copied) > 20
     assert max(copied) <= INTERVAL_S + INTERVAL_S / 4
 
@@ -75,7 +75,7 @@ def test_names_under_which_coming_back_failed_are_forgotten_but_for_those_the_fo
     assert len(names) > 10, "it was tried again and again"
     harness.files.faults.remove(no_marks)
     harness.heal()
-    assert [disk.state for disk in harness.store.status().disks] == ["ok"] * 3
+    assert harness.states == ["ok"] * 3
     assert set(before) <= sealed(harness), "the folder was known all the time"
 
 

@@ -115,3 +115,32 @@ def test_a_copy_in_which_damage_was_found_keeps_nothing() -> None:
     for segment in store.catalog:
         segment.unreadable[0] = {SegmentPlace(SegmentPart.FRAME, 64)}
     assert not [one for one in copied if list(store._deletion.copied(first, one))]
+
+
+def test_hundreds_of_restarts_leave_nothing_behind() -> None:
+    harness = Harness(1)
+    calls = []
+    files = 0
+    for number in range(300):
+        harness.open()
+        harness.note()
+        if number % 50 == 0:
+            harness.publish(0, 1, 100)
+        harness.take_checkpoint()
+        harness.commit()
+        for _ in range(3):
+            harness.store.collect(lambda *batch: False)
+            harness.quiesce(5)
+        if number % 2:
+            harness.store.close()
+        before = harness.files.calls
+        harness.kill()
+        harness.acked_facts.clear()
+        if number in (100, 299):
+            harness.open()
+            calls.append(harness.files.calls - before)
+            files = len(harness.files.paths("/d0"))
+            harness.kill()
+    assert files < 20
+    assert calls[1] <= calls[0] + 20
+    assert len(harness.files.content("/d0/marks.json").rstrip()) < 1_000

@@ -7,7 +7,7 @@ import pytest
 
 from syncpoint.model.times import GRANT_S, HOLD_S
 from tests.kit.chain import SUB_NUMBER, TOPIC_NUMBER
-from tests.kit.clock import in_simulated_time
+from tests.kit.loops import in_simulated_time
 from tests.kit.subscribers import Client, SubscribeHarness
 
 
@@ -79,67 +79,8 @@ async def test_a_new_owner_of_a_chain_is_found_and_nothing_is_lost() -> None:
 
 
 @in_simulated_time
-async def test_an_exactly_once_ack_under_a_lost_grant_fails_and_the_message_is_acked_once() -> None:
-    harness = await SubscribeHarness.start(processes=1, chains=1, exactly_once=True)
-    first = Client(harness, harness.forwarder("a"))
-    await harness.publish("m")
-    await asyncio.sleep(1)
-    (ack_id,) = first.held
-    second = Client(harness, harness.forwarder("b"))
-    await asyncio.sleep(1)
-    assert not second.data, "the grant stays where it is"
-    harness.cut("a", "p0")
-    await asyncio.sleep(8)
-    assert second.data == ["m"], "the old grant is over"
-    first.ack(ack_id)
-    assert list(first.held) == [ack_id], "refused at once: nobody is to be reached"
-    harness.heal()
-    await asyncio.sleep(1)
-    first.ack(ack_id)
-    second.ack()
-    await asyncio.sleep(8)
-    assert harness.confirmed == ["m"]
-    assert first.refused == ["m"]
-    assert harness.all_done
-
-
-@pytest.mark.parametrize("counted", [True, False])
-@in_simulated_time
-async def test_an_exactly_once_ack_whose_lender_is_gone_fails_only_if_it_did_not_count(counted: bool) -> None:
-    harness = await SubscribeHarness.start(processes=1, chains=1, exactly_once=True)
-    first = Client(harness, harness.forwarder("a"), deadline_s=60)
-    await harness.publish("m")
-    await asyncio.sleep(1)
-    (ack_id,) = first.held
-    if counted:
-        harness.lost_answers.add(("p0", "acknowledged"))
-        first.ack(ack_id)
-        await asyncio.sleep(1)
-        harness.lost_answers.clear()
-    second = Client(harness, harness.forwarder("b"), deadline_s=60)
-    await asyncio.sleep(1)
-    second.held[ack_id] = "m"
-    second.ack(ack_id)
-    await asyncio.sleep(6)
-    assert (second.refused, second.unknown, second.data) == ([], ["m"], []), "the lender may still say"
-    harness.cut("a")  # for good
-    await asyncio.sleep(8)
-    second.held[ack_id] = "m"
-    second.ack(ack_id)
-    await asyncio.sleep(6)
-    if counted:
-        assert (second.refused, second.unknown, second.data) == ([], ["m", "m"], [])
-    else:
-        assert (second.refused, second.unknown, second.data) == (["m"], ["m"], ["m"]), "it is delivered again"
-    assert harness.left == (0 if counted else 1)
-
-
-@in_simulated_time
 async def test_sources_follow_a_client_that_moved_as_soon_as_nothing_is_lent_where_it_was() -> None:
-    harness = await SubscribeHarness.start(processes=1, chains=1, exactly_once=True)
-    first = Client(harness, harness.forwarder("a"), deadline_s=60)
-    await harness.publish("m")
-    await asyncio.sleep(1)
+    harness, first, _ = await SubscribeHarness.leasing(deadline_s=60, exactly_once=True)
     second = Client(harness, harness.forwarder("b"))
     first.leave()
     await harness.publish("n")
@@ -151,236 +92,25 @@ async def test_sources_follow_a_client_that_moved_as_soon_as_nothing_is_lent_whe
     assert second.data == ["n"]
 
 
+@pytest.mark.parametrize("options", [{"exactly_once": True}, {"ordered": True}])
 @in_simulated_time
-async def test_a_message_lent_to_a_client_that_is_gone_does_not_keep_the_others_from_who_wants_them() -> None:
-    for options in ({"exactly_once": True}, {"ordered": True}):
-        harness = await SubscribeHarness.start(processes=1, chains=1, **options)
-        first = Client(harness, harness.forwarder("a"), deadline_s=600)
-        await harness.publish("m")
-        await asyncio.sleep(1)
-        second = Client(harness, harness.forwarder("b"))
-        first.leave()
-        await harness.publish("n")
-        await asyncio.sleep(20)
-        assert second.data == ["m", "n"]
-        second.ack()
-        await asyncio.sleep(1)
-        assert harness.all_done
-
-
-@in_simulated_time
-async def test_an_exactly_once_lease_outlives_a_short_break() -> None:
-    harness = await SubscribeHarness.start(processes=1, chains=1, exactly_once=True)
-    client = Client(harness, harness.forwarder("a"))
-    await harness.publish("m")
-    await asyncio.sleep(1)
-    harness.break_streams()
-    await asyncio.sleep(2)
-    client.ack()
-    await asyncio.sleep(1)
-    assert harness.confirmed == ["m"]
-    assert client.data == ["m"]
-
-
-@in_simulated_time
-async def test_an_exactly_once_ack_nobody_answers_is_unknown_and_can_be_tried_again() -> None:
-    harness = await SubscribeHarness.start(processes=1, chains=1, exactly_once=True)
-    client = Client(harness, harness.forwarder("a"))
-    await harness.publish("m")
-    await asyncio.sleep(1)
-    (ack_id,) = client.held
-    client.ack(ack_id)
-    await harness.kill("p0")  # before it arrived
-    await asyncio.sleep(7)
-    assert client.unknown == ["m"]
-    await harness.adopt("p1")
-    await asyncio.sleep(2)
-    client.held[ack_id] = "m"
-    client.ack(ack_id)
-    await asyncio.sleep(1)
-    assert harness.confirmed == ["m"]
-    assert harness.all_done
-
-
-async def ack_without_answer(harness: SubscribeHarness, client: Client, *, counted: bool) -> None:
-    """The client acknowledges what it holds, and the owner dies: with that on its disks, or not."""
-    harness.lost_answers.add(("p0", "acknowledged"))
-    harness.processes["p0"].paused = not counted
-    client.ack()
-    await asyncio.sleep(0.05)
-    await harness.kill("p0")
-
-
-async def lent_under_a_grant_that_dies_with_its_giver(harness: SubscribeHarness) -> Client:
-    """The grant is not on disks yet, so that a new owner can only grant anew."""
-    await harness.publish("m")
-    await asyncio.sleep(0.5)
-    harness.processes["p0"].paused = True
-    client = Client(harness, harness.forwarder("a"), deadline_s=60)
-    await asyncio.sleep(1)
-    assert client.data == ["m"]
-    return client
-
-
-@in_simulated_time
-async def test_an_ack_that_counted_is_not_reported_as_failed_when_its_source_has_gone_to_somebody_else() -> None:
-    harness = await SubscribeHarness.start(exactly_once=True)
-    client = Client(harness, harness.forwarder("a"), deadline_s=60)
-    await harness.publish("m")
-    await asyncio.sleep(1)
-    (ack_id,) = client.held
-    await ack_without_answer(harness, client, counted=True)
-    other = Client(harness, harness.forwarder("b"))
-    harness.cut("a", "p1")
-    await harness.adopt("p1")
-    await asyncio.sleep(12)
-    assert (client.unknown, client.refused, other.data) == (["m"], [], [])
-    harness.heal()
-    await asyncio.sleep(2)
-    client.held[ack_id] = "m"
-    client.ack(ack_id)
-    await asyncio.sleep(1)
-    assert (client.refused, harness.confirmed, harness.all_done) == ([], ["m"], True)
-
-
-@in_simulated_time
-async def test_an_ack_under_way_when_its_source_is_granted_anew_is_not_reported_as_failed_by_our_own_word() -> None:
-    harness = await SubscribeHarness.start(exactly_once=True)
-    client = await lent_under_a_grant_that_dies_with_its_giver(harness)
-    (ack_id,) = client.held
-    await ack_without_answer(harness, client, counted=False)
-    await harness.adopt("p1")
-    await asyncio.sleep(12)
-    assert client.data == ["m", "m"]
-    client.held[ack_id] = "m"
-    client.ack(ack_id)
-    await asyncio.sleep(1)
-    assert client.refused, "the publish side has said that it was not recorded"
-    client.ack()
-    await asyncio.sleep(1)
-    assert harness.confirmed == ["m"]
-    assert harness.all_done
-
-
-@pytest.mark.parametrize("then", ["nothing", "reset", "removed"])
-@in_simulated_time
-async def test_whoever_waits_for_an_ack_learns_of_it_while_the_publish_side_is_asked_what_became_of_it(
-    then: str,
+async def test_a_message_lent_to_a_client_that_is_gone_does_not_keep_the_others_from_who_wants_them(
+    *, options: dict[str, bool]
 ) -> None:
-    harness = await SubscribeHarness.start(exactly_once=True)
-    client = await lent_under_a_grant_that_dies_with_its_giver(harness)
-    await ack_without_answer(harness, client, counted=False)
-    harness.lost_answers.add(("p1", "fetched"))
-    await harness.adopt("p1")
-    await asyncio.sleep(3)
-    assert harness.fetches["p1"], "the new owner is being asked"
-    assert (client.unknown, client.refused, harness.confirmed) == ([], [], [])
-    if then == "nothing":
-        await asyncio.sleep(4)
-        assert client.unknown == ["m"]
-    elif then == "reset":
-        client.forwarder.subscribe.delivery(harness.record).on_reset()
-    else:
-        client.forwarder.subscribe.removed(harness.record.incarnation)
-    assert (client.unknown, client.refused, harness.confirmed) == (["m"], [], []), "it was never recorded"
-
-
-@pytest.mark.parametrize("end", ["reset", "removed"])
-@pytest.mark.parametrize("answered", [True, False])
-@in_simulated_time
-async def test_an_exactly_once_ack_is_not_confirmed_for_a_seek_or_deletion_others_may_not_know_yet(
-    end: str, answered: bool
-) -> None:
-    harness = await SubscribeHarness.start(processes=1, chains=1, exactly_once=True)
-    forwarder = harness.forwarder("a")
-    first = Client(harness, forwarder, deadline_s=60)
-    await harness.publish("m")
-    await asyncio.sleep(1)
-    (ack_id,) = first.held
-    second = Client(harness, harness.forwarder("b"))  # that has not learned of it
-    await asyncio.sleep(1)
-    first.ack(ack_id)
-    harness.cut("a", "p0")  # it does not arrive
-    if answered:
-        harness.break_streams("a")  # its outcome is unknown before the end; otherwise it is under way then
-    await asyncio.sleep(0.5)
-    assert (first.unknown, first.refused, harness.confirmed) == ([], [], [])
-    if end == "reset":
-        forwarder.subscribe.delivery(harness.record).on_reset()
-    else:
-        forwarder.subscribe.removed(harness.record.incarnation)
-    await asyncio.sleep(12)
-    assert second.data == ["m"], "nothing was recorded"
-    assert (first.unknown, first.refused, harness.confirmed) == (["m"], [], [])
-    if end == "reset":
-        harness.heal()
-        await asyncio.sleep(1)
-        first.held[ack_id] = "m"
-        first.ack(ack_id)
-        await asyncio.sleep(1)
-        assert (first.unknown, first.refused) == (["m", "m"], []), "whoever tries again learns the same"
-
-
-@pytest.mark.parametrize("counted", [True, False])
-@in_simulated_time
-async def test_what_became_of_an_ack_reported_as_unknown_before_a_seek_is_reported_after_it(counted: bool) -> None:
-    harness = await SubscribeHarness.start(processes=1, chains=1, exactly_once=True)
-    forwarder = harness.forwarder("a")
-    client = Client(harness, forwarder, deadline_s=60)
-    await harness.publish("m")
-    await asyncio.sleep(1)
-    (ack_id,) = client.held
-    harness.lost_answers.add(("p0", "acknowledged"))
-    client.ack(ack_id)
+    harness, first, _ = await SubscribeHarness.leasing(deadline_s=600, **options)
+    second = Client(harness, harness.forwarder("b"))
+    first.leave()
+    await harness.publish("n")
     await asyncio.sleep(20)
-    assert client.unknown == ["m"]
-    if counted:
-        harness.lost_answers.clear()
-        await asyncio.sleep(16)
-    forwarder.subscribe.delivery(harness.record).on_reset()
-    client.held[ack_id] = "m"
-    client.ack(ack_id)
+    assert second.data == ["m", "n"]
+    second.ack()
     await asyncio.sleep(1)
-    assert client.refused == [], "it may have counted"
-    assert (client.unknown, harness.confirmed) == ((["m"], ["m"]) if counted else (["m", "m"], []))
-
-
-@in_simulated_time
-async def test_an_exactly_once_ack_of_another_generation_than_is_served_is_refused() -> None:
-    harness = await SubscribeHarness.start(processes=1, chains=1, exactly_once=True)
-    forwarder = harness.forwarder("a")
-    client = Client(harness, forwarder, deadline_s=60)
-    await harness.publish("m")
-    await asyncio.sleep(1)
-    (served,) = forwarder.gatherer._served.views.values()
-    served.generation += 1  # it has learned of a seek
-    client.ack()
-    await asyncio.sleep(1)
-    assert (harness.confirmed, client.unknown, client.refused) == ([], [], ["m"])
-
-
-@in_simulated_time
-async def test_an_ack_that_need_not_count_once_is_answered_when_its_subscription_is_gone() -> None:
-    harness = await SubscribeHarness.start(processes=1, chains=1)
-    forwarder = harness.forwarder("a")
-    client = Client(harness, forwarder)
-    await harness.publish("m")
-    await asyncio.sleep(1)
-    client.ack()
-    await harness.kill("p0")  # before it arrived
-    await asyncio.sleep(0.5)
-    assert harness.confirmed == []
-    forwarder.subscribe.removed(harness.record.incarnation)
-    await asyncio.sleep(1)
-    assert (harness.confirmed, client.unknown) == (["m"], [])
+    assert harness.all_done
 
 
 @in_simulated_time
 async def test_one_failing_step_does_not_end_heartbeats_or_the_others() -> None:
-    harness = await SubscribeHarness.start(processes=1, chains=1)
-    client = Client(harness, harness.forwarder("a"), deadline_s=2)
-    await harness.publish("m")
-    await asyncio.sleep(1)
+    _, client, _ = await SubscribeHarness.leasing(deadline_s=2)
 
     def fails(*_: object) -> None:
         raise AssertionError("a bug")
@@ -398,11 +128,8 @@ async def test_one_failing_step_does_not_end_heartbeats_or_the_others() -> None:
 
 @pytest.mark.parametrize("exactly_once", [False, True])
 @in_simulated_time
-async def test_what_a_step_that_failed_in_its_middle_left_undone_is_delivered_again(exactly_once: bool) -> None:
-    harness = await SubscribeHarness.start(processes=1, chains=1, exactly_once=exactly_once)
-    client = Client(harness, harness.forwarder("a"), deadline_s=2)
-    await harness.publish("m")
-    await asyncio.sleep(1)
+async def test_what_a_step_that_failed_in_its_middle_left_undone_is_delivered_again(*, exactly_once: bool) -> None:
+    harness, client, _ = await SubscribeHarness.leasing(deadline_s=2, exactly_once=exactly_once)
     subscribe = client.forwarder.subscribe
     leases = subscribe.delivery(harness.record).leases
 
@@ -415,53 +142,8 @@ async def test_what_a_step_that_failed_in_its_middle_left_undone_is_delivered_ag
 
 
 @in_simulated_time
-async def test_an_ack_is_not_confirmed_while_its_subscription_is_not_attached_to() -> None:
-    harness = await SubscribeHarness.start(processes=1, chains=1)
-    client = Client(harness, harness.forwarder("a"), deadline_s=60)
-    await harness.publish("m")
-    await asyncio.sleep(1)
-    (ack_id,) = client.held
-    delivery = client.forwarder.subscribe.delivery(harness.record)
-    delivery.publish.detach(harness.record.incarnation)  # to begin anew, which failed in its middle
-    client.ack(ack_id)
-    await asyncio.sleep(0.3)
-    assert harness.confirmed == []
-    delivery.begin_anew()
-    await asyncio.sleep(1)
-    assert (harness.confirmed, harness.all_done) == (["m"], True)
-
-
-@pytest.mark.parametrize("answered", [True, False])
-@in_simulated_time
-async def test_an_ack_that_is_not_recorded_is_not_confirmed_when_everything_is_begun_anew(answered: bool) -> None:
-    harness = await SubscribeHarness.start(processes=1, chains=1)
-    client = Client(harness, harness.forwarder("a"), deadline_s=60)
-    await harness.publish("m")
-    await asyncio.sleep(1)
-    (ack_id,) = client.held
-    if answered:
-        await ack_without_answer(harness, client, counted=False)
-        await asyncio.sleep(0.3)
-        client.forwarder.subscribe.delivery(harness.record).begin_anew()
-    else:
-        harness.processes["p0"].paused = True
-        client.ack(ack_id)
-        await asyncio.sleep(0.02)
-        client.forwarder.subscribe.delivery(harness.record).begin_anew()  # it is under way
-        await harness.kill("p0")
-    await asyncio.sleep(0.3)
-    assert harness.confirmed == []
-    await harness.adopt("p1")
-    await asyncio.sleep(3)
-    assert (harness.confirmed, harness.all_done) == (["m"], True)
-
-
-@in_simulated_time
 async def test_what_goes_on_failing_is_begun_anew_ever_more_seldom() -> None:
-    harness = await SubscribeHarness.start(processes=1, chains=1)
-    client = Client(harness, harness.forwarder("a"))
-    await harness.publish("m")
-    await asyncio.sleep(1)
+    harness, client, _ = await SubscribeHarness.leasing()
     subscribe = client.forwarder.subscribe
     delivery = subscribe.delivery(harness.record)
     begun: list[float] = []
@@ -545,7 +227,7 @@ async def test_streams_of_one_process_are_numbered_upward_whatever_peers_come_an
 
 @in_simulated_time
 async def test_nobody_is_spoken_to_before_the_process_is_a_member() -> None:
-    harness = await SubscribeHarness.start(processes=1, chains=1)
+    harness = await SubscribeHarness.start()
     forwarder = harness.forwarder("a", registered=None)
     Client(harness, forwarder)
     await harness.publish("m")
@@ -559,7 +241,7 @@ async def test_nobody_is_spoken_to_before_the_process_is_a_member() -> None:
 
 @in_simulated_time
 async def test_a_new_stream_says_what_is_served_and_nothing_of_before() -> None:
-    harness = await SubscribeHarness.start(processes=1, chains=1)
+    harness = await SubscribeHarness.start()
     forwarder = harness.forwarder("a")
     client = Client(harness, forwarder)
     await asyncio.sleep(1)
@@ -572,20 +254,30 @@ async def test_a_new_stream_says_what_is_served_and_nothing_of_before() -> None:
     assert harness.serves[-1] == []
 
 
-@pytest.mark.parametrize("options", [{"exactly_once": True}, {"ordered": True}, {}])
-@in_simulated_time
-async def test_nothing_strict_is_lent_of_a_chain_that_its_process_may_have_lost(options: dict[str, bool]) -> None:
-    harness = await SubscribeHarness.start(processes=1, chains=1, **options)
+async def reading_ahead(**options: bool) -> tuple[SubscribeHarness, Client]:
+    """Of two messages the client has the first, and the second is read already."""
+    harness = await SubscribeHarness.start(**options)
     client = Client(harness, harness.forwarder("a"), most=1, deadline_s=60)
     await harness.publish("read")
     await harness.publish("ahead")
     await asyncio.sleep(1)
     assert client.data == ["read"]
+    return harness, client
+
+
+def let_it_take_more(client: Client) -> None:
+    client.consumer.max_messages = 10
+    client.forwarder.subscribe.wake(SUB_NUMBER)
+
+
+@pytest.mark.parametrize("options", [{"exactly_once": True}, {"ordered": True}, {}])
+@in_simulated_time
+async def test_nothing_strict_is_lent_of_a_chain_that_its_process_may_have_lost(*, options: dict[str, bool]) -> None:
+    harness, client = await reading_ahead(**options)
     process = harness.processes["p0"]
     process.paused = True
     await asyncio.sleep(HOLD_S + 1)
-    client.consumer.max_messages = 10
-    client.forwarder.subscribe.wake(SUB_NUMBER)
+    let_it_take_more(client)
     await asyncio.sleep(10)
     assert client.data == (["read"] if options else ["read", "ahead"])
     process.paused = False
@@ -598,20 +290,15 @@ async def test_nothing_strict_is_lent_of_a_chain_that_its_process_may_have_lost(
 
 @pytest.mark.parametrize("options", [{"exactly_once": True}, {"ordered": True}, {}])
 @in_simulated_time
-async def test_nothing_strict_is_lent_of_a_chain_that_its_process_says_it_has_lost(options: dict[str, bool]) -> None:
+async def test_nothing_strict_is_lent_of_a_chain_that_its_process_says_it_has_lost(*, options: dict[str, bool]) -> None:
     """Whoever receives nothing from the metadata knows no other owner; that this one has ceased is enough."""
-    harness = await SubscribeHarness.start(processes=1, chains=1, **options)
-    client = Client(harness, harness.forwarder("a"), most=1, deadline_s=60)
-    await harness.publish("read")
-    await harness.publish("ahead")
-    await asyncio.sleep(1)
+    harness, client = await reading_ahead(**options)
     process = harness.processes["p0"]
     harness.chains.assign(1)
     await process.host.close(1)
     harness.orphans = [1]
     await asyncio.sleep(0.2)
-    client.consumer.max_messages = 10
-    client.forwarder.subscribe.wake(SUB_NUMBER)
+    let_it_take_more(client)
     await asyncio.sleep(2)
     assert client.data == (["read"] if options else ["read", "ahead"])
     await harness.adopt("p0")
@@ -643,7 +330,7 @@ async def test_who_does_not_know_that_it_lost_a_chain_puts_no_grant_of_its_new_o
 
 @pytest.mark.parametrize("options", [{"exactly_once": True}, {"ordered": True}])
 @in_simulated_time
-async def test_what_was_granted_while_no_owner_was_known_is_in_doubt_once_one_is(options: dict[str, bool]) -> None:
+async def test_what_was_granted_while_no_owner_was_known_is_in_doubt_once_one_is(*, options: dict[str, bool]) -> None:
     harness = await SubscribeHarness.start(processes=2, chains=4, **options)
     client = Client(harness, harness.forwarder("a"), most=1, deadline_s=60)
     for text in ("read", "ahead"):
@@ -656,8 +343,7 @@ async def test_what_was_granted_while_no_owner_was_known_is_in_doubt_once_one_is
     await asyncio.sleep(0.15)
     owners = {**owners, 2: "p1"}
     await asyncio.sleep(0.15)
-    client.consumer.max_messages = 10
-    client.forwarder.subscribe.wake(SUB_NUMBER)
+    let_it_take_more(client)
     await asyncio.sleep(0.02)
     assert client.data == ["read"]
     await harness.processes["p0"].host.close(2)
@@ -671,7 +357,7 @@ async def test_what_was_granted_while_no_owner_was_known_is_in_doubt_once_one_is
 @in_simulated_time
 async def test_an_answer_that_comes_between_two_looks_at_a_silent_process_ends_the_doubt() -> None:
     """Whoever lends looks first, and finds it silent; before the next tick it is received, and its stream goes on."""
-    harness = await SubscribeHarness.start(processes=1, chains=1, exactly_once=True)
+    harness = await SubscribeHarness.start(exactly_once=True)
     forwarder = harness.forwarder("a")
     client = Client(harness, forwarder)
     await asyncio.sleep(1)
@@ -687,15 +373,9 @@ async def test_an_answer_that_comes_between_two_looks_at_a_silent_process_ends_t
 
 @in_simulated_time
 async def test_who_was_paused_looks_at_the_clock_before_it_lends() -> None:
-    harness = await SubscribeHarness.start(processes=1, chains=1, exactly_once=True)
-    client = Client(harness, harness.forwarder("a"), most=1, deadline_s=60)
-    await harness.publish("read")
-    await harness.publish("ahead")
-    await asyncio.sleep(1)
-    assert client.data == ["read"]
+    harness, client = await reading_ahead(exactly_once=True)
     harness.clock.advance(GRANT_S + 5)  # the process stood still
-    client.consumer.max_messages = 10
-    client.forwarder.subscribe.wake(SUB_NUMBER)
+    let_it_take_more(client)
     await asyncio.sleep(0.02)
     assert client.data == ["read"]
     await asyncio.sleep(10)
@@ -784,7 +464,7 @@ class Storm:
 @pytest.mark.parametrize("seed", range(4))
 @in_simulated_time
 async def test_everything_is_delivered_once_confirmed_once_and_in_order_through_any_storm(
-    seed: int, kind: tuple[str, ...]
+    *, seed: int, kind: tuple[str, ...]
 ) -> None:
     options = dict.fromkeys(kind, True)
     harness = await SubscribeHarness.start(processes=3, chains=5, delay_s=0.2, seed=seed, **options)

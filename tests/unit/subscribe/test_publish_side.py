@@ -18,7 +18,7 @@ from syncpoint.testing.forwarder_harness import ForwarderHarness
 from syncpoint.testing.simulated_loop import SimulatedLoop
 from syncpoint.wire.messages import pubsub
 from tests.kit.chain import SUB_NUMBER
-from tests.kit.clock import in_simulated_time
+from tests.kit.loops import in_simulated_time
 from tests.kit.subscribers import SubscribeHarness
 
 
@@ -158,7 +158,7 @@ KINDS = pytest.mark.parametrize("kind", ["one process", "link", "hosts"])
 
 @KINDS
 @in_simulated_time
-async def test_what_was_published_is_fetched_until_it_is_acknowledged(kind: str) -> None:
+async def test_what_was_published_is_fetched_until_it_is_acknowledged(*, kind: str) -> None:
     case = await case_of(kind)
     await case.publish("a", "b", "c")
     _, source = await case.attached()
@@ -173,7 +173,7 @@ async def test_what_was_published_is_fetched_until_it_is_acknowledged(kind: str)
 
 @KINDS
 @in_simulated_time
-async def test_who_was_reported_nothing_more_learns_of_the_next_message_and_who_has_left_does_not(kind: str) -> None:
+async def test_who_was_reported_nothing_more_learns_of_the_next_message_and_who_has_left_does_not(*, kind: str) -> None:
     case = await case_of(kind)
     await case.publish("a")
     listener, source = await case.attached()
@@ -193,7 +193,7 @@ async def test_who_was_reported_nothing_more_learns_of_the_next_message_and_who_
 
 @KINDS
 @in_simulated_time
-async def test_attaching_again_names_all_sources_again_and_nobody_attaches_to_what_is_not_there(kind: str) -> None:
+async def test_attaching_again_names_all_sources_again_and_nobody_attaches_to_what_is_not_there(*, kind: str) -> None:
     case = await case_of(kind)
     await case.publish("a")
     listener, source = await case.attached()
@@ -210,7 +210,7 @@ async def test_attaching_again_names_all_sources_again_and_nobody_attaches_to_wh
 @pytest.mark.parametrize("exactly_once", [False, True])
 @in_simulated_time
 async def test_a_seek_is_reported_and_acknowledgements_from_before_it_do_not_count(
-    kind: str, exactly_once: bool
+    *, kind: str, exactly_once: bool
 ) -> None:
     case = await case_of(kind, exactly_once=exactly_once)
     await case.publish("a", "b")
@@ -229,7 +229,7 @@ async def test_a_seek_is_reported_and_acknowledgements_from_before_it_do_not_cou
 
 @KINDS
 @in_simulated_time
-async def test_how_often_messages_came_back_is_reported_with_them(kind: str) -> None:
+async def test_how_often_messages_came_back_is_reported_with_them(*, kind: str) -> None:
     case = await case_of(kind)
     await case.publish("a", "b")
     _, source = await case.attached()
@@ -241,7 +241,7 @@ async def test_how_often_messages_came_back_is_reported_with_them(kind: str) -> 
 
 @KINDS
 @in_simulated_time
-async def test_a_subscription_that_is_deleted_is_reported(kind: str) -> None:
+async def test_a_subscription_that_is_deleted_is_reported(*, kind: str) -> None:
     case = await case_of(kind)
     await case.publish("a")
     listener, source = await case.attached()

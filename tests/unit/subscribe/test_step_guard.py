@@ -17,7 +17,7 @@ from syncpoint.subscribe.lease_batches import BatchLeasing
 from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness, Subscriber
 from syncpoint.wire.messages import pubsub
 from tests.kit.chain import SUB_NUMBER
-from tests.kit.clock import in_simulated_time
+from tests.kit.loops import in_simulated_time
 from tests.kit.subscribers import Client, SubscribeHarness
 
 OTHER = "projects/p/subscriptions/other"
@@ -50,7 +50,7 @@ def fails_once(
 )
 @in_simulated_time
 async def test_what_fails_while_a_chain_is_followed_begins_its_subscription_anew_and_no_stream(
-    owner: type, name: str, monkeypatch: pytest.MonkeyPatch
+    *, owner: type, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness = await SubscribeHarness.start(processes=1, chains=1)
     client = Client(harness, harness.forwarder("a"))
@@ -73,7 +73,7 @@ async def test_what_fails_while_a_chain_is_followed_begins_its_subscription_anew
 @pytest.mark.parametrize("exactly_once", [False, True])
 @in_simulated_time
 async def test_who_waits_for_an_acknowledgement_is_answered_where_taking_its_answer_fails(
-    exactly_once: bool, monkeypatch: pytest.MonkeyPatch
+    *, exactly_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness = await SubscribeHarness.start(processes=1, chains=1, exactly_once=exactly_once)
     client = Client(harness, harness.forwarder("a"))
