@@ -1,9 +1,11 @@
-"""A cluster that asks who calls: one answer at every proxy, and what its processes do needs grants of their own."""
+"""A cluster that asks who calls, with TLS inside: one answer at every proxy, and its processes need grants, too."""
 
 from __future__ import annotations
 
 import json
 import queue
+import socket
+import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from syncpoint.client.client import Client
 from syncpoint.model.errors import Aborted, Code, SyncpointError
 from syncpoint.node.cluster.local import Shape
+from syncpoint.testing.certificates import Authority
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import eventually
 from syncpoint.wire.messages import iam, pubsub
@@ -46,7 +49,12 @@ class Guarded(Kit):
             "audit": {"file": "audit.log"},
         }
         (folder / "auth.yaml").write_text(yaml.safe_dump(auth))
-        super().__init__(folder, SHAPE, {"auth": "auth.yaml", "push": {"networks": ["loopback"]}})
+        tls = {"ca": "tls/ca.pem", "certificate": "tls/{name}.pem", "key": "tls/{name}.key"}
+        inside = {"tls": tls, "metadata": {"ca_file": "tls/ca.pem"}}
+        super().__init__(folder, SHAPE, {**inside, "auth": "auth.yaml", "push": {"networks": ["loopback"]}})
+        authority = Authority(folder / "tls")
+        for name in ("etcd-1", *yaml.safe_load(self.local.settings_path.read_text())["processes"]):
+            authority.issue(name)
 
     def token(self, name):
         now = int(time.time())
@@ -234,3 +242,23 @@ def test_an_ack_id_is_good_for_its_own_subscription_only(guarded):
     nack = pubsub.ModifyAckDeadlineRequest(subscription=theirs, ack_ids=[held])
     guarded.call("Subscriber.ModifyAckDeadline", nack)
     assert eventually(lambda: pulled(theirs), 20, "it is still there, and comes again")
+
+
+def test_etcd_answers_who_shows_a_certificate_of_the_cluster(guarded):
+    host, _, port = guarded.local.settings().etcd[0].rpartition(":")
+    folder = guarded.local.folder / "tls"
+
+    def health(*certificate):
+        context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+        if certificate:
+            context.load_cert_chain(*certificate)
+        with (
+            socket.create_connection((host, int(port)), 10) as plain,
+            context.wrap_socket(plain, server_hostname=host) as tls,
+        ):
+            tls.sendall(b"GET /health HTTP/1.1\r\nhost: etcd\r\nconnection: close\r\n\r\n")
+            return tls.recv(100)
+
+    assert b"200 OK" in health(folder / "router-1.pem", folder / "router-1.key")
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        health()

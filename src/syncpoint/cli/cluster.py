@@ -131,8 +131,10 @@ def _local(folder: Path) -> LocalCluster:
 @cluster.command()
 @folder_option
 @shape_options
-@click.option("--tls-ca", help="PEM file of who signs the processes' certificates: TLS between them.")
-@click.option("--tls-certificate", help="PEM file of a process's certificate; {name} stands for its name.")
+@click.option("--tls-ca", help="PEM file of who signs certificates: TLS between the processes, and to etcd.")
+@click.option(
+    "--tls-certificate", help="PEM file of a process's certificate; {name} stands for its name, or for etcd-1."
+)
 @click.option("--tls-key", help="PEM file of its key; {name} stands for its name.")
 def up(folder: Path, tls_ca: str | None, tls_certificate: str | None, tls_key: str | None, **numbers: Any) -> None:
     """Start a cluster of real processes on loopback, with a real etcd.
@@ -154,7 +156,7 @@ def up(folder: Path, tls_ca: str | None, tls_certificate: str | None, tls_key: s
     if made.settings_path.exists():
         _same_shape(made, numbers)
     paths = {key: str(Path(path).absolute()) for key, path in tls.items() if path}
-    made.create(Shape(**numbers), {"tls": paths} if paths else None)
+    made.create(Shape(**numbers), {"tls": paths, "metadata": {"ca_file": paths["ca"]}} if paths else None)
     starting = [one.name for one in made.states() if one.state == "down"]
     if starting:
         said(f"Starting {count(len(starting), 'process', 'es')} in {made.folder}; their output is in its logs folder.")

@@ -76,7 +76,10 @@ class ClusterEnvironment(Environment):
             user = User(settings.etcd_user, password)
         network: Network = TcpNetwork()
         if settings.etcd_ca is not None or settings.etcd_certificate is not None:
-            network = EtcdNetwork(settings.etcd_ca, settings.etcd_certificate, settings.etcd_key)
+            certificate, key = settings.etcd_certificate, settings.etcd_key
+            if certificate is None and self.tls is not None:
+                certificate, key = self.tls.files.certificate, self.tls.files.key
+            network = EtcdNetwork(settings.etcd_ca, certificate, key)
         return await open_etcd(settings.etcd, network, clock=self.clock, random=self.random, user=user)
 
     def disks_of(self, record: ChainRecord, epoch: int, address_of: AddressOf) -> tuple[Files, list[str]]:

@@ -87,7 +87,9 @@ class LocalCluster:
             raise NotFound(f"{self.settings_path}; `syncpoint cluster up --dir {self.folder}` makes one") from None
 
     def create(self, shape: Shape, changes: dict[str, Any] | None = None) -> None:
-        """Write cluster.yaml for a new folder; an existing file is kept. `changes`: further top-level keys."""
+        """Write cluster.yaml for a new folder; an existing file is kept. `changes`: further top-level keys,
+        and further keys of `metadata`. With `tls` and a `ca_file` there, etcd speaks TLS, too, with certificates as
+        the processes have: etcd-1 and so on."""
         if self.settings_path.exists():
             return
         if shape.clusters % 2 == 0 or shape.disks % 2 == 0:
@@ -107,7 +109,9 @@ class LocalCluster:
             },
             "processes": self._processes(shape, ports),
         }
-        content.update(changes or {})
+        more = dict(changes or {})
+        content["metadata"] |= more.pop("metadata", {})
+        content.update(more)
         content["etcd_peers"] = [f"{self._host}:{next(ports)}" for _ in range(shape.etcd)]
         peers = content.pop("etcd_peers")
         (self.folder / "etcd.json").write_text(json.dumps({"peers": peers, "shape": asdict(shape)}))
@@ -370,14 +374,20 @@ class LocalCluster:
         peers = json.loads((self.folder / "etcd.json").read_text())["peers"]
         names = self._etcd_names(settings)
         mine = names.index(name)
-        client, peer = f"http://{settings.etcd[mine]}", f"http://{peers[mine]}"
-        together = ",".join(f"{one}=http://{where}" for one, where in zip(names, peers, strict=True))
+        tls = settings.tls.of(name) if settings.tls is not None and settings.etcd_ca is not None else None
+        scheme = "http" if tls is None else "https"
+        client, peer = f"{scheme}://{settings.etcd[mine]}", f"{scheme}://{peers[mine]}"
+        together = ",".join(f"{one}={scheme}://{where}" for one, where in zip(names, peers, strict=True))
         command = [program, "--name", name, "--data-dir", str(self.folder / "etcd" / name)]
         command += ["--listen-client-urls", client, "--advertise-client-urls", client]
         command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
         command += ["--initial-cluster", together, "--initial-cluster-state", "new", "--log-level", "warn"]
         command += ["--initial-cluster-token", self.folder.name, "--auto-compaction-mode", "revision"]
         command += ["--auto-compaction-retention", "100000"]
+        if tls is not None:
+            for kind in ("", "peer-"):  # of clients and of each other
+                command += [f"--{kind}cert-file", str(tls.certificate), f"--{kind}key-file", str(tls.key)]
+                command += [f"--{kind}trusted-ca-file", str(tls.ca), f"--{kind}client-cert-auth"]
         self._spawn(name, command)
 
     def etcd_program(self) -> str:
