@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -76,6 +77,7 @@ class Together:
         self._running = set(clients)
         self._asked: dict[str, str] = {}
         self._changed = threading.Condition()
+        self.took: list[str] = []
 
     def ask(self, client: str, what: str) -> None:
         with self._changed:
@@ -94,8 +96,11 @@ class Together:
             return
         try:
             for what in sorted(set(self._asked.values())):
-                print(f"  {', '.join(sorted(self._running))}: {what}", flush=True)
+                begun = time.monotonic()
                 self._target.ask(what)
+                took = f"{what} took {time.monotonic() - begun:.0f} s"
+                print(f"  {', '.join(sorted(self._running))}: {took}", flush=True)
+                self.took.append(took)
         finally:
             self._asked.clear()
             self._changed.notify_all()

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+import requests
 from google.api_core import exceptions, retry
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import pubsub_v1
@@ -90,7 +91,7 @@ class Space:
         request = {"subscription": sub, "max_messages": 100}
         try:
             return list(self.subscriber.pull(request=request, timeout=wait).received_messages)
-        except exceptions.DeadlineExceeded:
+        except (exceptions.DeadlineExceeded, requests.Timeout):
             return []
 
     def pull(self, sub: str, count: int) -> list[Any]:
