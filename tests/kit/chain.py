@@ -28,11 +28,11 @@ from syncpoint.publish.service import ChainsService
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.files import DiskFenced
-from syncpoint.runtime.memory_files import MemoryFiles
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.runtime.step_workers import ManualWorkers, Step, Worker
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.settings import StorageSettings
+from syncpoint.testing.memory_files import MemoryFiles
 from syncpoint.testing.plain_tests import plain_test
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.memory import MemoryChannel

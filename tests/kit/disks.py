@@ -12,13 +12,13 @@ from collections.abc import Callable
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.files import DiskUnreachable
-from syncpoint.runtime.memory_files import FailOn, MemoryFiles
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.runtime.step_workers import ManualWorkers
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.settings import KnownStore, StorageSettings
 from syncpoint.storage.store import Store
+from syncpoint.testing.memory_files import FailOn, MemoryFiles
 
 
 class Harness:

@@ -21,12 +21,12 @@ from syncpoint.publish.source import Source
 from syncpoint.publish.upkeep import LogUpkeep
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.environment import Environment
-from syncpoint.runtime.memory_files import MemoryFiles
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.runtime.step_workers import ManualWorkers
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.settings import KnownStore, StorageSettings
 from syncpoint.storage.store import Store
+from syncpoint.testing.memory_files import MemoryFiles
 from syncpoint.transport.memory import MemoryChannel
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline, pubsub

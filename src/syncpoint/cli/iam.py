@@ -1,14 +1,11 @@
 """`syncpoint iam ...`: who may do what, and the accounts of programs.
 
-Place: over google.iam.v1.IAMPolicy and syncpoint.iam.v1.ServiceAccounts; `init` and `roles` need no server.
-Promise: a grant is added to, or taken from, the policy that stands: who changes it at the same time loses nothing. The
-private half of a key is written into one file, readable by its owner alone, and sent nowhere.
+Place: over google.iam.v1.IAMPolicy; `init` and `roles` need no server. Accounts are in `iam_accounts`.
+Promise: a grant is added to, or taken from, the policy that stands: who changes it at the same time loses nothing.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,8 @@ from typing import Any
 import click
 
 from syncpoint.cli.errors import Problem
-from syncpoint.cli.output import print_json, print_message, print_messages, print_table, said
+from syncpoint.cli.iam_accounts import accounts, new_key
+from syncpoint.cli.output import print_json, print_message, print_table, said
 from syncpoint.cli.settings import Settings, with_settings
 
 TRIES = 10
@@ -26,6 +24,9 @@ _KINDS = ("topics", "subscriptions", "snapshots", "schemas")
 @click.group()
 def iam() -> None:
     """Say who may do what, and look after the accounts of programs."""
+
+
+iam.add_command(accounts)
 
 
 # -- a server's file ---------------------------------------------------------------------------------------------------
@@ -62,7 +63,7 @@ def init(settings: Settings, auth_file: Path, owner: str, key_file: Path, audien
         "service_accounts": [{"email": owner, "key_files": [public.name]}],
     }
     parse(content)
-    public.write_text(_new_key(key_file, owner, settings.project_or_none or ""))
+    public.write_text(new_key(key_file, owner, settings.project_or_none or ""))
     auth_file.write_text(yaml.safe_dump(content, sort_keys=False))
     said(f"Wrote {auth_file} and {public}, for the server.")
     said(f"Wrote {key_file}, which is secret: whoever has it owns the server.")
@@ -276,151 +277,3 @@ def _change(settings: Settings, resource: str, change: Callable[[Any], bool], do
                 print_message(stored, "json")
             return
     raise Aborted("Others change this policy all the time.")
-
-
-# -- accounts ----------------------------------------------------------------------------------------------------------
-
-
-@iam.group()
-def accounts() -> None:
-    """Accounts of programs, which show who they are with keys."""
-
-
-_EMAIL = click.argument("email", metavar="EMAIL")
-
-
-@accounts.command("create")
-@_EMAIL
-@click.option("--display-name", default="", help="For people.")
-@with_settings
-def create_account(settings: Settings, email: str, display_name: str) -> None:
-    """Create an account of the project. It has neither keys nor grants yet.
-
-    \b
-    Example:
-      syncpoint iam accounts create billing@demo.example
-      syncpoint iam accounts keys create billing@demo.example --file billing.json
-      syncpoint iam policy add topics/orders --member serviceAccount:billing@demo.example --role roles/pubsub.publisher
-    """
-    from syncpoint.wire.messages import accounts as messages
-
-    project = f"projects/{settings.project}"
-    request = messages.CreateServiceAccountRequest(project=project, email=email, display_name=display_name)
-    with settings.client() as client:
-        made = client.call("ServiceAccounts.CreateServiceAccount", request)
-    said(f"Created account [{made.email}] of [{made.project}].")
-    if settings.format == "json":
-        print_message(made, "json")
-
-
-@accounts.command("list")
-@with_settings
-def list_accounts(settings: Settings) -> None:
-    """List the accounts of the project."""
-    from syncpoint.wire.messages import accounts as messages
-
-    request = messages.ListServiceAccountsRequest(project=f"projects/{settings.project}")
-    with settings.client() as client:
-        found = client.call("ServiceAccounts.ListServiceAccounts", request).accounts
-    print_messages(found, settings.format, [("EMAIL", "email"), ("NAME", "displayName"), ("CREATED", "createTime")])
-
-
-@accounts.command("delete")
-@_EMAIL
-@with_settings
-def delete_account(settings: Settings, email: str) -> None:
-    """Delete an account with its keys: its tokens are refused at once."""
-    from syncpoint.wire.messages import accounts as messages
-
-    with settings.client() as client:
-        client.call("ServiceAccounts.DeleteServiceAccount", messages.DeleteServiceAccountRequest(email=email))
-    said(f"Deleted account [{email}].")
-
-
-@accounts.group()
-def keys() -> None:
-    """Keys of an account."""
-
-
-@keys.command("create")
-@_EMAIL
-@click.option(
-    "--file", "path", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Where to write it."
-)
-@click.option("--days", type=click.IntRange(min=1), help="How long it is good [until it is deleted].")
-@with_settings
-def create_key(settings: Settings, email: str, path: Path, days: int | None) -> None:
-    """Make a key, here, and write the key file that Google's libraries take (GOOGLE_APPLICATION_CREDENTIALS).
-
-    The server gets the public half.
-    """
-    from syncpoint.wire.messages import accounts as messages
-
-    request = messages.AddServiceAccountKeyRequest(
-        email=email, public_key=_new_key(path, email, settings.project_or_none or "")
-    )
-    if days is not None:
-        request.ttl.FromSeconds(days * 86_400)
-    try:
-        with settings.client() as client:
-            made = client.call("ServiceAccounts.AddServiceAccountKey", request)
-    except BaseException:
-        path.unlink(missing_ok=True)  # nobody knows it
-        raise
-    said(f"Wrote {path}: key {made.id} of [{email}]. It is secret, and the only copy.")
-
-
-@keys.command("list")
-@_EMAIL
-@with_settings
-def list_keys(settings: Settings, email: str) -> None:
-    """List the keys of an account."""
-    from syncpoint.wire.messages import accounts as messages
-
-    with settings.client() as client:
-        request = messages.ListServiceAccountKeysRequest(email=email)
-        found = client.call("ServiceAccounts.ListServiceAccountKeys", request).keys
-    print_messages(found, settings.format, [("ID", "id"), ("CREATED", "createTime"), ("EXPIRES", "expireTime")])
-
-
-@keys.command("delete")
-@_EMAIL
-@click.argument("key_id", metavar="ID")
-@with_settings
-def delete_key(settings: Settings, email: str, key_id: str) -> None:
-    """Delete a key of an account: tokens signed with it are refused at once."""
-    from syncpoint.wire.messages import accounts as messages
-
-    with settings.client() as client:
-        request = messages.DeleteServiceAccountKeyRequest(email=email, id=key_id)
-        client.call("ServiceAccounts.DeleteServiceAccountKey", request)
-    said(f"Deleted key {key_id} of [{email}].")
-
-
-def _new_key(path: Path, email: str, project: str) -> str:
-    """Make a key and write its file; returns the public half in PEM form."""
-    from cryptography.hazmat.primitives.asymmetric import rsa
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-    from syncpoint.access.keysets import canonical, key_id
-
-    key = rsa.generate_private_key(65537, 2048)  # what the official libraries sign with
-    content = {
-        "type": "service_account",
-        "project_id": project,
-        "private_key_id": key_id(key.public_key()),
-        "private_key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
-        "client_email": email,
-        "client_id": "",
-        "auth_uri": "https://localhost/none",
-        "token_uri": "https://localhost/none",  # needed by the libraries, which sign by themselves and do not call it
-        "universe_domain": "googleapis.com",
-    }
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise Problem(f"{path} is there already", "A key file is not written over; name another one.") from None
-    with os.fdopen(handle, "w") as file:
-        json.dump(content, file, indent=2)
-        file.write("\n")
-    return canonical(key.public_key())

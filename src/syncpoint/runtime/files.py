@@ -1,7 +1,7 @@
 """Every touch of a disk, as one small protocol.
 
 Place: below storage and metadata, which never call `os` themselves. `os_files` are the operating system's; tests and
-simulations hand in `memory_files`, which lose, tear, reorder and refuse what a real disk may.
+simulations hand in `testing.memory_files`, which lose, tear, reorder and refuse what a real disk may.
 Promise: methods do what the system call of their name does and raise `OSError` where it fails. Nothing here retries: a
 failed `fdatasync` may have thrown the dirty pages away, so a second call that "succeeds" would prove nothing.
 Leaves to `file_content`: looping over short writes, syncing folders after creating, renaming and unlinking.

@@ -19,8 +19,8 @@ from syncpoint.diskserver.protocol import DiskOp, Reply, Request
 from syncpoint.diskserver.remote_files import DiskAddress, Patience, RemoteFiles
 from syncpoint.runtime.clock import ManualClock, SystemClock
 from syncpoint.runtime.files import DiskFenced, DiskUnreachable, FolderExchanged
-from syncpoint.runtime.memory_files import MemoryFiles
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.memory_files import MemoryFiles
 
 FAST = Patience(connect_s=1.0, silence_s=1.0, give_up_s=1.0, retry_s=0.02, quiet_s=0.1)
 

@@ -24,8 +24,8 @@ from syncpoint.diskserver.protocol import (
     Status,
 )
 from syncpoint.runtime.files import DiskFenced, FolderExchanged
-from syncpoint.runtime.memory_files import MemoryFiles
 from syncpoint.runtime.os_files import OsFiles
+from syncpoint.testing.memory_files import MemoryFiles
 
 HELLO = Hello("d", 7, 1, 100, "sync", 1, 1)
 FOLDER = "/disk/chains/0000000007"

@@ -23,7 +23,7 @@ from syncpoint.diskserver.protocol import (
     encode_reply,
 )
 from syncpoint.diskserver.sockets import FrameReader, send_frame
-from syncpoint.runtime.memory_files import MemoryFiles
+from syncpoint.testing.memory_files import MemoryFiles
 
 BIG = SHARE_MIN
 

@@ -18,11 +18,11 @@ from syncpoint.node.node_environment import NodeEnvironment
 from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
 from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.memory_files import FailOn, MemoryFiles
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.runtime.step_workers import ManualWorkers
 from syncpoint.storage.errors import DisksMissing
 from syncpoint.storage.settings import StorageSettings
+from syncpoint.testing.memory_files import FailOn, MemoryFiles
 from syncpoint.testing.plain_tests import Work, plain_test
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.memory import MemoryChannel

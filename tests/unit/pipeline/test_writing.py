@@ -12,7 +12,7 @@ import pytest
 from syncpoint.metadata.records import CatalogChange, TopicSchema
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import epoch_apply, staging, writing
-from syncpoint.runtime.memory_files import FailOn
+from syncpoint.testing.memory_files import FailOn
 from syncpoint.wire.messages import pipeline
 from tests.kit.epochs import ONE, TWO, Harness, frame
 

@@ -11,9 +11,9 @@ import pytest
 from syncpoint.runtime import os_files
 from syncpoint.runtime.file_content import overwrite_file, read_exactly, read_file, read_pieces, replace_file, write_all
 from syncpoint.runtime.files import Files, FileStat, FolderExchanged
-from syncpoint.runtime.memory_files import FailOn, MemoryFiles
 from syncpoint.runtime.os_files import OsFiles
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.memory_files import FailOn, MemoryFiles
 
 
 @pytest.fixture(params=["real", "memory"])

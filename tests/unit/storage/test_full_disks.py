@@ -12,10 +12,10 @@ import pytest
 
 from syncpoint.model.errors import ResourceExhausted, Unavailable
 from syncpoint.runtime.file_content import overwrite_file, read_file
-from syncpoint.runtime.memory_files import FailOn, MemoryFiles
 from syncpoint.runtime.os_files import OsFiles
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.record import EntryKind
+from syncpoint.testing.memory_files import FailOn, MemoryFiles
 from tests.kit.disks import Harness
 from tests.unit.storage.test_real_files import Loop
 

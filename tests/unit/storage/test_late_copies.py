@@ -7,9 +7,9 @@ import errno
 
 import pytest
 
-from syncpoint.runtime.memory_files import FailOn
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.record import StoredBatch
+from syncpoint.testing.memory_files import FailOn
 from tests.kit.disks import Harness
 
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.runtime.memory_files import MemoryFiles
 from syncpoint.storage.checksum import crc32c
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import MAGIC_BYTES, EntryKind, Queued, encode_header
 from syncpoint.storage.recovery import scan
 from syncpoint.storage.segment import DATA_START, SegmentHeader
+from syncpoint.testing.memory_files import MemoryFiles
 
 HEADER = SegmentHeader(1, 2, 3, 4, 1, b"d" * 16, (b"d" * 16,), AckRule.single(1))
 

@@ -16,7 +16,7 @@ from syncpoint.runtime.random import Random
 
 CALLS_MAX = 600
 _SHIPPED, _OURS = "/syncpoint/", "/syncpoint/testing/"
-_ELSEWHERE = ("/diskserver/disk_service", "/diskserver/commands", "/diskserver/payload_cache", "/runtime/memory_files")
+_ELSEWHERE = ("/diskserver/disk_service", "/diskserver/commands", "/diskserver/payload_cache", "/testing/memory_files")
 """What a server of disks runs, in a process of its own."""
 
 

@@ -23,9 +23,9 @@ from syncpoint.diskserver.remote_disk import DiskAddress, RemoteDisk, Where
 from syncpoint.diskserver.remote_files import RemoteFiles
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import DiskFenced
-from syncpoint.runtime.memory_files import FailOn, MemoryFiles
 from syncpoint.runtime.random import Random
 from syncpoint.storage.settings import Durability
+from syncpoint.testing.memory_files import FailOn, MemoryFiles
 from syncpoint.testing.simulation.loop import SimProcess, here
 from syncpoint.testing.simulation.sim_threads import Killed, SimCondition, SimLock, in_sim_thread, pause
 

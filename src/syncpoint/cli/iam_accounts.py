@@ -1,0 +1,162 @@
+"""`syncpoint iam accounts ...`: the accounts of programs, and their keys.
+
+Place: under `iam`, over syncpoint.iam.v1.ServiceAccounts.
+Promise: the private half of a key is written into one file, readable by its owner alone, and sent nowhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from syncpoint.cli.errors import Problem
+from syncpoint.cli.output import print_message, print_messages, said
+from syncpoint.cli.settings import Settings, with_settings
+
+
+@click.group()
+def accounts() -> None:
+    """Accounts of programs, which show who they are with keys."""
+
+
+_EMAIL = click.argument("email", metavar="EMAIL")
+
+
+@accounts.command("create")
+@_EMAIL
+@click.option("--display-name", default="", help="For people.")
+@with_settings
+def create_account(settings: Settings, email: str, display_name: str) -> None:
+    """Create an account of the project. It has neither keys nor grants yet.
+
+    \b
+    Example:
+      syncpoint iam accounts create billing@demo.example
+      syncpoint iam accounts keys create billing@demo.example --file billing.json
+      syncpoint iam policy add topics/orders --member serviceAccount:billing@demo.example --role roles/pubsub.publisher
+    """
+    from syncpoint.wire.messages import accounts as messages
+
+    project = f"projects/{settings.project}"
+    request = messages.CreateServiceAccountRequest(project=project, email=email, display_name=display_name)
+    with settings.client() as client:
+        made = client.call("ServiceAccounts.CreateServiceAccount", request)
+    said(f"Created account [{made.email}] of [{made.project}].")
+    if settings.format == "json":
+        print_message(made, "json")
+
+
+@accounts.command("list")
+@with_settings
+def list_accounts(settings: Settings) -> None:
+    """List the accounts of the project."""
+    from syncpoint.wire.messages import accounts as messages
+
+    request = messages.ListServiceAccountsRequest(project=f"projects/{settings.project}")
+    with settings.client() as client:
+        found = client.call("ServiceAccounts.ListServiceAccounts", request).accounts
+    print_messages(found, settings.format, [("EMAIL", "email"), ("NAME", "displayName"), ("CREATED", "createTime")])
+
+
+@accounts.command("delete")
+@_EMAIL
+@with_settings
+def delete_account(settings: Settings, email: str) -> None:
+    """Delete an account with its keys: its tokens are refused at once."""
+    from syncpoint.wire.messages import accounts as messages
+
+    with settings.client() as client:
+        client.call("ServiceAccounts.DeleteServiceAccount", messages.DeleteServiceAccountRequest(email=email))
+    said(f"Deleted account [{email}].")
+
+
+@accounts.group()
+def keys() -> None:
+    """Keys of an account."""
+
+
+@keys.command("create")
+@_EMAIL
+@click.option(
+    "--file", "path", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Where to write it."
+)
+@click.option("--days", type=click.IntRange(min=1), help="How long it is good [until it is deleted].")
+@with_settings
+def create_key(settings: Settings, email: str, path: Path, days: int | None) -> None:
+    """Make a key, here, and write the key file that Google's libraries take (GOOGLE_APPLICATION_CREDENTIALS).
+
+    The server gets the public half.
+    """
+    from syncpoint.wire.messages import accounts as messages
+
+    request = messages.AddServiceAccountKeyRequest(
+        email=email, public_key=new_key(path, email, settings.project_or_none or "")
+    )
+    if days is not None:
+        request.ttl.FromSeconds(days * 86_400)
+    try:
+        with settings.client() as client:
+            made = client.call("ServiceAccounts.AddServiceAccountKey", request)
+    except BaseException:
+        path.unlink(missing_ok=True)  # nobody knows it
+        raise
+    said(f"Wrote {path}: key {made.id} of [{email}]. It is secret, and the only copy.")
+
+
+@keys.command("list")
+@_EMAIL
+@with_settings
+def list_keys(settings: Settings, email: str) -> None:
+    """List the keys of an account."""
+    from syncpoint.wire.messages import accounts as messages
+
+    with settings.client() as client:
+        request = messages.ListServiceAccountKeysRequest(email=email)
+        found = client.call("ServiceAccounts.ListServiceAccountKeys", request).keys
+    print_messages(found, settings.format, [("ID", "id"), ("CREATED", "createTime"), ("EXPIRES", "expireTime")])
+
+
+@keys.command("delete")
+@_EMAIL
+@click.argument("key_id", metavar="ID")
+@with_settings
+def delete_key(settings: Settings, email: str, key_id: str) -> None:
+    """Delete a key of an account: tokens signed with it are refused at once."""
+    from syncpoint.wire.messages import accounts as messages
+
+    with settings.client() as client:
+        request = messages.DeleteServiceAccountKeyRequest(email=email, id=key_id)
+        client.call("ServiceAccounts.DeleteServiceAccountKey", request)
+    said(f"Deleted key {key_id} of [{email}].")
+
+
+def new_key(path: Path, email: str, project: str) -> str:
+    """Make a key and write its file; returns the public half in PEM form."""
+    from cryptography.hazmat.primitives.asymmetric import rsa
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    from syncpoint.access.keysets import canonical, key_id
+
+    key = rsa.generate_private_key(65537, 2048)  # what the official libraries sign with
+    content = {
+        "type": "service_account",
+        "project_id": project,
+        "private_key_id": key_id(key.public_key()),
+        "private_key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
+        "client_email": email,
+        "client_id": "",
+        "auth_uri": "https://localhost/none",
+        "token_uri": "https://localhost/none",  # needed by the libraries, which sign by themselves and do not call it
+        "universe_domain": "googleapis.com",
+    }
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise Problem(f"{path} is there already", "A key file is not written over; name another one.") from None
+    with os.fdopen(handle, "w") as file:
+        json.dump(content, file, indent=2)
+        file.write("\n")
+    return canonical(key.public_key())
