@@ -70,7 +70,7 @@ class SubscribeForwarder:
         self._lender, self._linger_s = lender, linger_s
         self._first_epoch = random.randrange(0, 1 << 32) if lender is None else 0  # of a process without a number
         self._tables: dict[int, int] = {}  # subscription -> how many lease tables it has had here
-        self._known_max = KNOWN_MAX  # entries of `used` from which on those of deleted subscriptions are looked for
+        self._known_max = KNOWN_MAX  # entries from which on those of deleted subscriptions are looked for
 
     def _dead_letter(self, delivery: Delivery, source: int, offset: int, attempts: int) -> None:
         dead_letter(delivery, source, offset, attempts, allowed=self.may_give_up(delivery.record))
@@ -231,11 +231,11 @@ class SubscribeForwarder:
             self._begin_anew(now)
         for incarnation, delivery in list(self.deliveries.items()):
             self.guard.run(partial(self._tick, incarnation, delivery, now), incarnation)
-        if len(self.used) > self._known_max:
-            for gone in [one for one in self.used if self.catalog.subscription_by_incarnation(one) is None]:
-                del self.used[gone]
-                self._tables.pop(gone, None)
-            self._known_max = 2 * len(self.used) + KNOWN_MAX
+        if max(len(self.used), len(self._tables)) > self._known_max:
+            for known in (self.used, self._tables):
+                for gone in [one for one in known if self.catalog.subscription_by_incarnation(one) is None]:
+                    del known[gone]
+            self._known_max = 2 * max(len(self.used), len(self._tables)) + KNOWN_MAX
 
     def _begin_anew(self, now: float) -> None:
         """What failed steps were about begins anew: soon, and ever later where steps about it go on failing."""

@@ -41,7 +41,7 @@ class Far:
     def chains_of(self, topic: int) -> Collection[int]:
         return [1, 2]
 
-    def look(self, topic: int, reply: Callable[[Collection[int] | None], None]) -> None:
+    def read_chains(self, topic: int, reply: Callable[[Collection[int] | None], None]) -> None:
         reply([1, 2])
 
     def say(self, chain: int, *sources: int, epoch: int | None = None, whole: bool = True, of: int = 0) -> None:
