@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +12,15 @@ from typing import Any
 import fastavro
 import fsspec
 
+from syncpoint.export.bucket_files import BucketFile, remove_left
+from syncpoint.export.contents import Contents
+from syncpoint.push.pusher import Lent
 from syncpoint.testing.official import eventually
 from syncpoint.testing.server_process import ServerProcess
+from syncpoint.wire.messages import pubsub
 
 ACTIVE, RESOURCE_ERROR = 1, 2
+SCHEMA_MISMATCH = 5
 NOT_FOUND = 3  # of the bucket
 
 
@@ -54,6 +61,72 @@ def test_everything_is_in_files_at_least_once_over_kill_9(
     assert sum(lines(bucket).values()) <= 2 * len(sent)
 
 
+def test_a_file_larger_than_memory_and_one_by_the_schema_of_the_topic(
+    boot: Callable[..., ServerProcess], enter: Callable[[str], Any], tmp_path: Path
+) -> None:
+    """Both on one server; what does not fit a schema of Protocol Buffers is not written at all."""
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    space = enter(boot(args=["--bucket", f"archive={bucket}"]).endpoint)
+    large, count = 1 << 20, 50
+    config = {"bucket": "archive", "filename_prefix": "large/", "max_bytes": 48 << 20}
+    topic, _ = space.pair(cloud_storage_config=config)
+    for at in range(0, count, 5):
+        space.publish(topic, *[b"%04d" % number * (large // 4) for number in range(at, at + 5)])
+
+    avro = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}
+    files = {"bucket": "archive", "max_messages": 1_000, "avro_config": {"use_topic_schema": True}}
+    for kind, definition in (
+        ("AVRO", json.dumps(avro)),
+        ("PROTOCOL_BUFFER", 'syntax="proto3"; message R {int32 n=1;}'),
+    ):
+        short = kind.lower().replace("_", "-")
+        schema = space.api.create_schema(
+            {
+                "parent": f"projects/{space.project}",
+                "schema_id": short,
+                "schema": {"type_": kind, "definition": definition},
+            }
+        )
+        typed = space.topic(short, schema_settings={"schema": schema.name, "encoding": "JSON"})
+        made = space.subscription(typed, short, cloud_storage_config={**files, "filename_prefix": f"{short}/"})
+        space.publish(typed, *[json.dumps({"n": number}).encode() for number in range(1_000)])
+        state = space.api.get_subscription({"subscription": made}).cloud_storage_config.state
+        assert state == (ACTIVE if kind == "AVRO" else SCHEMA_MISMATCH)
+    eventually(lambda: list(bucket.glob("avro/*")), within=20)
+    with next(bucket.glob("avro/*")).open("rb") as file:
+        assert sorted(one["n"] for one in fastavro.reader(file)) == list(range(1_000))
+    assert not list(bucket.glob("protocol-buffer/*"))
+
+    eventually(lambda: list(bucket.glob("large/*")), within=30)
+    (path,) = bucket.glob("large/*")
+    found = path.read_bytes().split(b"\n")
+    assert 40 <= len(found) == len(set(found)) <= 48  # of a MiB and some bytes each
+    assert all(one == one[:4] * (large // 4) for one in found)
+
+
+def uploads_leave_nothing(there: Any) -> None:
+    """A file in pieces is not there before it is whole; what is discarded, or was left long ago, not at all."""
+    name = "x/2026-03-04T05:06:07+00:00_00010203-0405-0607-0809-0a0b0c0d0e0f"
+    piece = [Lent("a", pubsub.PubsubMessage(data=bytes(9 << 20)))]
+    for last in ("whole", "discarded", "left"):
+        file = BucketFile(lambda: (there, "far/below"), name, Contents(pubsub.CloudStorageConfig(), "s"))
+        file.add(piece, last=False)
+        assert len(there.list_multipart_uploads("far")) == 1
+        assert not there.exists(f"far/below/{name}")
+        if last == "whole":
+            file.add(piece, last=True)
+            assert there.size(f"far/below/{name}") == 2 * (9 << 20) + 1
+            there.rm_file(f"far/below/{name}")
+        elif last == "discarded":
+            file.discard()
+        else:
+            del file
+            assert remove_left(there, "far/below", 1) == 0
+            assert remove_left(there, "far/below", time.time()) == 1
+        assert there.list_multipart_uploads("far") == []
+
+
 def test_a_service_that_speaks_s3(boot: Callable[..., ServerProcess], enter: Callable[[str], Any]) -> None:
     from moto.server import ThreadedMotoServer
 
@@ -77,5 +150,6 @@ def test_a_service_that_speaks_s3(boot: Callable[..., ServerProcess], enter: Cal
             records = list(fastavro.reader(file))
         assert {one["data"].decode() for one in records} == sent
         assert {one["subscription_name"] for one in records} == {sub}
+        uploads_leave_nothing(there)
     finally:
         moto.stop()

@@ -1,9 +1,8 @@
 """Where buckets are: an operator's map to fsspec addresses, and whether each can be written to now.
 
 Place: one in every process that may export; asked by the driver and by the api. What waits runs in threads.
-Promise: nobody but the operator says where a bucket is. A file appears under its name whole or not at all: on local
-folders it is written under another name, made durable and renamed; object stores take it in one put. No file lies
-outside the bucket's place, whatever it is called.
+Promise: nobody but the operator says where a bucket is. A file appears under its name whole or not at all (see
+`bucket_files`), and what processes that were killed left of unfinished ones is removed after an hour.
 """
 
 from __future__ import annotations
@@ -20,11 +19,21 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
+from syncpoint.export.bucket_files import (
+    BucketFile,
+    StoreFailed,
+    is_local,
+    is_object_store,
+    protocols,
+    put_whole,
+    remove_left,
+)
+from syncpoint.export.contents import Contents
 from syncpoint.runtime.tasks import stop
 from syncpoint.wire.messages import pubsub
 
 PROBE_S, PROBE_AGAIN_S = 10.0, 1.0  # between two looks at buckets that can be written to, and at others
-WHOLE_PUT: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory"})
+LEFT_S = 3_600.0  # after which a file that is not finished has been left: one is open for ten minutes at most
 _STATES: Final = pubsub.CloudStorageConfig
 _CHECK_NAME: Final = ".syncpoint-check"
 
@@ -100,10 +109,17 @@ def error_kind(error: BaseException) -> str:
 
 
 class Buckets:
-    """See the module. `places`: by the names of buckets."""
+    """See the module. `places`: by the names of buckets. `now_s`: the time of day, as file systems have it; None:
+    what is left is not looked for."""
 
-    def __init__(self, places: Mapping[str, Place], blocking: Blocking = asyncio.to_thread) -> None:
-        self.places, self.blocking = places, blocking
+    def __init__(
+        self,
+        places: Mapping[str, Place],
+        blocking: Blocking = asyncio.to_thread,
+        now_s: Callable[[], float] | None = None,
+    ) -> None:
+        self.places, self.blocking, self._now_s = places, blocking, now_s
+        self._cleaned: dict[str, float] = {}
         self._systems: dict[str, tuple[Any, str]] = {}
         self._states: dict[str, int] = {}
         self._errors: dict[str, str] = {}
@@ -142,28 +158,22 @@ class Buckets:
                 self._errors.pop(bucket, None)
                 self._states[bucket] = _STATES.ACTIVE
 
-    async def put(self, bucket: str, name: str, content: Callable[[], tuple[bytes, frozenset[str]]]) -> frozenset[str]:
-        """Store a file whole; `content` is made in the same thread, and one of no bytes beside the ids of what is not
-        in it is not stored. Those ids come back. Raises whatever the place does."""
-
-        def made() -> tuple[BaseException | None, frozenset[str]]:
-            data, unfit = content()
-            if data or not unfit:
-                try:
-                    self._put(bucket, name, data)
-                except Exception as error:
-                    return error, unfit
-            return None, unfit
-
-        error: BaseException | None
-        unfit: frozenset[str]
-        error, unfit = await self.blocking(made)
-        if error is not None:
+    async def store(self, bucket: str, work: Callable[[], frozenset[str]]) -> frozenset[str]:
+        """Do what stores a file or a piece of one, in a thread. Raises what it raises; of `StoreFailed` the reason,
+        which is one of the bucket."""
+        try:
+            found: frozenset[str] = await self.blocking(work)
+        except StoreFailed as failed:
+            error = failed.__cause__ or failed
             self._failed.add(bucket)
             self._again.set()
             self._note(bucket, error)
-            raise error
-        return unfit
+            raise error from None
+        return found
+
+    def file(self, bucket: str, name: str, contents: Contents) -> BucketFile:
+        """A file that is to be written; whatever it does waits."""
+        return BucketFile(partial(self._system, bucket), name, contents)
 
     async def _look(self) -> None:
         while True:
@@ -198,63 +208,25 @@ class Buckets:
 
     def _probe(self, bucket: str, write: bool) -> None:
         system, root = self._system(bucket)
-        if _is_local(system):
+        if is_local(system):
             if not os.path.isdir(root):
                 raise FileNotFoundError(f"no folder {root}")
             if not os.access(root, os.W_OK | os.X_OK):
                 raise PermissionError(f"{root} cannot be written to")
-        elif not write and "memory" not in _protocols(system):
-            start = root if WHOLE_PUT.isdisjoint(_protocols(system)) else root.partition("/")[0]
+        elif not write and "memory" not in protocols(system):
+            start = root.partition("/")[0] if is_object_store(system) else root
             if not system.exists(start):
                 raise FileNotFoundError(f"no bucket {start}")
         if write:
-            self._put(bucket, _CHECK_NAME, b".")
+            put_whole(system, root, _CHECK_NAME, b".")
             system.rm_file(f"{root}/{_CHECK_NAME}")
-
-    def _put(self, bucket: str, name: str, data: bytes) -> None:
-        system, root = self._system(bucket)
-        if _is_local(system):
-            _put_local(Path(root, *_folder_parts(name)), data)
-        elif not WHOLE_PUT.isdisjoint(_protocols(system)):
-            system.pipe_file(f"{root}/{name}", data)
-        else:
-            path = "/".join((root.rstrip("/"), *_folder_parts(name)))
-            folder, _, last = path.rpartition("/")
-            system.makedirs(folder, exist_ok=True)
-            system.pipe_file(f"{folder}/.{last}.part", data)
-            system.mv(f"{folder}/.{last}.part", path)
-
-
-def _protocols(system: Any) -> tuple[str, ...]:
-    named = system.protocol
-    return (named,) if isinstance(named, str) else tuple(named)
-
-
-def _is_local(system: Any) -> bool:
-    return "file" in _protocols(system)
-
-
-def _folder_parts(name: str) -> list[str]:
-    """The name of an object as folders and a file: what means another folder on file systems is written as hexadecimal
-    digits, and empty parts are left out."""
-    return [part.replace(".", "%2E") if part in (".", "..") else part for part in name.split("/") if part]
-
-
-def _put_local(path: Path, data: bytes) -> None:
-    """Durable, and whole from the moment at which it has its name. What a crash leaves is called .NAME.part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        now_s = 0.0 if self._now_s is None else self._now_s()
+        if now_s - self._cleaned.get(bucket, 0.0) >= LEFT_S:
+            self._cleaned[bucket] = now_s
+            try:
+                removed = remove_left(system, root, now_s - LEFT_S)
+            except Exception:  # the bucket can be written to, which is more
+                log.exception("bucket %s: unfinished files were not removed", bucket)
+            else:
+                if removed:
+                    log.warning("bucket %s: removed %d unfinished files that were left", bucket, removed)

@@ -1,6 +1,6 @@
 """The bytes of a file: lines of text, or Avro.
 
-Place: pure, under the driver; runs in a thread, since a file may have 32 MiB.
+Place: pure, under the driver; runs in a thread, since a piece may have many MiB.
 Promise: a message that does not fit the topic's schema is named, and the file is made of the others.
 """
 
@@ -77,37 +77,61 @@ class TopicAvro:
         return found
 
 
-def content_of(
-    config: pubsub.CloudStorageConfig, subscription: str, lent: Sequence[Lent], topic: TopicAvro | None = None
-) -> tuple[bytes, frozenset[str]]:
-    """A whole file, and the ids of messages that are not in it because they do not fit; empty where none fits. Raises
-    `SchemaUnusable`."""
-    if config.WhichOneof("output_format") != "avro_config":
-        return b"\n".join(one.message.data for one in lent), frozenset()
-    whole = config.avro_config.write_metadata
-    out = io.BytesIO()
-    if topic is None:
-        records = [_record(subscription, one, whole, {"data": one.message.data}) for one in lent]
-        fastavro.writer(out, _WHOLE if whole else _BARE, records)
-        return out.getvalue(), frozenset()
-    schema, records, unfit = topic.schema(whole), [], set()
-    for one in lent:
-        try:
-            value = topic.read(one.message)
-            record = _record(subscription, one, whole, value) if whole else value
-            fastavro.schemaless_writer(io.BytesIO(), schema, record)
-        except Exception:  # fastavro raises many kinds for what does not fit
-            unfit.add(one.message.message_id)
+class Contents:
+    """The bytes of one file, piece by piece. `topic`: by whose schema it is written; None: by none."""
+
+    def __init__(self, config: pubsub.CloudStorageConfig, subscription: str, topic: TopicAvro | None = None) -> None:
+        self._subscription, self._topic = subscription, topic
+        self._avro = config.WhichOneof("output_format") == "avro_config"
+        self._whole = config.avro_config.write_metadata
+        self._begun = False
+        self._out = io.BytesIO()
+        self._writer: Any = None
+        self._parsed: Any = None
+
+    def piece(self, lent: Sequence[Lent]) -> tuple[bytes, frozenset[str]]:
+        """The next bytes, and the ids of messages that are not in them because they do not fit. Raises
+        `SchemaUnusable`."""
+        if not self._avro:
+            data = b"\n".join(one.message.data for one in lent)
+            data, self._begun = (b"\n" + data if self._begun and lent else data), self._begun or bool(lent)
+            return data, frozenset()
+        unfit = set()
+        for one in lent:
+            try:
+                self._write(one)
+            except SchemaUnusable:
+                raise
+            except Exception:  # fastavro raises many kinds for what does not fit
+                unfit.add(one.message.message_id)
+        if self._writer is not None:
+            self._writer.flush()
+        data = self._out.getvalue()
+        self._out.seek(0)
+        self._out.truncate()
+        return data, frozenset(unfit)
+
+    def _write(self, one: Lent) -> None:
+        if self._topic is None:
+            record, schema = {"data": one.message.data}, _WHOLE if self._whole else _BARE
         else:
-            records.append(record)
-    fastavro.writer(out, schema, records)
-    return (out.getvalue() if records else b""), frozenset(unfit)
+            schema = self._schema(self._topic)
+            record = self._topic.read(one.message)
+        if self._whole:
+            record = {**_metadata(self._subscription, one.message), **record}
+        if self._topic is not None:
+            fastavro.schemaless_writer(io.BytesIO(), schema, record)  # a record that fails half-way would spoil a block
+        if self._writer is None:
+            self._writer = fastavro.write.Writer(self._out, schema)
+        self._writer.write(record)
+
+    def _schema(self, topic: TopicAvro) -> Any:
+        if self._parsed is None:
+            self._parsed = topic.schema(self._whole)
+        return self._parsed
 
 
-def _record(subscription: str, one: Lent, whole: bool, value: dict[str, Any]) -> dict[str, Any]:
-    if not whole:
-        return value
-    message = one.message
+def _metadata(subscription: str, message: pubsub.PubsubMessage) -> dict[str, Any]:
     attributes = dict(message.attributes)
     if message.ordering_key:
         attributes["ordering_key"] = message.ordering_key
@@ -116,5 +140,4 @@ def _record(subscription: str, one: Lent, whole: bool, value: dict[str, Any]) ->
         "message_id": message.message_id,
         "publish_time": message.publish_time.ToMicroseconds(),
         "attributes": attributes,
-        **value,
     }

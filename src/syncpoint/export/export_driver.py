@@ -14,9 +14,10 @@ from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any
 
+from syncpoint.export.bucket_files import BucketFile
 from syncpoint.export.buckets import Buckets, error_kind
-from syncpoint.export.contents import SchemaUnusable, TopicAvro, content_of
-from syncpoint.export.exporter import HELD_MAX, Exporter, ExportFile, FileLimits, StoreFile
+from syncpoint.export.contents import Contents, SchemaUnusable, TopicAvro
+from syncpoint.export.exporter import HELD_MAX, DiscardFile, Exporter, ExportFile, FileLimits, StoreFile
 from syncpoint.export.object_names import object_name
 from syncpoint.metadata.catalog import Catalog, CatalogCopy
 from syncpoint.metadata.records import Subscription
@@ -109,6 +110,7 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig]):
     def __init__(self, driver: ExportDriver, record: Subscription, config: pubsub.CloudStorageConfig) -> None:
         pace = Pace(PaceLimits(1, 1, 1), driver.random)
         self.exporter = Exporter(pace, _limits(config), lease_s=LEASE_S)
+        self._written: dict[ExportFile, BucketFile] = {}  # that are written in pieces
         super().__init__(driver, record, config)
 
     def state(self) -> ExportState:
@@ -145,24 +147,23 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig]):
         driver = self.driver
         return export_state(self.record, self.config, driver.copy.catalog, driver.buckets, driver.may_export)
 
-    def begin(self, effect: StoreFile) -> Coroutine[Any, Any, None]:
-        return self._store(self.exporter, effect.file)
+    def free(self) -> Callable[[], int]:
+        return lambda: self.exporter.free
 
-    async def _store(self, exporter: Exporter, file: ExportFile) -> None:
+    def begin(self, effect: StoreFile | DiscardFile) -> Coroutine[Any, Any, None]:
+        return self._store(self.exporter, effect) if isinstance(effect, StoreFile) else self._discard(effect.file)
+
+    async def _store(self, exporter: Exporter, effect: StoreFile) -> None:
         unfit: frozenset[str] | None = None
-        config, driver = self.config, self.driver
-        began_s = driver.clock.time_ns() / 1e9 - (driver.clock.monotonic() - file.begun)
-        name = object_name(
-            config.filename_prefix,
-            config.filename_suffix,
-            config.filename_datetime_format,
-            datetime.fromtimestamp(began_s, UTC),
-            driver.random.token(16),
-        )
+        config, driver, file = self.config, self.driver, effect.file
         try:
-            topic = topic_avro(driver.copy.catalog, self.record, config)
-            content = partial(content_of, config, self.record.name, list(file.lent.values()), topic)
-            unfit = await driver.buckets.put(config.bucket, name, content)
+            written = self._written.get(file) or self._new_file(file)
+            if not effect.last:
+                self._written[file] = written
+            work = partial(written.add, effect.messages, last=effect.last)
+            unfit = await driver.buckets.store(config.bucket, work)
+            if effect.last:
+                self._written.pop(file, None)
             self.last_error = "" if not unfit else "messages do not fit the topic's schema"
         except Exception as error:
             log.warning("%s: a file was not stored: %s: %s", self.record.name, type(error).__name__, error)
@@ -173,6 +174,29 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig]):
             self.perform(exporter.failed(file, now) if unfit is None else exporter.stored(file, unfit, now))
             if unfit is None and driver.ours.get(self.record.incarnation) is self:
                 self.review(self.record, self.config, now)  # not before the bucket can be written to again
+
+    async def _discard(self, file: ExportFile) -> None:
+        try:
+            written = self._written.pop(file, None)
+            if written is not None:
+                await self.driver.buckets.blocking(written.discard)
+        except Exception as error:  # it is removed as those that a crash left
+            log.warning("%s: a file was not discarded: %s: %s", self.record.name, type(error).__name__, error)
+        finally:
+            self.under_way -= 1
+
+    def _new_file(self, file: ExportFile) -> BucketFile:
+        config, driver = self.config, self.driver
+        began_s = driver.clock.time_ns() / 1e9 - (driver.clock.monotonic() - file.begun)
+        name = object_name(
+            config.filename_prefix,
+            config.filename_suffix,
+            config.filename_datetime_format,
+            datetime.fromtimestamp(began_s, UTC),
+            driver.random.token(16),
+        )
+        topic = topic_avro(driver.copy.catalog, self.record, config)
+        return driver.buckets.file(config.bucket, name, Contents(config, self.record.name, topic))
 
 
 def export_state(

@@ -4,9 +4,10 @@ Place: between a subscriber of the subscribe forwarder (messages come lent, unde
 machine: events in, effects out in the order in which they are to be done; time is an argument.
 Promise: a message is acknowledged only once the file that holds it is stored whole. A file is closed as soon as one of
 its limits is reached; files are stored one after the other, in the order in which their messages were lent, so those of
-an ordering key are in order. A file that cannot be stored is refused whole, which counts as a delivery of each of its
-messages, and exporting pauses; what was lent behind it is given back, uncounted. Leases are extended for as long as a
-message waits or its file is being stored. At most about twice `held_max` bytes are in memory.
+an ordering key are in order. A large one is written in pieces while it grows. A file that cannot be stored is refused
+whole, which counts as a delivery of each of its messages, and exporting pauses; what was lent behind it is given back,
+uncounted. Leases are extended for as long as a message waits or its file is being stored. At most about twice
+`held_max` bytes of messages are in memory, and `WRITTEN_MAX` ids of what is written already.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from dataclasses import dataclass, field
 from syncpoint.push.pace import Pace
 from syncpoint.push.pusher import Acknowledged, Extended, GivenBack, Lent, Nacked, Reported, Room
 
-HELD_MAX = 32 << 20  # of one file in memory: it is closed early before it is exceeded
+HELD_MAX = 32 << 20  # bytes of messages in memory; a piece of a file has half of it
+WRITTEN_MAX = 200_000  # messages of a file, each of which is leased until it is stored: it is closed early then
 MESSAGE_BYTES = 1_024  # what a message costs in memory beside its data
 AHEAD_MAX = 1_000  # messages asked for beside those that are held
 _MEAN_FIRST = 10_000
@@ -33,32 +35,46 @@ class FileLimits:
     max_messages: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ExportFile:
-    """Messages of one file, in order. `begun`, `extended`: when, by the machine's time."""
+    """Messages of one file. `begun`, `extended`: when, by the machine's time."""
 
     begun: float
     extended: float
-    lent: dict[str, Lent] = field(default_factory=dict)  # by message id
-    nbytes: int = 0
+    lent: dict[str, str] = field(default_factory=dict)  # ack ids by message id, of all its messages
+    nbytes: int = 0  # of all of them
+    waiting: list[Lent] = field(default_factory=list)  # those that are not written yet, in order
+    memory: int = 0  # what these take
+    in_pieces: bool = False  # some are written
 
     @property
     def ack_ids(self) -> tuple[str, ...]:
-        return tuple(one.ack_id for one in self.lent.values())
+        return tuple(self.lent.values())
 
-    @property
-    def memory(self) -> int:
-        return self.nbytes + MESSAGE_BYTES * len(self.lent)
+    def take(self) -> list[Lent]:
+        """What is to be written next: all that waits."""
+        taken, self.waiting = self.waiting, []
+        return taken
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFile:
-    """Store this file. `stored` or `failed` is to be called when that has ended."""
+    """Write these messages into the file; it is whole then if they are its `last`. `stored` or `failed` is to be called
+    when that has ended."""
+
+    file: ExportFile
+    messages: Sequence[Lent]
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardFile:
+    """Nothing of what is written of this file shall remain."""
 
     file: ExportFile
 
 
-Effect = StoreFile | Reported
+Effect = StoreFile | DiscardFile | Reported
 
 
 class Exporter:
@@ -70,7 +86,9 @@ class Exporter:
         self.stopped = False
         self._open: ExportFile | None = None
         self._closed: deque[ExportFile] = deque()
-        self._storing: ExportFile | None = None
+        self._storing: ExportFile | None = None  # of which a piece, or the rest, is being written
+        self._last = False  # it is the rest
+        self._writing = 0  # bytes of memory that this takes
         self._storing_since = 0.0
         self._mean = float(_MEAN_FIRST)  # bytes of a message, in memory
         self._room: int | None = None
@@ -85,8 +103,13 @@ class Exporter:
 
     @property
     def memory(self) -> int:
-        """Bytes that they take."""
-        return sum(file.memory for file in self._files())
+        """Bytes that what is not written yet takes."""
+        return self._writing + sum(file.memory for file in self._files())
+
+    @property
+    def free(self) -> int:
+        """Bytes that may come."""
+        return max(0, 2 * self.held_max - self.memory)
 
     @property
     def at_rest(self) -> bool:
@@ -97,37 +120,39 @@ class Exporter:
         """Messages were lent to this subscriber."""
         if self.stopped or self.pace.paused_until(now) is not None:
             return self._give_back([one.ack_id for one in lent])
-        files = list(self._files())
         for one in lent:
-            known = next((file for file in files if one.message.message_id in file.lent), None)
-            if known is None and self._open is not None and one.message.message_id in self._open.lent:
-                known = self._open
+            known = next((file for file in self._files() if one.message.message_id in file.lent), None)
             if known is not None:  # lent anew, after a seek or a lost grant: the earlier ack id is void
-                known.lent[one.message.message_id] = one
+                known.lent[one.message.message_id] = one.ack_id
             else:
                 self._add(one, now)
         return self._go_on(now)
 
     def stored(self, file: ExportFile, unfit: Collection[str], now: float) -> list[Effect]:
-        """The file is stored whole, but for the messages with these ids, which fit no file."""
-        self._end_of(file)
-        self.pace.on_acknowledged(now - self._storing_since, 1)
-        good = tuple(one.ack_id for name, one in file.lent.items() if name not in unfit)
-        bad = tuple(one.ack_id for name, one in file.lent.items() if name in unfit)
-        self.counts["files"] += bool(good)
-        self.counts["acknowledged"] += len(good)
+        """What was to be written is, but for the messages with these ids, which fit no file. If it was the rest, the
+        file is stored whole."""
+        last = self._end_of(file)
+        bad = tuple(file.lent.pop(name) for name in unfit)
         self.counts["refused"] += len(bad)
-        effects: list[Effect] = [Acknowledged(good)] if good else []
-        if bad:
-            effects.append(Nacked(bad))
+        effects: list[Effect] = [Nacked(bad)] if bad else []
+        if last:
+            self.pace.on_acknowledged(now - self._storing_since, 1)
+            self.counts["files"] += bool(file.lent)
+            self.counts["acknowledged"] += len(file.lent)
+            if file.lent:
+                effects.insert(0, Acknowledged(file.ack_ids))
+        elif file is not self._open and file not in self._closed:  # what waited was given back
+            effects += [DiscardFile(file), *self._give_back(file.ack_ids)]
         return effects + self._go_on(now)
 
     def failed(self, file: ExportFile, now: float) -> list[Effect]:
-        """Nobody knows of the file being stored."""
+        """Nobody knows of the file being stored, or of a piece of it being written."""
         self._end_of(file)
+        self._remove(file)
         self.counts["refused"] += len(file.lent)
         self.pace.on_failed(now - self._storing_since, self._storing_since, now)
-        return [Nacked(file.ack_ids), *self._go_on(now)]
+        discarded: list[Effect] = [DiscardFile(file)] if file.in_pieces else []
+        return [*discarded, Nacked(file.ack_ids), *self._go_on(now)]
 
     def tick(self, now: float) -> list[Effect]:
         """Time has passed: a file may be due, a pause over, leases may need more of it."""
@@ -144,7 +169,7 @@ class Exporter:
         return [*self._drop(), *self._set_room(0)]
 
     def _files(self) -> Iterable[ExportFile]:
-        if self._storing is not None:
+        if self._storing is not None and self._storing is not self._open and self._storing not in self._closed:
             yield self._storing
         yield from self._closed
         if self._open is not None:
@@ -154,16 +179,16 @@ class Exporter:
         size = one.message.ByteSize()
         self._mean += 0.05 * (size + MESSAGE_BYTES - self._mean)
         file, limits = self._open, self.limits
-        if file is not None and (
-            (limits.max_bytes and file.nbytes + size > limits.max_bytes)
-            or file.memory + size + MESSAGE_BYTES > self.held_max
-        ):
+        if file is not None and limits.max_bytes and file.nbytes + size > limits.max_bytes:
             self._close()
         if self._open is None:
             self._open = ExportFile(now, now)
-        self._open.lent[one.message.message_id] = one
-        self._open.nbytes += size
-        if limits.max_messages and len(self._open.lent) >= limits.max_messages:
+        file = self._open
+        file.lent[one.message.message_id] = one.ack_id
+        file.waiting.append(one)
+        file.nbytes += size
+        file.memory += size + MESSAGE_BYTES
+        if len(file.lent) >= min(limits.max_messages or WRITTEN_MAX, WRITTEN_MAX):
             self._close()
 
     def _close(self) -> None:
@@ -171,9 +196,23 @@ class Exporter:
             self._closed.append(self._open)
             self._open = None
 
-    def _end_of(self, file: ExportFile) -> None:
+    def _end_of(self, file: ExportFile) -> bool:
+        """What was being written has ended; whether it was the rest of the file."""
         assert file is self._storing
-        self._storing = None
+        self._storing, self._writing = None, 0
+        return self._last
+
+    def _remove(self, file: ExportFile) -> None:
+        if file is self._open:
+            self._open = None
+        elif file in self._closed:
+            self._closed.remove(file)
+
+    def _write(self, file: ExportFile, now: float, *, last: bool) -> StoreFile:
+        file.in_pieces |= not last
+        self._storing, self._last, self._writing, file.memory = file, last, file.memory, 0
+        self._storing_since = now
+        return StoreFile(file, file.take(), last)
 
     def _go_on(self, now: float) -> list[Effect]:
         """Store what may be stored; then say how much may come."""
@@ -182,21 +221,23 @@ class Exporter:
         if self.pace.paused_until(now) is not None:
             return [*self._drop(), *self._set_room(0)]
         file = self._open
-        if file is not None and (now >= file.begun + self.limits.duration_s or file.memory >= self.held_max):
+        if file is not None and now >= file.begun + self.limits.duration_s:
             self._close()
         effects: list[Effect] = []
         if self._storing is None and self._closed:
-            self._storing, self._storing_since = self._closed.popleft(), now
-            effects.append(StoreFile(self._storing))
-        free = 2 * self.held_max - self.memory
-        ahead = 0 if free <= 0 else min(AHEAD_MAX, max(1, int(free / self._mean)))
+            effects.append(self._write(self._closed.popleft(), now, last=True))
+        elif self._storing is None and self._open is not None and 2 * self._open.memory >= self.held_max:
+            effects.append(self._write(self._open, now, last=False))
+        ahead = min(AHEAD_MAX, max(1, int(self.free / self._mean))) if self.free else 0
         return effects + self._set_room(self.held + ahead)
 
     def _drop(self) -> list[Effect]:
         waiting = [*self._closed, *([] if self._open is None else [self._open])]
         self._closed.clear()
         self._open = None
-        return self._give_back([ack_id for file in waiting for ack_id in file.ack_ids])
+        waiting = [file for file in waiting if file is not self._storing]  # that one when its piece has ended
+        discarded: list[Effect] = [DiscardFile(file) for file in waiting if file.in_pieces]
+        return discarded + self._give_back([ack_id for file in waiting for ack_id in file.ack_ids])
 
     def _give_back(self, ack_ids: Sequence[str]) -> list[Effect]:
         self.counts["given_back"] += len(ack_ids)

@@ -38,7 +38,7 @@ class Exports:
     ) -> None:
         self._copy, self._name = copy, name
         self._may = (lambda record: True) if service is None else service.may_consume
-        self.buckets = Buckets(dict(places), blocking)
+        self.buckets = Buckets(dict(places), blocking, lambda: clock.time_ns() / 1e9)
         self.driver = ExportDriver(copy, open_feed, self.buckets, clock, random, mine=mine, may_export=self._may)
 
     def start(self) -> None:

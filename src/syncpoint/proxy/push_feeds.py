@@ -43,9 +43,10 @@ class PushFeeds:
         received: Received,
         gone: Callable[[], None],
         held: Callable[[], int],
+        free: Callable[[], int] | None = None,
     ) -> RelayedFeed:
         """A feed of one subscription."""
-        return RelayedFeed(self, record, lease_s, received, gone, held)
+        return RelayedFeed(self, record, lease_s, received, gone, held, free)
 
     async def close(self) -> None:
         """Send what still waits, and leave nothing behind."""
@@ -67,7 +68,9 @@ class RelayedFeed:
         received: Received,
         gone: Callable[[], None],
         held: Callable[[], int],
+        free: Callable[[], int] | None,
     ) -> None:
+        self._free = free
         self._feeds, self._relay, self._record, self._lease_s = feeds, feeds.relay, record, lease_s
         self._received, self._gone, self._held = received, gone, held
         self._messages = 0
@@ -125,13 +128,16 @@ class RelayedFeed:
     # -- what comes --------------------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        if not self._closed and self._asking is None and self._messages > self._held():
+        if not self._closed and self._asking is None and self._room() > 0:
             self._asking = self._feeds.asking.start(self._ask())
+
+    def _room(self) -> int:
+        return 0 if self._free is not None and self._free() <= 0 else self._messages - self._held()
 
     async def _ask(self) -> None:
         """Ask as long as there is room."""
         try:
-            while not self._closed and (room := self._messages - self._held()) > 0:
+            while not self._closed and (room := self._room()) > 0:
                 try:
                     self._take(await self._asked(room))
                 except SyncpointError as error:

@@ -18,6 +18,7 @@ from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.wire.messages import pubsub
 
 OUTSTANDING_BYTES_MAX = 64 << 20  # of one subscription
+_UNBOUNDED = 1 << 62
 _ACK_IDS, _MODIFY_ACK_IDS = 2, 4  # fields of the requests
 
 
@@ -35,9 +36,11 @@ class Feed(Protocol):
 
 
 Received = Callable[[Sequence[Lent]], None]
-OpenFeed = Callable[[Subscription, int, Received, Callable[[], None], Callable[[], int]], Feed]
+OpenFeed = Callable[
+    [Subscription, int, Received, Callable[[], None], Callable[[], int], Callable[[], int] | None], Feed
+]
 """Become a subscriber, without room at first: (record, seconds that messages are lent for, on messages, on the end, how
-many messages are held now)."""
+many messages are held now, for how many bytes there is room; None: for as many as may be outstanding)."""
 
 
 def open_feed(
@@ -47,10 +50,11 @@ def open_feed(
     received: Received,
     gone: Callable[[], None],
     held: Callable[[], int],
+    free: Callable[[], int] | None = None,
 ) -> Feed:
     """An `OpenFeed` once the forwarder, which counts by itself, is given. Raises `SyncpointError`."""
     forwarder.check_free(record)
-    return _ForwarderFeed(forwarder, record, lease_s, received, gone)
+    return _ForwarderFeed(forwarder, record, lease_s, received, gone, free)
 
 
 class _ForwarderFeed:
@@ -61,16 +65,18 @@ class _ForwarderFeed:
         lease_s: int,
         received: Received,
         gone: Callable[[], None],
+        free: Callable[[], int] | None,
     ) -> None:
         self._forwarder, self._record, self._lease_s, self._received = forwarder, record, lease_s, received
         self._consumer: Consumer | None = forwarder.join(
             record,
             self._send,
             max_messages=0,
-            max_bytes=OUTSTANDING_BYTES_MAX,
+            max_bytes=OUTSTANDING_BYTES_MAX if free is None else _UNBOUNDED,
             deadline_s=lease_s,
             gone=gone,
             uses=False,
+            beside=free,
         )
 
     def _send(self, parts: Sequence[bytes], serials: Sequence[int]) -> None:

@@ -188,6 +188,10 @@ class InnerSubscription(ABC, Generic[Config]):
     def new_machine(self) -> InnerMachine:
         """A machine that holds nothing; also when a feed is opened after one that ended."""
 
+    def free(self) -> Callable[[], int] | None:
+        """Bytes that there is room for, where that is not what is outstanding."""
+        return None
+
     @abstractmethod
     def check(self, now: float) -> None:
         """Whether it may be consumed at all now. Raises `SyncpointError`."""
@@ -219,7 +223,7 @@ class InnerSubscription(ABC, Generic[Config]):
             self.machine = self.new_machine()
         try:
             self.feed = self._serving = self.driver.open_feed(
-                self.record, int(self.lease_s), self._received, self._gone, lambda: self.machine.held
+                self.record, int(self.lease_s), self._received, self._gone, lambda: self.machine.held, self.free()
             )
         except SyncpointError as error:
             self.last_error = error.message

@@ -137,9 +137,10 @@ class SubscribeForwarder:
         changed: Callable[[], None] = lambda: None,
         single: bool = False,
         uses: bool = True,
+        beside: Callable[[], int] | None = None,
     ) -> Consumer:
         """A subscriber arrives: a stream, or one unary pull (`single`). `uses`: whether that is a use of the
-        subscription; of one that is pushed only a push that succeeds is.
+        subscription; of one that is pushed only a push that succeeds is. `beside`: bytes that it has room for now.
         """
         self._numbers += 1
         delivery = self.delivery(record)
@@ -157,7 +158,7 @@ class SubscribeForwarder:
             gone=gone,
             changed=changed,
             single=single,
-            beside=None if self.quota.bytes_of is None else lambda: self.quota.room(delivery.record),
+            beside=self._beside(delivery, beside),
             uses=uses,
         )
         if sending is not None:
@@ -168,6 +169,13 @@ class SubscribeForwarder:
             delivery.state.remove(consumer)  # nobody will: its caller learns of no consumer
             raise
         return consumer
+
+    def _beside(self, delivery: Delivery, own: Callable[[], int] | None) -> Callable[[], int] | None:
+        if self.quota.bytes_of is None:
+            return own
+        if own is None:
+            return lambda: self.quota.room(delivery.record)
+        return lambda: min(own(), self.quota.room(delivery.record))
 
     def acknowledge(self, record: Subscription, request: bytes, field: int, confirmed: Confirmed | None) -> None:
         """See `LeaseManager.acknowledge`."""

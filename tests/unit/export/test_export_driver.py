@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from syncpoint.export import bucket_files, buckets, export_driver
 from syncpoint.export.buckets import Buckets, place_of
 from syncpoint.export.export_driver import ExportDriver, advice, export_state
 from syncpoint.metadata.catalog import Catalog
@@ -26,7 +27,7 @@ async def at_once(work: Callable[[], Any]) -> Any:
 
 
 def config(**fields: Any) -> bytes:
-    storage = pubsub.CloudStorageConfig(bucket="b", max_messages=2, filename_suffix=".txt", **fields)
+    storage = pubsub.CloudStorageConfig(**{"bucket": "b", "max_messages": 2, "filename_suffix": ".txt", **fields})
     storage.max_duration.seconds = 60
     storage.text_config.SetInParent()
     data: bytes = pubsub.Subscription(cloud_storage_config=storage).SerializeToString()
@@ -56,6 +57,7 @@ class Harness:
     @property
     def lines(self) -> list[str]:
         files = sorted(self.folder.rglob("*.txt"), key=lambda path: path.stat().st_mtime_ns)
+        files = [path for path in files if path.parent.name != bucket_files.UNFINISHED]
         return [line for path in files for line in path.read_text().splitlines()]
 
     def lent(self) -> int:
@@ -97,7 +99,7 @@ def test_full_files_at_once_and_the_rest_when_it_is_due(tmp_path: Path) -> None:
         await asyncio.sleep(120)
         assert len(harness.lines) == 5
         assert harness.driver.totals()["exported_files"] == 3
-        assert not list(tmp_path.rglob("*.part"))
+        assert list((tmp_path / bucket_files.UNFINISHED).iterdir()) == []
 
     harness.run(story())
 
@@ -122,14 +124,15 @@ def test_a_bucket_that_is_away_and_comes_back(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_stored_comes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     harness = Harness(tmp_path)
-    whole, failing = Buckets._put, True
+    whole, failing = bucket_files.put_whole, True
 
-    def put(self: Buckets, bucket: str, name: str, data: bytes) -> None:
+    def put(system: Any, root: str, name: str, data: bytes) -> None:
         if failing:
             raise OSError(28, "No space left on device")
-        whole(self, bucket, name, data)
+        whole(system, root, name, data)
 
-    monkeypatch.setattr(Buckets, "_put", put)
+    monkeypatch.setattr(bucket_files, "put_whole", put)
+    monkeypatch.setattr(buckets, "put_whole", put)
 
     async def story() -> None:
         nonlocal failing
@@ -178,14 +181,14 @@ def test_names_that_mean_other_folders_stay_inside(tmp_path: Path) -> None:
 
 def test_keys_stay_in_order_over_files_that_are_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     harness = Harness(tmp_path, ordered=True)
-    whole, fails = Buckets._put, [True, False, True, False]
+    whole, fails = bucket_files.put_whole, [True, False, True, False]
 
-    def put(self: Buckets, bucket: str, name: str, data: bytes) -> None:
-        if name != ".syncpoint-check" and fails and fails.pop():
+    def put(system: Any, root: str, name: str, data: bytes) -> None:
+        if fails and fails.pop():
             raise OSError(28, "No space left on device")
-        whole(self, bucket, name, data)
+        whole(system, root, name, data)
 
-    monkeypatch.setattr(Buckets, "_put", put)
+    monkeypatch.setattr(bucket_files, "put_whole", put)
 
     async def story() -> None:
         harness.forwarders.send(*map(str, range(9)), key="k")
@@ -210,6 +213,36 @@ def test_a_bucket_in_a_region_that_the_topic_does_not_allow_gets_nothing(tmp_pat
     config = pubsub.CloudStorageConfig(bucket="b")
     restricted = pubsub.CloudStorageConfig.IN_TRANSIT_LOCATION_RESTRICTION
     for region, found in (("r2", True), ("r1", False), ("", False)):
-        buckets = Buckets({"b": place_of(str(tmp_path), region=region)}, at_once)
-        state, _ = export_state(forwarders.record, config, Changed(), buckets, lambda record: True)
+        placed = Buckets({"b": place_of(str(tmp_path), region=region)}, at_once)
+        state, _ = export_state(forwarders.record, config, Changed(), placed, lambda record: True)
         assert (state == restricted) is found
+
+
+def test_a_file_larger_than_memory_is_written_while_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_driver, "HELD_LEAST", 40_000)
+    monkeypatch.setattr(export_driver, "HELD_MAX", 40_000)
+    harness = Harness(tmp_path, config=config(max_messages=1_000))
+    data = [f"{number:05d}" * 2_000 for number in range(12)]
+
+    async def story() -> None:
+        await asyncio.sleep(2)
+        for one in data[:-2]:
+            harness.forwarders.send(one)
+            await asyncio.sleep(0.2)
+        await asyncio.sleep(5)
+        assert harness.lines == []
+        (file,) = (tmp_path / bucket_files.UNFINISHED).iterdir()
+        assert file.stat().st_size >= 60_000
+        harness.mine = False  # another process exports it from now on
+        await asyncio.sleep(2)
+        assert not file.exists()
+        assert harness.lent() == 0
+        harness.mine = True
+        harness.forwarders.send(*data[-2:])
+        await asyncio.sleep(70)
+        assert sorted(harness.lines) == data
+        (path,) = tmp_path.glob("*.txt")
+        assert path.stat().st_size == 12 * 10_000 + 11
+        assert harness.lent() == 0
+
+    harness.run(story())

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shutil
 from datetime import UTC, datetime
+from pathlib import Path
 
 import fastavro
+import fsspec
 import pytest
 
-from syncpoint.export.contents import SchemaUnusable, TopicAvro, content_of
+from syncpoint.export.bucket_files import UNFINISHED, BucketFile, put_whole, remove_left
+from syncpoint.export.contents import Contents, SchemaUnusable, TopicAvro
 from syncpoint.export.object_names import bad_format, object_name
 from syncpoint.push.pusher import Lent
 from syncpoint.wire.messages import pubsub
@@ -27,6 +32,12 @@ def lent(*data: bytes, key: str = "") -> list[Lent]:
         )
         for number, one in enumerate(data)
     ]
+
+
+def content_of(
+    config: pubsub.CloudStorageConfig, subscription: str, messages: list[Lent], topic: TopicAvro | None = None
+) -> tuple[bytes, frozenset[str]]:
+    return Contents(config, subscription, topic).piece(messages)
 
 
 @pytest.mark.parametrize(
@@ -78,3 +89,43 @@ def test_avro_by_the_schema_of_the_topic() -> None:
     for bad in ("int", {**RECORD, "fields": [{"name": "message_id", "type": "int"}]}):
         with pytest.raises(SchemaUnusable):
             content_of(config, "s", lent(b"7"), TopicAvro(json.dumps(bad), False, topic.older))
+
+
+@pytest.mark.parametrize("avro", [False, True])
+def test_pieces_of_a_file_are_the_file(avro: bool) -> None:
+    config = pubsub.CloudStorageConfig()
+    if avro:
+        config.avro_config.SetInParent()
+    contents = Contents(config, "s")
+    data = b"".join(contents.piece(lent(*part))[0] for part in ([b"a", b"b"], [], [b""], [b"c"]))
+    if avro:
+        assert [one["data"] for one in fastavro.reader(io.BytesIO(data))] == [b"a", b"b", b"", b"c"]
+    else:
+        assert data == b"a\nb\n\nc"
+
+
+def test_a_file_has_its_name_when_it_is_whole(tmp_path: Path) -> None:
+    system = fsspec.filesystem("file")
+    for written in (True, False):
+        file = BucketFile(lambda: (system, str(tmp_path)), "x/../name", Contents(pubsub.CloudStorageConfig(), "s"))
+        file.add(lent(b"a"), last=False)
+        (unfinished,) = (tmp_path / UNFINISHED).iterdir()
+        assert [path.name for path in tmp_path.iterdir()] == [UNFINISHED]
+        if written:
+            file.add(lent(b"b"), last=True)
+            assert (tmp_path / "x" / "%2E%2E" / "name").read_bytes() == b"a\nb"
+            shutil.rmtree(tmp_path / "x")
+        else:
+            file.discard()
+        assert not unfinished.exists()
+
+
+def test_what_a_crash_left_is_removed_when_nobody_writes_to_it_any_more(tmp_path: Path) -> None:
+    system = fsspec.filesystem("file")
+    put_whole(system, str(tmp_path), "stays", b"")
+    for name, age in (("old", 10), ("new", 0)):
+        path = tmp_path / UNFINISHED / name
+        path.write_bytes(b"")
+        os.utime(path, (1_000 - age, 1_000 - age))
+    assert remove_left(system, str(tmp_path), 995) == 1
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["new", "stays"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syncpoint.export.exporter import MESSAGE_BYTES, Exporter, ExportFile, FileLimits, StoreFile
+from syncpoint.export.exporter import MESSAGE_BYTES, DiscardFile, Exporter, ExportFile, FileLimits, StoreFile
 from syncpoint.push.pace import Pace, PaceLimits
 from syncpoint.push.pusher import Acknowledged, Extended, GivenBack, Lent, Nacked, Room
 from syncpoint.runtime.random import SeededRandom
@@ -84,3 +84,46 @@ def test_stopping_gives_back_what_is_not_being_stored() -> None:
     assert one.stop() == [GivenBack(("a3",)), Room(0)]
     assert one.stored(first, (), 1) == [Acknowledged(("a1", "a2"))]
     assert one.received(lent(4), 2) == [GivenBack(("a4",))]
+
+
+def pieces(effects: list[object]) -> list[tuple[list[str], bool]]:
+    return [([lent.ack_id for lent in one.messages], one.last) for one in effects if isinstance(one, StoreFile)]
+
+
+def test_a_large_file_is_written_in_pieces_and_acknowledged_when_it_is_whole() -> None:
+    one = exporter(held_max=4 * (MESSAGE_BYTES + 1_100))
+    effects = one.received(lent(1, 2, size=1_100), 0)
+    assert pieces(effects) == [(["a1", "a2"], False)]
+    (file,) = files(effects)
+    assert pieces(one.received(lent(3, 4, 5, size=1_100), 1)) == []  # one at a time
+    effects = one.stored(file, {"m2"}, 2)
+    assert effects[0] == Nacked(("a2",))
+    assert pieces(effects) == [(["a3", "a4", "a5"], False)]
+    assert pieces(one.received(lent(6), 3)) == []
+    assert not pieces(one.tick(61))  # it is due, and its piece is on its way
+    effects = one.stored(file, (), 62)
+    assert pieces(effects) == [(["a6"], True)]
+    assert one.stored(file, (), 63)[0] == Acknowledged(("a1", "a3", "a4", "a5", "a6"))
+    assert (one.held, one.memory) == (0, 0)
+
+
+def test_a_file_of_which_a_piece_is_not_written_is_discarded_and_refused_whole() -> None:
+    one = exporter(held_max=2 * (MESSAGE_BYTES + 1_100))
+    (file,) = files(one.received(lent(1, size=1_100), 0))
+    one.stored(file, (), 1)
+    one.received(lent(2, size=1_100), 2)
+    one.received(lent(3), 3)
+    assert one.failed(file, 4)[:2] == [DiscardFile(file), Nacked(("a1", "a2", "a3"))]
+    assert (one.held, one.memory) == (0, 0)
+
+
+def test_what_is_written_is_discarded_and_given_back_on_stopping() -> None:
+    for waits in (True, False):  # for its next piece, or for the end of one
+        one = exporter(held_max=2 * (MESSAGE_BYTES + 1_100))
+        (file,) = files(one.received(lent(1, size=1_100), 0))
+        if waits:
+            one.stored(file, (), 1)
+            assert one.stop()[:2] == [DiscardFile(file), GivenBack(("a1",))]
+        else:
+            assert one.stop() == [Room(0)]
+            assert one.stored(file, (), 1) == [DiscardFile(file), GivenBack(("a1",))]
