@@ -79,6 +79,10 @@ SAID = (
         r"Schema associated with topic deleted",
         "`syncpoint topics update` gives the topic another one with --schema, or none with --clear-schema-settings.",
     ),
+    (
+        r"Quota exceeded for quota metric",
+        "The operator sets quotas in the file of `syncpoint serve --auth`; docs/security.md names them.",
+    ),
     (r"Invalid schema", "docs/api.md says what a schema and its messages may have."),
     (
         r"messages\[\d+\]: Message transform failed",
@@ -136,6 +140,7 @@ class CheckFailed:
     endpoint: str = ""
     project: str = ""
     about_settings: bool = False  # the message is about cluster.yaml
+    missing: str = ""  # the permission that the caller has not, and on what
 
 
 def advice(failed: CheckFailed) -> str:
@@ -155,6 +160,8 @@ def _found(failed: CheckFailed) -> str:
     for pattern, text in SAID:
         if re.match(pattern, failed.message):
             return text
+    if failed.missing:
+        return "You need {missing}; `syncpoint iam roles` lists the roles that hold it, an owner grants them."
     if failed.code is Code.UNIMPLEMENTED:
         return _not_served(failed, group)
     if (group, failed.code) in COMMANDS:
@@ -194,5 +201,6 @@ def _words(failed: CheckFailed) -> dict[str, str]:
         "project": about[1] if about else project,
         "elsewhere": f" --project {about[1]}" if about and about[1] != project.removeprefix("projects/") else "",
         "endpoint": failed.endpoint,
+        "missing": failed.missing,
         "full": f"projects/PROJECT/{bad[1]}/NAME" if bad and bad[1] != "projects" else "projects/NAME",
     }

@@ -18,6 +18,18 @@ from syncpoint.model.errors import Code, SyncpointError
 EXIT_CODES = {Code.NOT_FOUND: 3, Code.ALREADY_EXISTS: 4, Code.UNAVAILABLE: 5, Code.DEADLINE_EXCEEDED: 5}
 
 
+def _missing(error: SyncpointError) -> str:
+    """The permission that a refusal says is missing, and on what."""
+    if error.code is not Code.PERMISSION_DENIED or not error.details:
+        return ""
+    from syncpoint.wire.status import unpacked  # not with every command
+
+    for one in unpacked(error.details):
+        if one.DESCRIPTOR.name == "ErrorInfo" and one.metadata.get("permission"):
+            return f"{one.metadata['permission']} on {one.metadata.get('resource', '')}"
+    return ""
+
+
 class CommandFailed(click.ClickException):
     """A refusal or failure of the server, or of a library that speaks in its words."""
 
@@ -36,6 +48,7 @@ class CommandFailed(click.ClickException):
                 endpoint=getattr(settings, "endpoint", None) or "",
                 project=getattr(settings, "project_or_none", None) or "",
                 about_settings=getattr(error, "settings_file", None) is not None,
+                missing=_missing(error),
             )
         )
         self._as_json = getattr(settings, "format", "table") == "json"

@@ -15,7 +15,16 @@ from click.testing import Result
 import syncpoint
 from syncpoint.cli.advice import CheckFailed, advice
 from syncpoint.cli.main import COMMANDS, HABITS, cli
-from syncpoint.model.errors import AlreadyExists, Code, NotFound, SyncpointError, Unavailable, Unimplemented
+from syncpoint.model.errors import (
+    AlreadyExists,
+    Code,
+    NotFound,
+    PermissionDenied,
+    SyncpointError,
+    Unavailable,
+    Unimplemented,
+)
+from syncpoint.wire.status import error_info
 
 Run = Callable[..., Result]
 SOURCES = Path(syncpoint.__file__).parent
@@ -175,6 +184,7 @@ def test_the_advice_follows_the_command(
             "Invalid data in message: Message failed schema validation.",
             "schemas validate-message",
         ),
+        (Code.RESOURCE_EXHAUSTED, "Quota exceeded for quota metric 'topics' for consumer", "docs/security.md"),
         (Code.NOT_FOUND, "Schema associated with topic deleted.", "--clear-schema-settings"),
         (Code.INVALID_ARGUMENT, "messages[3]: Message transform failed: SyntaxError", "topics describe"),
         (Code.INVALID_ARGUMENT, "message_transforms[0].compression.compression_mode: must be", "docs/api.md"),
@@ -199,6 +209,16 @@ def test_the_advice_follows_what_was_refused(run: Run, server: Any, code: Code, 
     found = run("topics", "publish", "orders", "--message", "x").output.partition("\n")[2]
     assert reported in found
     assert "--help" not in found
+
+
+def test_a_refusal_says_what_is_missing(run: Run, server: Any) -> None:
+    facts = {"permission": "pubsub.topics.publish", "resource": "projects/p/topics/orders"}
+    details = [error_info("IAM_PERMISSION_DENIED", facts, "iam.googleapis.com")]
+    server.answers["Publisher.Publish"] = PermissionDenied("User not authorized to perform this action.", details)
+    found = run("topics", "publish", "orders", "--message", "x").output
+    assert "pubsub.topics.publish on projects/p/topics/orders" in found
+    server.answers["Publisher.Publish"] = PermissionDenied("User not authorized to perform this action.")
+    assert "iam roles" in run("topics", "publish", "orders", "--message", "x").output
 
 
 @pytest.mark.parametrize(
