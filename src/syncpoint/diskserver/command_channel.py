@@ -13,6 +13,7 @@ import ssl
 from dataclasses import dataclass
 
 from syncpoint.diskserver.protocol import (
+    REPLY_HEAD,
     Hello,
     Reply,
     Request,
@@ -22,7 +23,7 @@ from syncpoint.diskserver.protocol import (
     encode_hello,
     encode_request,
 )
-from syncpoint.diskserver.sockets import FrameReader, hang_up, send_frame, tune
+from syncpoint.diskserver.sockets import FrameReader, hang_up, send_frame, tune, wait_at_most
 from syncpoint.runtime.files import DiskFenced, FolderExchanged
 
 
@@ -75,7 +76,7 @@ class CommandChannel:
             if self._tls is not None:
                 sock = self._tls.wrap_socket(sock, server_hostname=host)
             self._sock = sock
-            sock.settimeout(self._patience.silence_s)
+            wait_at_most(sock, self._patience.silence_s)
             reader = FrameReader(sock)
             send_frame(sock, encode_hello(hello._replace(channel=self.number, attempt=self._attempt)))
             welcome = decode_welcome(reader.read()[0])
@@ -104,15 +105,17 @@ class CommandChannel:
             send_frame(sock, encode_request(request))
             reply = Reply(Status.WORKING)
             while reply.status == Status.WORKING:
-                head, payload = reader.read()
-                reply = decode_reply(head, bytes(payload))
+                head, pieces = reader.read_cut(REPLY_HEAD, request.sizes)
+                reply = decode_reply(head, b"")
         except (OSError, ValueError) as error:
             self.break_off()
             raise ChannelLost(f"{self._where}: {error}") from error
         if reply.status == Status.STALE or reply.seq != request.seq:
             self.break_off()
             raise ChannelLost("the connection was replaced")
-        return reply
+        if request.sizes and reply.status == Status.OK:
+            return reply._replace(pieces=pieces)
+        return reply._replace(payload=b"".join(pieces))
 
     def break_off(self) -> None:
         """Hang up; a thread that waits for an answer sees `ChannelLost`."""

@@ -32,6 +32,7 @@ _REQUEST = struct.Struct("<BBHHHIQQQQQ")
 _CHANGE = struct.Struct("<BBQQQ")
 _REPLY = struct.Struct("<QBiQQQ")
 _NUMBER = struct.Struct("<Q")
+REPLY_HEAD = _REPLY.size
 
 
 class DiskOp(IntEnum):
@@ -92,7 +93,10 @@ class FileChange(NamedTuple):
 
 
 class Request(NamedTuple):
-    """One command. What `a`, `b` and the texts are depends on the operation, see `disk_service`."""
+    """One command. What `a`, `b` and the texts are depends on the operation, see `disk_service`.
+
+    `sizes` are not sent: the pieces in which the caller wants to have what is read.
+    """
 
     op: int
     handle: int = 0
@@ -105,6 +109,7 @@ class Request(NamedTuple):
     closes: Sequence[int] = ()
     epoch: int = 0
     seq: int = 0
+    sizes: Sequence[int] = ()
 
 
 class Status(IntEnum):
@@ -120,7 +125,7 @@ class Status(IntEnum):
 
 
 class Reply(NamedTuple):
-    """How a command ended, and what it found."""
+    """How a command ended, and what it found. `pieces`: the payload as it was received, where pieces were wanted."""
 
     status: int = Status.OK
     errno: int = 0
@@ -129,6 +134,7 @@ class Reply(NamedTuple):
     c: int = 0
     payload: Buffer = b""
     seq: int = 0
+    pieces: Sequence[bytes] = ()
 
 
 class Hello(NamedTuple):

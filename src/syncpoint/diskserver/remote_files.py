@@ -122,24 +122,37 @@ class RemoteFiles:
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         found, size = self._handle(handle), min(size, READ_MAX)
         unsynced = [one.changes[:] for one in list(self._handles.values()) if one.changes and one.same_file(found)]
-        request = found.lookup(Request(DiskOp.PREAD, a=size, b=offset))
-        reply = self._call(found.disk, lambda server, again: request, found.generation)
+        reply = self._look_up(found, Request(DiskOp.PREAD, a=size, b=offset))
         data = bytes(reply.payload) or bytes(reply.a)  # so many zeros
         for changes in unsynced:
             data = overlay(data, offset, size, changes)
         return data
 
     def pread_pieces(self, handle: int, sizes: Sequence[int], offset: int) -> list[bytes]:
-        """One call to the server, however many pieces."""
-        return cut(self.pread(handle, sum(sizes), offset), sizes)
+        """One call to the server, however many pieces; each is received where it stays."""
+        found, size = self._handle(handle), sum(sizes)
+        if size > READ_MAX or self._unsynced(found):
+            return cut(self.pread(handle, size, offset), sizes)
+        reply = self._look_up(found, Request(DiskOp.PREAD, a=size, b=offset, sizes=sizes))
+        if reply.pieces and not reply.a:
+            return list(reply.pieces)
+        return cut(bytes(reply.payload) or bytes(reply.a), sizes)
+
+    def _unsynced(self, found: RemoteFile) -> bool:
+        """Whether the server may not have all that was written to a file."""
+        return any(one.changes and one.same_file(found) for one in list(self._handles.values()))
+
+    def _look_up(self, found: RemoteFile, request: Request) -> Reply:
+        """The answer to a request that changes nothing."""
+        made = found.lookup(request)
+        return self._call(found.disk, lambda server, again: made, found.generation)
 
     def skip_zeros(self, handle: int, offset: int) -> int:
         """The server looks: nothing is sent. Where something is written and not synced yet, nothing is skipped."""
         found = self._handle(handle)
-        if any(one.changes and one.same_file(found) for one in list(self._handles.values())):
+        if self._unsynced(found):
             return offset
-        request = found.lookup(Request(DiskOp.SKIP_ZEROS, b=offset))
-        return self._call(found.disk, lambda server, again: request, found.generation).a
+        return self._look_up(found, Request(DiskOp.SKIP_ZEROS, b=offset)).a
 
     def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
         changes = as_changes(buffers, offset, self._sent.share_min)
@@ -173,8 +186,7 @@ class RemoteFiles:
     def fstat(self, handle: int) -> FileStat:
         found = self._handle(handle)
         with found.lock:
-            request = found.lookup(Request(DiskOp.FSTAT))
-            reply = self._call(found.disk, lambda server, again: request, found.generation)
+            reply = self._look_up(found, Request(DiskOp.FSTAT))
             return FileStat(found.size_after(reply.a), reply.b, reply.c)
 
     def stat(self, path: str) -> FileStat:

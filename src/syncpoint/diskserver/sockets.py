@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 from collections.abc import Sequence
 
 from syncpoint.diskserver.protocol import FRAME_MAX, LENGTHS, check_lengths
@@ -16,6 +17,8 @@ from syncpoint.runtime.files import Buffer
 
 _IOV_MAX = 512
 _KEEP_BYTES = 6 << 20  # more than a disk's commit
+_GONE = "the other side hung up"
+_SILENT = "the other side is silent"
 KEEPALIVE_S = 20
 
 
@@ -26,6 +29,21 @@ def tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_S // 4)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
+
+
+def wait_at_most(sock: socket.socket, seconds: float) -> None:
+    """Let calls that get nowhere for so long fail with `TimeoutError`.
+
+    Plain sockets wait in the system, not in Python: one call then receives a whole piece, however it comes.
+    """
+    if isinstance(sock, ssl.SSLSocket):
+        sock.settimeout(seconds)
+        return
+    sock.settimeout(None)
+    whole = int(seconds)
+    value = struct.pack("ll", whole, int((seconds - whole) * 1e6))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
 
 
 def hang_up(sock: socket.socket) -> None:
@@ -45,7 +63,10 @@ def send_frame(sock: socket.socket, buffers: Sequence[Buffer]) -> None:
         return
     views = [memoryview(one) for one in buffers if len(one)]
     while views:
-        sent = sock.sendmsg(views[:_IOV_MAX])
+        try:
+            sent = sock.sendmsg(views[:_IOV_MAX])
+        except BlockingIOError:
+            raise TimeoutError(_SILENT) from None
         done = 0
         while done < len(views) and sent >= len(views[done]):
             sent -= len(views[done])
@@ -56,12 +77,13 @@ def send_frame(sock: socket.socket, buffers: Sequence[Buffer]) -> None:
 
 
 class FrameReader:
-    """Reads frames into one buffer, which the next frame overwrites."""
+    """Reads frames: requests into one buffer, which the next frame overwrites, replies into bytes of their own."""
 
-    __slots__ = ("_buffer", "_lengths", "_sock")
+    __slots__ = ("_buffer", "_lengths", "_sock", "_whole")
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        self._whole = 0 if isinstance(sock, ssl.SSLSocket) else socket.MSG_WAITALL
         self._lengths = bytearray(LENGTHS.size)
         self._buffer = bytearray(1 << 16)
 
@@ -88,9 +110,49 @@ class FrameReader:
         self._buffer = bytearray(1 << 16)
         return True
 
+    def read_cut(self, head_size: int, sizes: Sequence[int]) -> tuple[bytes, list[bytes]]:
+        """Head and payload of a frame whose head has `head_size` bytes. The payload is cut into pieces of these sizes,
+        the last ones short or empty where it is shorter; what it has beyond them is one more.
+        """
+        start = self._exactly(LENGTHS.size + head_size)
+        head, left = check_lengths(start[: LENGTHS.size])
+        if head != head_size:
+            raise ValueError(f"a head of {head} bytes, not of {head_size}")
+        pieces = []
+        for size in sizes:
+            pieces.append(self._exactly(min(size, left)))
+            left -= len(pieces[-1])
+        if left:
+            pieces.append(self._exactly(left))
+        return start[LENGTHS.size :], pieces
+
+    def _exactly(self, size: int) -> bytes:
+        """So many bytes. On a plain socket that is mostly one call, and the bytes are written once."""
+        data = self._receive(size) if size else b""
+        if len(data) == size:
+            return data
+        parts = [data]
+        left = size - len(data)
+        while left:
+            parts.append(self._receive(left))
+            left -= len(parts[-1])
+        return b"".join(parts)
+
+    def _receive(self, size: int) -> bytes:
+        try:
+            data = self._sock.recv(size, self._whole)
+        except BlockingIOError:
+            raise TimeoutError(_SILENT) from None
+        if not data:
+            raise ConnectionResetError(_GONE)
+        return data
+
     def _fill(self, view: memoryview) -> None:
         while view:
-            got = self._sock.recv_into(view)
+            try:
+                got = self._sock.recv_into(view, 0, self._whole)
+            except BlockingIOError:
+                raise TimeoutError(_SILENT) from None
             if not got:
-                raise ConnectionResetError("the other side hung up")
+                raise ConnectionResetError(_GONE)
             view = view[got:]

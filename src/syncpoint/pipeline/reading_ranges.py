@@ -21,7 +21,7 @@ from syncpoint.transport.calls import StreamingCall
 from syncpoint.wire.arrow import encode_batch
 
 STEP_BYTES = 1 << 20  # gathered in one turn of the loop: about half a millisecond
-READ_BYTES = 4 << 20  # read from disk at once: it costs two changes of threads, however much it is
+READ_BYTES = 4 << 20  # read from disk at most: it costs two changes of threads, however much it is
 TAKE_BYTES = 1 << 18  # frames from this size on are gathered by the thread that reads
 Soon = Callable[[Callable[[], None]], object]
 
@@ -113,13 +113,21 @@ class RangeStream:
                 self.schedule()
                 return
             self._reading, self._taken = True, False
-            size = min(self.wanted.frame_bytes, READ_BYTES)
-            if self._takes:  # one batch more than fits, and the frame is full
-                self.store.read(self.wanted.source, self._at, size + STEP_BYTES, self._read, take=self._take)
+            if self._takes:
+                self.store.read(self.wanted.source, self._at, self._lacking(), self._read, take=self._take)
             else:
+                size = min(self.wanted.frame_bytes, READ_BYTES)
                 self.store.read(self.wanted.source, self._at, size, self._read)
         except SyncpointError as error:
             self._fail(error)
+
+    def _lacking(self) -> int:
+        """How much to read so that the frame is full."""
+        wanted = self.wanted
+        size = wanted.frame_bytes - self._gathering.size
+        if wanted.program or wanted.origins is not None or wanted.here:
+            size = max(size, STEP_BYTES)  # some of it is left out
+        return min(size, READ_BYTES)
 
     def _take(self, batch: StoredBatch) -> bool:
         """On the reader's thread, while `_reading`: then nobody else touches what is gathered."""

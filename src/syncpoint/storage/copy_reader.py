@@ -28,7 +28,7 @@ Damaged = Callable[[Segment, int, Damage], None]
 SLOWEST_BYTES_S = 1 << 20  # a disk that hands out this much does not hang, however large a message is
 RUN_GAP = 64 * 1024  # frames that lie closer are fetched in one read
 PART_BYTES = 256 * 1024  # read, verified and used before the next: so much stays in a processor's cache
-FAR_PART_BYTES = 4 << 20  # the same where each read costs two changes of threads, and mostly a trip to another process
+FAR_PART_BYTES = 8 << 20  # the same where each read costs two changes of threads, and mostly a trip to another process
 LARGE = 64 * 1024  # payloads from this size on are pieces of their own: a call costs less than copying them out
 
 

@@ -23,11 +23,16 @@ from syncpoint.storage.record import StoredBatch
 Reply = Callable[[list[StoredBatch] | Exception], None]
 Take = Callable[[StoredBatch], bool]
 """Is given a batch, on the reader's thread, and says whether it takes another."""
-_LOOK = 64  # records taken from an index at once
+_FIRST_LOOK = 8  # records taken from an index at first: entries are mostly large, or there are few
+_LOOK = 64  # and at once later on
 
 
 class ReadRequest(NamedTuple):
-    """One read: look into `segments` in order. `more`: there may be further ones behind them."""
+    """One read: look into `segments` in order.
+
+    With `take`, which gets the batches in place of `reply` (that gets an empty list behind them), nothing is fetched
+    beyond the batch with which `max_bytes` are full; without, at least one batch is, and what fits.
+    """
 
     source: int
     begin: int
@@ -37,7 +42,7 @@ class ReadRequest(NamedTuple):
     segments: Sequence[Segment]
     tangled: bool
     reply: Reply
-    take: Take | None = None  # gets the batches in place of `reply`, which gets an empty list behind them
+    take: Take | None = None
 
 
 class _Found(NamedTuple):
@@ -154,7 +159,7 @@ class StoreReader:
             ahead = self._ahead.take(request.source, request.begin, request.max_bytes)
             if ahead:
                 return ahead
-        wanted = max(request.max_bytes, self._ahead_bytes)
+        wanted = request.max_bytes if request.take is not None else max(request.max_bytes, self._ahead_bytes)
         begin, size = request.begin, 0
         found: list[_Found] = []
         try:
@@ -169,8 +174,9 @@ class StoreReader:
                 raise  # else the next read meets it first
         if not found:
             return []
-        found = _up_to(found, wanted)
-        return self._fetch(request, found) if request.take is None else self._hand_over(request.take, found)
+        if request.take is not None:
+            return self._hand_over(request.take, _filling(found, wanted))
+        return self._fetch(request, _up_to(found, wanted))
 
     def _parts(self, request: ReadRequest, begin: int) -> _Parts:
         return _Parts(self._catalog, request, begin)
@@ -242,6 +248,16 @@ def _up_to(found: list[_Found], wanted: int) -> list[_Found]:
     return found
 
 
+def _filling(found: list[_Found], wanted: int) -> list[_Found]:
+    """As few as have so many bytes together."""
+    size = 0
+    for number, one in enumerate(found):
+        size += one.record.length
+        if size >= wanted:
+            return found[: number + 1]
+    return found
+
+
 class _Parts:
     """Records in offset order, part by part."""
 
@@ -249,6 +265,7 @@ class _Parts:
         self._catalog = catalog
         self._request = request
         self._begin = begin
+        self._look = _FIRST_LOOK
 
     def __iter__(self) -> _Parts:
         return self
@@ -259,6 +276,7 @@ class _Parts:
             raise StopIteration
         last = part[-1].record
         self._begin = last.first_offset + last.count
+        self._look = min(2 * self._look, _LOOK)
         return part
 
     def _records(self, segment: Segment) -> list[IndexRecord]:
@@ -266,7 +284,7 @@ class _Parts:
         if segment.removed:
             raise Gone
         try:
-            records = self._catalog.index(segment).records(request.source, self._begin, _LOOK)
+            records = self._catalog.index(segment).records(request.source, self._begin, self._look)
         except DamagedIndex as error:
             raise _NoIndex(segment) from error
         if segment.log == request.log and segment.last_position > request.persisted:
@@ -283,7 +301,7 @@ class _Parts:
     def _merged(self) -> list[_Found]:
         """Several segments may hold the next offsets; an original and its copy hold the same ones."""
         lists = [[_Found(segment, r) for r in self._records(segment)] for segment in self._request.segments]
-        safe = min((one[-1].record.first_offset for one in lists if len(one) == _LOOK), default=None)
+        safe = min((one[-1].record.first_offset for one in lists if len(one) == self._look), default=None)
         merged = sorted(
             (one for some in lists for one in some),
             key=lambda one: (one.record.first_offset, one.segment.log, one.segment.seq),

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import cast
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport import frames, guard
+from syncpoint.transport.bulk_receiver import FROM_BYTES, BulkReceiver
 from syncpoint.transport.connection import Connection
 from syncpoint.transport.control_frames import HANDLERS, unknown
 from syncpoint.transport.frame_content import PADDED, HeaderBlock, content
@@ -46,6 +48,7 @@ class FrameLoop(Connection):
         """Whose DATA frame is coming in pieces; None: nobody wants the rest of it."""
         self._growing_bytes = 0
         self._growing_last = 0
+        self._bulk: BulkReceiver | None = None
 
     def data_received(self, data: bytes) -> None:
         """Work off received bytes."""
@@ -57,6 +60,9 @@ class FrameLoop(Connection):
                 return
             data = b"".join(self._chunks)
             self._chunks.clear()
+        self._take_in(data)
+
+    def _take_in(self, data: bytes) -> None:
         if self.closed:
             return
         self.corked = True
@@ -71,6 +77,24 @@ class FrameLoop(Connection):
             self.corked = False
             if self.out or self.ready:
                 self.flush()
+        if self._rest >= FROM_BYTES and not self.closed and self._growing is not None:
+            self._begin_bulk(self._growing)
+
+    def _begin_bulk(self, stream: StreamState) -> None:
+        """Let the rest of a message be received where it stays, as far as it is in the frame that is coming."""
+        size = min(self._rest, stream.need - stream.have)
+        if size < FROM_BYTES or stream.done or self._joins or self.transport is None or self.transport.is_closing():
+            return
+        if self._bulk is None:
+            self._bulk = BulkReceiver(self, self.transport, self._bulk_came, self._bulk_done)
+        self._bulk.begin(size)
+
+    def _bulk_came(self) -> None:
+        self.received = True
+
+    def _bulk_done(self, buffer: bytearray) -> None:
+        self.received = True
+        self._take_in(cast(bytes, buffer))  # a piece of a message may be any buffer
 
     def _work(self, data: bytes) -> None:
         streams = self.streams

@@ -17,8 +17,9 @@ from syncpoint.transport.server import Fallback, serve
 from syncpoint.transport.stream_state import Message
 from syncpoint.transport.unsent import Unsent
 
-WINDOW_BYTES = 4 * MIB  # between processes of a cluster: what is asked for at once arrives without asking for window
-FRAME_BYTES = 4 * MIB  # there, too: a large message is one frame, so its reader is woken once for much of it
+WINDOW_BYTES = 6 * MIB  # between processes of a cluster: what is asked for at once arrives without asking for window
+CONNECTION_WINDOW_BYTES = 64 * MIB  # streams bound what is held; this one is seldom renewed
+FRAME_BYTES = 6 * MIB  # there, too: a large message is one frame, so its reader is woken once for much of it
 
 
 class AnyStream(Protocol):
@@ -88,7 +89,11 @@ class TcpNetwork:
             host,
             port,
             self._client_tls,
-            limits=TransportLimits(stream_window_bytes=WINDOW_BYTES, frame_bytes=FRAME_BYTES),
+            limits=TransportLimits(
+                stream_window_bytes=WINDOW_BYTES,
+                frame_bytes=FRAME_BYTES,
+                connection_window_bytes=CONNECTION_WINDOW_BYTES,
+            ),
             always=always,
         )
 

@@ -278,7 +278,8 @@ class StreamState:
             self.need = n + PREFIX_BYTES
         k = min(self.need - self.have, b - a)
         if k:
-            parts.append(data[a : a + k])
+            # What was received where it stays is not copied out.
+            parts.append(data if k == len(data) else data[a : a + k])
             self.have += k
             self.conn.incoming.hold(k)
             if len(parts) > _PARTS + (self.need >> 10):

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from syncpoint.diskserver.command_channel import CommandChannel
 from syncpoint.diskserver.protocol import ChangeKind, FileChange, Reply, Request
 from syncpoint.diskserver.remote_files import RemoteFiles, as_changes, overlay
+from syncpoint.runtime.file_content import cut
 from syncpoint.runtime.files import DiskFenced, DiskUnreachable
 from tests.kit.disk_process import DiskProcess, hang_up, remote
 
@@ -452,3 +453,19 @@ def test_bytes_that_the_server_has_not_any_more_travel_again(served: DiskProcess
     files.fdatasync(second)
     for disk in ("d0", "d1"):
         assert (served.folders[disk] / "chains/0000000007/a").read_bytes() == data
+
+
+def test_pieces_are_what_one_read_is(served: DiskProcess) -> None:
+    files = remote([served])
+    handle = files.open("/c0/d0/a", create=True)
+    content = bytes(range(1, 251)) * 40
+    files.pwritev(handle, [content], 0)
+    sizes = (0, 300, 9_000, 500, 700)
+    expected = cut(content[100:], sizes)
+    assert files.pread_pieces(handle, sizes, 100) == expected  # of what is not synced yet
+    files.fdatasync(handle)
+    assert files.pread_pieces(handle, sizes, 100) == expected
+    files.truncate(handle, 12_000)
+    assert files.pread_pieces(handle, (500, 600), 10_000) == [bytes(500), bytes(600)]
+    assert files.pread_pieces(handle, (500, 600), 11_990) == [bytes(10), b""]
+    assert files.pread_pieces(handle, (500, 600), 12_000) == [b"", b""]
