@@ -35,7 +35,16 @@ from syncpoint.testing.simulation.pipeline_history import Row, SeekSpan, SourceP
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.sim_runs import SimRun
 from syncpoint.testing.simulation.simulated_jobs import ALONE, LINK, PipelineShape, SimulatedJobs
-from syncpoint.testing.simulation.spark import SOURCE, SUBSCRIPTION, TARGETS, Concurrent, JobFailed, QueryFenced, SimJob
+from syncpoint.testing.simulation.spark import drive
+from syncpoint.testing.simulation.spark_jobs import (
+    SOURCE,
+    SUBSCRIPTION,
+    TARGETS,
+    Concurrent,
+    JobFailed,
+    QueryFenced,
+    SimJob,
+)
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline, pubsub
 
@@ -190,7 +199,7 @@ class JobsRun(SimRun[W]):
         """Drivers die, or are given up and go on; new ones begin, mostly as a new run."""
         sim, run = self.sim, self._new_run()
         while True:
-            driver = self.start(job.drive(run))
+            driver = self.start(drive(job, run))
             life_s = 1e9 if self.well or self.random.random() < 0.2 else 0.2 + 2.5 * self.random.random() ** 2
             over = sim.loop.time() + life_s
             try:

@@ -1,8 +1,7 @@
 """A simulated Spark: jobs whose drivers die, come back and go on as zombies, over the shipped plans of the data source.
 
 Place: what Spark and the processes of `pyspark_pubsub` are in production: `offsets` of that package plans batches here,
-too; the calls are those its source and sink make. A checkpoint is as Spark keeps it: the plan of a batch is written
-before the batch is run, and that it is over afterwards; a batch that is planned and not over is run again, as planned.
+too; the calls are those its source and sink make.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pyspark_pubsub import offsets as plans
 from pyspark_pubsub.errors import DataLossError
 from pyspark_pubsub.offsets import Listing, Offsets, SourceOffsets, SourceRange
 from syncpoint.model.errors import Code, ResetBySeek, SyncpointError
-from syncpoint.testing.simulation.pipeline_calls import AWAY, GapFound, PipelineCalls, frames_of
+from syncpoint.testing.simulation.pipeline_calls import AWAY, GapFound, frames_of
 from syncpoint.testing.simulation.pipeline_history import (
     CommitCall,
     EpochAttempt,
@@ -24,109 +23,24 @@ from syncpoint.testing.simulation.pipeline_history import (
     SourcePlace,
     Spoken,
 )
-from syncpoint.testing.simulation.simulated_jobs import ALONE, LINK, SimulatedJobs
+from syncpoint.testing.simulation.simulated_jobs import ALONE, LINK
+from syncpoint.testing.simulation.spark_jobs import (
+    SOURCE,
+    SUBSCRIPTION,
+    TARGETS,
+    Concurrent,
+    JobFailed,
+    QueryFenced,
+    SimCheckpoint,
+    SimJob,
+)
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
 
-SOURCE = "projects/p/topics/source"
-SUBSCRIPTION = "projects/p/subscriptions/alone"
-TARGETS = ("projects/p/topics/one", "projects/p/topics/two")
 ROWS_MAX = 40  # of a batch
 EXCLUSIVE_S = 4.0
 IDLE_S = 0.3
 LOST_TASK, LOST_EXECUTOR, GIVEN_UP = 0.06, 0.05, 0.04
-
-
-class Concurrent(Exception):
-    """Another driver has written this file of the checkpoint."""
-
-
-class SimCheckpoint:
-    """The folder of one query, shared by all its drivers."""
-
-    def __init__(self, query: str) -> None:
-        self.query = query
-        self.initial: Offsets | None = None
-        self.began = 0  # stamp of the history, from after it learned where it begins
-        self.offsets: dict[int, Offsets] = {}
-        self.commits: set[int] = set()
-        self.planned: dict[int, int] = {}  # batch -> stamp of the history, from before its positions were asked for
-
-    @property
-    def next(self) -> int:
-        """The batch to run."""
-        last = max(self.offsets, default=-1)
-        return last if last >= 0 and last not in self.commits else last + 1
-
-    def plan(self, number: int, offsets: Offsets, stamp: int) -> None:
-        if number in self.offsets or number != len(self.offsets):
-            raise Concurrent
-        self.offsets[number], self.planned[number] = offsets, stamp
-
-    def over(self, number: int, planned: Offsets) -> None:
-        """A batch was run as planned. After a power cut took its plan, somebody else may have planned it anew: Spark
-        would take that plan for run, and its link would refuse the gap.
-        """
-        if number in self.commits or self.offsets.get(number) is not planned:
-            raise Concurrent
-        self.commits.add(number)
-
-    def lose(self, plan: bool) -> None:
-        """A power cut takes the newest files: that the last batch was over, and with `plan` its plan, too."""
-        last = max(self.offsets, default=-1)
-        if last >= 0:
-            self.commits.discard(last)
-            if plan:
-                del self.offsets[last]
-
-
-class QueryFenced(Exception):
-    """A later run has taken over."""
-
-
-class JobFailed(Exception):
-    """The query fails; whoever watches over it starts it again."""
-
-
-class SimJob:
-    """One job over all its lives: a query, its checkpoints and its drivers."""
-
-    def __init__(self, sim: SimulatedJobs, kind: str, patience_s: float = 4.0) -> None:
-        self.sim, self.kind, self.calls = sim, kind, PipelineCalls(sim, patience_s)
-        self.random = sim.random
-        self.checkpoints = 0
-        self.idle_since: float | None = None
-        self._processed: dict[str, dict[int, int]] = {}
-        self.latest = False  # the next reader begins at the end, which leaves a gap to what its link has
-        self.fresh()
-
-    def fresh(self) -> None:
-        """A new checkpoint: to Spark another query."""
-        self.checkpoints += 1
-        self.checkpoint = SimCheckpoint(f"{self.kind}{self.checkpoints}")
-
-    def processed(self, checkpoint: SimCheckpoint) -> dict[int, int]:
-        """Up to where the server was notified that each source was read: it need not keep what lies before. All
-        checkpoints of the job share its cursor; each that reads the subscription alone acknowledges in a generation of
-        its own.
-        """
-        return self._processed.setdefault(checkpoint.query if self.kind == ALONE else self.kind, {})
-
-    # -- drivers -----------------------------------------------------------------------------------------------------
-
-    def note(self, text: str) -> None:
-        self.sim.note(f"{self.checkpoint.query}: {text}")
-
-    async def drive(self, run: str) -> None:
-        """One driver, for as long as it lives. Raises `QueryFenced`, `JobFailed`, `Concurrent`, `SyncpointError`."""
-        checkpoint = self.checkpoint
-        driver = Driver(self, checkpoint, run)
-        self.note(f"{run} begins at batch {checkpoint.next}")
-        while True:
-            if not await driver.step():
-                if self.idle_since is None and checkpoint is self.checkpoint:
-                    self.idle_since = self.sim.now
-                await asyncio.sleep(IDLE_S * (0.5 + self.random.random()))
 
 
 class Driver:
@@ -435,3 +349,15 @@ class Driver:
 def passes(body: bytes) -> bool:
     """What a link copies."""
     return zlib.crc32(body) % 5 != 0
+
+
+async def drive(job: SimJob, run: str) -> None:
+    """One driver of a job, as long as it lives. Raises `QueryFenced`, `JobFailed`, `Concurrent`, `SyncpointError`."""
+    checkpoint = job.checkpoint
+    driver = Driver(job, checkpoint, run)
+    job.note(f"{run} begins at batch {checkpoint.next}")
+    while True:
+        if not await driver.step():
+            if job.idle_since is None and checkpoint is job.checkpoint:
+                job.idle_since = job.sim.now
+            await asyncio.sleep(IDLE_S * (0.5 + job.random.random()))

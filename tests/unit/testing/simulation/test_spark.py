@@ -12,7 +12,8 @@ from syncpoint.testing.simulation.coverage import Coverage
 from syncpoint.testing.simulation.pipeline_calls import GapFound
 from syncpoint.testing.simulation.pipeline_history import PipelineHistory, SeekSpan
 from syncpoint.testing.simulation.simulated_jobs import ALONE, LINK
-from syncpoint.testing.simulation.spark import Concurrent, Driver, SimJob
+from syncpoint.testing.simulation.spark import Driver
+from syncpoint.testing.simulation.spark_jobs import Concurrent, SimJob
 
 PIECE = SourceRange(7, 10, 20)
 
