@@ -422,6 +422,17 @@ class ProxyHarness:
         await made.serve()
         return made
 
+    async def cluster(self, assigned: Sequence[int] = (), owners: int = 2, **options: Any) -> tuple[Any, ...]:
+        """A proxy, and owners with one chain each, numbered from 1; some of them are assigned to the topic."""
+        made = [await self.start(PublishProcess, f"f{number}") for number in range(1, owners + 1)]
+        for number, owner in enumerate(made, 1):
+            self.chain(number, owner)
+        if assigned:
+            self.assign(assigned)
+        proxy = await self.start(ProxyProcess, "proxy", **options)
+        await asyncio.sleep(0.1)
+        return (proxy.proxy, *made)
+
     def chain(self, number: int, owner: Any, *, region: str = "r1", epoch: int = 1, klass: str = "default") -> None:
         """A chain, new or with a new owner."""
         record = ChainRecord(number, f"c{number}", klass, region, owner.name)

@@ -9,18 +9,7 @@ import pytest
 
 from syncpoint.model.errors import Code, SyncpointError, Unavailable, Unimplemented
 from syncpoint.proxy.duplicate_reports import GIVE_UP_S
-from tests.kit.proxy import ProxyHarness, ProxyProcess, PublishProcess, in_harness, run
-
-
-async def cluster(harness: ProxyHarness, owners: int = 2) -> tuple[Any, ...]:
-    """A proxy and owners with one chain each, numbered from 1; the topic is assigned to the first."""
-    made = [await harness.start(PublishProcess, f"f{number}") for number in range(1, owners + 1)]
-    for number, owner in enumerate(made, 1):
-        harness.chain(number, owner)
-    harness.assign([1])
-    proxy = await harness.start(ProxyProcess, "proxy")
-    await asyncio.sleep(0.1)
-    return (proxy.proxy, *made)
+from tests.kit.proxy import ProxyHarness, in_harness, run
 
 
 def numbers(proxy: Any) -> dict[str, int]:
@@ -29,7 +18,7 @@ def numbers(proxy: Any) -> dict[str, int]:
 
 @in_harness()
 async def test_the_adopter_of_a_chain_is_notified_what_another_chain_has_confirmed(harness: ProxyHarness) -> None:
-    proxy, one, two = await cluster(harness)
+    proxy, one, two = await harness.cluster([1])
     one.before_answer = lambda batch: one.crash()
     assert len(await harness.publish(b"x", b"y")) == 2  # nobody waits for what comes now
     await asyncio.sleep(3)
@@ -44,7 +33,7 @@ async def test_the_adopter_of_a_chain_is_notified_what_another_chain_has_confirm
 
 @in_harness()
 async def test_a_hung_owner_is_notified_when_it_goes_on(harness: ProxyHarness) -> None:
-    proxy, one, _two = await cluster(harness)
+    proxy, one, _two = await harness.cluster([1])
     one.process.hang()
     assert await harness.publish(b"x")
     await asyncio.sleep(5)
@@ -58,7 +47,7 @@ async def test_a_hung_owner_is_notified_when_it_goes_on(harness: ProxyHarness) -
 @in_harness()
 async def test_a_chain_that_confirms_in_the_end_is_not_reported(harness: ProxyHarness) -> None:
     """Unknown at 1, unknown at 2, confirmed by 1: the copy in 2 is the second one."""
-    proxy, one, two = await cluster(harness)
+    proxy, one, two = await harness.cluster([1])
     one.refusals = [Unavailable("who knows")]
     two.refusals = [Unavailable("who knows")]
     assert await harness.publish(b"x")
@@ -70,7 +59,7 @@ async def test_a_chain_that_confirms_in_the_end_is_not_reported(harness: ProxyHa
 
 @in_harness()
 async def test_nothing_is_void_that_nobody_has_confirmed(harness: ProxyHarness) -> None:
-    proxy, one, two = await cluster(harness)
+    proxy, one, two = await harness.cluster([1])
     for owner in (one, two):
         owner.refusals = [Unavailable("who knows")] * 1000
     with pytest.raises(SyncpointError) as caught:
@@ -83,7 +72,7 @@ async def test_nothing_is_void_that_nobody_has_confirmed(harness: ProxyHarness) 
 
 @in_harness()
 async def test_who_cannot_be_notified_is_counted(harness: ProxyHarness) -> None:
-    proxy, one, _two = await cluster(harness)
+    proxy, one, _two = await harness.cluster([1])
     one.refusals = [Unavailable("who knows")]
     one.refuse_voids = Unimplemented("an older version")
     assert await harness.publish(b"x")
@@ -101,7 +90,7 @@ async def test_who_cannot_be_notified_is_counted(harness: ProxyHarness) -> None:
 
 @in_harness()
 async def test_stopping_counts_what_was_not_reported(harness: ProxyHarness) -> None:
-    proxy, one, _two = await cluster(harness)
+    proxy, one, _two = await harness.cluster([1])
     one.before_answer = lambda batch: one.crash()
     assert await harness.publish(b"x")
     process = harness.processes["proxy"]
@@ -114,7 +103,7 @@ def test_every_second_copy_is_found_and_no_only_one_is_void(seed: int) -> None:
     """Owners crash and hang under publishes; then everything that is stored twice was said to be void in one place."""
 
     async def work(harness: ProxyHarness) -> None:
-        proxy, *owners = await cluster(harness, 3)
+        proxy, *owners = await harness.cluster([1], 3)
         harness.assign([1, 2, 3])
         answers: dict[bytes, list[str]] = {}
 
