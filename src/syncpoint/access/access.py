@@ -5,6 +5,8 @@ Place: made by `node` for a server, a worker or a proxy, when there is such a fi
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from pathlib import Path
 
 from syncpoint.access.audit import AuditLog
@@ -13,21 +15,51 @@ from syncpoint.access.policy import Policies
 from syncpoint.access.services import ServiceIdentity
 from syncpoint.access.settings import load
 from syncpoint.access.tokens import Authenticator
-from syncpoint.access.upkeep import AccessUpkeep
+from syncpoint.access.upkeep import LOOK_S, AccessUpkeep, marks_of
 from syncpoint.metadata.catalog import Catalog
+from syncpoint.model.errors import InvalidArgument
 from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.tasks import Tasks
+
+log = logging.getLogger(__name__)
 
 
 class Served:
-    """What holds in a process without a listener, from its start on. Raises `InvalidArgument` and `OSError`."""
+    """What holds in a process without a listener for clients. Raises `InvalidArgument` and `OSError`."""
 
     def __init__(self, path: Path, catalog: Catalog, clock: Clock) -> None:
-        self._settings = load(path)
-        self.service = ServiceIdentity(self._settings.service_identity, Policies(catalog), clock)
+        self._path, self._settings = path, load(path)
+        self._seen = marks_of(path, self._settings)
+        self._tasks = Tasks()
+        self.service = ServiceIdentity(lambda: self._settings.service_identity, Policies(catalog), clock)
 
     def outstanding_of(self, project: str) -> int:
         """See `Access`."""
         return self._settings.quota_of(project).outstanding_bytes
+
+    def start(self) -> None:
+        """Follow the file."""
+        self._tasks.start(self._follow())
+
+    async def stop(self) -> None:
+        """Do not any more."""
+        await self._tasks.stop()
+
+    def look(self) -> None:
+        """Take over what has changed; what is wrong is logged, and what was read before stays in force."""
+        marks = marks_of(self._path, self._settings)
+        if marks == self._seen:
+            return
+        self._seen = marks
+        try:
+            self._settings = load(self._path)
+        except (InvalidArgument, OSError) as error:
+            log.error("the file of --auth is not taken over: %s", error)
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.look()
 
 
 class Access:
@@ -43,7 +75,7 @@ class Access:
             file = file.with_name(f"{file.stem}.{name}{file.suffix}") if name else file
             self._audit = AuditLog(file, clock, data=settings.audit_data)
         self.gate = Gate(authenticator, Policies(catalog), catalog, clock, self._audit)
-        self.service = ServiceIdentity(settings.service_identity, self.gate.policies, clock)
+        self.service = ServiceIdentity(lambda: authenticator.settings.service_identity, self.gate.policies, clock)
         self._upkeep = AccessUpkeep(path, self.gate, flush=None if self._audit is None else self._audit.flush)
 
     def outstanding_of(self, project: str) -> int:

@@ -7,18 +7,18 @@ Promise: without a grant nothing is done in somebody's name; the message is offe
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from syncpoint.access.policy import ALL_AUTHENTICATED, ALL_USERS, Policies
 from syncpoint.metadata.records import Subscription
 from syncpoint.runtime.clock import Clock
 
 
 class ServiceIdentity:
-    """`principal`: what bindings call it."""
+    """`principal` says what bindings call it, by the file of `--auth` in force."""
 
-    def __init__(self, principal: str, policies: Policies, clock: Clock) -> None:
-        domain = principal.rpartition("@")[2]
-        self._members = frozenset((principal, f"domain:{domain}", ALL_AUTHENTICATED, ALL_USERS))
-        self._policies, self._clock = policies, clock
+    def __init__(self, principal: Callable[[], str], policies: Policies, clock: Clock) -> None:
+        self._principal, self._policies, self._clock = principal, policies, clock
 
     def may_give_up(self, record: Subscription) -> bool:
         """Whether messages of a subscription may go to its dead letter topic: it has to be allowed to publish there and
@@ -34,4 +34,6 @@ class ServiceIdentity:
         return self._may("pubsub.subscriptions.consume", record.name)
 
     def _may(self, permission: str, resource: str) -> bool:
-        return self._policies.verdict(self._members, permission, resource, self._clock.time_ns() / 1e9).allowed
+        principal = self._principal()
+        members = frozenset((principal, f"domain:{principal.rpartition('@')[2]}", ALL_AUTHENTICATED, ALL_USERS))
+        return self._policies.verdict(members, permission, resource, self._clock.time_ns() / 1e9).allowed

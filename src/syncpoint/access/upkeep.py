@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from syncpoint.access.gate import Gate
 from syncpoint.access.keysets import SET_BYTES_MAX
-from syncpoint.access.settings import load
+from syncpoint.access.settings import AuthSettings, load
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.runtime.tasks import Tasks
 
@@ -47,6 +47,18 @@ def fetch(url: str) -> bytes:
 
 async def _in_thread(url: str) -> bytes:
     return await asyncio.to_thread(fetch, url)
+
+
+def marks_of(path: Path, settings: AuthSettings) -> dict[Path, tuple[int, int, int]]:
+    """What distinguishes the file of `--auth` and the key files it names from those that replace them."""
+    marks = {}
+    for one in (path, *settings.files):
+        try:
+            found = one.stat()
+        except OSError:
+            continue
+        marks[one] = (found.st_mtime_ns, found.st_size, found.st_ino)
+    return marks
 
 
 class AccessUpkeep:
@@ -111,14 +123,7 @@ class AccessUpkeep:
         self._seen = self._marks()
 
     def _marks(self) -> dict[Path, tuple[int, int, int]]:
-        marks = {}
-        for path in (self._path, *self._authenticator.settings.files):
-            try:
-                found = path.stat()
-            except OSError:
-                continue
-            marks[path] = (found.st_mtime_ns, found.st_size, found.st_ino)
-        return marks
+        return marks_of(self._path, self._authenticator.settings)
 
     def _due(self) -> list[str]:
         now = asyncio.get_running_loop().time()

@@ -82,7 +82,7 @@ def test_a_resource_that_is_created_anew_begins_without_a_policy(harness: Harnes
 
 def test_what_a_server_does_by_itself_needs_grants_too(harness: Harness) -> None:
     name = "serviceAccount:pubsub@syncpoint.internal"
-    service = ServiceIdentity(name, harness.policies, ManualClock())
+    service = ServiceIdentity(lambda: name, harness.policies, ManualClock())
     dead = "projects/b/topics/dead"
     record = Subscription(2, SUBSCRIPTION, 1, TOPIC, dead_letter=DeadLetter(dead, 5))
     harness.apply(CatalogChange.put(Topic(3, dead)))

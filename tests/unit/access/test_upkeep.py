@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
+from syncpoint.access.access import Served
 from syncpoint.access.settings import load
 from syncpoint.access.tokens import Refused
 from syncpoint.access.upkeep import AccessUpkeep, fetch
+from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.testing.plain_tests import on_loop
 
 from .conftest import ISSUER, KEY, OTHER_KEY, Harness, jwks
@@ -83,6 +85,23 @@ def test_the_file_is_taken_over_when_it_changes_and_not_when_it_is_wrong(harness
     upkeep.reload()
     assert "user:longer@example.com" in harness.authenticator.settings.owners
     assert harness.authenticator.generation == before
+
+
+def test_a_process_without_a_listener_follows_the_file_too(harness: Harness, tmp_path: Path) -> None:
+    path = written(tmp_path / "auth.yaml", harness)
+    topic = Topic(1, "projects/a/topics/one")
+    subscription = Subscription(2, "projects/a/subscriptions/two", 1, topic.name)
+    harness.apply(CatalogChange.put(topic), CatalogChange.put(subscription))
+    harness.grant(subscription.name, "roles/pubsub.subscriber", "serviceAccount:mover@example.com")
+    served = Served(path, harness.catalog, harness.clock)
+    assert (served.outstanding_of("projects/a"), served.service.may_consume(subscription)) == (0, False)
+    quotas = {"default": {"outstanding_bytes": 5}}
+    written(path, harness, service_identity="serviceAccount:mover@example.com", quotas=quotas)
+    served.look()
+    assert (served.outstanding_of("projects/a"), served.service.may_consume(subscription)) == (5, True)
+    path.write_text("owners: [nobody]")
+    served.look()
+    assert (served.outstanding_of("projects/a"), served.service.may_consume(subscription)) == (5, True)
 
 
 @pytest.fixture

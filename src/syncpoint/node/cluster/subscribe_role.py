@@ -41,6 +41,7 @@ class SubscribeRole:
     def __init__(self, context: ClusterContext) -> None:
         self._context = context
         self._publishing = Tasks()
+        self.access: Served | None = None
         self._delivered: dict[int, int] = {}
         self._used_at = 0.0
 
@@ -71,9 +72,10 @@ class SubscribeRole:
             guard=self.gatherer.guard,  # one count of both
         )
         if context.settings.auth is not None:
-            access = Served(context.settings.auth, context.catalog, context.environment.clock)
-            self.forwarder.may_give_up = access.service.may_give_up
-            self.forwarder.quota.bytes_of = access.outstanding_of
+            self.access = Served(context.settings.auth, context.catalog, context.environment.clock)
+            self.access.start()
+            self.forwarder.may_give_up = self.access.service.may_give_up
+            self.forwarder.quota.bytes_of = self.access.outstanding_of
         self.streams = StreamingPullService(self.forwarder, self.limits)
         self.pulls = SubscriberService(self.forwarder)
         self._uses = UsageReporter(context.store, context.clock, self._used)
@@ -98,6 +100,8 @@ class SubscribeRole:
         self.pulls.drain()
 
     async def stop(self) -> None:
+        if self.access is not None:
+            await self.access.stop()
         await self._uses.stop()
         self._ticking.cancel()
         self.gatherer.close()
