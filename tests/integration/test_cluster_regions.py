@@ -26,7 +26,9 @@ def kit(tmp_path_factory):
         pytest.skip(why_not())
     folder = tmp_path_factory.mktemp("regions")
     (folder / "kek").write_text(secrets.token_hex(32) + "\n")
-    made = Kit(folder, SHAPE, {"sealing": {"key_file": "kek"}})
+    (folder / "bucket").mkdir()
+    buckets = {"archive": {"url": str(folder / "bucket"), "region": "r1"}}
+    made = Kit(folder, SHAPE, {"sealing": {"key_file": "kek"}, "buckets": buckets})
     try:
         yield made.up()
     finally:
@@ -52,6 +54,23 @@ def marker():
 
 def regions_holding(kit, text):
     return {path.name.split("-")[0] for path in kit.disks_holding(text.encode())}
+
+
+def test_what_is_sealed_is_exported_opened_and_only_to_buckets_of_the_regions_in_transit(kit, near):
+    space, states = near["r1"], {}
+    config = {"bucket": "archive", "filename_prefix": f"{space.project}/", "max_messages": 1_000}
+    sent = {f"{marker()} {number}".encode() for number in range(1_000)}
+    for region in ("r1", "r2"):
+        topic = only_in(space, region, enforce_in_transit=True)
+        name = space.subscription(topic, f"exported-{region}", cloud_storage_config=config)
+        eventually(lambda topic=topic, region=region: near[region].publish(topic, *sent))
+        states[region] = space.api.get_subscription({"subscription": name}).cloud_storage_config.state
+    assert states == {"r1": 1, "r2": 4}  # ACTIVE, IN_TRANSIT_LOCATION_RESTRICTION
+    folder = kit.local.folder / "bucket" / space.project
+    eventually(lambda: list(folder.glob("*")), 20, "a file is stored")
+    (path,) = folder.glob("*")
+    assert set(path.read_bytes().split(b"\n")) == sent
+    assert not kit.disks_holding(next(iter(sent)))
 
 
 @pytest.mark.parametrize("region", ["r1", "r2"])
