@@ -8,20 +8,28 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import grpc
 import pytest
 
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import attributes_of, bodies, eventually, refused
 from syncpoint.testing.server_process import ServerProcess
+from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
 from tests.integration.conftest import Space
 from tests.integration.test_pipeline_cluster import KEPT, Program, numbered, numbers
+from tests.kit.any_request import Drawing
 from tests.kit.clusters import Kit
 from tests.kit.endpoint import Endpoint
 
+SERVICES = (methods.PUBLISHER, methods.SUBSCRIBER, methods.SCHEMAS, methods.IAM)
+OFTEN = ["CreateTopic", "CreateSubscription", "CreateSnapshot", "UpdateTopic", "UpdateSubscription", "UpdateSnapshot",
+         "Publish", "Pull", "StreamingPull", "Acknowledge", "ModifyAckDeadline", "Seek"]  # fmt: skip
+FIRST: list[Any] = []  # what the first of the three answered
 SHAPE = Shape(clusters=1, disks=3, forwarders=2, routers=1, proxies=1)
 
 
@@ -54,6 +62,38 @@ def space(house: str) -> Iterator[Space]:
     made = Space(house)
     yield made
     made.close()
+
+
+def test_any_request_has_the_same_outcome(house: str) -> None:
+    """Legal or not: the same status and the same text, over everything that the requests before have made."""
+    random, outcomes = Random(1), []
+    found = {one.descriptor.name: one for service in SERVICES for one in service}
+    names = [*OFTEN, *OFTEN, *sorted(found)]
+    with grpc.insecure_channel(house) as channel:
+        for _ in range(250):
+            method = found[random.choice(names)]
+            drawing = Drawing(random.randrange(1 << 30), [], [])
+            requests = [drawing.request(method) for _ in range(random.randrange(1, 3) if method.is_streaming else 1)]
+            outcomes.append((method.descriptor.name, requests, outcome_of(channel, method, requests)))
+    assert not {"INTERNAL", "UNKNOWN"} & {status for *_, (status, _) in outcomes}
+    if FIRST:
+        for ours, theirs in zip(outcomes, FIRST, strict=True):
+            assert ours == theirs
+    FIRST[:] = outcomes
+
+
+def outcome_of(channel: grpc.Channel, method: methods.Method, requests: list[bytes]) -> tuple[str, str]:
+    try:
+        if method.is_streaming:
+            for _ in channel.stream_stream(str(method))(iter(requests), timeout=20):
+                pass
+        else:
+            if method is methods.SUBSCRIBER.Pull:
+                requests = [requests[0] + b"\x10\x01"]  # return_immediately
+            channel.unary_unary(str(method))(requests[0], timeout=20)
+    except grpc.RpcError as error:
+        return error.code().name, error.details()
+    return "OK", ""
 
 
 def test_what_is_published_is_pulled_and_what_is_acknowledged_is_gone(space: Space) -> None:

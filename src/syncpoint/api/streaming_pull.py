@@ -93,11 +93,7 @@ class PullStream:
             self.end(error)
 
     def _begin(self, asked: pubsub.StreamingPullRequest) -> None:
-        if not asked.subscription:
-            raise InvalidArgument("", "first message must set subscription")
-        if not asked.stream_ack_deadline_seconds:
-            raise InvalidArgument("", "first message must set stream_ack_deadline_seconds")
-        _check_deadline(asked.stream_ack_deadline_seconds)
+        check_first(asked)
         record = usable(self.forwarder, asked.subscription)
         _check_pulled(record)
         self.forwarder.check_free(record)
@@ -295,6 +291,15 @@ class PullInTurns(PullStream):
         assert self.consumer is not None
         self.consumer.transforming = True
         super()._send(parts, serials)
+
+
+def check_first(asked: pubsub.StreamingPullRequest) -> None:
+    """Check the first request of a stream as far as it goes by itself. Raises `InvalidArgument`."""
+    if not asked.subscription:
+        raise InvalidArgument("", "first message must set subscription")
+    if not asked.stream_ack_deadline_seconds:
+        raise InvalidArgument("", "first message must set stream_ack_deadline_seconds")
+    _check_deadline(asked.stream_ack_deadline_seconds)
 
 
 def _check_pulled(record: Subscription) -> None:

@@ -64,7 +64,7 @@ def check_labels(labels: dict[str, str]) -> None:
     """The label rules of Google Cloud: count, lengths, and characters that are lower case or have no case."""
     if len(labels) > LABELS_MAX:
         raise refused("labels", f"Too many labels: at most {LABELS_MAX} are allowed, the request has {len(labels)}.")
-    for key, value in labels.items():
+    for key, value in sorted(labels.items()):
         if not 1 <= len(key) <= LABEL_KEY_CHARACTERS_MAX or not _lower(key) or not key[0].isalpha():
             raise refused("labels", f"Invalid label key: {key!r}.")
         if len(value) > LABEL_VALUE_CHARACTERS_MAX or not _lower(value):

@@ -79,6 +79,11 @@ class InvalidArgument(SyncpointError):
         self.problem = problem
 
 
+def not_a(message: str) -> InvalidArgument:
+    """For bytes that are no message of that name."""
+    return InvalidArgument("", f"The request is not a valid {message}.")
+
+
 class NotFound(SyncpointError):
     """The named resource does not exist."""
 

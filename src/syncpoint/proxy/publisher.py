@@ -26,6 +26,7 @@ from syncpoint.model.errors import (
     NotFound,
     SyncpointError,
     Unavailable,
+    not_a,
 )
 from syncpoint.model.flow import FlowLimits
 from syncpoint.model.limits import PUBLISH_REQUEST_BYTES_MAX, PUBLISH_SEALED_ROOM_BYTES
@@ -101,8 +102,8 @@ class ClusterPublisher:
         try:
             raw_name, key = split.route_of(request)
             name = raw_name.decode()
-        except (Malformed, UnicodeDecodeError) as bad:
-            raise InvalidArgument("", f"the request is not a PublishRequest: {bad}") from None
+        except (Malformed, UnicodeDecodeError):
+            raise not_a("PublishRequest") from None
         topic = self.catalog.topic(name)
         if topic is None:
             self._tasks.start(self._late(call, request, name, key, sealed))

@@ -15,13 +15,13 @@ from functools import partial
 
 from google.protobuf.message import DecodeError
 
+from syncpoint.api.streaming_pull import check_first
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.kernel import split
 from syncpoint.kernel.errors import Malformed
-from syncpoint.kernel.publish import topic_of
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.cluster import Member
-from syncpoint.model.errors import Code, InvalidArgument, SyncpointError, Unavailable
+from syncpoint.model.errors import Code, InvalidArgument, SyncpointError, Unavailable, not_a
 from syncpoint.proxy import stray_acks
 from syncpoint.proxy.cancellable_calls import MOVABLE
 from syncpoint.proxy.failure_detector import FailureDetector
@@ -36,6 +36,7 @@ from syncpoint.transport.network import AnyStream
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal, pubsub
 from syncpoint.wire.pull_properties import PROPERTIES
+from syncpoint.wire.serving import parsed
 
 DEADLINE_FIELD = 5  # stream_ack_deadline_seconds
 PROTOCOL_FIELD = 10  # protocol_version
@@ -109,8 +110,8 @@ class PullRelay:
             return
         try:
             seconds = split.varint_of(request, DEADLINE_FIELD)
-        except Malformed as bad:
-            self._finish(InvalidArgument("", f"the request is malformed: {bad}"))
+        except Malformed:
+            self._finish(not_a("StreamingPullRequest"))
             return
         if 0 < seconds < 1 << 31:
             self._deadline_s = seconds
@@ -262,13 +263,9 @@ class PullRelay:
         await asyncio.sleep(PAUSES_S[min(turns, len(PAUSES_S) - 1)])
 
     async def _subscription(self) -> Subscription:
-        try:
-            name = topic_of(self._first).decode()
-        except Malformed as bad:
-            raise InvalidArgument("", f"the request is malformed: {bad}") from None
-        if not name:
-            raise InvalidArgument("", "first message must set subscription")
-        return await self.streams.serving.find(name)
+        asked = parsed(pubsub.StreamingPullRequest, self._first)
+        check_first(asked)
+        return await self.streams.serving.find(asked.subscription)
 
     async def _relay(self, record: Subscription, member: Member) -> None:
         """Serve the client by one forwarder until that one ends the stream. Raises what it failed with."""

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from syncpoint.kernel import seal as kernel
 from syncpoint.kernel.errors import Malformed
-from syncpoint.model.errors import DataLoss, InvalidArgument
+from syncpoint.model.errors import DataLoss, InvalidArgument, not_a
 from syncpoint.pipeline import columns
 from syncpoint.proxy.data_keys import TopicKeys
 from syncpoint.wire.arrow import decode_batch, with_buffers
@@ -43,8 +43,8 @@ class Sealer:
         nonce = key.nonces(0)
         try:
             sealed, count = kernel.seal_request(request, key.header, nonce, key.encrypt)
-        except Malformed as bad:
-            raise InvalidArgument("", f"the request is not a PublishRequest: {bad}") from None
+        except Malformed:
+            raise not_a("PublishRequest") from None
         key.nonces(count)
         self.sealed += count
         return sealed
@@ -92,8 +92,8 @@ class Sealer:
         """
         try:
             messages = pubsub.PublishRequest.FromString(request).messages
-        except DecodeError as bad:
-            raise InvalidArgument("", f"the request is not a PublishRequest: {bad}") from None
+        except DecodeError:
+            raise not_a("PublishRequest") from None
         for number in sorted({_number_of(one.data) for one in messages if one.data.startswith(_MAGIC)}):
             await self.keys.lend(number, topic)
 

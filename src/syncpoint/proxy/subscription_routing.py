@@ -13,6 +13,7 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.cluster import SUBSCRIBE, Member
 from syncpoint.model.errors import FailedPrecondition, NotFound
+from syncpoint.model.names import parse_subscription
 from syncpoint.proxy.route_cache import RouteCache
 from syncpoint.proxy.route_client import RouteClient
 from syncpoint.router.location import may_pass
@@ -30,9 +31,12 @@ class SubscriptionRouting:
         routes.view.on_change.append(self._changed)
 
     async def find(self, name: str) -> Subscription:
-        """The subscription of that name, fit to be pulled from. Raises `NotFound`, `FailedPrecondition`."""
+        """The subscription of that name, fit to be pulled from. Raises `NotFound`, `FailedPrecondition`, and
+        `InvalidArgument` for a text that is no name.
+        """
         record = self.catalog.subscription(name)
         if record is None:
+            parse_subscription(name)
             await self.refresh()
             record = self.catalog.subscription(name)
             if record is None:

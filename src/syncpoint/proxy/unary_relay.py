@@ -20,7 +20,7 @@ from syncpoint.kernel.leases import list_ids
 from syncpoint.kernel.publish import topic_of
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.cluster import Member
-from syncpoint.model.errors import Code, InvalidArgument, SyncpointError, Unavailable
+from syncpoint.model.errors import Code, SyncpointError, Unavailable, not_a
 from syncpoint.model.times import ACK_S, PULL_S
 from syncpoint.proxy.cancellable_calls import MOVABLE, CancellableCall, CancellableCalls
 from syncpoint.proxy.retrying import LAG_S, PAUSES_S, stepped
@@ -40,6 +40,8 @@ ACKNOWLEDGE = methods.SUBSCRIBER.Acknowledge
 MODIFY = methods.SUBSCRIBER.ModifyAckDeadline
 ACK_IDS_FIELD = 2
 MODIFY_IDS_FIELD = 4
+
+_KINDS = {0: "PullRequest", ACK_IDS_FIELD: "AcknowledgeRequest", MODIFY_IDS_FIELD: "ModifyAckDeadlineRequest"}
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +139,7 @@ class UnaryRelay:
 
     def _acks(self, path: str, field: int) -> Unary:
         async def run(call: Call, request: bytes) -> bytes:
-            record = await self.serving.find(_name(request))
+            record = await self.serving.find(_name(request, field))
             return await self.to_holders(record, path, request, field, call.deadline)
 
         return unary_async(run)
@@ -172,8 +174,8 @@ class UnaryRelay:
         """Parts of a request, each with the forwarder that must receive it; None: whoever serves the subscription."""
         try:
             others, groups = split.by_lender(request, field)
-        except Malformed as bad:
-            raise InvalidArgument("", f"the request is malformed: {bad}") from None
+        except Malformed:
+            raise not_a(_KINDS[field]) from None
         parts: list[tuple[Member | None, bytes]] = []
         unknown = b""
         for lender, fields in groups.items():
@@ -289,9 +291,9 @@ def merged(errors: list[BaseException]) -> BaseException | None:
     return SyncpointError(texts[0].code, texts[0].message, [error_info(EXACTLY_ONCE_REASON, outcomes)])
 
 
-def _name(request: bytes) -> str:
-    """The subscription a request names. Raises `InvalidArgument`."""
+def _name(request: bytes, field: int = 0) -> str:
+    """The subscription a request names; `field`: of its ack ids. Raises `InvalidArgument`."""
     try:
         return topic_of(request).decode()
-    except Malformed as bad:
-        raise InvalidArgument("", f"the request is malformed: {bad}") from None
+    except Malformed:
+        raise not_a(_KINDS[field]) from None

@@ -13,7 +13,7 @@ from syncpoint.kernel.acks import AckSet
 from syncpoint.kernel.errors import Invalid, Malformed
 from syncpoint.metadata.records import CatalogChange, ChangeOp, Setting, Subscription, Topic
 from syncpoint.model.delivery import Done
-from syncpoint.model.errors import InvalidArgument, NotFound
+from syncpoint.model.errors import InvalidArgument, NotFound, not_a
 from syncpoint.model.flow import FlowLimits
 from syncpoint.model.names import parse_topic
 from syncpoint.publish import records
@@ -113,8 +113,8 @@ class PublishForwarder:
         """The topic of a serialised PublishRequest. Raises `NotFound`, and `InvalidArgument` for what is none."""
         try:
             name = kernel.topic_of(request).decode()
-        except (Malformed, UnicodeDecodeError) as bad:
-            raise InvalidArgument("", f"the request is not a PublishRequest: {bad}") from None
+        except (Malformed, UnicodeDecodeError):
+            raise not_a("PublishRequest") from None
         topic = self.catalog.topic(name)
         if topic is None:
             raise NotFound(parse_topic(name))
@@ -151,8 +151,8 @@ class PublishForwarder:
             )
         except Invalid as bad:
             raise InvalidArgument(bad.field, bad.problem) from None
-        except (Malformed, UnicodeDecodeError) as bad:
-            raise InvalidArgument("", f"the request is not a PublishRequest: {bad}") from None
+        except (Malformed, UnicodeDecodeError):
+            raise not_a("PublishRequest") from None
         self.commit.add(source, count, payload, caller, response)
 
     # -- sources -----------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Topic, TopicSchema
 from syncpoint.model import varint
-from syncpoint.model.errors import InvalidArgument, NotFound
+from syncpoint.model.errors import InvalidArgument, NotFound, not_a
 from syncpoint.model.limits import MESSAGE_ATTRIBUTES_MAX, PUBLISH_MESSAGES_MAX, PUBLISH_REQUEST_BYTES_MAX
 from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.schemas.errors import Mismatch
@@ -117,8 +117,8 @@ def mark(request: bytes, choices: Sequence[TriedRevision], encoding: int) -> byt
     """
     try:
         parsed = pubsub.PublishRequest.FromString(request)
-    except DecodeError as bad:
-        raise InvalidArgument("", f"the request is not a PublishRequest: {bad}") from None
+    except DecodeError:
+        raise not_a("PublishRequest") from None
     if not parsed.messages:
         raise InvalidArgument("messages", "No messages to publish")
     if len(parsed.messages) > PUBLISH_MESSAGES_MAX:

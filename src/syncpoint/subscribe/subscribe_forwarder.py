@@ -15,6 +15,7 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import PublishSide
 from syncpoint.model.errors import NotFound
+from syncpoint.model.names import parse_subscription
 from syncpoint.rules import pubsub_filter
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
@@ -115,10 +116,10 @@ class SubscribeForwarder:
         return lease_holder.is_of(self._lender, epoch)
 
     def named(self, name: str) -> Subscription:
-        """The subscription of that name. Raises `NotFound`."""
+        """The subscription of that name. Raises `NotFound`, and `InvalidArgument` for a text that is no name."""
         record = self.catalog.subscription(name)
         if record is None:
-            raise NotFound(name)
+            raise NotFound(parse_subscription(name))
         return record
 
     def check_free(self, record: Subscription) -> None:

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 from google.protobuf.message import DecodeError
 
 from syncpoint.metadata.records import Topic
-from syncpoint.model.errors import InvalidArgument, ResourceExhausted, Unavailable
+from syncpoint.model.errors import InvalidArgument, ResourceExhausted, Unavailable, not_a
 from syncpoint.model.limits import PUBLISH_MESSAGES_MAX, PUBLISH_REQUEST_BYTES_MAX
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
@@ -74,8 +74,8 @@ class PublishTransforms:
     async def _transformed(self, topic: Topic, request: bytes) -> TransformedRequest:
         try:
             parsed = pubsub.PublishRequest.FromString(request)
-        except DecodeError as bad:
-            raise InvalidArgument("", f"the request is not a PublishRequest: {bad}") from None
+        except DecodeError:
+            raise not_a("PublishRequest") from None
         if len(parsed.messages) > PUBLISH_MESSAGES_MAX:
             raise InvalidArgument("messages", "Too many messages to publish")
         for index, message in enumerate(parsed.messages):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from syncpoint.model.errors import InvalidArgument
+from syncpoint.model.errors import not_a
 from syncpoint.transport.calls import Call, Unary
 from syncpoint.transport.tasks import unary_async, unary_fair
 from syncpoint.wire.methods import Method
@@ -23,7 +23,7 @@ def parsed(kind: type[_Message], request: bytes) -> _Message:
     try:
         return kind.FromString(request)
     except DecodeError:
-        raise InvalidArgument("", f"The request is not a valid {kind.DESCRIPTOR.name}.") from None
+        raise not_a(kind.DESCRIPTOR.name) from None
 
 
 def served(table: Mapping[Method, Callable[[Any], Awaitable[Message]]], *, fair: bool = False) -> dict[bytes, Unary]:

@@ -64,7 +64,7 @@ async def test_topics_that_are_not_there_and_bytes_that_are_no_request(harness: 
         with pytest.raises(SyncpointError) as caught:
             await harness.channel.unary(PATH, garbage)
         assert caught.value.code is Code.INVALID_ARGUMENT
-        assert "not a PublishRequest" in caught.value.message
+        assert "not a valid PublishRequest" in caught.value.message
 
 
 @simulated()

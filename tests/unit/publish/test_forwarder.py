@@ -30,7 +30,7 @@ def test_bad_requests_name_the_field_and_store_nothing() -> None:
         (request(), "No messages to publish"),
         (request(messages=[pubsub.PubsubMessage()]), "Some messages are empty"),
         (request(messages=[pubsub.PubsubMessage(data=b"x", attributes={"k" * 257: "v"})]), "attributes"),
-        (b"\xff\xff", "not a PublishRequest"),
+        (b"\xff\xff", "not a valid PublishRequest"),
     ):
         with pytest.raises(InvalidArgument, match=text):
             harness.publish.publish_request(HarnessCaller(), bad)

@@ -131,7 +131,7 @@ def test_binary() -> None:
 def test_what_marking_would_hide_is_refused_before() -> None:
     gate = SchemaGate(catalog_with(definition("x")))
     for data, says in (
-        (b"\xff", "not a PublishRequest"),
+        (b"\xff", "not a valid PublishRequest"),
         (request(), "No messages to publish"),
         (request(b""), "Some messages are empty"),
         (request(*[X] * 1001), "Too many messages to publish"),
