@@ -7,17 +7,17 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from syncpoint.control.ownership_machine import (
+from syncpoint.control.ownership_effects import (
     ClaimChain,
     CloseChain,
     ConfirmOwnership,
     Effect,
     OpenChain,
-    OwnershipMachine,
     OwnershipView,
     ReleaseOwnership,
     RequestHandOver,
 )
+from syncpoint.control.ownership_machine import OwnershipMachine
 from syncpoint.metadata.view import Versioned
 from syncpoint.model.cluster import PUBLISH, ChainOwner, ChainRecord, Member
 

@@ -17,18 +17,18 @@ from typing import Any, Protocol
 from syncpoint.control.disk_sight import DiskSight
 from syncpoint.control.membership import Membership
 from syncpoint.control.owner_keys import RETRY_S, OwnerKeys
-from syncpoint.control.ownership_machine import (
+from syncpoint.control.ownership_effects import (
     ClaimChain,
     CloseChain,
     ConfirmOwnership,
     Effect,
     OpenChain,
-    OwnershipMachine,
     OwnershipView,
     ReleaseOwnership,
     RequestHandOver,
     YieldOwnership,
 )
+from syncpoint.control.ownership_machine import OwnershipMachine
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.control.peer_watch import PeerWatch
 from syncpoint.metadata.contract import StoreError

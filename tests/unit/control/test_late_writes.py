@@ -12,7 +12,8 @@ import pytest
 from syncpoint.control.chain_creation import ChainCreator, ChainPlan
 from syncpoint.control.membership import GRACE_S, TTL_S, Membership, NameTaken
 from syncpoint.control.operations import Operations
-from syncpoint.control.ownership_machine import OwnershipMachine, ReleaseOwnership
+from syncpoint.control.ownership_effects import ReleaseOwnership
+from syncpoint.control.ownership_machine import OwnershipMachine
 from syncpoint.control.peer_channels import Reach
 from syncpoint.control.registration import Registration, registered_chains
 from syncpoint.metadata.catalog import Catalog
@@ -382,7 +383,7 @@ def test_an_ownership_that_nobody_wants_is_given_up() -> None:
 
 
 def harness(members: Any, draining: set[str], chains: Any, owners: Any) -> Any:
-    from syncpoint.control.ownership_machine import OwnershipView
+    from syncpoint.control.ownership_effects import OwnershipView
 
     return OwnershipView(members, frozenset(draining), chains, owners, 9)
 
