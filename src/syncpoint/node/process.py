@@ -46,10 +46,12 @@ from syncpoint.pipeline.home import SoloHomes
 from syncpoint.pipeline.mounting import ChainPipelines
 from syncpoint.publish.chain import ChainContext
 from syncpoint.publish.host import ChainHost
+from syncpoint.publish.message_preparation import MessagePreparation
 from syncpoint.publish.recovery import RecoveredState
 from syncpoint.push.addresses import Vetting, networks
 from syncpoint.push.feed import open_feed
 from syncpoint.runtime.trusted import TrustedClock
+from syncpoint.schemas.publishing import SchemaGate
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.subscribe.transformed_sending import DeliveryTransforms
 from syncpoint.transforms.message_transforms import Transformer
@@ -129,7 +131,6 @@ class Node:
         self.owner = SoloOwnership(self.host, ChainRecord(SOLO_CHAIN, "", "", "", "", durability=settings.durability))
         chain = await self.owner.open()
         self.publish, self.store = chain.forwarder, chain.store
-        self.publish.schemas.apart = environment.apart
         identities.adopt_universe(self.store.universe)
         identities.raise_log_counter_floor(self.store.log_counter)
         memory = self.publish.memory
@@ -194,7 +195,9 @@ class Node:
 
     async def _listen(self) -> Listening:
         settings = self.settings
-        self.publisher = PublisherService(self.publish, PublishTransforms(self.transformer, self.clock, self.random))
+        schema_gate = SchemaGate(self.control.catalog, self.environment.apart)
+        transforms = PublishTransforms(self.transformer, self.clock, self.random)
+        self.publisher = PublisherService(self.publish, MessagePreparation(schema_gate, transforms))
         self.streams = StreamingPullService(self.subscribe, self.limits)
         self.pulls = SubscriberService(self.subscribe)
         self.health = HealthService()
@@ -250,7 +253,6 @@ class Node:
         assert self.subscribe.transforms is not None
         await self.subscribe.transforms.stop()
         await self.transformer.close()
-        await self.publish.checked.stop()
         self.environment.apart.close()
         if self.access is not None:
             await self.access.stop()

@@ -22,9 +22,9 @@ from syncpoint.model.errors import (
     Unprocessed,
 )
 from syncpoint.proxy.cancellable_calls import MOVABLE, CancellableCall
-from syncpoint.proxy.key_order import BatchPlace
 from syncpoint.proxy.retrying import LAG_S, PAUSES_S
 from syncpoint.proxy.route_cache import Choice, RouteTarget
+from syncpoint.publish.key_order import BatchPlace
 from syncpoint.transforms.publish_requests import TransformedRequest
 from syncpoint.transport.calls import Call
 

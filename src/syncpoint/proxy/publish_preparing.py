@@ -13,6 +13,7 @@ from syncpoint.model.errors import InvalidArgument, NotFound, Unavailable
 from syncpoint.model.names import parse_topic
 from syncpoint.proxy.publish_attempt import PublishAttempt, outcome_unknown
 from syncpoint.proxy.sealing import Sealer
+from syncpoint.publish.message_preparation import MessagePreparation
 from syncpoint.runtime.child_processes import Apart
 from syncpoint.schemas.publishing import SchemaGate
 from syncpoint.transforms.publish_requests import PublishTransforms
@@ -29,8 +30,7 @@ class PublishPreparation:
         self._catalog = catalog
         self._refresh = refresh
         self._sealer = sealer
-        self._transforms = transforms
-        self.schemas = SchemaGate(catalog, apart)
+        self._messages = MessagePreparation(SchemaGate(catalog, apart), transforms)
 
     def takes_time(self, batch: PublishAttempt) -> bool:
         """Whether others of the same key may overtake a batch while it is prepared."""
@@ -70,13 +70,11 @@ class PublishPreparation:
 
     async def _as_stored(self, batch: PublishAttempt) -> bytes | None:
         """The messages changed by the transforms of the topic, and marked with what they fit."""
-        topic, request, batch.transformed = batch.topic, batch.plain, None
+        topic, batch.transformed = batch.topic, None
+        found = await self._messages.prepared(topic, batch.plain)
         if topic.transforms:
-            batch.transformed = await self._transforms.transformed(topic, b"", request)
-            if batch.transformed.request is None:
-                return None
-            request = batch.transformed.request
-        return await self.schemas.marked_apart(topic, request)
+            batch.transformed = found
+        return found.request
 
     async def renew(self, batch: PublishAttempt) -> bool:
         """The forwarder knows another topic by this name, or other settings of it. If those are the newer ones, the

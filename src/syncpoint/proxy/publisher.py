@@ -33,7 +33,6 @@ from syncpoint.model.limits import PUBLISH_REQUEST_BYTES_MAX, PUBLISH_SEALED_ROO
 from syncpoint.model.names import parse_topic
 from syncpoint.proxy.cancellable_calls import CancellableCalls
 from syncpoint.proxy.duplicate_reports import DuplicateReports
-from syncpoint.proxy.key_order import PublishOrder
 from syncpoint.proxy.publish_attempt import NextStep, PublishAttempt, outcome_unknown
 from syncpoint.proxy.publish_preparing import PublishPreparation, Refresh
 from syncpoint.proxy.rate_limits import RateLimiter
@@ -43,6 +42,7 @@ from syncpoint.proxy.route_cache import RouteCache, RouteTarget
 from syncpoint.proxy.route_client import RouteClient
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.publish.envelope import PublishBatch, write_publish
+from syncpoint.publish.key_order import PublishOrder
 from syncpoint.router.location import may_pass
 from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.runtime.tasks import Tasks

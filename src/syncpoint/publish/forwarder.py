@@ -20,7 +20,6 @@ from syncpoint.publish import records
 from syncpoint.publish.admission import Admission
 from syncpoint.publish.append import PublishCaller
 from syncpoint.publish.attempts import DeliveryAttempts
-from syncpoint.publish.checked import CheckedPublishes
 from syncpoint.publish.commit import GroupCommit, Later, Soon
 from syncpoint.publish.ledger import Ledger, SnapshotState
 from syncpoint.publish.needs import Needs
@@ -29,7 +28,7 @@ from syncpoint.publish.source import Source
 from syncpoint.publish.source_server import SourceServer
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.trusted import TrustedClock
-from syncpoint.schemas.publishing import ATTRIBUTES_ADDED, LETTER_ATTRIBUTES_ADDED, ROOM_BYTES, SchemaGate
+from syncpoint.schemas.publishing import ATTRIBUTES_ADDED, LETTER_ATTRIBUTES_ADDED, ROOM_BYTES
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.store import Store
 
@@ -67,8 +66,6 @@ class PublishForwarder:
         self.store, self.memory, self.catalog = store, memory, memory.catalog
         self.clock = clock if isinstance(clock, TrustedClock) else TrustedClock(clock)
         self.admission = admission or Admission(limits)
-        self.schemas = SchemaGate(self.catalog)
-        self.checked = CheckedPublishes(self.schemas, self.topic_of, self._publish_checked)
         self.sources, self.ledgers, self.snapshots = memory.sources, memory.ledgers, memory.ledgers.snapshots
         self.commit = GroupCommit(store, self.clock, self.admission, soon, later)
         self.attempts = DeliveryAttempts(
@@ -86,12 +83,9 @@ class PublishForwarder:
     # -- publishing --------------------------------------------------------------------------------------------------
 
     def client_request(self, caller: PublishCaller, topic: Topic, request: bytes | memoryview) -> None:
-        """As `publish_request`, with the messages checked against the schema of their topic, if it has one."""
+        """As `publish_request`, for a request that was prepared for this topic, as far as that asks for it."""
         self.commit.check_writable()
-        if topic.schema is None and not self.checked.lines:
-            self.publish(caller, topic, None, request)
-        else:
-            self.checked.take(caller, topic, request)
+        self.publish(caller, topic, None, request)
 
     def publish_request(self, caller: PublishCaller, request: bytes | memoryview) -> None:
         """Take a serialised PublishRequest, see `publish`, into the source of its topic, which is opened when there is
@@ -99,10 +93,6 @@ class PublishForwarder:
         """
         self.commit.check_writable()
         self.publish(caller, self.topic_of(request), None, request)
-
-    def _publish_checked(self, caller: PublishCaller, topic: Topic, request: bytes | memoryview) -> None:
-        self.commit.check_writable()
-        self.publish(caller, topic, None, request)
 
     def letter(self, caller: PublishCaller, request: bytes | memoryview) -> None:
         """As `publish_request`, for a message that was accepted before and goes to another topic now."""

@@ -28,11 +28,13 @@ from syncpoint.metadata.mirror import CatalogMirror
 from syncpoint.model.errors import SyncpointError
 from syncpoint.node.upkeep import Upkeep
 from syncpoint.node.uses import anchor_ns
+from syncpoint.publish.message_preparation import MessagePreparation
 from syncpoint.publish.upkeep import LogUpkeep, Rounds
 from syncpoint.push.addresses import Vetting
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.schemas.compiler import compile_proto
+from syncpoint.schemas.publishing import SchemaGate
 from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness
 from syncpoint.testing.memory_store import StoreInMemory
 from syncpoint.testing.plain_tests import Work, plain_test
@@ -76,7 +78,9 @@ class ServicerHarness(ForwarderHarness):
         self.commits = LogCommit(self.follower, self.mirror, [self.follower.changed])
         self.control = ControlPlane(self.commits, self.publish.clock, self.random)
         self.transformer = Transformer.of({})
-        self.transforms = PublishTransforms(self.transformer, self.clock, self.random)
+        transforms = PublishTransforms(self.transformer, self.clock, self.random)
+        self.preparation = MessagePreparation(SchemaGate(self.publish.catalog), transforms)
+        self.publisher = PublisherService(self.publish, self.preparation)
         self.streams = StreamingPullService(self.subscribe, self.limits)
         self.admin = NodeAdmin(
             self.control,
@@ -87,7 +91,7 @@ class ServicerHarness(ForwarderHarness):
             self.clock.time_ns(),
         )
         self.table: Methods = {
-            **PublisherService(self.publish, self.transforms).methods(),
+            **self.publisher.methods(),
             **SubscriberService(self.subscribe).methods(),
             **self.streams.methods(),
             **self.streams.internal_methods(),

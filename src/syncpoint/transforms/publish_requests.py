@@ -2,28 +2,23 @@
 
 Place: before the schema of the topic is asked, and before anything is stored or sealed.
 Promise: one message that cannot be transformed refuses its request as a whole. A message that a function drops is
-acknowledged to its publisher, with an id that no stored message has, and goes nowhere. Requests with the same ordering
-key go on in the order of their coming, however long one takes.
+acknowledged to its publisher, with an id that no stored message has, and goes nowhere.
 """
 
 from __future__ import annotations
 
-import asyncio
-from typing import Final, NamedTuple
-from weakref import WeakValueDictionary
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from syncpoint.metadata.records import Topic
-from syncpoint.model.errors import InvalidArgument, ResourceExhausted, Unavailable, not_a
+from syncpoint.model.errors import InvalidArgument, Unavailable, not_a
 from syncpoint.model.limits import PUBLISH_MESSAGES_MAX, PUBLISH_REQUEST_BYTES_MAX
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
 from syncpoint.transforms.errors import OutOfTime, SandboxUnavailable, TransformError
 from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.wire.messages import pubsub
-
-WAITING_BYTES_MAX: Final = 256 << 20
 
 
 class TransformedRequest(NamedTuple):
@@ -48,30 +43,14 @@ class PublishTransforms:
     """The transforms of all topics, for what is published through one process."""
 
     def __init__(self, transformer: Transformer, clock: Clock, random: Random) -> None:
-        self._transformer, self._clock, self._random = transformer, clock, random
-        self._waiting_bytes = 0
-        self._turns: WeakValueDictionary[tuple[int, bytes], asyncio.Lock] = WeakValueDictionary()
+        self.transformer, self._clock, self._random = transformer, clock, random
 
-    async def transformed(self, topic: Topic, key: bytes, request: bytes) -> TransformedRequest:
-        """What is to be stored of a serialised PublishRequest with this ordering key. Whoever goes on without waiting
-        for anything keeps the order of the key. Raises `InvalidArgument` when a message cannot be transformed,
-        `Unavailable` when no function can be run, `ResourceExhausted` when too much waits already.
+    async def transformed(self, topic: Topic, request: bytes) -> TransformedRequest:
+        """What is to be stored of a serialised PublishRequest. Raises `InvalidArgument` when a message cannot be
+        transformed, `Unavailable` when no function can be run, or not in time.
         """
         if len(request) > PUBLISH_REQUEST_BYTES_MAX:
             raise InvalidArgument("request", "request_size is too large")
-        if self._waiting_bytes + len(request) > WAITING_BYTES_MAX:
-            raise ResourceExhausted("Too many messages wait to be transformed. Try again later.")
-        self._waiting_bytes += len(request)
-        try:
-            if not key:
-                return await self._transformed(topic, request)
-            turn = self._turns.setdefault((topic.incarnation, key), asyncio.Lock())
-            async with turn:
-                return await self._transformed(topic, request)
-        finally:
-            self._waiting_bytes -= len(request)
-
-    async def _transformed(self, topic: Topic, request: bytes) -> TransformedRequest:
         try:
             parsed = pubsub.PublishRequest.FromString(request)
         except DecodeError:
@@ -84,7 +63,7 @@ class PublishTransforms:
             message.ClearField("message_id")  # of a message that is stored, and never its publisher's to say
             message.ClearField("publish_time")
         try:
-            outcomes = await self._transformer.apply(topic.transforms, parsed.messages)
+            outcomes = await self.transformer.apply(topic.transforms, parsed.messages)
         except SandboxUnavailable as error:
             raise Unavailable(f"Messages cannot be transformed now: {error}") from None
         for index, outcome in enumerate(outcomes):

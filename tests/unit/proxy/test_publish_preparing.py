@@ -162,7 +162,7 @@ async def test_what_may_be_stored_by_other_transforms_is_not_sent_again_by_newer
 
     newer = with_mode(pubsub.Compression.DECOMPRESS)
     harness.put(with_mode(pubsub.Compression.COMPRESS))
-    proxy.publisher._preparation._transforms._transformer = _DropsB.of({})
+    proxy.publisher._preparation._messages.transforms.transformer = _DropsB.of({})
 
     def stored_but_lost(_: PublishBatch) -> None:
         for one in owners:
@@ -193,7 +193,7 @@ async def test_large_requests_are_checked_apart_and_keys_keep_their_order(harnes
         checked.append(1)
         return work()
 
-    proxy.publisher._preparation.schemas.apart = apart
+    proxy.publisher._preparation._messages.schemas.apart = apart
     harness.network.delay_s_max = 0.0  # calls arrive in the order in which they are made
     large = b'"%b"' % (b"x" * JSON_BYTES_AT_ONCE)
     tasks = [asyncio.ensure_future(harness.publish(one, key="k")) for one in (large, b'"small"')]

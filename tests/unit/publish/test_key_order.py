@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from syncpoint.proxy.key_order import PublishOrder
+from syncpoint.publish.key_order import PublishOrder
 from syncpoint.testing.plain_tests import on_loop
 
 

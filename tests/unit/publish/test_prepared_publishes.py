@@ -1,18 +1,20 @@
-"""Large requests to topics with a schema: checked apart, stored in the order in which they came."""
+"""Requests that take long to be checked or transformed: beside the loop, stored in the order in which they came."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from syncpoint.model.errors import Code, InvalidArgument, ResourceExhausted, SyncpointError
-from syncpoint.publish import checked
+from syncpoint.publish import prepared_publishes
 from syncpoint.schemas.limits import BINARY_BYTES_AT_ONCE, DEFINITION_BYTES_AT_ONCE, JSON_BYTES_AT_ONCE
 from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.transforms.message_transforms import Outcome, Transformer
+from syncpoint.wire.messages import pubsub
 
 NAME, T, S = "projects/p/schemas/texts", "projects/p/topics/typed", "projects/p/subscriptions/typed"
 LARGE = json.dumps("x" * JSON_BYTES_AT_ONCE)
@@ -37,7 +39,7 @@ async def prepared(harness: ServicerHarness, encoding: str = "JSON", definition:
     await harness.call("CreateTopic", name=T, schema_settings={"schema": NAME, "encoding": encoding})
     await harness.call("CreateSubscription", name=S, topic=T, enable_message_ordering=True)
     elsewhere = Elsewhere()
-    harness.publish.schemas.apart = elsewhere
+    harness.preparation.schemas.apart = elsewhere
     return elsewhere
 
 
@@ -58,7 +60,7 @@ async def test_what_comes_behind_a_large_request_is_stored_behind_it(harness: Se
     )
     assert elsewhere.asked == 1
     await harness.put("to another topic")
-    assert not any(task.done() for task in tasks), "the loop goes on, what came behind it waits"
+    assert not any(task.done() for task in tasks[:2]), "the loop goes on, what came behind it waits"
     elsewhere.free.set()
     await tasks[0]
     await tasks[1]
@@ -70,7 +72,7 @@ async def test_what_comes_behind_a_large_request_is_stored_behind_it(harness: Se
             received.append(one.message.data.decode())
             await harness.call("Acknowledge", subscription=S, ack_ids=[one.ack_id])
     assert received == [LARGE, '"small"']
-    assert not harness.publish.checked.lines
+    assert not harness.publisher.prepared.order
 
 
 @simulated()
@@ -93,11 +95,11 @@ async def test_what_waits_is_bounded_and_turned_away_at_the_end(
     harness: ServicerHarness, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await prepared(harness)
-    monkeypatch.setattr(checked, "WAITING_BYTES_MAX", 2 * len(LARGE) + 200)
+    monkeypatch.setattr(prepared_publishes, "WAITING_BYTES_MAX", 2 * len(LARGE) + 200)
     tasks = await begun(harness.put(LARGE, topic=T), harness.put(LARGE, topic=T))
     with pytest.raises(ResourceExhausted, match="retry later"):
         await harness.put(LARGE, topic=T)
-    await harness.publish.checked.stop()
+    await harness.publisher.stop()
     for task in tasks:
         with pytest.raises(SyncpointError, match="not stored") as refused:
             await task
@@ -112,7 +114,7 @@ async def test_the_loop_checks_so_many_bytes_at_once_and_no_more(
     harness: ServicerHarness, *, encoding: str, bound: int
 ) -> None:
     await prepared(harness, encoding)
-    gate, topic = harness.publish.schemas, harness.publish.catalog.topic(T)
+    gate, topic = harness.preparation.schemas, harness.publish.catalog.topic(T)
     assert topic is not None
     assert (gate.is_large(topic, bytes(bound)), gate.is_large(topic, bytes(bound + 1))) == (False, True)
     await harness.call("CommitSchema", name=NAME, schema={"type": "AVRO", "definition": '"string"'})
@@ -128,3 +130,31 @@ async def test_a_large_definition_is_not_read_on_the_loop(harness: ServicerHarne
     assert elsewhere.asked == 1
     elsewhere.free.set()
     assert await task
+
+
+class SlowTo(Transformer):
+    """Takes longer for some messages than for others."""
+
+    async def apply(
+        self, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+    ) -> list[Outcome]:
+        await asyncio.sleep({b"first": 2.0, b"second": 1.0}.get(messages[0].data, 0.0))
+        return [None if one.data == b"drop" else one for one in messages]
+
+
+@simulated()
+async def test_keys_keep_their_order_through_transforms_and_their_removal(harness: ServicerHarness) -> None:
+    harness.preparation.transforms.transformer = SlowTo.of({})
+    transforms = [{"compression": {"compression_algorithm": "ZLIB", "compression_mode": "COMPRESS"}}]
+    await harness.call("CreateTopic", name=T, message_transforms=transforms)
+    await harness.call("CreateSubscription", name=S, topic=T)
+    tasks = await begun(
+        *(harness.put(one, key="k", topic=T) for one in ("first", "second", "drop", "third")),
+        harness.put("of no key", topic=T),
+    )
+    await harness.call("UpdateTopic", topic={"name": T}, update_mask={"paths": ["message_transforms"]})
+    tasks += await begun(harness.put("fourth", key="k", topic=T))
+    ids = [(await task)[0] for task in tasks]
+    received = [one.message.data.decode() for one in await harness.pull(subscription=S)]
+    assert [one for one in received if one != "of no key"] == ["first", "second", "drop", "third", "fourth"]
+    assert len(set(ids)) == len(received) == 6, "what was stored late was prepared anew, without transforms"

@@ -1,8 +1,9 @@
 """Order of keyed publishes: nothing overtakes a batch that has to be sent again, or is not ready to be sent.
 
-Place: between the caller and the attempts of `publisher`. Batches of one key leave as they come, many may be underway
-together; when one fails, it is sent again only after all before it are complete, and those behind it that have not left
-wait.
+Place: in front of the log of one node (`prepared_publishes`), and of the attempts of a proxy (`proxy.publisher`).
+Batches of one key leave as they come, many may be prepared or underway together; none leaves before those ahead of it
+are prepared. When one fails, it is sent again only after all before it are complete, and those behind it that have not
+left wait.
 Leaves to the chain: the order of what arrives over one connection.
 """
 
@@ -20,7 +21,7 @@ class BatchPlace:
     def __init__(self, line: deque[BatchPlace]) -> None:
         self.line = line
         self.failed = False
-        self.preparing = False  # it is being checked or sealed
+        self.preparing = False  # it is being transformed, checked or sealed
         self.turn: asyncio.Future[None] | None = None
 
     @property
@@ -65,6 +66,10 @@ class PublishOrder:
 
     def __len__(self) -> int:
         return len(self._lines)
+
+    def __contains__(self, line: tuple[int, bytes]) -> bool:
+        """Whether something of this topic and key is underway."""
+        return line in self._lines
 
     def enter(self, topic: int, key: bytes) -> BatchPlace:
         """A batch arrives."""

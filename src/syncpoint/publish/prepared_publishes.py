@@ -1,0 +1,123 @@
+"""Publishes of clients to topics with a schema or transforms, on their way into the one log of a node.
+
+Place: in front of `PublishForwarder.publish`; other topics do not come here. In a cluster the proxy prepares, see
+`proxy.publisher`.
+Promise: what comes after a request with the same ordering key is stored behind it, however long one takes. What waits
+is bounded; what exceeds that is refused with RESOURCE_EXHAUSTED, which means "not stored". A request is stored only by
+the settings of its topic that hold when it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from syncpoint.kernel import split
+from syncpoint.kernel.errors import Malformed
+from syncpoint.metadata.records import Topic
+from syncpoint.model.errors import Internal, ResourceExhausted, SyncpointError, Unavailable, not_a
+from syncpoint.publish.append import PublishCaller
+from syncpoint.publish.key_order import BatchPlace, PublishOrder
+from syncpoint.publish.message_preparation import MessagePreparation
+from syncpoint.runtime.tasks import Tasks
+from syncpoint.transforms.publish_requests import TransformedRequest
+
+WAITING_BYTES_MAX: Final = 64 << 20
+
+log = logging.getLogger(__name__)
+
+
+class PreparedPublishes:
+    """See the module. `topic_of`: the topic of a request as it is now; `publish` takes what is prepared. Both raise
+    `SyncpointError`."""
+
+    def __init__(
+        self,
+        preparation: MessagePreparation,
+        topic_of: Callable[[bytes], Topic],
+        publish: Callable[[PublishCaller, Topic, bytes | memoryview], None],
+    ) -> None:
+        self._preparation, self._topic_of, self._publish = preparation, topic_of, publish
+        self.order = PublishOrder()
+        self._waiting_bytes = 0
+        self._tasks = Tasks()
+
+    def take(self, caller: PublishCaller, topic: Topic, request: bytes) -> None:
+        """Take a request to a topic with a schema or transforms, or to one of which something may wait. Raises
+        `SyncpointError` when it is refused at once."""
+        try:
+            _, key = split.route_of(request)
+        except Malformed:
+            raise not_a("PublishRequest") from None
+        if self._preparation.is_quick(topic, request) and (topic.incarnation, key) not in self.order:
+            self._publish(caller, topic, self._preparation.at_once(topic, request))
+            return
+        if self._waiting_bytes and self._waiting_bytes + len(request) > WAITING_BYTES_MAX:
+            raise ResourceExhausted("Many messages are being checked or transformed; retry later.")
+        self._waiting_bytes += len(request)
+        place = self.order.enter(topic.incarnation, key) if key else None
+        if place is not None:
+            place.preparing = True
+        task = self._tasks.start(self._prepare(caller, topic, request, place))
+        task.add_done_callback(partial(self._ended, caller, topic.incarnation, key, place, len(request)))
+
+    async def _prepare(self, caller: PublishCaller, topic: Topic, request: bytes, place: BatchPlace | None) -> None:
+        try:
+            now, found = await self._prepared(topic, request, place)
+            if found.request is None:
+                caller.reply(found.response(b""))
+            else:
+                self._publish(_Publisher(caller, found) if any(found.dropped) else caller, now, found.request)
+        except SyncpointError as error:
+            caller.fail(error)
+        except Exception:
+            log.exception("a publish could not be prepared")
+            caller.fail(Internal("Internal error."))
+
+    async def _prepared(
+        self, topic: Topic, request: bytes, place: BatchPlace | None
+    ) -> tuple[Topic, TransformedRequest]:
+        """What is to be stored by the settings of now. Whoever goes on without waiting for anything keeps the order."""
+        while True:
+            found = await self._preparation.prepared(topic, request)
+            if place is not None:
+                place.prepared()
+                await place.wait()
+            now = self._topic_of(request)
+            if (now.incarnation, now.stamp) == (topic.incarnation, topic.stamp):
+                return now, found
+            topic = now
+            if place is not None:
+                place.preparing = True  # before any of those behind it runs
+
+    def _ended(
+        self,
+        caller: PublishCaller,
+        topic: int,
+        key: bytes,
+        place: BatchPlace | None,
+        size: int,
+        task: asyncio.Task[None],
+    ) -> None:
+        self._waiting_bytes -= size
+        if place is not None:
+            self.order.release(topic, key, place)
+        if task.cancelled():
+            caller.fail(Unavailable("The server is stopping; the messages are not stored."))
+
+    async def stop(self) -> None:
+        """Turn away what waits."""
+        await self._tasks.stop()
+
+
+class _Publisher:
+    """The publisher of a request of which some messages were dropped."""
+
+    def __init__(self, caller: PublishCaller, found: TransformedRequest) -> None:
+        self.fail, self._reply, self._found = caller.fail, caller.reply, found
+
+    def reply(self, message: bytes) -> None:
+        self._reply(self._found.response(message))
