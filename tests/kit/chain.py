@@ -250,6 +250,17 @@ class ChainHarness:
         await process.open(*number, **disks)
         return process
 
+    async def subscribed(self, *which: Any, **options: Any) -> Process:
+        """A new process that has opened a chain, and a subscription to the topic."""
+        process = await self.opened()
+        await self.subscribe(*which, **options)
+        return process
+
+    async def succeeded(self, process: Process, name: str = "f2") -> Process:
+        """The process dies, and another one opens its chain."""
+        await process.crash()
+        return await self.opened(name)
+
     async def close(self) -> None:
         for process in self.processes:
             await process.crash()
@@ -377,6 +388,14 @@ class Process:
         envelope = write_publish(PublishBatch(chain, epoch, bool(key), sender, number, resent, request))
         answer = await self.channel.unary(methods.CHAINS.Publish, envelope, timeout=timeout)
         return list(pubsub.PublishResponse.FromString(answer).message_ids)
+
+    async def outgrow(self) -> None:
+        """Publish to another topic until the segment is full, so that what came before can be deleted."""
+        other = "projects/p/topics/other"
+        self.harness.commit(CatalogChange.put(Topic(9, other)))
+        for _ in range(60):
+            await self.publish("x" * 20_000, topic=other)
+            await asyncio.sleep(1)
 
     async def void(self, *batches: int, chain: int = 1, sender: int = 7, timeout: float | None = 5.0) -> Any:
         request = internal.VoidRequest(chain=chain, sender=sender, batches=batches).SerializeToString()

@@ -201,8 +201,7 @@ async def test_an_adopter_of_a_chain_hands_out_what_its_predecessor_was_sent(har
     await asyncio.sleep(1)
     (reported,) = (await teller.fetch(source)).attempts
     assert (reported.begin, reported.end, reported.times) == (1, 2, 3)
-    await first.crash()
-    second = await harness.opened("f2")
+    second = await harness.succeeded(first)
     other = await Session(second, 12).start()
     await other.attach()
     await asyncio.sleep(1)

@@ -6,11 +6,9 @@ import asyncio
 
 import pytest
 
-from syncpoint.metadata.records import CREATING, CatalogChange, SeekTarget, Snapshot, Topic, TopicSchema
-from syncpoint.model.errors import Code, OtherSchema, StaleEpoch, SyncpointError, Unavailable
-from syncpoint.model.flow import FlowLimit
+from syncpoint.metadata.records import CatalogChange, Topic, TopicSchema
+from syncpoint.model.errors import Code, OtherSchema, StaleEpoch, Unavailable
 from syncpoint.model.identity import parse_message_id
-from syncpoint.publish import records
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.publish.follow import Follower
 from syncpoint.runtime.files import DiskFenced
@@ -30,8 +28,7 @@ from tests.kit.errors import failing
 
 @simulated
 async def test_messages_go_in_and_come_out(harness: ChainHarness) -> None:
-    process = await harness.opened()
-    await harness.subscribe()
+    process = await harness.subscribed()
     ids = await process.publish("a", "b")
     assert [parse_message_id(one).offset for one in ids] == [0, 1]
     subscriber = await Subscriber(process, 11).attached()
@@ -146,14 +143,12 @@ async def test_without_registration_publishes_are_turned_away(harness: ChainHarn
 
 @simulated
 async def test_a_crash_loses_nothing_and_the_next_owner_goes_on(harness: ChainHarness) -> None:
-    first = await harness.opened("f1")
-    await harness.subscribe()
+    first = await harness.subscribed()
     ids = await first.publish("a", "b", "c")
     subscriber = await Subscriber(first, 11).attached()
     (source,) = subscriber.granted
     await subscriber.ack(source, (1, 1))
-    await first.crash()
-    second = await harness.opened("f2")
+    second = await harness.succeeded(first)
     ids += await second.publish("d")
     assert len(set(ids)) == 4
     again = await Subscriber(second, 11).attached()
@@ -164,8 +159,7 @@ async def test_a_crash_loses_nothing_and_the_next_owner_goes_on(harness: ChainHa
 
 @simulated
 async def test_acknowledged_messages_survive_the_loss_of_a_cluster_and_a_disk(harness: ChainHarness) -> None:
-    process = await harness.opened()
-    await harness.subscribe()
+    process = await harness.subscribed()
     await process.publish("a")
     await process.crash()
     for gone in ("/c0-d0", "/c0-d1", "/c0-d2", "/c1-d1", "/c2-d2"):
@@ -282,9 +276,6 @@ async def test_a_chain_that_is_closed_has_a_checkpoint_and_can_be_opened_elsewhe
     assert await again.read_all() == ["b"]
 
 
-# -- the sync point ----------------------------------------------------------------------------------------------------
-
-
 @simulated
 async def test_a_subscription_gets_what_is_published_after_its_creation_and_nothing_before(
     harness: ChainHarness,
@@ -293,8 +284,7 @@ async def test_a_subscription_gets_what_is_published_after_its_creation_and_noth
     await process.publish("before")
     await harness.subscribe()
     await process.publish("after")
-    await process.crash()
-    second = await harness.opened()
+    second = await harness.succeeded(process)
     subscriber = await Subscriber(second, 11).attached()
     assert await subscriber.read_all() == ["after"]
 
@@ -344,20 +334,17 @@ async def test_a_subscription_whose_creation_never_returned_begins_where_recover
     creating = asyncio.ensure_future(harness.subscribe())
     await asyncio.sleep(0.1)
     await first.publish("b")
-    await first.crash()
-    second = await harness.opened("f2")
+    second = await harness.succeeded(first)
     creating.cancel()
     await second.publish("c")
-    await second.crash()
-    third = await harness.opened("f3")
+    third = await harness.succeeded(second, "f3")
     subscriber = await Subscriber(third, 11).attached()
     assert await subscriber.read_all() == ["c"]
 
 
 @simulated
 async def test_a_chain_is_not_judged_by_a_catalog_older_than_its_log(harness: ChainHarness) -> None:
-    first = await harness.opened("f1")
-    await harness.subscribe()
+    first = await harness.subscribed()
     await first.publish("a")
     second = harness.process("f2")
     second.shared.held = True
@@ -370,167 +357,6 @@ async def test_a_chain_is_not_judged_by_a_catalog_older_than_its_log(harness: Ch
     second.shared.held = False
     second.shared.catch_up()
     await opening
-
-
-# -- seek and snapshots ------------------------------------------------------------------------------------------------
-
-
-@simulated
-async def test_seeks_and_snapshots_follow_from_the_catalog_and_survive(harness: ChainHarness) -> None:
-    process = await harness.opened()
-    await harness.subscribe(retain_acked=True)
-    await process.publish("a", "b", "c")
-    subscriber = await Subscriber(process, 11).attached()
-    (source,) = subscriber.granted
-    await subscriber.ack(source, (0, 1))
-    snapshot = Snapshot(
-        50, "projects/p/snapshots/s", TOPIC_NUMBER, TOPIC, expire_ns=1 << 62, status=CREATING, subscription=SUB_NUMBER
-    )
-    await harness.confirm(harness.commit(CatalogChange.put(snapshot)))
-    await subscriber.ack(source, (1, 1), (2, 1))
-    assert await subscriber.read_all() == []
-    await harness.confirm(harness.update(generation=1, target=SeekTarget(snapshot=50)))
-    await asyncio.sleep(0.1)
-    assert [what.generation for kind, what in subscriber.received if kind == "reset"] == [1]
-    await subscriber.attach()
-    assert await subscriber.read_all() == ["b", "c"]
-    await subscriber.ack(source, (1, 1))
-    await process.crash()
-    second = await harness.opened()
-    again = await Subscriber(second, 11).attached()
-    assert await again.read_all() == ["c"]
-    # While nobody has the chain open, it is reset by a seek twice, and the snapshot goes.
-    await second.crash()
-    harness.update(generation=2, target=SeekTarget(time_ns=harness.clock.time_ns() + 10**12))
-    harness.update(generation=3, target=SeekTarget(snapshot=50))
-    harness.commit(CatalogChange.delete(snapshot))
-    third = await harness.opened()
-    last = await Subscriber(third, 11).attached()
-    assert last.generation == 3
-    assert await last.read_all() == ["b", "c"]
-
-
-@simulated
-async def test_a_seek_to_a_snapshot_of_a_time_before_the_chain_had_the_topic(harness: ChainHarness) -> None:
-    process = await harness.opened("f1", 1)
-    await harness.subscribe(retain_acked=True)
-    snapshot = Snapshot(
-        50, "projects/p/snapshots/s", TOPIC_NUMBER, TOPIC, expire_ns=1 << 62, status=CREATING, subscription=SUB_NUMBER
-    )
-    await harness.confirm(harness.commit(CatalogChange.put(snapshot)))
-    await process.publish("a")
-    subscriber = await Subscriber(process, 11).attached()
-    (source,) = subscriber.granted
-    await subscriber.ack(source, (0, 1))
-    await harness.confirm(harness.update(generation=1, target=SeekTarget(snapshot=50)))
-    await subscriber.attach()
-    assert await subscriber.read_all() == ["a"]
-
-
-@simulated
-async def test_a_seek_counts_also_where_recovery_found_nothing_of_the_topic_but_its_ledger(
-    harness: ChainHarness,
-) -> None:
-    first = harness.process("f1")
-    chain = await first.open()
-    harness.registered.add((TOPIC_NUMBER, 1))
-    chain.follower.open_source(TOPIC_NUMBER, 0)
-    await harness.subscribe(retain_acked=True)  # its ledger is begun here, in the first generation
-    await first.crash()  # and the source never had a message
-    harness.update(generation=1, target=SeekTarget(time_ns=0))
-    second = await harness.opened("f2")
-    await harness.confirm(harness.master.revision)
-    subscriber = await Subscriber(second, 11).attached()
-    await second.publish("a")
-    await asyncio.sleep(0.1)
-    assert {what.generation for kind, what in subscriber.received if kind == "sources"} == {1}
-    assert await subscriber.read_all() == ["a"]
-    await second.crash()
-    third = await harness.opened("f3")
-    again = await Subscriber(third, 11).attached()
-    assert (again.generation, await again.read_all()) == (1, ["a"])
-
-
-# -- resends -----------------------------------------------------------------------------------------------------------
-
-
-@simulated
-async def test_a_batch_sent_again_has_the_same_ids_also_at_the_next_owner(harness: ChainHarness) -> None:
-    first = await harness.opened("f1")
-    await harness.subscribe()
-    ids = await first.publish("a", "b", batch=5)
-    assert await first.publish("a", "b", batch=5, resent=True) == ids
-    first.paused = True
-    under_way = [asyncio.ensure_future(first.publish("c", batch=6, resent=again)) for again in (False, True)]
-    await asyncio.sleep(0.1)
-    assert not any(one.done() for one in under_way)
-    first.paused = False
-    one, other = await asyncio.gather(*under_way)
-    assert one == other
-    await first.crash()
-    second = harness.process("f2")
-    chain = await second.open()
-    assert await second.publish("a", "b", batch=5, resent=True) == ids
-    assert await second.publish("c", batch=6, resent=True) == one
-    assert chain.recent_batches.answered == 2
-    (new,) = await second.publish("d", batch=7, resent=True)
-    assert new not in ids
-    subscriber = await Subscriber(second, 11).attached()
-    assert await subscriber.read_all() == ["a", "b", "c", "d"]
-
-
-@simulated
-async def test_a_batch_that_was_lost_on_the_way_is_stored_when_it_is_sent_again(harness: ChainHarness) -> None:
-    first = await harness.opened("f1")
-    await first.publish("a", batch=1)
-    first.paused = True
-    lost = asyncio.ensure_future(first.publish("b", batch=2, timeout=1.0))
-    await asyncio.sleep(0.2)
-    await first.crash()
-    second = harness.process("f2")
-    chain = await second.open()
-    lost.cancel()
-    assert await second.publish("b", batch=2, resent=True)
-    assert chain.recent_batches.answered == 0
-
-
-class Nobody:
-    """A caller who is gone."""
-
-    def reply(self, response: bytes) -> None:
-        """Nobody learns it."""
-
-    def fail(self, error: SyncpointError) -> None:
-        """Nobody learns it."""
-
-
-@simulated
-async def test_a_batch_that_came_while_a_checkpoint_was_written_is_not_named_before_its_messages(
-    harness: ChainHarness,
-) -> None:
-    first = harness.process("f1")
-    chain = await first.open()
-    await harness.subscribe()
-    await first.publish("a", batch=70)
-    for number in range(2_000):  # more than one part of the checkpoint, in front of what names batches
-        chain.forwarder.memory.grants[number, 1] = records.GrantFact(number, 1, 1, 1)
-    checkpoint = chain.store.checkpoint(chain.follower.checkpoint_parts())
-    assert not checkpoint.step(1)
-    request = pubsub.PublishRequest(topic=TOPIC, messages=[pubsub.PubsubMessage(data=b"b")]).SerializeToString()
-    chain.ingress.publish(Nobody(), PublishBatch(1, 0, False, 7, 71, False, request))
-    while not checkpoint.step():  # in the same turn
-        pass
-    chain.store.flush()
-    for name in list(first.workers[0].steps):
-        first.workers[0].run(name)
-    await first.crash()
-    second = await harness.opened("f2")
-    await second.publish("b", batch=71, resent=True)
-    subscriber = await Subscriber(second, 11).attached()
-    assert await subscriber.read_all() == ["a", "b"]
-
-
-# -- keys --------------------------------------------------------------------------------------------------------------
 
 
 @simulated
@@ -590,116 +416,3 @@ async def test_an_adopter_that_knows_an_old_epoch_takes_no_keys_in_it(harness: C
     error = await failing(late.publish("k3", key="k", epoch=1))
     assert error.code is Code.UNAVAILABLE
     assert "epoch" in error.message
-
-
-# -- tidying up --------------------------------------------------------------------------------------------------------
-
-
-@simulated
-async def test_a_topic_of_which_nothing_is_left_is_forgotten_and_may_come_back(harness: ChainHarness) -> None:
-    process = harness.process()
-    chain = await process.open()
-    await harness.subscribe()
-    await process.publish("a")
-    subscriber = await Subscriber(process, 11).attached()
-    (source,) = subscriber.granted
-    await subscriber.ack(source, (0, 1))
-    other = "projects/p/topics/other"
-    harness.commit(CatalogChange.put(Topic(9, other)))
-    for _ in range(60):  # until the segment is full, and can go
-        await process.publish("x" * 20_000, topic=other)
-        await asyncio.sleep(1)
-    await asyncio.sleep(200)
-    assert harness.registered <= {(9, 1)}
-    assert chain.forwarder.ledgers == {}
-    assert not (await subscriber.ack(source, (0, 1), grant=1)).error
-    await process.publish("b")
-    assert (TOPIC_NUMBER, 1) in harness.registered
-    await asyncio.sleep(0.1)
-    assert await subscriber.read_all() == ["b"]
-
-
-@simulated
-async def test_who_held_a_source_is_forgotten_with_it(harness: ChainHarness) -> None:
-    process = harness.process()
-    chain = await process.open()
-    await harness.subscribe(ordered=True, exactly_once=True)
-    subscriber = await Subscriber(process, 11).attached()
-    await process.publish("a")
-    await asyncio.sleep(0.1)
-    (source,) = subscriber.granted
-    await subscriber.ack(source, (0, 1))
-    assert list(chain.forwarder.memory.grants) == [(SUB_NUMBER, source)]
-    other = "projects/p/topics/other"
-    harness.commit(CatalogChange.put(Topic(9, other)))
-    for _ in range(60):  # until the segment is full, and can go
-        await process.publish("x" * 20_000, topic=other)
-        await asyncio.sleep(1)
-    await asyncio.sleep(100)
-    assert source not in chain.forwarder.sources.by_number
-    assert chain.forwarder.memory.grants == {}, "every checkpoint names them all"
-    assert chain.holders.grants._known == {}
-    assert not (await subscriber.ack(source, (0, 1), grant=1 << 32 | 1)).error, "the last holder may say so again"
-
-
-@simulated
-async def test_nothing_is_confirmed_a_second_time_because_its_source_is_gone(harness: ChainHarness) -> None:
-    process = harness.process()
-    chain = await process.open()
-    await harness.subscribe(exactly_once=True)
-    first = await Subscriber(process, 11).attached()
-    await process.publish("a")
-    await asyncio.sleep(0.1)
-    ((source, grant),) = first.granted.items()
-    first.beating = False  # cut off; its client acknowledges in the meantime, and nobody learns it
-    second = await Subscriber(process, 12).attached()
-    await asyncio.sleep(8)
-    ((_, later),) = second.granted.items()
-    assert later != grant
-    assert not (await second.ack(source, (0, 1))).error
-    assert (await first.ack(source, (0, 1), grant=grant)).error
-    other = "projects/p/topics/other"
-    harness.commit(CatalogChange.put(Topic(9, other)))
-    for _ in range(60):  # until the segment is full, and can go
-        await process.publish("x" * 20_000, topic=other)
-        await asyncio.sleep(1)
-    await asyncio.sleep(100)
-    assert chain.has_had(source)
-    assert (await first.ack(source, (0, 1), grant=grant)).error
-    assert not (await second.ack(source, (0, 1), grant=later)).error
-
-
-@simulated
-async def test_limits_hold_for_all_chains_of_a_process_together(harness: ChainHarness) -> None:
-    process = await harness.opened("f1", 1)
-    await process.open(2)
-    await process.publish("warm", chain=1)
-    await process.publish("warm", chain=2)
-    process.host.context.limits.system = FlowLimit(2, 0)
-    process.paused = True
-    waiting = [asyncio.ensure_future(process.publish("a", chain=chain)) for chain in (1, 2)]
-    await asyncio.sleep(0.05)
-    assert process.host.context.admission.system.messages == 2
-    refused = await failing(process.publish("b", chain=1))
-    assert refused.code is Code.RESOURCE_EXHAUSTED
-    assert (await failing(process.publish("b", chain=2))).code is Code.RESOURCE_EXHAUSTED
-    process.paused = False
-    assert all(await asyncio.gather(*waiting))
-    assert process.host.context.admission.system.messages == 0
-    assert await process.publish("c", chain=2)
-
-
-@simulated
-async def test_a_chain_that_fails_gives_back_what_it_took_of_the_limits(harness: ChainHarness) -> None:
-    process = await harness.opened("f1", 1)
-    await process.open(2)
-    await process.publish("warm", chain=1)
-    process.paused = True
-    waiting = asyncio.ensure_future(process.publish("a", chain=1))
-    await asyncio.sleep(0.05)
-    assert process.host.context.admission.system.messages == 1
-    process.host.chains[1].forwarder.commit.give_up(OSError("gone"))
-    assert (await failing(waiting)).code is Code.UNAVAILABLE
-    assert process.host.context.admission.system.messages == 0
-    process.paused = False
-    assert await process.publish("b", chain=2)

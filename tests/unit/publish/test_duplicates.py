@@ -40,8 +40,7 @@ async def test_saying_it_again_changes_nothing(harness: ChainHarness) -> None:
 @simulated
 async def test_an_adopter_knows_the_batch_and_hands_nothing_out_before(harness: ChainHarness) -> None:
     """It is reported while it opens the chain; a subscriber that waits for it gets the rest only, and so for ever."""
-    first = await harness.opened("f1")
-    await harness.subscribe()
+    first = await harness.subscribed()
     await first.publish("a", batch=1)
     await first.publish("b", batch=2)
     await first.crash()
@@ -60,8 +59,7 @@ async def test_an_adopter_knows_the_batch_and_hands_nothing_out_before(harness: 
     await opening
     await asyncio.sleep(0.2)
     assert await subscriber.read_all() == ["a"]
-    await second.crash()
-    third = await harness.opened("f3")
+    third = await harness.succeeded(second, "f3")
     again = await Subscriber(third, 12).attached()
     assert await again.read_all() == ["a"]
 
@@ -113,8 +111,7 @@ async def test_what_waits_for_its_topic_is_not_stored_either(harness: ChainHarne
 
 @simulated
 async def test_it_is_answered_when_it_is_persisted(harness: ChainHarness) -> None:
-    process = await harness.opened()
-    await harness.subscribe()
+    process = await harness.subscribed()
     await process.publish("a", batch=1)
     process.paused = True
     reporting = [asyncio.ensure_future(process.void(1)) for _ in range(2)]

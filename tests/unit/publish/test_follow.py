@@ -77,8 +77,7 @@ async def test_a_seek_to_before_a_subscriptions_start_stands_after_the_next_open
     topic = harness.master.topic(TOPIC)
     assert topic is not None
     harness.commit(CatalogChange.put(replace(topic, retention_s=DAY)))
-    first = await harness.opened("f1")
-    await harness.subscribe(77, "projects/p/subscriptions/older")
+    first = await harness.subscribed(77, "projects/p/subscriptions/older")
     await first.publish("a", "b", "c")
     await harness.confirm(harness.commit(CatalogChange.put(snapshot_of(77))))
     await harness.subscribe()  # its sync point is behind c
@@ -93,8 +92,7 @@ async def test_a_seek_to_before_a_subscriptions_start_stands_after_the_next_open
 
 @simulated
 async def test_a_seek_while_nothing_of_the_topic_is_there_is_followed(harness: ChainHarness) -> None:
-    first = await harness.opened("f1")
-    await harness.subscribe()
+    first = await harness.subscribed()
     await first.publish("a", "b")
     second = await hand_over(harness, first, "close")
     chain = await second.open()
@@ -152,8 +150,7 @@ async def test_an_acknowledgement_of_a_seek_that_was_not_followed_is_not_confirm
 @simulated
 async def test_a_snapshot_is_of_the_seek_it_was_taken_after(harness: ChainHarness, *, generation: int) -> None:
     """Both while the chain has no owner: the seek goes to the end, so it decides what the snapshot holds."""
-    first = await harness.opened("f1")
-    await harness.subscribe()
+    first = await harness.subscribed()
     await harness.subscribe(77, "projects/p/subscriptions/other")
     await first.publish("a", "b")
     second = await hand_over(harness, first)
@@ -207,8 +204,7 @@ async def test_what_can_not_be_followed_ends_the_chain(harness: ChainHarness) ->
 async def test_what_was_forgotten_and_is_still_stored_does_not_come_back(
     harness: ChainHarness, *, checkpoint: bool
 ) -> None:
-    first = await harness.opened("f1")
-    await harness.subscribe()
+    first = await harness.subscribed()
     await first.publish(*["x" * 900] * 100, batch=5)
     await asyncio.sleep(1)
     second = await hand_over(harness, first, "close")
@@ -264,8 +260,7 @@ async def test_a_source_that_nobody_can_explain_is_kept(harness: ChainHarness) -
 async def test_whoever_did_not_learn_of_its_acknowledgement_learns_of_it_from_a_later_owner_that_has_nothing_left(
     harness: ChainHarness,
 ) -> None:
-    first = await harness.opened("f1")
-    await harness.subscribe(exactly_once=True)
+    first = await harness.subscribed(exactly_once=True)
     await first.publish("a", "b")
     second = await hand_over(harness, first)
     chain = await second.open()
@@ -286,8 +281,7 @@ async def test_whoever_did_not_learn_of_its_acknowledgement_learns_of_it_from_a_
 async def test_whoever_reads_a_source_of_which_nothing_is_left_is_notified_that_nothing_is_there(
     harness: ChainHarness,
 ) -> None:
-    first = await harness.opened("f1")
-    await harness.subscribe(ordered=True)
+    first = await harness.subscribed(ordered=True)
     await first.publish("a", "b")
     second = await hand_over(harness, first)
     chain = await second.open()
@@ -302,8 +296,7 @@ async def test_whoever_reads_a_source_of_which_nothing_is_left_is_notified_that_
 
 @simulated
 async def test_an_acknowledgement_of_before_a_seek_is_refused_while_the_seek_may_be_lost(harness: ChainHarness) -> None:
-    first = await harness.opened("f1")
-    await harness.subscribe(exactly_once=True)
+    first = await harness.subscribed(exactly_once=True)
     await first.publish("a")
     holder = await Subscriber(first, 11).attached()
     ((source, grant),) = holder.granted.items()
@@ -332,8 +325,7 @@ async def test_an_acknowledgement_of_a_deleted_subscription_is_refused(harness: 
 @simulated
 async def test_a_batch_whose_messages_were_deleted_is_not_stored_again(harness: ChainHarness) -> None:
     """Two failovers: its sender never received its ids, others have had and acknowledged its messages."""
-    first = await harness.opened("f1")
-    await harness.subscribe()
+    first = await harness.subscribed()
     ids = await first.publish("a", "b", batch=901)
     second = await hand_over(harness, first)
     chain = await second.open()
@@ -410,8 +402,7 @@ async def test_who_waits_for_a_seek_learns_of_it_when_it_is_persisted(harness: C
 async def test_a_source_that_was_forgotten_before_a_seek_does_not_come_back_after_a_crash(
     harness: ChainHarness,
 ) -> None:
-    first = await harness.opened("f1")
-    await harness.subscribe()
+    first = await harness.subscribed()
     await first.publish(*["x" * 900] * 100)
     await asyncio.sleep(1)
     second = await hand_over(harness, first, "close")
@@ -436,8 +427,7 @@ async def test_a_source_that_was_forgotten_before_a_seek_does_not_come_back_afte
 
 @simulated
 async def test_what_is_about_to_be_deleted_stays_for_a_seek_to_what_is_kept_now(harness: ChainHarness) -> None:
-    first = await harness.opened("f1")
-    await harness.subscribe()
+    first = await harness.subscribed()
     await first.publish(*["x" * 900] * 100)
     await asyncio.sleep(1)
     second = await hand_over(harness, first, "close")

@@ -37,8 +37,7 @@ async def read_all(process: Process, incarnation: int) -> list[str]:
 async def test_a_batch_of_which_no_note_could_be_taken_is_not_stored_twice(
     harness: ChainHarness, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = await harness.opened("f1")
-    await harness.subscribe()
+    first = await harness.subscribed()
     await first.publish("before", batch=900)
     with monkeypatch.context() as patched:
         patched.setattr("syncpoint.publish.ingress.BatchFact", out_of_memory)
@@ -46,8 +45,7 @@ async def test_a_batch_of_which_no_note_could_be_taken_is_not_stored_twice(
             await first.publish("a", batch=901)
     if 1 in first.host.chains:  # it goes on, as if nothing were wrong
         await first.publish("a", batch=901, resent=True)
-    await first.crash()
-    second = await harness.opened("f2")
+    second = await harness.succeeded(first)
     await second.publish("a", batch=901, resent=True)
     assert await read_all(second, 11) == ["before", "a"]
 

@@ -33,11 +33,9 @@ async def test_what_is_registered_for_another_chain_stays(harness: ChainHarness)
 async def test_what_an_earlier_owner_was_registered_for_is_taken_while_the_metadata_is_down(
     harness: ChainHarness,
 ) -> None:
-    first = await harness.opened("f1")
-    await harness.subscribe()
+    first = await harness.subscribed()
     await first.publish("one")
-    await first.crash()
-    second = await harness.opened("f2")
+    second = await harness.succeeded(first)
     await asyncio.sleep(1.0)
     writes = harness.registrations
     harness.metadata_down = True

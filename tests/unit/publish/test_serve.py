@@ -35,8 +35,7 @@ async def test_every_chain_answers_an_attach_and_names_what_comes_later(harness:
 
 @simulated
 async def test_data_is_reported_once_to_whoever_waits_for_it(harness: ChainHarness) -> None:
-    process = await harness.opened()
-    await harness.subscribe()
+    process = await harness.subscribed()
     await process.publish("a")
     subscriber = await Subscriber(process, 11).attached()
     (source,) = subscriber.granted
@@ -55,8 +54,7 @@ async def test_a_source_has_its_end_only_when_what_was_under_way_can_be_read(har
     with the source.
     """
     harness.assign(1)
-    process = await harness.opened()
-    await harness.subscribe()
+    process = await harness.subscribed()
     await process.publish("a")
     subscriber = await Subscriber(process, 11).attached()
     (source,) = subscriber.granted
@@ -103,8 +101,7 @@ async def test_two_forwarders_share_and_one_takes_over_what_the_other_leaves(har
 async def test_nobody_reads_on_behind_acknowledgements_of_others_that_may_be_lost(
     harness: ChainHarness, *, lost: bool, options: dict[str, bool]
 ) -> None:
-    first = await harness.opened("f1")
-    await harness.subscribe(**options)
+    first = await harness.subscribed(**options)
     await first.publish("a", "b", "c")
     one, other = await Subscriber(first, 11).start(), await Subscriber(first, 12).start()
     await one.attach()
@@ -131,8 +128,7 @@ async def test_nobody_reads_on_behind_acknowledgements_of_others_that_may_be_los
     grant = heir.granted[source]
     reading.cancel()
     acknowledging.cancel()
-    await first.crash()
-    second = await harness.opened("f2")
+    second = await harness.succeeded(first)
     again = await Subscriber(second, heir.incarnation).attached(**{str(source): grant})
     await asyncio.sleep(GRANT_S + 1)
     assert await again.read_all() == ["a", "b", "c"]
@@ -140,8 +136,7 @@ async def test_nobody_reads_on_behind_acknowledgements_of_others_that_may_be_los
 
 @simulated
 async def test_acknowledgements_of_a_log_that_has_failed_stay_what_nobody_may_rely_on(harness: ChainHarness) -> None:
-    first = await harness.opened("f1")
-    await harness.subscribe()
+    first = await harness.subscribed()
     await first.publish("a", "b", "c")
     one = await Subscriber(first, 11).attached()
     ((source, _),) = one.granted.items()
@@ -161,8 +156,7 @@ async def test_acknowledgements_of_a_log_that_has_failed_stay_what_nobody_may_re
 
 @simulated
 async def test_whoever_reads_on_does_not_wait_for_its_own_acknowledgements(harness: ChainHarness) -> None:
-    process = await harness.opened()
-    await harness.subscribe()
+    process = await harness.subscribed()
     await process.publish("a")
     await process.publish("b")
     subscriber = await Subscriber(process, 11).attached()
@@ -178,8 +172,7 @@ async def test_whoever_reads_on_does_not_wait_for_its_own_acknowledgements(harne
 
 @simulated
 async def test_an_exactly_once_acknowledgement_counts_only_under_the_current_grant(harness: ChainHarness) -> None:
-    process = await harness.opened()
-    await harness.subscribe(exactly_once=True)
+    process = await harness.subscribed(exactly_once=True)
     await process.publish("a", "b")
     one, other = await Subscriber(process, 11).start(), await Subscriber(process, 12).start()
     await one.attach()
@@ -204,15 +197,13 @@ async def test_an_exactly_once_acknowledgement_counts_only_under_the_current_gra
 
 @simulated
 async def test_an_adopter_lets_the_holder_go_on_and_others_wait(harness: ChainHarness) -> None:
-    first = await harness.opened("f1")
-    await harness.subscribe(exactly_once=True)
+    first = await harness.subscribed(exactly_once=True)
     await first.publish("a", "b")
     holder = await Subscriber(first, 11).attached()
     (source,) = holder.granted
     grant = holder.granted[source]
     await holder.ack(source, (0, 1))
-    await first.crash()
-    second = await harness.opened("f2")
+    second = await harness.succeeded(first)
     other = await Subscriber(second, 12).attached()
     await asyncio.sleep(3)
     assert other.granted == {}
@@ -231,8 +222,7 @@ async def test_an_adopter_lets_the_holder_go_on_and_others_wait(harness: ChainHa
 async def test_an_owner_whose_disks_do_not_answer_says_so_and_hands_out_nothing_strict(
     harness: ChainHarness, *, options: dict[str, bool]
 ) -> None:
-    process = await harness.opened()
-    await harness.subscribe(**options)
+    process = await harness.subscribed(**options)
     await process.publish("a")
     subscriber = await Subscriber(process, 11).attached()
     (source,) = subscriber.granted
@@ -257,13 +247,11 @@ def _ages(subscriber: Subscriber) -> list[tuple[int, int]]:
 
 @simulated
 async def test_an_adopter_of_an_ordered_subscription_waits_for_its_holder_too(harness: ChainHarness) -> None:
-    first = await harness.opened("f1")
-    await harness.subscribe(ordered=True)
+    first = await harness.subscribed(ordered=True)
     await first.publish("a", "b")
     holder = await Subscriber(first, 11).attached()
     (source,) = holder.granted
-    await first.crash()
-    second = await harness.opened("f2")
+    second = await harness.succeeded(first)
     other = await Subscriber(second, 12).attached()
     await asyncio.sleep(GRANT_S - 1)
     assert other.granted == {}, "it may still deliver what it has read"
@@ -273,8 +261,7 @@ async def test_an_adopter_of_an_ordered_subscription_waits_for_its_holder_too(ha
 
 @simulated
 async def test_a_restarted_forwarder_leaves_its_grants_at_once(harness: ChainHarness) -> None:
-    process = await harness.opened()
-    await harness.subscribe(exactly_once=True)
+    process = await harness.subscribed(exactly_once=True)
     await process.publish("a")
     await Subscriber(process, 11, "s").attached()
     after = await Subscriber(process, 12, "s").attached()
@@ -283,8 +270,7 @@ async def test_a_restarted_forwarder_leaves_its_grants_at_once(harness: ChainHar
 
 @simulated
 async def test_a_lost_stream_comes_back_to_its_grants(harness: ChainHarness) -> None:
-    process = await harness.opened()
-    await harness.subscribe(exactly_once=True)
+    process = await harness.subscribed(exactly_once=True)
     await process.publish("a")
     before = await Subscriber(process, 11).attached()
     await before.read_all()
@@ -348,8 +334,7 @@ async def test_a_stream_begins_with_hello_and_says_it_once(harness: ChainHarness
 
 @simulated
 async def test_becoming_exactly_once_and_back(harness: ChainHarness) -> None:
-    process = await harness.opened()
-    await harness.subscribe()
+    process = await harness.subscribed()
     await process.publish("a", "b", "c")
     subscriber = await Subscriber(process, 11).attached()
     (source,) = subscriber.granted

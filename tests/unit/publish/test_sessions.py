@@ -56,8 +56,7 @@ def test_nobody_has_precedence_for_ever() -> None:
 
 @simulated
 async def test_late_words_of_an_older_stream_take_nothing_from_the_living_one(harness: ChainHarness) -> None:
-    process = await harness.opened()
-    await harness.subscribe()
+    process = await harness.subscribed()
     await process.publish("first")
     old = await Subscriber(process, 11).start()
     await asyncio.sleep(0.1)
@@ -79,8 +78,7 @@ async def test_late_words_of_an_older_stream_take_nothing_from_the_living_one(ha
 
 @simulated
 async def test_a_late_hello_of_an_older_stream_or_life_is_reported_and_nothing_else(harness: ChainHarness) -> None:
-    process = await harness.opened()
-    await harness.subscribe()
+    process = await harness.subscribed()
     await process.publish("first")
     dead, old = Subscriber(process, 5, "s11"), Subscriber(process, 11)
     new = await Subscriber(process, 11).attached()
@@ -101,8 +99,7 @@ async def test_a_late_hello_of_an_older_stream_or_life_is_reported_and_nothing_e
 
 @simulated
 async def test_words_of_a_forgotten_stream_are_answered_and_harm_nobody(harness: ChainHarness) -> None:
-    process = await harness.opened()
-    await harness.subscribe()
+    process = await harness.subscribed()
     before = await Subscriber(process, 11, "s").attached()
     after = await Subscriber(process, 12, "s").start()
     await asyncio.sleep(0.1)
@@ -160,8 +157,7 @@ async def test_a_chain_that_can_not_follow_a_change_ends_and_confirms_nothing(
 @simulated
 async def test_what_is_not_served_any_more_on_a_new_stream_goes_to_others(harness: ChainHarness) -> None:
     """A forwarder whose last subscriber left while it had no stream could not say so."""
-    process = await harness.opened()
-    await harness.subscribe()
+    process = await harness.subscribed()
     await process.publish("a")
     before = await Subscriber(process, 11).attached()
     assert before.granted
