@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from syncpoint.pipeline import epochs, links
+from syncpoint.pipeline import links
+from syncpoint.pipeline.epoch_commits import CommitRequest
 from syncpoint.pipeline.epochs import EpochState
 
 
@@ -23,7 +24,7 @@ def _epoch() -> None:
 
 
 def _attempt() -> None:
-    def everything(state: EpochState, ask: epochs.CommitRequest) -> tuple[Any, ...]:
+    def everything(state: EpochState, ask: CommitRequest) -> tuple[Any, ...]:
         return tuple(stage for stage in state.stages.values() if stage.epoch == ask.epoch)
 
     EpochState._chosen = everything  # type: ignore[assignment,method-assign]

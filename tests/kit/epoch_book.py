@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from syncpoint.pipeline import offset_runs
-from syncpoint.pipeline.epochs import CommitRequest, Decided, EpochState, GapRefused, Repeated, work_of
+from syncpoint.pipeline.epoch_commits import CommitRequest, Decided, GapRefused, Repeated, work_of
+from syncpoint.pipeline.epochs import EpochState
 from syncpoint.pipeline.links import PlannedRange
 from syncpoint.pipeline.records import EpochDecision, EpochPlace, Piece, QueryRun, Stage
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from syncpoint.kernel import stamps
 from syncpoint.model.errors import SyncpointError
-from syncpoint.pipeline.epochs import EpochState, Work, work_of
+from syncpoint.pipeline.epoch_commits import Work, work_of
+from syncpoint.pipeline.epochs import EpochState
 from syncpoint.pipeline.home import Home
 from syncpoint.pipeline.records import EpochDecision, EpochPlace
 from syncpoint.publish import records

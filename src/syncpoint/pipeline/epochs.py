@@ -8,71 +8,27 @@ whoever reads the log finishes it the same way. Each fact may be applied twice, 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from syncpoint.model.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound, OutOfRange
+from syncpoint.model.errors import Aborted, FailedPrecondition, NotFound
 from syncpoint.pipeline import facts, links, offset_runs
 from syncpoint.pipeline.copied_intervals import Copies, OffsetBlock
-from syncpoint.pipeline.links import LinkState, PlannedRange
-from syncpoint.pipeline.records import EpochDecision, EpochPlace, Piece, Query, QueryRun, Stage
+from syncpoint.pipeline.epoch_commits import (
+    CommitRequest,
+    Decided,
+    Dropped,
+    GapRefused,
+    Repeated,
+    check_commit,
+    check_name,
+    check_rows,
+    gap_refused,
+    work_of,
+)
+from syncpoint.pipeline.links import LinkState
+from syncpoint.pipeline.records import EpochDecision, EpochPlace, Query, QueryRun, Stage
 
 STALE_NS = 3600 * 10**9  # a stage is dropped when its query was silent for so long
-NAME_BYTES_MAX = 1024
 QUERY_NS = 31 * 24 * STALE_NS  # a query is forgotten when nobody used it for so long
-
-
-@dataclass(frozen=True, slots=True)
-class CommitRequest:
-    """A commit, as it is asked for. `stages`: partition and attempt of each."""
-
-    run: QueryRun
-    epoch: int
-    stages: Sequence[tuple[int, str]] = ()
-    link: str = ""
-    source_topic: str = ""
-    planned: tuple[PlannedRange, ...] = ()
-    accept_gaps: bool = False
-
-
-class Repeated(NamedTuple):
-    """The epoch was committed before. `result`: what was answered then; b"" when that was long ago."""
-
-    result: bytes
-    released: tuple[Stage, ...]
-    facts: list[bytes]
-
-
-class GapRefused(NamedTuple):
-    """The plan leaves a gap. The fact remembers it."""
-
-    error: OutOfRange
-    facts: list[bytes]
-
-
-class Decided(NamedTuple):
-    """The epoch is committed as soon as the facts are persisted."""
-
-    decision: EpochDecision
-    released: tuple[Stage, ...]
-    facts: list[bytes]
-
-
-class Work(NamedTuple):
-    """One piece of a decision: store it without its first `skip` rows."""
-
-    number: int
-    stage: Stage
-    piece: Piece
-    skip: int
-
-
-@dataclass(slots=True)
-class Dropped:
-    """Stages that nobody can commit any more."""
-
-    stages: tuple[Stage, ...] = ()
-    facts: list[bytes] = field(default_factory=list)
 
 
 class EpochState:
@@ -179,7 +135,7 @@ class EpochState:
         `InvalidArgument` for a request that cannot be right.
         """
         query, link = self.queries[ask.run.query], self.links.get(ask.link) if ask.link else None
-        _check(ask, link)
+        check_commit(ask, link)
         if self._is_committed(query, ask, link):
             gone = self._staged(query.name, lambda stage: stage.epoch <= ask.epoch)
             return Repeated(query.results.get(ask.epoch, b""), gone, self.drop(gone))
@@ -195,8 +151,8 @@ class EpochState:
             if found and not ask.accept_gaps:
                 links.refuse(after, found)
                 self.links[after.name] = after
-                return GapRefused(_gap(after, found), [facts.link(after)])
-            _check_rows(chosen, ask.planned)
+                return GapRefused(gap_refused(after, found), [facts.link(after)])
+            check_rows(chosen, ask.planned)
             floors = {one.source: links.floor(after, one) for one in ask.planned}
             links.advance(after, ask.planned, found)
         lost = self._staged(query.name, lambda stage: stage.epoch <= ask.epoch and stage not in chosen)
@@ -364,59 +320,6 @@ class EpochState:
         known = self.queries.get(query)
         if known is not None:
             known.used_ns = max(known.used_ns, now_ns)
-
-
-def work_of(decision: EpochDecision) -> list[Work]:
-    """What a decision stores, in its order: the same whenever it is asked."""
-    found: list[Work] = []
-    for stage in decision.stages:
-        for piece in stage.pieces:
-            skip = offset_runs.below(piece.runs, decision.floors[piece.link_source]) if decision.link else 0
-            found.append(Work(len(found), stage, piece, skip))
-    return found
-
-
-def check_name(field: str, name: str) -> None:
-    """Raises `InvalidArgument` for what cannot be the name of a query, a run or a link."""
-    if not name or len(name.encode()) > NAME_BYTES_MAX:
-        raise InvalidArgument(field, f"must have 1 to {NAME_BYTES_MAX} bytes")
-
-
-def _check(ask: CommitRequest, link: LinkState | None) -> None:
-    if ask.epoch < 0:
-        raise InvalidArgument("epoch", "epochs count from 0")
-    partitions = [partition for partition, _ in ask.stages]
-    for index, partition in enumerate(partitions):
-        if partition in partitions[:index]:
-            raise InvalidArgument(f"stages[{index}]", f"two attempts of partition {partition}; one of them counts")
-    if ask.link:
-        check_name("link", ask.link)
-        check_name("source_topic", ask.source_topic)
-        links.check_plan(link, ask.source_topic, ask.planned)
-    elif ask.planned or ask.source_topic:
-        raise InvalidArgument("link", "planned ranges belong to a link, which is not named")
-
-
-def _check_rows(stages: Sequence[Stage], planned: Sequence[PlannedRange]) -> None:
-    """Every row of a link lies in what was planned, or intervals would say nothing about it."""
-    by_source = {one.source: one for one in planned}
-    for stage in stages:
-        for piece in stage.pieces:
-            plan = by_source.get(piece.link_source)
-            first, end = offset_runs.bounds(piece.runs)
-            if plan is None or not plan.begin <= first <= end <= plan.end:
-                raise InvalidArgument(
-                    "planned",
-                    f"partition {stage.partition} has rows [{first}, {end}) of source {piece.link_source}, which are"
-                    " not planned",
-                )
-
-
-def _gap(link: LinkState, found: Sequence[PlannedRange]) -> OutOfRange:
-    return OutOfRange(
-        f"Link {link.name} was refused because of a gap: {', '.join(map(str, found))} of {link.source_topic} was never"
-        " copied and is not planned. Nothing is stored. Read from there, or accept that it is lost (AcceptGap)."
-    )
 
 
 def _count(link: LinkState, decision: EpochDecision) -> None:

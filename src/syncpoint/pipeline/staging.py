@@ -23,7 +23,8 @@ from syncpoint.model.errors import (
 )
 from syncpoint.model.names import parse_topic
 from syncpoint.pipeline import columns
-from syncpoint.pipeline.epochs import NAME_BYTES_MAX, Dropped, EpochState
+from syncpoint.pipeline.epoch_commits import NAME_BYTES_MAX, Dropped
+from syncpoint.pipeline.epochs import EpochState
 from syncpoint.pipeline.home import Home
 from syncpoint.pipeline.records import Piece, QueryRun, Stage
 from syncpoint.publish.forwarder import PublishForwarder

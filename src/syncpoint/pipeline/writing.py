@@ -16,7 +16,8 @@ from google.protobuf.message import Message
 
 from syncpoint.model.errors import InvalidArgument, NotFound, SyncpointError, Unavailable
 from syncpoint.pipeline.epoch_apply import NUMBER, EpochApply
-from syncpoint.pipeline.epochs import CommitRequest, Decided, Dropped, EpochState, GapRefused, Repeated
+from syncpoint.pipeline.epoch_commits import CommitRequest, Decided, Dropped, GapRefused, Repeated
+from syncpoint.pipeline.epochs import EpochState
 from syncpoint.pipeline.home import Home
 from syncpoint.pipeline.links import LinkState, PlannedRange
 from syncpoint.pipeline.persistence import persisted

@@ -16,7 +16,7 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from syncpoint.model.names import parse_topic
-from syncpoint.pipeline.epochs import check_name
+from syncpoint.pipeline.epoch_commits import check_name
 from syncpoint.pipeline.homes import Homes, link_key, query_key
 from syncpoint.proxy.pipeline_chains import ChainCalls, RelayedStream, Relays, deadline_of
 from syncpoint.proxy.route_cache import RouteCache

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from syncpoint.model.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
-from syncpoint.pipeline.epochs import QUERY_NS, STALE_NS, CommitRequest, Decided, EpochState, GapRefused, Repeated
+from syncpoint.pipeline.epoch_commits import CommitRequest, Decided, GapRefused, Repeated
+from syncpoint.pipeline.epochs import QUERY_NS, STALE_NS, EpochState
 from syncpoint.pipeline.links import PlannedRange
 from syncpoint.pipeline.records import RESULTS_MAX, RUNS_MAX, QueryRun
 from tests.kit.epoch_book import NAME, Log, Server, ask

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.pipeline import epochs, links, staging, writing
+from syncpoint.pipeline import links, staging, writing
+from syncpoint.pipeline.epoch_commits import CommitRequest
 from syncpoint.pipeline.epochs import EpochState
 from syncpoint.wire.messages import pipeline
 from tests.kit.epochs import ONE, DieAt, Died, Harness, frame
@@ -185,7 +186,7 @@ def test_guarded_by_the_choice_of_the_attempt(harness: Harness) -> None:
 
 
 def test_without_the_choice_of_the_attempt_both_are_stored(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    def everything(state: EpochState, ask: epochs.CommitRequest) -> tuple[Any, ...]:
+    def everything(state: EpochState, ask: CommitRequest) -> tuple[Any, ...]:
         return tuple(stage for stage in state.stages.values() if stage.epoch == ask.epoch)
 
     monkeypatch.setattr(EpochState, "_chosen", everything)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, OutOfRange
 from syncpoint.pipeline import facts, links
-from syncpoint.pipeline.epochs import CommitRequest, EpochState, GapRefused
+from syncpoint.pipeline.epoch_commits import CommitRequest, GapRefused
+from syncpoint.pipeline.epochs import EpochState
 from syncpoint.pipeline.links import Interval, LinkState, PlannedRange
 from syncpoint.pipeline.records import QueryRun
 
