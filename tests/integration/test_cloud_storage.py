@@ -15,7 +15,7 @@ import fsspec
 from syncpoint.export.bucket_files import BucketFile, remove_left
 from syncpoint.export.contents import Contents
 from syncpoint.push.pusher import Lent
-from syncpoint.testing.official import eventually
+from syncpoint.testing.official import eventually, refused
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.messages import pubsub
 
@@ -153,3 +153,17 @@ def test_a_service_that_speaks_s3(boot: Callable[..., ServerProcess], enter: Cal
         uploads_leave_nothing(there)
     finally:
         moto.stop()
+
+
+def test_what_is_not_backed_waits_and_can_be_pulled_when_it_is_no_export_any_more(space: Any) -> None:
+    topic = space.topic()
+    table = {"table": "projects/p/instances/i/tables/t"}
+    for short, config in (("rows", {"bigquery_config": {"table": "p.d.t"}}), ("cells", {"bigtable_config": table})):
+        sub = space.subscription(topic, short, **config)
+        space.publish(topic, short.encode())
+        assert space.api.get_subscription({"subscription": sub}).state == RESOURCE_ERROR
+        with refused("FAILED_PRECONDITION"):
+            space.peek(sub)
+        changed = {"subscription": {"name": sub, "topic": topic}, "update_mask": {"paths": list(config)}}
+        assert space.api.update_subscription(changed).state == ACTIVE
+        assert short.encode() in {one.message.data for one in space.pull(sub)}
