@@ -184,7 +184,8 @@ class SubscriberService:
                 "ack_deadline_seconds", f"{seconds} is more than {MODIFY_DEADLINE_SECONDS_MAX} seconds"
             )
         try:
-            failed = self.forwarder.modify(record, request, MODIFY_ACK_IDS_FIELD, seconds, uses=not is_pushed(record))
+            pulled = not (is_pushed(record) or is_exported(record))  # of others only what succeeds is a use
+            failed = self.forwarder.modify(record, request, MODIFY_ACK_IDS_FIELD, seconds, uses=pulled)
         except BadAckId as bad:
             raise bad_ack_id(bad) from None
         _answer(call, failed)

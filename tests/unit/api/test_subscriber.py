@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -250,6 +251,24 @@ async def test_a_change_of_the_subscription_holds_for_the_next_call(harness: Ser
     await harness.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id])
     harness.commit(CatalogChange.put(replace(harness.record, exactly_once=True)))
     assert (await failing(harness.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id]))).details
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"push_config": {"push_endpoint": "https://e.example/"}}, {"bigquery_config": {"table": "p.d.t"}}, {}],
+    ids=["pushed", "exported", "pulled"],
+)
+@simulated()
+async def test_a_deadline_is_a_use_by_those_who_pull_alone(harness: ServicerHarness, *, config: dict[str, Any]) -> None:
+    await harness.put("a")
+    (got,) = await harness.pull()
+    changed = pubsub.Subscription(**config).SerializeToString()
+    harness.commit(CatalogChange.put(replace(harness.record, config=changed)))
+    harness.subscribe.used.clear()
+    await harness.call("ModifyAckDeadline", subscription=SUB, ack_ids=[got.ack_id], ack_deadline_seconds=20)
+    assert bool(harness.subscribe.used) == (not config)
+    await harness.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id])
+    assert harness.subscribe.used
 
 
 def out_of_reach(harness: ServicerHarness) -> None:
