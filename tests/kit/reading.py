@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import SyncpointError
@@ -128,6 +129,20 @@ class ReadingHarness(ForwarderHarness):
         for source in self.publish.sources.of_topic(1):
             if source.end:
                 ledger.of(source.number).add(0, source.end)
+
+
+SNAPSHOT = "projects/p/snapshots/then"
+
+
+def refusal(call: Any, *arguments: Any, **fields: Any) -> SyncpointError:
+    with pytest.raises(SyncpointError) as caught:
+        call(*arguments, **fields)
+    return caught.value
+
+
+def only_source(harness: ReadingHarness) -> Any:
+    (source,) = harness.positions().sources
+    return source
 
 
 __all__ = ["SUB", "TOPIC", "ReadingHarness"]

@@ -16,8 +16,8 @@ from syncpoint.model.errors import Aborted, Code, FailedPrecondition, Unavailabl
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
 from tests.kit.errors import failing
+from tests.kit.pipelines import PipelineProcess, source
 from tests.kit.proxy import ProxyHarness, ProxyProcess, SubscribeProcess, in_harness
-from tests.unit.proxy.test_pipelines import PipelineProcess, source
 
 READER = methods.LOG_READER
 NAME = "projects/p/subscriptions/billing"

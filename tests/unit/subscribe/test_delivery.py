@@ -3,22 +3,17 @@ between them.
 """
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncpoint.kernel.errors import BadAckId
-from syncpoint.metadata.records import CatalogChange, DeadLetter, Retry, Subscription, Topic, encode_changes
+from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.model.delivery import Reply
 from syncpoint.model.errors import NotFound, Unavailable
-from syncpoint.model.limits import RESPONSE_BYTES_MAX
 from syncpoint.publish.backlog import unacknowledged
 from syncpoint.publish.seek import seek_to_snapshot, seek_to_time
-from syncpoint.storage.record import EntryKind
 from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness, Subscriber
 from syncpoint.wire.messages import pubsub
 
@@ -34,93 +29,6 @@ def test_a_message_is_answered_and_delivered_once_it_is_persisted() -> None:
     harness.quiesce()
     assert subscriber.data == ["a", "b"]
     assert caller.ids == [message.message.message_id for message in subscriber.received]
-
-
-def test_early_delivery_does_not_wait_for_the_disks_and_a_failed_write_is_reported() -> None:
-    harness = ForwarderHarness(early_delivery=True)
-    subscriber = Subscriber(harness)
-    harness.quiesce()
-    caller = harness.send("early", quiesce=False)
-    while harness.soon:
-        harness.soon.popleft()()
-    assert subscriber.data == ["early"], "seen before it is persisted"
-    harness.store.fail(OSError("disk gone"))
-    assert isinstance(caller.error, Unavailable), "its publisher is notified that the outcome is unknown"
-    with pytest.raises(Unavailable):
-        harness.send("later")
-
-
-def turns(harness: ForwarderHarness) -> None:
-    while harness.soon:
-        harness.soon.popleft()()
-
-
-DEAD = DeadLetter("projects/p/topics/dead", 5)
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"ordered": True}, {"dead_letter": DEAD}, {"ordered": True, "dead_letter": DEAD}]
-)
-def test_what_was_delivered_early_is_not_forgotten_where_that_is_switched_off(options: dict[str, object]) -> None:
-    harness = ForwarderHarness(early_delivery=True, **options)
-    harness.commit(
-        CatalogChange.put(Topic(7, DEAD.topic)),
-        CatalogChange.put(Subscription(8, "projects/p/subscriptions/d", 7, DEAD.topic)),
-    )
-    subscriber = Subscriber(harness)
-    harness.quiesce()
-    harness.send("early", key="k", quiesce=False)
-    turns(harness)
-    for _ in range(4):
-        harness.leases.modify(nack(subscriber), 4, 0, harness.clock.monotonic())
-        turns(harness)
-    assert subscriber.data == ["early"] * 5
-    change(harness, early_delivery=False)
-    harness.leases.modify(nack(subscriber), 4, 0, harness.clock.monotonic())
-    turns(harness)
-    harness.send("later", key="k", quiesce=False)
-    harness.advance(3)
-    if "dead_letter" in options:
-        assert subscriber.data == ["early"] * 5 + ["later"]
-        assert sum(source.end for source in harness.publish.sources.of_topic(7)) == 1
-        assert unacknowledged(harness.publish, harness.record) == 1
-    else:
-        assert subscriber.data == ["early"] * 6 + ["later"]
-    before = len(subscriber.data)
-    harness.send("persisted", quiesce=False)
-    turns(harness)
-    assert len(subscriber.data) == before, "it is switched off now"
-    harness.quiesce()
-    assert subscriber.data[-1] == "persisted"
-
-
-def nack(subscriber: Subscriber) -> bytes:
-    ids, subscriber.held = list(subscriber.held), {}
-    return pubsub.ModifyAckDeadlineRequest(subscription=SUB, ack_ids=ids).SerializeToString()
-
-
-def change(harness: ForwarderHarness, **options: Any) -> None:
-    """Of the subscription; the disks do not have it yet."""
-    (assigned,) = harness.publish.catalog.assign([CatalogChange.put(replace(harness.record, **options))])
-    harness.publish.commit.append_fact(EntryKind.CATALOG, encode_changes([assigned]))
-    harness.publish.catalog.apply(assigned)
-    harness.follower.changed(assigned)
-
-
-def test_what_was_delivered_early_and_is_nowhere_to_be_read_comes_back_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = ForwarderHarness(early_delivery=True)
-    subscriber = Subscriber(harness)
-    harness.quiesce()
-    harness.send("early", quiesce=False)
-    turns(harness)
-    with monkeypatch.context() as patched:
-        read = harness.store.read
-        patched.setattr(harness.store, "read", lambda *asked, early=False: read(*asked))  # memory has let go of it
-        harness.leases.modify(nack(subscriber), 4, 0, harness.clock.monotonic())
-        turns(harness)
-        assert subscriber.data == ["early"]
-    harness.advance(1)
-    assert subscriber.data == ["early", "early"]
 
 
 def test_everything_of_one_turn_is_one_entry_and_one_commit() -> None:
@@ -283,27 +191,6 @@ def test_more_than_is_read_at_once_comes_back_to_several_subscribers_without_an_
     assert sum(len(subscriber.data) for subscriber in subscribers) == 6000
 
 
-def test_a_nack_brings_it_back_at_once_and_a_policy_later() -> None:
-    harness = ForwarderHarness()
-    subscriber = Subscriber(harness)
-    harness.send("a")
-    subscriber.nack(*subscriber.held)
-    assert subscriber.data == ["a", "a"]
-
-    harness = ForwarderHarness(retry=Retry(1.0, 3.0))
-    subscriber = Subscriber(harness)
-    harness.send("a")
-    waits = []
-    for expected in (1.0, 2.0, 3.0, 3.0):
-        subscriber.nack(*subscriber.held)
-        waited, seen = 0.0, len(subscriber.data)
-        while len(subscriber.data) == seen:
-            harness.advance(0.1)
-            waited += 0.1
-        waits.append((round(waited, 1), expected))
-    assert all(abs(waited - expected) < 0.25 for waited, expected in waits), waits
-
-
 def test_consumers_share_fairly_and_stop_at_their_limits() -> None:
     harness = ForwarderHarness()
     one, two = Subscriber(harness, max_messages=30), Subscriber(harness)
@@ -355,91 +242,6 @@ def test_filtered_messages_are_neither_delivered_nor_backlog() -> None:
     ledger = harness.publish.ledgers[harness.record.incarnation]
     (source,) = harness.publish.sources.of_topic(1)
     assert ledger.covers(source.number, 0, 3)
-
-
-def test_a_key_stays_in_order_through_a_nack() -> None:
-    harness = ForwarderHarness(ordered=True)
-    one, two = Subscriber(harness), Subscriber(harness)
-    for n in range(6):
-        harness.send(f"k{n}", key="k")
-    harness.send("free")
-    holder, other = (one, two) if "k0" in one.data else (two, one)
-    assert [data for data in holder.data if data != "free"] == [f"k{n}" for n in range(6)]
-    assert not [data for data in other.data if data != "free"]
-    by_data = {data: ack_id for ack_id, data in holder.held.items()}
-    seen = len(one.data) + len(two.data)
-    holder.ack(by_data["k0"], by_data["k1"])
-    holder.nack(by_data["k2"])
-    again = (one.data + two.data, len(one.data) + len(two.data) - seen)
-    assert again[1] == 4, "k2 and everything after it comes again"
-    last = one if one.data[-1] == "k5" and one.responses > 1 else two
-    assert last.data[-4:] == ["k2", "k3", "k4", "k5"]
-
-
-def test_dead_letters_carry_where_they_came_from() -> None:
-    harness = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
-    harness.commit(
-        CatalogChange.put(Topic(7, "projects/p/topics/dead")),
-        CatalogChange.put(Subscription(8, "projects/p/subscriptions/dead", 7, "projects/p/topics/dead")),
-    )
-    subscriber = Subscriber(harness)
-    harness.send("poison", key="k", colour="red")
-    attempts = []
-    for _ in range(5):
-        attempts.append(subscriber.received[-1].delivery_attempt)
-        subscriber.nack(*subscriber.held)
-    assert attempts == [1, 2, 3, 4, 5]
-    assert len(subscriber.received) == 5, "after the last attempt it is not offered again"
-    harness.record = harness.publish.catalog.subscription("projects/p/subscriptions/dead")  # type: ignore[assignment]
-    dead = Subscriber(harness)
-    harness.quiesce()
-    (letter,) = dead.received
-    assert letter.message.data == b"poison"
-    assert letter.message.ordering_key == "k"
-    assert letter.message.attributes["colour"] == "red"
-    assert letter.message.attributes["CloudPubSubDeadLetterSourceDeliveryCount"] == "5"
-    assert letter.message.attributes["CloudPubSubDeadLetterSourceSubscription"] == "billing"
-    assert letter.message.message_id != subscriber.received[0].message.message_id
-
-
-def test_a_dead_letter_without_its_topic_is_not_lost() -> None:
-    harness = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/nowhere", 5))
-    subscriber = Subscriber(harness)
-    harness.send("poison")
-    for _ in range(5):
-        subscriber.nack(*subscriber.held)
-    harness.advance(2)
-    assert len(subscriber.received) == 6
-
-
-def test_a_message_is_not_given_up_to_where_that_is_not_allowed() -> None:
-    harness = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
-    harness.commit(CatalogChange.put(Topic(7, "projects/p/topics/dead")))
-    harness.subscribe.may_give_up = lambda record: record.name != SUB
-    subscriber = Subscriber(harness)
-    harness.send("poison")
-    for _ in range(5):
-        subscriber.nack(*subscriber.held)
-    harness.advance(2)
-    assert len(subscriber.received) == 6
-    assert harness.publish.sources.of_topic(7) == []
-
-
-def test_a_dead_letter_that_is_not_found_is_not_acknowledged() -> None:
-    harness = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
-    harness.commit(CatalogChange.put(Topic(7, "projects/p/topics/dead")))
-    subscriber = Subscriber(harness)
-    harness.send("poison")
-    fetch = harness.publish.server.fetch
-    for _ in range(5):
-        if subscriber.received[-1].delivery_attempt == 5:
-            harness.publish.server.fetch = lambda *asked: asked[-1]([])  # type: ignore[method-assign]
-        subscriber.nack(*subscriber.held)
-    harness.publish.server.fetch = fetch  # type: ignore[method-assign]
-    harness.advance(2)
-    (source,) = harness.publish.sources.of_topic(harness.record.topic_incarnation)
-    ledger = harness.publish.ledgers[harness.record.incarnation]
-    assert not ledger.covers(source.number, 0, 1), "nobody has said that it was acknowledged, and nothing keeps it"
 
 
 def test_seek_to_a_time_revives_and_purges() -> None:
@@ -581,112 +383,6 @@ def test_over_a_link_that_delays_and_drops_nothing_is_lost_and_keys_stay_in_orde
             for subscriber in subscribers:
                 first_seen = list(dict.fromkeys(text for text in subscriber.data if text.startswith(key)))
                 assert first_seen == [text for text in sent if text in first_seen]
-
-
-def test_an_ack_during_the_backoff_of_a_key_lets_the_key_go_on() -> None:
-    harness = ForwarderHarness(ordered=True, retry=Retry(1.0, 1.0))
-    subscriber = Subscriber(harness)
-    for data in "abc":
-        harness.send(data, key="k")
-    first = next(ack_id for ack_id, data in subscriber.held.items() if data == "a")
-    subscriber.nack(first)
-    subscriber.ack(first)
-    harness.quiesce()
-    assert subscriber.data == ["a", "b", "c", "b", "c"], "what it rested for is done"
-
-
-def test_a_key_rests_until_the_last_of_its_backoffs_is_over() -> None:
-    harness = ForwarderHarness(ordered=True, retry=Retry(1.0, 8.0))
-    subscriber = Subscriber(harness)
-    for data in "ab":
-        harness.send(data, key="k")
-    by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
-    subscriber.nack(by_data["b"])
-    harness.advance(1.1)
-    by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
-    subscriber.nack(by_data["a"], by_data["b"])  # the first time for one, the second for the other
-    harness.advance(1.5)
-    assert subscriber.data == ["a", "b", "b"]
-    harness.advance(1.0)
-    assert subscriber.data == ["a", "b", "b", "a", "b"]
-
-
-def test_a_dead_letter_lets_its_key_go_on() -> None:
-    harness = ForwarderHarness(ordered=True, dead_letter=DeadLetter("projects/p/topics/dead", 5))
-    harness.commit(CatalogChange.put(Topic(20, "projects/p/topics/dead")))
-    subscriber = Subscriber(harness)
-    for data in "abc":
-        harness.send(data, key="k")
-    for _ in range(5):
-        subscriber.nack(next(ack_id for ack_id, data in subscriber.held.items() if data == "a"))
-    harness.quiesce()
-    assert subscriber.data == ["a", "b", "c"] * 5 + ["b", "c"]
-
-
-def test_messages_without_a_key_come_back_beside_those_of_a_key() -> None:
-    harness = ForwarderHarness(ordered=True, retry=Retry(1.0, 1.0))
-    subscriber = Subscriber(harness)
-    for number, key in enumerate(("k", "", "k", "", "")):
-        harness.send(str(number), key=key)
-    subscriber.nack(*subscriber.held)
-    harness.advance(1.5)
-    assert sorted(subscriber.data[5:]) == ["0", "1", "2", "3", "4"]
-
-
-def test_what_waits_for_its_next_delivery_keeps_its_count_while_nobody_listens() -> None:
-    harness = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
-    subscriber = Subscriber(harness)
-    harness.send("a", "b")
-    harness.subscribe.leave(harness.record, subscriber.consumer)
-    subscriber.nack(*subscriber.held)
-    second = Subscriber(harness, single=True, max_messages=1)
-    harness.quiesce()
-    assert [message.delivery_attempt for message in second.received] == [2]
-    second.ack()
-    harness.advance(0.5)
-    third = Subscriber(harness)
-    harness.quiesce()
-    assert [message.delivery_attempt for message in third.received] == [2]
-
-
-def test_held_back_messages_of_a_key_respect_bytes_outstanding_and_the_size_of_a_response() -> None:
-    harness = ForwarderHarness(ordered=True)
-    subscriber = Subscriber(harness, max_messages=1)
-    for number in range(40):
-        harness.send(f"{number:02}" + "x" * 300_000, key="k")
-    subscriber.consumer.max_messages, subscriber.consumer.max_bytes = 1000, 1_000_000
-    responses: list[int] = []
-    deliver = subscriber.consumer.send
-
-    def send(parts: Sequence[bytes], serials: Sequence[int]) -> None:
-        responses.append(sum(map(len, parts)))
-        deliver(parts, serials)
-
-    subscriber.consumer.send = send
-    subscriber.nack(*subscriber.held)
-    received = []
-    while subscriber.held:
-        assert len(subscriber.held) <= 3, "three of them fit into the million bytes"
-        received += [data[:2] for data in subscriber.held.values()]
-        subscriber.ack()
-    assert received == [f"{number:02}" for number in range(40)]
-    assert max(responses) < RESPONSE_BYTES_MAX + 1000
-
-
-def test_a_message_as_large_as_the_limits_allow_still_becomes_a_dead_letter() -> None:
-    harness = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
-    dead = Subscription(21, "projects/p/subscriptions/dead", 20, "projects/p/topics/dead")
-    harness.commit(CatalogChange.put(Topic(20, "projects/p/topics/dead")), CatalogChange.put(dead))
-    subscriber = Subscriber(harness)
-    harness.send("poison", **{f"k{number}": "v" for number in range(100)})
-    for _ in range(5):
-        subscriber.nack(*subscriber.held)
-    harness.advance(2)
-    assert len(subscriber.received) == 5
-    harness.record = dead
-    letters = Subscriber(harness)
-    harness.quiesce()
-    assert letters.data == ["poison"]
 
 
 def test_what_the_topic_keeps_is_available_to_subscriptions_that_keep_less() -> None:
