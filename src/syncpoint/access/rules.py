@@ -259,9 +259,9 @@ def _policy(verb: str) -> Needs:
     return needs
 
 
-def _account(permission: str, field: str = "email") -> Needs:
+def _account(permission: str) -> Needs:
     def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
-        yield _for_account(permission, _value(request, field), catalog)
+        yield _for_account(permission, _value(request, "email"), catalog)
 
     return needs
 

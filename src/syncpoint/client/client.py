@@ -32,6 +32,7 @@ SERVICES = {
     "LogReader": methods.LOG_READER,
     "EpochWriter": methods.EPOCH_WRITER,
 }
+PORT_DEFAULT = "8085"
 PAUSE_FIRST_S = 0.1
 PAUSE_MAX_S = 1.0
 
@@ -46,12 +47,12 @@ class ClientCalls(Protocol):
     async def close(self) -> None: ...
 
 
-def parse_endpoint(endpoint: str, default_port: int = 8085) -> tuple[str, int]:
+def parse_endpoint(endpoint: str) -> tuple[str, int]:
     """`host:port`, `host` or `[v6]:port` as host and port. Raises InvalidArgument."""
     text = endpoint.strip().removeprefix("http://").removeprefix("https://").rstrip("/")
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
-        host, port = text, str(default_port)
+        host, port = text, PORT_DEFAULT
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdigit() or not 0 < int(port) < 65_536:
         raise InvalidArgument("endpoint", f"{endpoint!r} is not of the form HOST:PORT")

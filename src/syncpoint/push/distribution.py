@@ -20,11 +20,11 @@ from syncpoint.router import rendezvous
 from syncpoint.router.location import may_pass
 
 
-def pushers(members: Iterable[Member], role: str = PROXY) -> list[Member]:
-    """Who may push: the processes of a role that do not drain; if all drain, all. By name: a process that was restarted
+def pushers(members: Iterable[Member]) -> list[Member]:
+    """Who may push: the proxies that do not drain; if all drain, all. By name: a process that was restarted
     gets what it had.
     """
-    able = {one.name: one for one in sorted(members, key=lambda one: one.incarnation) if role in one.roles}
+    able = {one.name: one for one in sorted(members, key=lambda one: one.incarnation) if PROXY in one.roles}
     staying = [one for one in able.values() if not one.draining]
     return sorted(staying or able.values(), key=lambda one: one.name)
 

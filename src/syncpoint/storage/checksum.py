@@ -23,11 +23,12 @@ def crc32c(data: bytes | bytearray | memoryview, seed: int = 0) -> int:
     return crc
 
 
-def crc32c_of(buffers: Iterable[bytes | bytearray | memoryview], seed: int = 0) -> int:
+def crc32c_of(buffers: Iterable[bytes | bytearray | memoryview]) -> int:
     """CRC32C of several buffers as if they were one."""
+    found = 0
     for data in buffers:
-        seed = _extend(seed, data if type(data) is bytes else bytes(data))
-    return seed
+        found = _extend(found, data if type(data) is bytes else bytes(data))
+    return found
 
 
 def checked_json(content: Mapping[str, Any]) -> bytes:

@@ -18,17 +18,15 @@ CODE_BYTES_MAX: Final = 20 << 10
 _NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]{0,99}")
 
 
-async def check_transforms(
-    transforms: Sequence[pubsub.MessageTransform], transformer: Transformer, field: str = "message_transforms"
-) -> None:
+async def check_transforms(transforms: Sequence[pubsub.MessageTransform], transformer: Transformer) -> None:
     """Raises `InvalidArgument` naming the field; `FailedPrecondition` for a model whose address nobody configured;
     `Unavailable` when code cannot be compiled now.
     """
     if len(transforms) > TRANSFORMS_MAX:
-        raise InvalidArgument(field, f"at most {TRANSFORMS_MAX} transforms")
+        raise InvalidArgument("message_transforms", f"at most {TRANSFORMS_MAX} transforms")
     names: set[str] = set()
     for index, transform in enumerate(transforms):
-        place = f"{field}[{index}]"
+        place = f"message_transforms[{index}]"
         match transform.WhichOneof("transform"):
             case "javascript_udf":
                 function = transform.javascript_udf

@@ -54,21 +54,20 @@ class Losses:
         return asdict(self)
 
 
-def arrange(disks: Sequence[Path | str], files: Files, rule: AckRule | None = None) -> tuple[list[str], AckRule]:
+def arrange(disks: Sequence[Path | str], files: Files) -> tuple[list[str], AckRule]:
     """The disks in slot order, and the ack rule of their newest segment; new folders take the slots that are left.
 
-    Raises `ValueError` when the newest segment is about another number of disks and no rule is given.
+    Raises `ValueError` when the newest segment is about another number of disks.
     """
     roots = [str(disk) for disk in disks]
     scans = [scan_disk(files, root, slot) for slot, root in enumerate(roots)]
     headers = [copy.header for scan in scans for copy in scan.copies]
     if not headers:
-        return roots, rule or AckRule.single(len(roots))
+        return roots, AckRule.single(len(roots))
     newest = newest_header(copy for scan in scans for copy in scan.copies)
     if newest is None:
         newest = max(headers, key=lambda header: (header.log, header.seq))
-    rule = rule or newest.rule
-    if len(rule) != len(roots):
+    if len(newest.rule) != len(roots):
         raise ValueError(
             f"the newest segment was written on {len(newest.members)} disks, {len(roots)} are given; put an empty"
             " folder in the place of each disk that is gone for good"
@@ -81,7 +80,7 @@ def arrange(disks: Sequence[Path | str], files: Files, rule: AckRule | None = No
             slots[newest.members.index(mine)] = root
         else:
             rest.append(root)
-    return [root if root is not None else rest.pop(0) for root in slots], rule
+    return [root if root is not None else rest.pop(0) for root in slots], newest.rule
 
 
 def assess(roots: Sequence[str], rule: AckRule, *, files: Files, random: Random) -> Losses:
