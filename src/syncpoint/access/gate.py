@@ -227,7 +227,8 @@ class Gate:
         for need in needs:
             if not self._allows(session, need.permission, need.resource):
                 self._refuse(session.identity, call, path, need)
-            self._note(session.identity, call, path, need, True)
+            if self.audit is not None:
+                self._note(session.identity, call, path, need, True)
         if self.quotas is not None and count and (project := project_in(needs[0].resource) if needs else ""):
             self.quotas.take(project, len(request), call.connection)
             self.quotas.check_new(

@@ -1,5 +1,6 @@
 """What policies grant, who may replace them, and what they may not say."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -187,6 +188,19 @@ def test_who_does_not_know_conditions_reads_roles_that_can_not_be_mistaken(harne
 def test_expressions_that_can_not_be_evaluated_or_bounded_are_refused(expression: str) -> None:
     with pytest.raises(InvalidArgument):
         compiled(expression)
+
+
+def test_without_the_library_conditions_are_refused_and_those_that_stand_grant_nothing(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.set(TOPIC, conditional("true"))
+    monkeypatch.setitem(sys.modules, "celpy", None)
+    compiled.cache_clear()
+    assert not harness.may(PUBLISH)
+    with pytest.raises(InvalidArgument, match=r"install syncpoint\[conditions\]"):
+        harness.set(TOPIC, conditional("true"))
+    monkeypatch.undo()
+    assert Policies(harness.catalog).verdict(ANN, PUBLISH, TOPIC, 0.0).allowed
 
 
 def test_conditions_need_version_3(harness: Harness) -> None:
