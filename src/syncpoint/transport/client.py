@@ -227,7 +227,8 @@ class ClientStream:
         self._inbox: deque[bytes | list[bytes]] = deque()
         self._over = False
         self._error: SyncpointError | None = None
-        self._changed = loop.create_future()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._loop = loop
         self._timer = None if timeout is None else loop.call_later(timeout, self._expire)
         self._deadline = None if timeout is None else loop.time() + timeout
         self._opening = loop.create_task(self._open())
@@ -293,12 +294,19 @@ class ClientStream:
         return self._state
 
     async def _change(self) -> None:
-        await asyncio.wait((self._changed,))
+        waiting = self._loop.create_future()
+        self._waiting.append(waiting)
+        try:
+            await waiting
+        finally:
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
 
     def _wake(self) -> None:
-        if not self._changed.done():
-            self._changed.set_result(None)
-        self._changed = self._changed.get_loop().create_future()
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
 
     def _message(self, payload: bytes | list[bytes]) -> None:
         stream_state = self._state

@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from syncpoint.model.errors import ResourceExhausted, Unavailable
+from syncpoint.runtime import step_workers
 from syncpoint.storage.errors import CopiesUnreachable, DisksFailed, DisksMissing, ForeignDisk
 from syncpoint.storage.quorum import AckRule
 from tests.kit.disks import Harness
@@ -29,6 +30,18 @@ def test_disks_that_failed_are_not_called_full() -> None:
     assert (status.full, status.too_few) == (False, True)
     with pytest.raises(ResourceExhausted, match="too few disks work"):
         store.admit(3_000)
+
+
+def test_the_end_of_a_turn_wakes_only_writers_that_have_something_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness.opened(5, 3)
+    harness.persist()
+    woken: list[str] = []
+    monkeypatch.setattr(step_workers._Manual, "wake", lambda worker: woken.append(worker._name))
+    harness.store.flush()
+    assert not woken
+    harness.publish(0, 2)
+    harness.store.flush()
+    assert sorted(woken) == ["syncpoint-write-0", "syncpoint-write-1", "syncpoint-write-2"]
 
 
 @pytest.mark.parametrize("operation", ["pwritev", "fdatasync", "open", "rename"])

@@ -171,7 +171,9 @@ class DiskSet:
             return
         for writer in self.log.live:
             worker = self._writer_workers.get(writer)
-            if worker is not None and not (writer.resting and writer.lag_bytes < self._settings.commit_full_bytes):
+            if worker is None or not writer.queued:
+                continue  # a writer that has nothing to write wakes by itself when something is due
+            if not (writer.resting and writer.lag_bytes < self._settings.commit_full_bytes):
                 worker.wake()
         self._drop_lagging()
         if self._at_once and not self._reported:

@@ -115,6 +115,11 @@ class DiskWriter:
         return self.error is None
 
     @property
+    def queued(self) -> bool:
+        """Whether something waits to be written; any thread."""
+        return bool(self._queue)
+
+    @property
     def lag_bytes(self) -> int:
         """Bytes queued and not yet written."""
         return self.queued_bytes - self.done_bytes
