@@ -84,13 +84,16 @@ def commit(settings: Settings, schema: str, kind: str, definition: str | None, d
 
 @schemas.command()
 @click.argument("schema")
-@click.argument("revision")
+@click.argument("revision", required=False)
+@click.option("--revision-id", metavar="REVISION", help="The same as the argument, as gcloud has it.")
 @with_settings
-def rollback(settings: Settings, schema: str, revision: str) -> None:
+def rollback(settings: Settings, schema: str, revision: str | None, revision_id: str | None) -> None:
     """Give a schema a new revision that is like an older one."""
     from syncpoint.wire.messages import pubsub
 
-    request = pubsub.RollbackSchemaRequest(name=settings.name("schemas", schema), revision_id=revision)
+    if (revision is None) == (revision_id is None):
+        raise click.UsageError("name the revision once: REVISION or --revision-id")
+    request = pubsub.RollbackSchemaRequest(name=settings.name("schemas", schema), revision_id=revision or revision_id)
     _changed(settings, "SchemaService.RollbackSchema", request)
 
 

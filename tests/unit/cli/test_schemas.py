@@ -40,6 +40,14 @@ def test_commit_and_rollback_report_the_revision(server, run):
     assert server.request("SchemaService.RollbackSchema").revision_id == "0000000a"
 
 
+def test_a_revision_to_go_back_to_is_named_once_as_an_argument_or_as_gcloud_does(server, run):
+    server.answers["SchemaService.RollbackSchema"] = MADE
+    assert run("schemas", "rollback", "orders", "--revision-id", "0000000b").exit_code == 0
+    assert server.request("SchemaService.RollbackSchema").revision_id == "0000000b"
+    for words in ((), ("0000000a", "--revision-id", "0000000b")):
+        assert "--revision-id" in run("schemas", "rollback", "orders", *words).stderr
+
+
 def test_lists_show_revisions(server, run_json):
     server.answers["SchemaService.ListSchemas"] = pubsub.ListSchemasResponse(schemas=[MADE])
     server.answers["SchemaService.ListSchemaRevisions"] = pubsub.ListSchemaRevisionsResponse(schemas=[MADE])
