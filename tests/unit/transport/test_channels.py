@@ -11,6 +11,7 @@ import uvloop
 
 from syncpoint.model.errors import Code, NotFound, StaleEpoch, SyncpointError, Unavailable, Unprocessed
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.plain_tests import on_loop, plain_test
 from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.transport.client import Channel
 from syncpoint.transport.memory import Faults, MemoryChannel
@@ -114,22 +115,24 @@ def harness_of(request: pytest.FixtureRequest) -> Callable[[Test], None]:
     return request.param
 
 
+def over(test: Test, *, harness_of: Callable[[Test], None]) -> None:
+    harness_of(test)
+
+
 async def until(condition: Callable[[], bool]) -> None:
     while not condition():
         await asyncio.sleep(0.001)
 
 
-def test_unary(harness_of: Callable[[Test], None]) -> None:
-    async def test(channel: Any, service: Service) -> None:
-        metadata = [(b"x-a", b"1"), (b"t-bin", b"\x00\xff")]
-        assert await channel.unary("/t.T/Echo", b"ab", metadata=metadata, timeout=5) == b"abab"
-        assert service.metadata == dict(metadata)
-        for size in (0, 20_000, 5_000_000):
-            assert len(await channel.unary("/t.T/Echo", [bytes(size), b"!"])) == 2 * (size + 1)
-        many = await asyncio.gather(*(channel.unary("/t.T/Echo", b"%d" % i) for i in range(300)))
-        assert many == [b"%d%d" % (i, i) for i in range(300)]
-
-    harness_of(test)
+@plain_test(over)
+async def test_unary(channel: Any, service: Service) -> None:
+    metadata = [(b"x-a", b"1"), (b"t-bin", b"\x00\xff")]
+    assert await channel.unary("/t.T/Echo", b"ab", metadata=metadata, timeout=5) == b"abab"
+    assert service.metadata == dict(metadata)
+    for size in (0, 20_000, 5_000_000):
+        assert len(await channel.unary("/t.T/Echo", [bytes(size), b"!"])) == 2 * (size + 1)
+    many = await asyncio.gather(*(channel.unary("/t.T/Echo", b"%d" % i) for i in range(300)))
+    assert many == [b"%d%d" % (i, i) for i in range(300)]
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -147,89 +150,81 @@ def test_failures(harness_of: Callable[[Test], None], caplog: pytest.LogCaptureF
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_deadlines_and_cancellation(harness_of: Callable[[Test], None]) -> None:
-    async def test(channel: Any, service: Service) -> None:
-        assert (await failing(channel.unary("/t.T/Slow", b"", timeout=0.05))).code == Code.DEADLINE_EXCEEDED
-        await until(lambda: service.cancelled == 1)
-        task = asyncio.create_task(channel.unary("/t.T/Slow", b""))
-        await channel.unary("/t.T/Echo", b"")
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await until(lambda: service.cancelled == 2)
-
-    harness_of(test)
+@plain_test(over)
+async def test_deadlines_and_cancellation(channel: Any, service: Service) -> None:
+    assert (await failing(channel.unary("/t.T/Slow", b"", timeout=0.05))).code == Code.DEADLINE_EXCEEDED
+    await until(lambda: service.cancelled == 1)
+    task = asyncio.create_task(channel.unary("/t.T/Slow", b""))
+    await channel.unary("/t.T/Echo", b"")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await until(lambda: service.cancelled == 2)
 
 
-def test_streams(harness_of: Callable[[Test], None]) -> None:
-    async def test(channel: Any, service: Service) -> None:
-        stream = channel.stream("/t.T/Chat", timeout=10)
-        for i in range(50):
-            await stream.send(b"%d" % i * i)
-        for i in range(50):
-            assert await stream.receive() == b"%d" % i * i
+@plain_test(over)
+async def test_streams(channel: Any, service: Service) -> None:
+    stream = channel.stream("/t.T/Chat", timeout=10)
+    for i in range(50):
+        await stream.send(b"%d" % i * i)
+    for i in range(50):
+        assert await stream.receive() == b"%d" % i * i
+    await stream.end()
+    assert await stream.receive() is None
+    assert await stream.receive() is None
+    assert (await failing(stream.send(b"late"))).code == Code.UNAVAILABLE
+
+    stream = channel.stream("/t.T/Count")
+    for i in range(400):
+        assert await stream.receive() == i.to_bytes(2, "big") * 5000
+    assert await stream.receive() is None
+
+
+@plain_test(over)
+async def test_streams_that_fail(channel: Any, service: Service) -> None:
+    stream = channel.stream("/t.T/Chat")
+    await stream.send(b"ok")
+    await stream.send(b"fail")
+    assert await stream.receive() == b"ok"
+    assert (await failing(stream.receive())).code == Code.NOT_FOUND
+    reported = service.cancelled
+
+    stream = channel.stream("/t.T/Chat")
+    await stream.send(b"x")
+    await stream.receive()
+    stream.cancel()
+    assert (await failing(stream.receive())).code == Code.CANCELLED
+    await until(lambda: service.cancelled == reported + 1)
+
+    stream = channel.stream("/t.T/Chat", timeout=0.05)
+    assert (await failing(stream.receive())).code == Code.DEADLINE_EXCEEDED
+    assert (await failing(channel.stream("/t.T/None").receive())).code == Code.UNIMPLEMENTED
+
+
+@plain_test(over_socket)
+async def test_a_reader_that_stops_holds_the_writer_back(channel: Any, service: Service) -> None:
+    stream = channel.stream("/t.T/Chat")
+    sent = 0
+
+    async def write() -> None:
+        nonlocal sent
+        while sent < 400:
+            await stream.send(bytes(50_000))
+            sent += 1
         await stream.end()
-        assert await stream.receive() is None
-        assert await stream.receive() is None
-        assert (await failing(stream.send(b"late"))).code == Code.UNAVAILABLE
 
-        stream = channel.stream("/t.T/Count")
-        for i in range(400):
-            assert await stream.receive() == i.to_bytes(2, "big") * 5000
-        assert await stream.receive() is None
-
-    harness_of(test)
-
-
-def test_streams_that_fail(harness_of: Callable[[Test], None]) -> None:
-    async def test(channel: Any, service: Service) -> None:
-        stream = channel.stream("/t.T/Chat")
-        await stream.send(b"ok")
-        await stream.send(b"fail")
-        assert await stream.receive() == b"ok"
-        assert (await failing(stream.receive())).code == Code.NOT_FOUND
-        reported = service.cancelled
-
-        stream = channel.stream("/t.T/Chat")
-        await stream.send(b"x")
-        await stream.receive()
-        stream.cancel()
-        assert (await failing(stream.receive())).code == Code.CANCELLED
-        await until(lambda: service.cancelled == reported + 1)
-
-        stream = channel.stream("/t.T/Chat", timeout=0.05)
-        assert (await failing(stream.receive())).code == Code.DEADLINE_EXCEEDED
-        assert (await failing(channel.stream("/t.T/None").receive())).code == Code.UNIMPLEMENTED
-
-    harness_of(test)
-
-
-def test_a_reader_that_stops_holds_the_writer_back() -> None:
-    async def test(channel: Any, service: Service) -> None:
-        stream = channel.stream("/t.T/Chat")
-        sent = 0
-
-        async def write() -> None:
-            nonlocal sent
-            while sent < 400:
-                await stream.send(bytes(50_000))
-                sent += 1
-            await stream.end()
-
-        writer = asyncio.create_task(write())
-        before = -1
-        while sent != before:  # until neither windows nor buffers take more
-            before = sent
-            await asyncio.sleep(0.1)
-        # Our unread window on the way back; the server echoes without asking `writable`, so it holds the rest.
-        assert len(stream._inbox) * 50_000 < 600_000
-        count = 0
-        while await stream.receive() is not None:
-            count += 1
-        await writer
-        assert count == 400
-
-    over_socket(test)
+    writer = asyncio.create_task(write())
+    before = -1
+    while sent != before:  # until neither windows nor buffers take more
+        before = sent
+        await asyncio.sleep(0.1)
+    # Our unread window on the way back; the server echoes without asking `writable`, so it holds the rest.
+    assert len(stream._inbox) * 50_000 < 600_000
+    count = 0
+    while await stream.receive() is not None:
+        count += 1
+    await writer
+    assert count == 400
 
 
 def test_memory_loses_by_seed() -> None:
@@ -251,35 +246,31 @@ def test_memory_loses_by_seed() -> None:
     assert 5 < first.count(Code.UNAVAILABLE) < 35
 
 
-def test_memory_cut_off() -> None:
-    async def main() -> None:
-        faults = Faults(SeededRandom(1))
-        service = Service()
-        channel = MemoryChannel(service.methods, faults)
-        stream = channel.stream("/t.T/Chat")
-        await stream.send(b"x")
-        assert await stream.receive() == b"x"
-        faults.cut = True
-        assert (await failing(channel.unary("/t.T/Echo", b""))).code == Code.UNAVAILABLE
-        await stream.send(b"y")
-        assert (await failing(stream.receive())).code == Code.UNAVAILABLE
-        assert service.cancelled == 1
-        faults.cut = False
-        assert await channel.unary("/t.T/Echo", b"z") == b"zz"
-
-    asyncio.run(main())
+@on_loop
+async def test_memory_cut_off() -> None:
+    faults = Faults(SeededRandom(1))
+    service = Service()
+    channel = MemoryChannel(service.methods, faults)
+    stream = channel.stream("/t.T/Chat")
+    await stream.send(b"x")
+    assert await stream.receive() == b"x"
+    faults.cut = True
+    assert (await failing(channel.unary("/t.T/Echo", b""))).code == Code.UNAVAILABLE
+    await stream.send(b"y")
+    assert (await failing(stream.receive())).code == Code.UNAVAILABLE
+    assert service.cancelled == 1
+    faults.cut = False
+    assert await channel.unary("/t.T/Echo", b"z") == b"zz"
 
 
-def test_a_large_message_may_be_taken_as_the_pieces_in_which_it_came(harness_of: Callable[[Test], None]) -> None:
-    async def test(channel: Any, service: Service) -> None:
-        stream = channel.stream("/t.T/Chat")
-        sent = [b"%07d" % i * 100_000 for i in range(4)]
-        for message in sent:
-            await stream.send(message)
-        await stream.end()
-        came = [await stream.receive_parts() for _ in range(3)]
-        assert [b"".join(one) if isinstance(one, list) else one for one in came] == sent[:3]
-        assert await stream.receive() == sent[3]
-        assert await stream.receive_parts() is None
-
-    harness_of(test)
+@plain_test(over)
+async def test_a_large_message_may_be_taken_as_the_pieces_in_which_it_came(channel: Any, service: Service) -> None:
+    stream = channel.stream("/t.T/Chat")
+    sent = [b"%07d" % i * 100_000 for i in range(4)]
+    for message in sent:
+        await stream.send(message)
+    await stream.end()
+    came = [await stream.receive_parts() for _ in range(3)]
+    assert [b"".join(one) if isinstance(one, list) else one for one in came] == sent[:3]
+    assert await stream.receive() == sent[3]
+    assert await stream.receive_parts() is None

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from syncpoint.model.errors import Code
+from syncpoint.testing.plain_tests import on_loop
 from syncpoint.transport import fields, frames
 from syncpoint.transport.client import Channel
 from syncpoint.transport.frames import ErrorCode, SettingId
@@ -262,19 +263,17 @@ def test_calls_wait_for_the_servers_number_of_streams() -> None:
     with_server(script, test, {SettingId.MAX_CONCURRENT_STREAMS: 2})
 
 
-def test_nobody_listens() -> None:
-    async def main() -> None:
-        server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        server.close()
-        await server.wait_closed()
-        channel = Channel("127.0.0.1", port)
-        error = await failing(channel.unary("/t.T/M", b"x"))
-        assert error.code == Code.UNAVAILABLE
-        assert str(port) in error.message
-        stream = channel.stream("/t.T/M")
-        assert (await failing(stream.receive())).code == Code.UNAVAILABLE
-        await channel.close()
-        assert (await failing(channel.unary("/t.T/M", b"x"))).code == Code.UNAVAILABLE
-
-    asyncio.run(main())
+@on_loop
+async def test_nobody_listens() -> None:
+    server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    channel = Channel("127.0.0.1", port)
+    error = await failing(channel.unary("/t.T/M", b"x"))
+    assert error.code == Code.UNAVAILABLE
+    assert str(port) in error.message
+    stream = channel.stream("/t.T/M")
+    assert (await failing(stream.receive())).code == Code.UNAVAILABLE
+    await channel.close()
+    assert (await failing(channel.unary("/t.T/M", b"x"))).code == Code.UNAVAILABLE

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from syncpoint.testing.plain_tests import on_loop
 from syncpoint.transport import frames
 from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.transport.frames import ErrorCode, SettingId
@@ -402,20 +403,17 @@ def test_greeting_s_begins_when_tls_is_finished(harness: Any) -> None:
     assert late.closed
 
 
-def test_handshake_s() -> None:
+@on_loop
+async def test_handshake_s() -> None:
     """Who begins TLS and goes no further is cut off. A real clock runs here; nothing is measured."""
-
-    async def run() -> None:
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        server = await serve(methods(), tls=tls, limits=TransportLimits(handshake_s=0.1))
-        reader, writer = await asyncio.open_connection(server.host, server.port)
-        writer.write(bytes.fromhex("160301"))  # the first bytes of a client's hello
-        with contextlib.suppress(ConnectionError):
-            assert await asyncio.wait_for(reader.read(), 30) == b""
-        writer.close()
-        await server.close()
-
-    asyncio.run(run())
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server = await serve(methods(), tls=tls, limits=TransportLimits(handshake_s=0.1))
+    reader, writer = await asyncio.open_connection(server.host, server.port)
+    writer.write(bytes.fromhex("160301"))  # the first bytes of a client's hello
+    with contextlib.suppress(ConnectionError):
+        assert await asyncio.wait_for(reader.read(), 30) == b""
+    writer.close()
+    await server.close()
 
 
 @pytest.mark.parametrize("asked", [False, True])
