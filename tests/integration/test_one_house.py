@@ -7,8 +7,11 @@ import http.client
 import json
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
+from threading import Event
 from typing import Any
 
 import grpc
@@ -386,6 +389,57 @@ def test_what_belongs_to_a_topic_is_listed_by_pages(space: Space) -> None:
     assert paged(space.api.list_topic_subscriptions, topic, "subscriptions") == [subscriptions[0], subscriptions[2]]
     with refused("INVALID_ARGUMENT", "page_token"):
         space.api.list_topic_snapshots({"topic": topic, "page_token": "nonsense"})
+
+
+def test_each_message_is_stored_by_the_revisions_that_its_topic_has_while_these_change(space: Space) -> None:
+    """Each message fits one revision and no other, so its mark and whether it is taken follow from the range."""
+    name, revisions = space.path("schemas", "growing"), list[str]()
+    for number in range(3):
+        fields = [{"name": f"f{one}", "type": "int", "default": 0} for one in range(number + 1)]
+        given = {"type_": "AVRO", "definition": json.dumps({"type": "record", "name": "R", "fields": fields})}
+        if revisions:
+            made = space.api.commit_schema({"name": name, "schema": given})
+        else:
+            parent = f"projects/{space.project}"
+            made = space.api.create_schema({"parent": parent, "schema_id": "growing", "schema": given})
+        revisions.append(made.revision_id)
+    settings = {"schema": name, "encoding": "JSON"}
+    topic = space.topic(schema_settings=settings)
+    subscription = space.subscription(topic)
+    taken: dict[str, int] = {}
+
+    def publish(over: Event) -> Counter[str]:
+        refusals: Counter[str] = Counter()
+        while not over.is_set():
+            for number in range(3):
+                body = json.dumps({f"f{one}": 1 for one in range(number + 1)}).encode()
+                try:
+                    taken[space.publish(topic, body)[0]] = number
+                except grpc.RpcError as error:
+                    refusals[error.code().name] += 1
+        return refusals
+
+    over, mask = Event(), {"paths": ["schema_settings"]}
+    with ThreadPoolExecutor() as pool:
+        publishing = [pool.submit(publish, over) for _ in range(2)]
+        try:
+            for first, last in ((0, 0), (1, 2), (2, 2), (0, 1)):
+                bounds = {"first_revision_id": revisions[first], "last_revision_id": revisions[last]}
+                changed = {"name": topic, "schema_settings": {**settings, **bounds}}
+                space.api.update_topic({"topic": changed, "update_mask": mask})
+                for number in range(3):
+                    body = json.dumps({f"f{one}": 2 for one in range(number + 1)}).encode()
+                    with nullcontext() if first <= number <= last else refused("INVALID_ARGUMENT"):
+                        taken[space.publish(topic, body)[0]] = number
+            space.api.delete_schema({"name": name})
+            with refused("NOT_FOUND", "Schema associated with topic deleted."):
+                space.publish(topic, b'{"f0": 1}')
+        finally:
+            over.set()
+        assert set().union(*(one.result() for one in publishing)) <= {"INVALID_ARGUMENT", "NOT_FOUND"}
+    got = space.pull(subscription, len(taken), ack=True)
+    marks = {one.message.message_id: one.message.attributes["googclient_schemarevisionid"] for one in got}
+    assert marks == {identifier: revisions[number] for identifier, number in taken.items()}
 
 
 def transform(code: str, name: str = "f") -> dict[str, Any]:
