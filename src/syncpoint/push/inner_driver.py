@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -29,6 +30,7 @@ from syncpoint.runtime.tasks import Tasks, stop
 
 TICK_S, REVIEW_S = 0.1, 1.0
 AGAIN_FIRST_S, AGAIN_MAX_S = 1.0, 60.0  # until a feed that could not be opened, or ended, is opened again
+IDS_A_TURN = 5_000  # ack ids reported at once: some milliseconds
 END_S = 5.0  # for what is under way when the process ends
 
 log = logging.getLogger(__name__)
@@ -99,7 +101,7 @@ class InnerDriver(ABC, Generic[Config, One]):
             _, late = await asyncio.wait(work, timeout=END_S)
             await stop(late)
         for one in list(self.ending):
-            one.flush()
+            one.flush(whole=True)
         self.ending.clear()
 
     def review(self) -> None:
@@ -177,6 +179,7 @@ class InnerSubscription(ABC, Generic[Config]):
         self.machine = self.new_machine()
         self._again_at, self._again_s = float("-inf"), AGAIN_FIRST_S
         self._for_feed: list[object] = []
+        self._reports: deque[tuple[int, Callable[[], None]]] = deque()  # how many ack ids each has
         self._serving: Feed | None = None  # where acknowledgements go, also after the feed was closed
 
     @property
@@ -251,6 +254,7 @@ class InnerSubscription(ABC, Generic[Config]):
     def close(self) -> None:
         """Not consumed from here any more."""
         self._close_feed()
+        self.flush(whole=True)
 
     # -- the machine's events and effects ----------------------------------------------------------------------------
 
@@ -272,8 +276,19 @@ class InnerSubscription(ABC, Generic[Config]):
                 asyncio.get_running_loop().call_soon(self.flush)
             self._for_feed.append(effect)
 
-    def flush(self) -> None:
-        """Report the forwarder. What cannot be reported is lent until its deadline, and comes again."""
+    def flush(self, *, whole: bool = False) -> None:
+        """Report to the forwarder, about `IDS_A_TURN` ack ids now and others in turns to come; `whole`: all of it now.
+        What cannot be reported is lent until its deadline, and comes again."""
+        self._queue_reports()
+        left = IDS_A_TURN
+        while self._reports and (whole or left > 0):
+            ids, report = self._reports.popleft()
+            left -= ids
+            self._notify(report)
+        if self._reports:
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def _queue_reports(self) -> None:
         effects, self._for_feed = self._for_feed, []
         feed = self._serving
         if feed is None or not effects:
@@ -283,7 +298,7 @@ class InnerSubscription(ABC, Generic[Config]):
         for one in effects:
             if isinstance(one, machine.Room):
                 room = one.messages
-            elif isinstance(one, (machine.Acknowledged, machine.Nacked, machine.GivenBack, machine.Extended)):
+            elif isinstance(one, machine.Acknowledged | machine.Nacked | machine.GivenBack | machine.Extended):
                 ids.setdefault(type(one), []).extend(one.ack_ids)
         for kind, reported in (
             (machine.GivenBack, feed.give_back),
@@ -291,10 +306,12 @@ class InnerSubscription(ABC, Generic[Config]):
             (machine.Nacked, feed.refuse),
             (machine.Extended, feed.extend),
         ):
-            if kind in ids:
-                self._notify(partial(reported, ids[kind]))
+            found = ids.get(kind, [])
+            for at in range(0, len(found), IDS_A_TURN):
+                part = found[at : at + IDS_A_TURN]
+                self._reports.append((len(part), partial(reported, part)))
         if room is not None:
-            self._notify(partial(feed.set_room, room))
+            self._reports.append((0, partial(feed.set_room, room)))
 
     def _notify(self, reported: Callable[[], None]) -> None:
         try:

@@ -16,6 +16,7 @@ from syncpoint.export.buckets import Buckets, place_of
 from syncpoint.export.export_driver import ExportDriver, advice, export_state
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange, Subscription, Topic
+from syncpoint.push import inner_driver
 from syncpoint.push.feed import open_feed
 from syncpoint.testing.forwarder_harness import ForwarderHarness
 from syncpoint.testing.simulated_loop import run_simulated
@@ -243,6 +244,29 @@ def test_a_file_larger_than_memory_is_written_while_it_grows(tmp_path: Path, mon
         assert sorted(harness.lines) == data
         (path,) = tmp_path.glob("*.txt")
         assert path.stat().st_size == 12 * 10_000 + 11
+        assert harness.lent() == 0
+
+    harness.run(story())
+
+
+def test_many_acknowledgements_leave_the_loop_to_others_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inner_driver, "IDS_A_TURN", 10)
+    harness = Harness(tmp_path, config=config(max_messages=1_000))
+    parts: list[int] = []
+    acknowledge = harness.forwarders.subscribe.acknowledge
+
+    def acknowledged(record: Subscription, request: bytes, *more: Any) -> None:
+        parts.append(len(pubsub.AcknowledgeRequest.FromString(request).ack_ids))
+        acknowledge(record, request, *more)
+
+    monkeypatch.setattr(harness.forwarders.subscribe, "acknowledge", acknowledged)
+
+    async def story() -> None:
+        harness.forwarders.send(*map(str, range(35)))
+        await asyncio.sleep(70)
+        assert parts == [10, 10, 10, 5]
         assert harness.lent() == 0
 
     harness.run(story())
