@@ -21,7 +21,8 @@ from syncpoint.pipeline.mounting import CHAIN, REVISION, ChainPipelines, Pipelin
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.transport.memory import MemoryChannel
 from syncpoint.wire.messages import internal, pipeline
-from tests.kit.chain import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainHarness, Process, Subscriber, simulated
+from tests.kit.chain import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainHarness, Process, simulated
+from tests.kit.chain_subscriber import Subscriber
 from tests.kit.epochs import frame
 from tests.kit.errors import failing
 

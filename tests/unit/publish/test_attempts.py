@@ -19,7 +19,7 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.testing.forwarder_harness import ForwarderHarness, Subscriber
 from syncpoint.wire.messages import internal
 from tests.kit.chain import SUB_NUMBER, ChainHarness, simulated
-from tests.kit.chain import Subscriber as Session
+from tests.kit.chain_subscriber import Subscriber as Session
 
 DEAD = "projects/p/topics/dead"
 

@@ -15,14 +15,8 @@ from syncpoint.runtime.files import DiskFenced
 from syncpoint.storage.errors import DisksMissing
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal, pubsub
-from tests.kit.chain import (
-    SUB_NUMBER,
-    TOPIC,
-    TOPIC_NUMBER,
-    ChainHarness,
-    Subscriber,
-    simulated,
-)
+from tests.kit.chain import SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainHarness, simulated
+from tests.kit.chain_subscriber import Subscriber
 from tests.kit.errors import failing
 
 

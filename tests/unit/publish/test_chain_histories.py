@@ -9,7 +9,8 @@ import pytest
 from syncpoint.model.errors import SyncpointError
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.wire.messages import internal
-from tests.kit.chain import ChainHarness, Process, Subscriber, simulated
+from tests.kit.chain import ChainHarness, Process, simulated
+from tests.kit.chain_subscriber import Subscriber
 
 
 class History:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.kit.chain import ChainHarness, Subscriber, simulated
+from tests.kit.chain import ChainHarness, simulated
+from tests.kit.chain_subscriber import Subscriber
 
 DAY_NS = 86_400 * 10**9
 

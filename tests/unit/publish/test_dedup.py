@@ -8,12 +8,8 @@ from syncpoint.model.errors import SyncpointError
 from syncpoint.publish import records
 from syncpoint.publish.envelope import PublishBatch
 from syncpoint.wire.messages import pubsub
-from tests.kit.chain import (
-    TOPIC,
-    ChainHarness,
-    Subscriber,
-    simulated,
-)
+from tests.kit.chain import TOPIC, ChainHarness, simulated
+from tests.kit.chain_subscriber import Subscriber
 
 
 @simulated

@@ -8,7 +8,8 @@ import pytest
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.runtime.random import SeededRandom
-from tests.kit.chain import SUB_NUMBER, TOPIC_NUMBER, ChainHarness, Subscriber, simulated
+from tests.kit.chain import SUB_NUMBER, TOPIC_NUMBER, ChainHarness, simulated
+from tests.kit.chain_subscriber import Subscriber
 
 
 @simulated

@@ -12,15 +12,8 @@ from syncpoint.kernel.acks import encode_runs
 from syncpoint.metadata.records import CREATING, CatalogChange, SeekTarget, Snapshot
 from syncpoint.model.errors import Code, FailedPrecondition, SyncpointError
 from syncpoint.model.times import GRANT_S
-from tests.kit.chain import (
-    SUB_NUMBER,
-    TOPIC,
-    TOPIC_NUMBER,
-    ChainHarness,
-    Process,
-    Subscriber,
-    simulated,
-)
+from tests.kit.chain import SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainHarness, Process, simulated
+from tests.kit.chain_subscriber import Subscriber
 
 DAY = 86_400
 

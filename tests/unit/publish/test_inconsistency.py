@@ -21,7 +21,8 @@ from syncpoint.publish.ledger import Ledger
 from syncpoint.storage.record import EntryKind
 from syncpoint.testing.forwarder_harness import TOPIC, ForwarderHarness
 from syncpoint.testing.forwarder_harness import Subscriber as Client
-from tests.kit.chain import ChainHarness, Process, Subscriber, simulated
+from tests.kit.chain import ChainHarness, Process, simulated
+from tests.kit.chain_subscriber import Subscriber
 
 
 def out_of_memory(*of: Any, **named: Any) -> Any:

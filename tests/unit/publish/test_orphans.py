@@ -8,7 +8,8 @@ from typing import Any
 from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.metadata.restored_topics import LostTopicDecision, LostTopics, lost_of
 from syncpoint.publish.retention import orphans
-from tests.kit.chain import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainHarness, Subscriber, simulated
+from tests.kit.chain import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainHarness, simulated
+from tests.kit.chain_subscriber import Subscriber
 
 BODY = "x" * 10_000
 MANY = 60  # messages of that size: more than a segment

@@ -5,14 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from syncpoint.metadata.records import CREATING, CatalogChange, SeekTarget, Snapshot
-from tests.kit.chain import (
-    SUB_NUMBER,
-    TOPIC,
-    TOPIC_NUMBER,
-    ChainHarness,
-    Subscriber,
-    simulated,
-)
+from tests.kit.chain import SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainHarness, simulated
+from tests.kit.chain_subscriber import Subscriber
 
 
 @simulated

@@ -10,7 +10,8 @@ from syncpoint.metadata.records import CatalogChange, Subscription
 from syncpoint.model.errors import Code, Unavailable
 from syncpoint.model.times import BEAT_S, GRANT_S, HOLD_S
 from syncpoint.wire.messages import internal
-from tests.kit.chain import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainHarness, Subscriber, simulated
+from tests.kit.chain import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainHarness, simulated
+from tests.kit.chain_subscriber import Subscriber
 
 
 @simulated

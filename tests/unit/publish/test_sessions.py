@@ -12,7 +12,8 @@ from syncpoint.model.times import SESSION_S
 from syncpoint.publish.sessions import Began, Sessions
 from syncpoint.transport.stream_state import Message
 from syncpoint.wire.messages import internal
-from tests.kit.chain import SUB_NUMBER, ChainHarness, Subscriber, simulated
+from tests.kit.chain import SUB_NUMBER, ChainHarness, simulated
+from tests.kit.chain_subscriber import Subscriber
 
 
 class Stream(NamedTuple):

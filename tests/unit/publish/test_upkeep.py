@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.kit.chain import (
-    SUB_NUMBER,
-    TOPIC_NUMBER,
-    ChainHarness,
-    Subscriber,
-    simulated,
-)
+from tests.kit.chain import SUB_NUMBER, TOPIC_NUMBER, ChainHarness, simulated
+from tests.kit.chain_subscriber import Subscriber
 
 
 @simulated
