@@ -31,7 +31,7 @@ from syncpoint.schemas.stored import definition, find_schema
 from syncpoint.schemas.validators import Encoding
 from syncpoint.wire.messages import pubsub
 
-LEASE_S = 30.0  # extended while a file waits; what a dead process held comes back after it
+LEASE_S = 20.0  # extended while a file waits; what a dead process held comes back after it
 HELD_TOTAL = 128 << 20  # of the files of all subscriptions
 HELD_LEAST = 1 << 20
 _STATES = pubsub.CloudStorageConfig
