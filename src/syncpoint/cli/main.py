@@ -56,7 +56,6 @@ HABITS = {
     "pubsub": "Leave `pubsub` out, as in: syncpoint topics list.",
     "emulators": "Did you mean 'serve'?",
     "start": "Did you mean 'serve'?",
-    "schemas": "Schemas are not served yet.",
 }
 """What users of gcloud and its emulator type."""
 

@@ -5,6 +5,7 @@ Place: under `topics`, `subscriptions`, `snapshots` and `schemas`, each of which
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -32,6 +33,31 @@ def require_change(paths: Iterable[str]) -> None:
     """Refuse an update that changes nothing."""
     if not list(paths):
         raise click.UsageError("Nothing to change; `--help` lists what can be changed.")
+
+
+IAM_HABITS = {
+    "add-iam-policy-binding": "Grants are made with `syncpoint iam policy add {collection}/NAME`.",
+    "remove-iam-policy-binding": "Grants are taken back with `syncpoint iam policy remove {collection}/NAME`.",
+    "get-iam-policy": "Policies are read with `syncpoint iam policy get {collection}/NAME`.",
+    "set-iam-policy": "Policies are replaced with `syncpoint iam policy set {collection}/NAME FILE`.",
+}
+"""What gcloud has in the group of each kind of resource, and this command line has under `iam`."""
+
+
+class ResourceGroup(click.Group):
+    """The commands of one kind of resource; a word that is none of them is answered with what was meant."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        word = args[0]
+        if word not in self.commands and not word.startswith("-") and not ctx.resilient_parsing:
+            close = difflib.get_close_matches(word, self.commands, 1)
+            hint = IAM_HABITS.get(word, "").format(collection=self.name) or (
+                f"Did you mean {close[0]!r}?" if close else ""
+            )
+            ctx.fail(f"No such command {word!r}. {hint}".rstrip())
+        return super().resolve_command(ctx, args)
 
 
 @dataclass(frozen=True)

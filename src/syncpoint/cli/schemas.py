@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from syncpoint.cli.output import print_message, print_messages, said
-from syncpoint.cli.resources import Kind
+from syncpoint.cli.resources import Kind, ResourceGroup
 from syncpoint.cli.settings import Settings, with_settings
 
 COLUMNS = [("NAME", "name"), ("TYPE", "type"), ("REVISION", "revisionId"), ("CREATED", "revisionCreateTime")]
@@ -29,7 +29,7 @@ _definition_file = click.option(
 )
 
 
-@click.group()
+@click.group(cls=ResourceGroup)
 def schemas() -> None:
     """Say what the messages of topics must fit."""
 

@@ -9,14 +9,14 @@ import click
 
 from syncpoint.cli.names import names
 from syncpoint.cli.output import as_dict, print_json, print_message, said
-from syncpoint.cli.resources import Kind, label_changes, labels_option, require_change
+from syncpoint.cli.resources import Kind, ResourceGroup, label_changes, labels_option, require_change
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.cli.values import change_labels, parse_pairs
 
 COLUMNS = [("NAME", "name"), ("TOPIC", "topic"), ("EXPIRES", "expireTime"), ("LABELS", "labels")]
 
 
-@click.group()
+@click.group(cls=ResourceGroup)
 def snapshots() -> None:
     """Keep what a subscription has not acknowledged, to seek back to it."""
 

@@ -15,7 +15,7 @@ from syncpoint.cli import deliveries
 from syncpoint.cli.message_transforms import clear_option
 from syncpoint.cli.names import names
 from syncpoint.cli.output import as_dict, print_described, print_json, print_message, said
-from syncpoint.cli.resources import Kind, label_changes, labels_option, require_change
+from syncpoint.cli.resources import Kind, ResourceGroup, label_changes, labels_option, require_change
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.cli.subscription_options import configuration_options, configure, configure_push, push_options
 from syncpoint.cli.values import change_labels, parse_pairs
@@ -30,7 +30,7 @@ COLUMNS = [
 ]
 
 
-@click.group()
+@click.group(cls=ResourceGroup)
 def subscriptions() -> None:
     """Create, change and list subscriptions; pull, acknowledge and seek."""
 

@@ -15,7 +15,7 @@ import click
 from syncpoint.cli.message_transforms import changed_transforms, clear_option, file_option, read_transforms
 from syncpoint.cli.names import names
 from syncpoint.cli.output import as_dict, print_described, print_json, print_message, print_table, said
-from syncpoint.cli.resources import Kind, label_changes, labels_option, limit_option, require_change
+from syncpoint.cli.resources import Kind, ResourceGroup, label_changes, labels_option, limit_option, require_change
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.cli.values import DurationType, change_labels, parse_list, parse_pairs, put_duration
 
@@ -42,7 +42,7 @@ last_revision_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=ResourceGroup)
 def topics() -> None:
     """Create, change and list topics; publish to them."""
 
@@ -262,9 +262,25 @@ def list_subscriptions(settings: Settings, topic: str, limit: int | None) -> Non
     """List the subscriptions of a topic."""
     from syncpoint.wire.messages import pubsub
 
-    request = pubsub.ListTopicSubscriptionsRequest(topic=settings.name("topics", topic))
+    _print_names_of(settings, topic, limit, "subscriptions", pubsub.ListTopicSubscriptionsRequest)
+
+
+@topics.command("list-snapshots")
+@click.argument("topic", shell_complete=names("topics"))
+@limit_option
+@with_settings
+def list_snapshots(settings: Settings, topic: str, limit: int | None) -> None:
+    """List the snapshots of a topic."""
+    from syncpoint.wire.messages import pubsub
+
+    _print_names_of(settings, topic, limit, "snapshots", pubsub.ListTopicSnapshotsRequest)
+
+
+def _print_names_of(settings: Settings, topic: str, limit: int | None, collection: str, request: Any) -> None:
+    """Print what there is of a topic: names of its subscriptions or snapshots."""
+    asked = request(topic=settings.name("topics", topic))
     with settings.client() as client:
-        found = list(islice(client.pages("Publisher.ListTopicSubscriptions", request, "subscriptions"), limit))
+        found = list(islice(client.pages(f"Publisher.ListTopic{collection.capitalize()}", asked, collection), limit))
     if settings.format == "json":
         print_json(found)
     else:

@@ -104,6 +104,26 @@ def test_list_subscriptions(server, run_json):
     assert run_json("topics", "list-subscriptions", "orders") == ["a", "b"]
 
 
+def test_list_snapshots(server, run_json):
+    server.answers["Publisher.ListTopicSnapshots"] = pubsub.ListTopicSnapshotsResponse(snapshots=["a", "b"])
+    assert run_json("topics", "list-snapshots", "orders") == ["a", "b"]
+    assert server.request("Publisher.ListTopicSnapshots").topic == "projects/p/topics/orders"
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("get-iam-policy", "`syncpoint iam policy get topics/NAME`"),
+        ("add-iam-policy-binding", "`syncpoint iam policy add topics/NAME`"),
+        ("desribe", "Did you mean 'describe'?"),
+    ],
+)
+def test_a_word_that_is_no_command_is_answered_with_what_was_meant(server, run, word, meant):
+    result = run("topics", word, "orders")
+    assert result.exit_code == 2
+    assert meant in result.stderr
+
+
 def test_detach(server, run):
     server.answers["Publisher.DetachSubscription"] = pubsub.DetachSubscriptionResponse()
     assert run("topics", "detach-subscription", "billing").exit_code == 0
