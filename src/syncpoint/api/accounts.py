@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from syncpoint.access.accounts import KEYS_MAX, Account, Key, accounts_in, find_account, parse_email
 from syncpoint.access.keysets import canonical, key_of_pem
-from syncpoint.api.catalog_servicers import checked_again
+from syncpoint.api.catalog_retries import checked_again
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import AlreadyExists, InvalidArgument, NotFound, ResourceExhausted

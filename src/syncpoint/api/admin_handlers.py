@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from syncpoint.api import pages, snapshots, subscriptions, topic_schemas, topics
-from syncpoint.api.catalog_servicers import checked_again
+from syncpoint.api.catalog_retries import checked_again
 from syncpoint.api.exports import ExportStateOf
 from syncpoint.api.validate import refused
 from syncpoint.control.plane import ControlPlane, is_creating

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from syncpoint.access.policy import Policies
 from syncpoint.access.roles import PERMISSIONS
 from syncpoint.access.rules import any_resource
-from syncpoint.api.catalog_servicers import checked_again
+from syncpoint.api.catalog_retries import checked_again
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import InvalidArgument

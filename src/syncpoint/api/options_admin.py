@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from syncpoint.api.catalog_servicers import checked_again
+from syncpoint.api.catalog_retries import checked_again
 from syncpoint.api.validate import refused
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.catalog_replica import SharedCatalog

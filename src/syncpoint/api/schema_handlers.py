@@ -17,7 +17,7 @@ from typing import Any, Final
 from google.protobuf.message import Message
 
 from syncpoint.api import pages
-from syncpoint.api.catalog_servicers import checked_again
+from syncpoint.api.catalog_retries import checked_again
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted

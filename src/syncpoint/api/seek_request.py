@@ -1,6 +1,6 @@
 """Subscriber.Seek: to a time, or to a snapshot of the subscription's topic."""
 
-from syncpoint.api.catalog_servicers import checked_again
+from syncpoint.api.catalog_retries import checked_again
 from syncpoint.control.plane import ControlPlane, is_creating
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound
 from syncpoint.model.names import parse_snapshot, parse_subscription

@@ -1,4 +1,7 @@
-"""Commits of epochs: as they are asked for, checked, and what they come to. Beside `epochs`, which decides them."""
+"""Commits of epochs as values: what a commit asks for, what is wrong with it at sight, and what deciding it came to.
+
+Place: under `epochs`, which decides commits and keeps what they are compared with.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""Servicers on a catalog that other processes change, too."""
+"""Admin methods on a catalog that others change, too: it catches up before a call, which a conflict makes run again.
+
+Place: around each method of a servicer, where its table of methods is made.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
