@@ -18,7 +18,6 @@ from syncpoint.model.limits import ACK_DEADLINE_SECONDS_MAX, ACK_DEADLINE_SECOND
 from syncpoint.subscribe.confirm import Confirmed
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
-from syncpoint.subscribe.transformed_sending import take_outcome
 from syncpoint.transport.calls import Methods, Streaming, StreamingCall
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal, pubsub
@@ -282,7 +281,7 @@ class PullInTurns(PullStream):
             self.end(error)
 
     def _done(self, record: Subscription, request: bytes) -> None:
-        take_outcome(self.forwarder, record, request)
+        self.forwarder.take_outcome(record, request)
         if self.consumer is not None:
             self.consumer.transforming = False
             self.forwarder.wake(record.incarnation)

@@ -6,6 +6,7 @@ the ledger on the publish side knows all that must survive.
 """
 
 import hmac
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -14,7 +15,7 @@ from syncpoint.metadata import reader_holds
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import PublishSide
-from syncpoint.model.errors import NotFound
+from syncpoint.model.errors import NotFound, SyncpointError
 from syncpoint.model.names import parse_subscription
 from syncpoint.rules import pubsub_filter
 from syncpoint.runtime.clock import Clock
@@ -27,12 +28,16 @@ from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.outstanding_quota import OutstandingQuota
 from syncpoint.subscribe.step_guard import EVERYTHING, GuardedSide, StepGuard
 from syncpoint.subscribe.transformed_sending import DeliveryTransforms, TransformedSending
+from syncpoint.wire.messages import internal
 
 TICK_S = 0.1
+DROPPED_FIELD, FAILED_FIELD, UNTRIED_FIELD = 3, 4, 5  # of a TurnRequest
 KNOWN_MAX = 1000
 ANEW_FIRST_S, ANEW_MAX_S = 1.0, 60.0  # between two times that the same is begun anew after steps that failed
 _NOTHING = b""
 _EPOCH_MASK = (1 << 32) - 1
+
+log = logging.getLogger(__name__)
 
 
 class SubscribeForwarder:
@@ -201,6 +206,24 @@ class SubscribeForwarder:
         leases = self.delivery(record).leases
         step = partial(leases.modify, request, field, seconds, self.clock.monotonic(), delivered=delivered)
         return self.guard.ask(step, record.incarnation)
+
+    def take_outcome(self, record: Subscription, request: bytes) -> None:
+        """What became of messages that were lent and are not passed on, as a serialised TurnRequest says. Those that
+        failed come first: what is lent of their keys is taken back with them. Raises `BadAckId`.
+        """
+        known = self.catalog.subscription_by_incarnation(record.incarnation)
+        if known is None or known.detached:
+            return  # all that was lent is gone with it
+        turn = internal.TurnRequest.FromString(request)
+        if turn.failed:
+            self.modify(known, request, FAILED_FIELD, 0)
+        if turn.untried:
+            self.modify(known, request, UNTRIED_FIELD, 0, delivered=False)
+        if turn.dropped:
+            try:
+                self.acknowledge(known, request, DROPPED_FIELD, None)
+            except SyncpointError as error:
+                log.info("messages of %s come back when their deadline ends: %s", record.name, error)
 
     def _use(self, record: Subscription) -> None:
         self.used[record.incarnation] = self.clock.monotonic()

@@ -12,22 +12,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Subscription
-from syncpoint.model.errors import SyncpointError
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.transforms.responses import transformed_response
-from syncpoint.wire.messages import internal, pubsub
-
-if TYPE_CHECKING:
-    from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
+from syncpoint.wire.messages import pubsub
 
 Send = Callable[[Sequence[bytes], Sequence[int]], None]
-
-DROPPED_FIELD, FAILED_FIELD, UNTRIED_FIELD = 3, 4, 5  # of a TurnRequest
 
 log = logging.getLogger(__name__)
 
@@ -43,13 +38,28 @@ class DeliveryTransforms:
         await self.tasks.stop()
 
 
+class LeasingForwarder(Protocol):
+    """What is asked of the subscribe forwarder, whose methods these are."""
+
+    catalog: Catalog
+
+    def take_outcome(self, record: Subscription, request: bytes) -> None:
+        """Some messages are not passed on."""
+
+    def leave(self, record: Subscription, consumer: Consumer | None, unsent: Sequence[int]) -> None:
+        """Messages were not sent."""
+
+    def wake(self, incarnation: int) -> None:
+        """A consumer can take more."""
+
+
 class TransformedSending:
     """In place of a consumer's `send`. `consumer` is set before anything is sent."""
 
     consumer: Consumer
 
     def __init__(
-        self, forwarder: SubscribeForwarder, transforms: DeliveryTransforms, record: Subscription, send: Send
+        self, forwarder: LeasingForwarder, transforms: DeliveryTransforms, record: Subscription, send: Send
     ) -> None:
         self._forwarder, self._transforms, self._record, self._send = forwarder, transforms, record, send
 
@@ -81,28 +91,9 @@ class TransformedSending:
     async def _transformed(self, response: bytes) -> tuple[bytes, ...]:
         kind = pubsub.PullResponse if self.consumer.single else pubsub.StreamingPullResponse
         found = await transformed_response(self._transforms.transformer, self._current(), kind, response)
-        take_outcome(self._forwarder, self._record, found.turn())
+        self._forwarder.take_outcome(self._record, found.turn())
         return found.responses
 
     def _is_gone(self) -> bool:
         """A unary pull leaves before it is answered."""
         return self.consumer.closed and not self.consumer.single
-
-
-def take_outcome(forwarder: SubscribeForwarder, record: Subscription, request: bytes) -> None:
-    """What became of messages that were lent and are not passed on, as a serialised TurnRequest says. Those that failed
-    come first: what is lent of their keys is taken back with them. Raises `BadAckId`.
-    """
-    known = forwarder.catalog.subscription_by_incarnation(record.incarnation)
-    if known is None or known.detached:
-        return  # all that was lent is gone with it
-    turn = internal.TurnRequest.FromString(request)
-    if turn.failed:
-        forwarder.modify(known, request, FAILED_FIELD, 0)
-    if turn.untried:
-        forwarder.modify(known, request, UNTRIED_FIELD, 0, delivered=False)
-    if turn.dropped:
-        try:
-            forwarder.acknowledge(known, request, DROPPED_FIELD, None)
-        except SyncpointError as error:
-            log.info("messages of %s come back when their deadline ends: %s", record.name, error)

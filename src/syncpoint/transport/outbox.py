@@ -10,14 +10,12 @@ Leaves to `stream_state`: cutting messages into frames. To the socket: what was 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Sized
+from typing import Protocol
 
 from syncpoint.transport.frames import FRAME_BYTES_MIN, WINDOW_DEFAULT
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.unsent import Unsent
-
-if TYPE_CHECKING:
-    from syncpoint.transport.stream_state import StreamState
 
 BURST = 256 * 1024
 """Bytes gathered before they are handed to the socket, which then may say that it is full."""
@@ -25,6 +23,24 @@ _JOIN = 64 * 1024
 """Below this many bytes one joined buffer is cheaper than a vector of them."""
 
 Buffer = bytes | bytearray | memoryview
+
+
+class SendingStream(Protocol):
+    """What an outbox asks of a stream whose bytes wait."""
+
+    @property
+    def queue(self) -> Sized | None:
+        """What waits."""
+
+    @property
+    def send_window(self) -> int:
+        """What its own window would let go."""
+
+    def push(self) -> None:
+        """Append to the outbox what windows allow."""
+
+    def notice_writable(self) -> None:
+        """It may be that it can take messages again."""
 
 
 class Outbox(asyncio.Protocol):
@@ -46,9 +62,9 @@ class Outbox(asyncio.Protocol):
         self.peer_window = WINDOW_DEFAULT
         self.peer_frame_bytes = FRAME_BYTES_MIN
         self.unsent_bytes = 0
-        self.ready: dict[StreamState, None] = {}
+        self.ready: dict[SendingStream, None] = {}
         """Streams with bytes queued that their own window would let go."""
-        self.awaiting: dict[StreamState, None] = {}
+        self.awaiting: dict[SendingStream, None] = {}
         """Streams that were found not writable and want to know when they are."""
         self._booked = False
         self._joins = False

@@ -10,13 +10,10 @@ Leaves to the streams: reporting the peer of window they were given.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport.limits import TransportLimits
-
-if TYPE_CHECKING:
-    from syncpoint.transport.stream_state import StreamState
 
 
 class Counters:
@@ -31,6 +28,23 @@ class Counters:
         self.held = 0
 
 
+class ReceivingStream(Protocol):
+    """What the budget asks of a stream. `extra`: the window it was given beyond its own."""
+
+    extra: int
+
+    @property
+    def done(self) -> bool:
+        """Nothing more comes in."""
+
+    @property
+    def partial(self) -> bool:
+        """A message is in the middle of coming in."""
+
+    def refill(self) -> None:
+        """Report the peer of the window it has now."""
+
+
 class ReceiveBudget:
     """What unfinished messages of one connection may take. `lent`: window given beyond that of the streams."""
 
@@ -40,7 +54,7 @@ class ReceiveBudget:
         self._limits = limits
         self._counters = counters
         self.lent = 0
-        self._queue: deque[tuple[StreamState, int]] = deque()
+        self._queue: deque[tuple[ReceivingStream, int]] = deque()
 
     def hold(self, more: int) -> None:
         """Count bytes of unfinished messages. Raises SyncpointError above `limits.held_bytes`."""
@@ -48,14 +62,14 @@ class ReceiveBudget:
         if more > 0 and self._counters.held > self._limits.held_bytes:
             raise SyncpointError(Code.RESOURCE_EXHAUSTED, "Too much unfinished data is being received.")
 
-    def ask(self, stream: StreamState, extra: int) -> None:
+    def ask(self, stream: ReceivingStream, extra: int) -> None:
         """Give a stream window for a large message, now or when others are done."""
         if not self._queue and self._fits(extra - stream.extra):
             self._lend(stream, extra)
         elif all(waiting is not stream for waiting, _ in self._queue):
             self._queue.append((stream, extra))
 
-    def give_back(self, stream: StreamState) -> None:
+    def give_back(self, stream: ReceivingStream) -> None:
         """Take back the window of a stream whose large message is complete, or which is closed."""
         self.lent -= stream.extra
         stream.extra = 0
@@ -77,7 +91,7 @@ class ReceiveBudget:
     def _fits(self, more: int) -> bool:
         return not self.lent or self.lent + more <= self._limits.receive_extra_bytes
 
-    def _lend(self, stream: StreamState, extra: int) -> None:
+    def _lend(self, stream: ReceivingStream, extra: int) -> None:
         self.lent += extra - stream.extra
         stream.extra = extra
         stream.refill()

@@ -9,27 +9,27 @@ it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FunctionType
-from typing import TYPE_CHECKING
 
+from syncpoint.model.cluster import ChainRecord
 from syncpoint.publish.chain import Chain
 from syncpoint.publish.retention import is_needed
 from syncpoint.storage.disk.segment_catalog import Segment, index_seed
 from syncpoint.storage.index import DamagedIndex, Index, IndexRecord, SealedIndex, check_page
 from syncpoint.storage.recovery.trim import CollectReport
 from syncpoint.storage.segment import PAGE
-
-if TYPE_CHECKING:
-    from syncpoint.testing.simulation.simulated_chains import SimulatedChains
+from syncpoint.testing.simulation.coverage import Coverage
+from syncpoint.testing.simulation.simulated_disks import DiskFarm
 
 
 class Deletions:
     """Of one chain in one life of its owner."""
 
-    def __init__(self, sim: SimulatedChains, chain: Chain) -> None:
-        self._sim, self._chain, self._store = sim, chain, chain.store
+    def __init__(self, coverage: Coverage, farm: DiskFarm, records: Mapping[int, ChainRecord], chain: Chain) -> None:
+        self._coverage, self._farm, self._records = coverage, farm, records
+        self._chain, self._store = chain, chain.store
         deletion = self._store._deletion
         self._drop = deletion.drop
         deletion.drop = self._looked_at  # type: ignore[method-assign]
@@ -47,8 +47,8 @@ class Deletions:
         forwarder = self._chain.forwarder
         for one in index.messages():
             if is_needed(forwarder, one.source, one.first_offset, one.count, one.time_ns) and self._is_owed(one):
-                self._sim.coverage.sometimes("what is needed is copied before it is deleted")
-                self._sim.coverage.always(
+                self._coverage.sometimes("what is needed is copied before it is deleted")
+                self._coverage.always(
                     "nothing that is needed is deleted",
                     self._is_kept(one, dying),
                     f"offset {one.first_offset} of source {one.source} with segment {segment.log}/{segment.seq}",
@@ -106,11 +106,11 @@ class Deletions:
         return None
 
     def _content(self, path: str) -> bytes:
-        sim, number = self._sim, self._chain.number
-        for place in sim.records[number].places:
+        number = self._chain.number
+        for place in self._records[number].places:
             root = f"/{place.cluster}/{place.disk}/"
             if path.startswith(root):
-                files = sim.farm.servers[place.process].files
+                files = self._farm.servers[place.process].files
                 inner = f"/{place.disk}/chains/{number:010d}/{path.removeprefix(root)}"
                 return files.content(inner) if inner in files._names else b""
         return b""

@@ -206,4 +206,4 @@ class DiskFaults:
 
     def _again(self, name: str) -> None:
         if not self.sim.nodes[name].process.alive:
-            self.sim.begin(type(self.sim.nodes[name]), name)  # type: ignore[arg-type]
+            self.sim.begin(type(self.sim.nodes[name]), name)

@@ -6,6 +6,7 @@ Place: made by `simulated_chains`; everything behind the methods of internal.v1.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -75,7 +76,7 @@ class SimCatalogCopy:
             await self._moved.wait()
 
 
-class SimNode:
+class SimNode(ABC):
     """One life of one process."""
 
     def __init__(self, sim: SimulatedChains, name: str) -> None:
@@ -86,6 +87,10 @@ class SimNode:
         self.clock = TrustedClock(sim.clock_of(name), host=name)
         sim.show_clocks(self)
         self.address = f"{name}:1"
+
+    @abstractmethod
+    async def start(self) -> None:
+        """In the process."""
 
     def cut(self, more: int) -> None:
         """So many more faults keep it from the metadata."""
@@ -213,7 +218,7 @@ class SimPublisher(SimNode):
             sim.refused(number, error)
             return False
         chain = self.host.chains[number]
-        Deletions(sim, chain)
+        Deletions(sim.coverage, sim.farm, sim.records, chain)
         found = chain.store.recovered
         sim.coverage.sometimes("a tail is cut at recovery", found.cut)
         sim.coverage.sometimes("frames are read at recovery", found.scanned)

@@ -29,7 +29,6 @@ from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.testing.simulation.base import Simulation, Trace
-from syncpoint.testing.simulation.consuming import Consuming
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.nodes import SimNode, SimPublisher
 from syncpoint.testing.simulation.simulated_disks import SimDiskServer
@@ -185,7 +184,7 @@ class SimulatedChains(Simulation):
 
     # -- processes ---------------------------------------------------------------------------------------------------
 
-    def begin(self, kind: type[SimPublisher] | type[Consuming], name: str) -> asyncio.Task[None]:
+    def begin(self, kind: Callable[[SimulatedChains, str], SimNode], name: str) -> asyncio.Task[None]:
         """Start a process, or start it again."""
         node = self.nodes[name] = kind(self, name)
         return node.process.start(node.start())
