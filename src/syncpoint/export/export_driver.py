@@ -78,9 +78,9 @@ class ExportDriver(InnerDriver[pubsub.CloudStorageConfig, "ExportSubscription"])
         return ExportSubscription(self, record, config)
 
     def share(self) -> None:
-        busy = sum(one.exporter.held > 0 for one in self.ours.values())
+        busy = sum(one.machine.held > 0 for one in self.ours.values())
         for one in self.ours.values():
-            one.exporter.held_max = max(HELD_LEAST, min(HELD_MAX, HELD_TOTAL // max(1, busy)))
+            one.machine.held_max = max(HELD_LEAST, min(HELD_MAX, HELD_TOTAL // max(1, busy)))
 
     def states(self) -> list[ExportState]:
         """How each subscription of ours is doing, by name."""
@@ -102,23 +102,22 @@ class ExportDriver(InnerDriver[pubsub.CloudStorageConfig, "ExportSubscription"])
         }
 
 
-class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig]):
+class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig, Exporter]):
     """One of them: its machine, and the file that is being stored."""
 
     driver: ExportDriver
 
     def __init__(self, driver: ExportDriver, record: Subscription, config: pubsub.CloudStorageConfig) -> None:
         pace = Pace(PaceLimits(1, 1, 1), driver.random)
-        self.exporter = Exporter(pace, _limits(config), lease_s=LEASE_S)
         self._written: dict[ExportFile, BucketFile] = {}  # that are written in pieces
-        super().__init__(driver, record, config)
+        super().__init__(driver, record, config, Exporter(pace, _limits(config), lease_s=LEASE_S))
 
     def state(self) -> ExportState:
-        counts = self.exporter.counts
+        counts = self.machine.counts
         state = self._current()[0]
         return ExportState(
             self.record.name, self.config.bucket, state, counts["files"], counts["acknowledged"], counts["refused"],
-            self.exporter.held, self.last_error,
+            self.machine.held, self.last_error,
         )  # fmt: skip
 
     @property
@@ -126,14 +125,13 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig]):
         return LEASE_S
 
     def new_machine(self) -> Exporter:
-        old = self.exporter
-        if old.stopped:
-            self.exporter = Exporter(old.pace, old.limits, lease_s=LEASE_S, held_max=old.held_max)
-            self.exporter.counts = old.counts
-        return self.exporter
+        old = self.machine
+        new = Exporter(old.pace, old.limits, lease_s=LEASE_S, held_max=old.held_max)
+        new.counts = old.counts
+        return new
 
     def review(self, record: Subscription, config: pubsub.CloudStorageConfig, now: float) -> None:
-        self.exporter.limits = _limits(config)
+        self.machine.limits = _limits(config)
         super().review(record, config, now)
 
     def check(self, now: float) -> None:
@@ -148,10 +146,10 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig]):
         return export_state(self.record, self.config, driver.copy.catalog, driver.buckets, driver.may_export)
 
     def free(self) -> Callable[[], int]:
-        return lambda: self.exporter.free
+        return lambda: self.machine.free
 
     def begin(self, effect: StoreFile | DiscardFile) -> Coroutine[Any, Any, None]:
-        return self._store(self.exporter, effect) if isinstance(effect, StoreFile) else self._discard(effect.file)
+        return self._store(self.machine, effect) if isinstance(effect, StoreFile) else self._discard(effect.file)
 
     async def _store(self, exporter: Exporter, effect: StoreFile) -> None:
         unfit: frozenset[str] | None = None

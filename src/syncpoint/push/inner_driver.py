@@ -35,7 +35,7 @@ END_S = 5.0  # for what is under way when the process ends
 
 log = logging.getLogger(__name__)
 Config = TypeVar("Config")
-One = TypeVar("One", bound="InnerSubscription[Any]")
+One = TypeVar("One", bound="InnerSubscription[Any, Any]")
 
 
 class InnerMachine(Protocol):
@@ -51,6 +51,9 @@ class InnerMachine(Protocol):
     def received(self, lent: Sequence[Lent], now: float) -> Iterable[object]: ...
     def tick(self, now: float) -> Iterable[object]: ...
     def stop(self) -> Iterable[object]: ...
+
+
+Machine = TypeVar("Machine", bound=InnerMachine)
 
 
 class InnerDriver(ABC, Generic[Config, One]):
@@ -168,15 +171,16 @@ class InnerDriver(ABC, Generic[Config, One]):
             self.ending.add(one)
 
 
-class InnerSubscription(ABC, Generic[Config]):
+class InnerSubscription(ABC, Generic[Config, Machine]):
     """One of them: its machine, its feed, and what is under way."""
 
-    def __init__(self, driver: InnerDriver[Config, Any], record: Subscription, config: Config) -> None:
-        self.driver, self.record, self.config = driver, record, config
+    def __init__(
+        self, driver: InnerDriver[Config, Any], record: Subscription, config: Config, machine: Machine
+    ) -> None:
+        self.driver, self.record, self.config, self.machine = driver, record, config, machine
         self.feed: Feed | None = None
         self.last_error = ""
         self.under_way = 0
-        self.machine = self.new_machine()
         self._again_at, self._again_s = float("-inf"), AGAIN_FIRST_S
         self._for_feed: list[object] = []
         self._reports: deque[tuple[int, Callable[[], None]]] = deque()  # how many ack ids each has
@@ -188,8 +192,8 @@ class InnerSubscription(ABC, Generic[Config]):
         """For how long messages are lent."""
 
     @abstractmethod
-    def new_machine(self) -> InnerMachine:
-        """A machine that holds nothing; also when a feed is opened after one that ended."""
+    def new_machine(self) -> Machine:
+        """One that holds nothing, in place of one that was stopped."""
 
     def free(self) -> Callable[[], int] | None:
         """Bytes that there is room for, where that is not what is outstanding."""

@@ -88,10 +88,10 @@ class PushDriver(InnerDriver[pubsub.PushConfig, "PushedSubscription"]):
         return PushedSubscription(self, record, config)
 
     def share(self) -> None:
-        busy = sum(one.pusher.held > 0 for one in self.ours.values())
+        busy = sum(one.machine.held > 0 for one in self.ours.values())
         share = min(self.limits.window_max, max(1, UNDER_WAY_MAX // max(1, busy)))
         for one in self.ours.values():
-            one.pusher.pace.set_window_max(share)
+            one.machine.pace.set_window_max(share)
 
     def states(self) -> list[PushState]:
         """How each subscription of ours is doing, by name."""
@@ -107,14 +107,14 @@ class PushDriver(InnerDriver[pubsub.PushConfig, "PushedSubscription"]):
         now = self.clock.monotonic()
         return {
             "pushed_subscriptions": len(self.ours),
-            "pushes_paused": sum(one.pusher.pace.paused_until(now) is not None for one in self.ours.values()),
+            "pushes_paused": sum(one.machine.pace.paused_until(now) is not None for one in self.ours.values()),
             "pushes_under_way": sum(one.under_way for one in (*self.ours.values(), *self.ending)),
             "pushes_acknowledged": self.acknowledged,
             "pushes_refused": self.refused,
         }
 
 
-class PushedSubscription(InnerSubscription[pubsub.PushConfig]):
+class PushedSubscription(InnerSubscription[pubsub.PushConfig, Pusher]):
     """One of them: its machine, and pushes that are under way."""
 
     driver: PushDriver
@@ -123,14 +123,14 @@ class PushedSubscription(InnerSubscription[pubsub.PushConfig]):
         self.endpoint: Endpoint | None = None
         self._read: pubsub.PushConfig | None = None  # where `endpoint` comes from
         self.last_status = 0  # of the last push that ended; 0: there was no answer
-        self.pusher = Pusher(Pace(driver.limits, driver.random, _pause_max_s(record)), lease_s=_lease_s(record))
-        super().__init__(driver, record, config)
+        pace = Pace(driver.limits, driver.random, _pause_max_s(record))
+        super().__init__(driver, record, config, Pusher(pace, lease_s=_lease_s(record)))
 
     def __repr__(self) -> str:
-        return f"<PushedSubscription {self.record.name} {self.pusher!r}>"
+        return f"<PushedSubscription {self.record.name} {self.machine!r}>"
 
     def state(self) -> PushState:
-        now, pace, counts = self.driver.clock.monotonic(), self.pusher.pace, self.pusher.counts
+        now, pace, counts = self.driver.clock.monotonic(), self.machine.pace, self.machine.counts
         return PushState(
             self.record.name, self.config.push_endpoint, pace.window, self.under_way,
             max(0.0, (pace.paused_until(now) or now) - now), counts["acknowledged"], counts["refused"],
@@ -142,13 +142,12 @@ class PushedSubscription(InnerSubscription[pubsub.PushConfig]):
         return _lease_s(self.record)
 
     def new_machine(self) -> Pusher:
-        if self.pusher.stopped:
-            counts, self.pusher = self.pusher.counts, Pusher(self.pusher.pace, lease_s=self.lease_s)
-            self.pusher.counts = counts
-        return self.pusher
+        new = Pusher(self.machine.pace, lease_s=self.lease_s)
+        new.counts = self.machine.counts
+        return new
 
     def review(self, record: Subscription, config: pubsub.PushConfig, now: float) -> None:
-        self.pusher.pace.pause_max_s = _pause_max_s(record)
+        self.machine.pace.pause_max_s = _pause_max_s(record)
         super().review(record, config, now)
 
     def check(self, now: float) -> None:
@@ -160,7 +159,7 @@ class PushedSubscription(InnerSubscription[pubsub.PushConfig]):
             raise PermissionDenied("The service's own identity may not read this subscription.")
 
     def begin(self, effect: machine.Push) -> Coroutine[Any, Any, None]:
-        return self._push(self.pusher, effect)
+        return self._push(self.machine, effect)
 
     async def _push(self, pusher: Pusher, push: machine.Push) -> None:
         status: int | None = None
