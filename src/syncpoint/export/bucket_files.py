@@ -21,7 +21,8 @@ from syncpoint.push.pusher import Lent
 
 OBJECT_STORES: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
 PIECE: Final = 8 << 20  # of a multipart upload
-UNFINISHED: Final = ".syncpoint-unfinished"
+OURS: Final = ".syncpoint-"  # no folder of an object begins so
+UNFINISHED: Final = f"{OURS}unfinished"
 _OURS: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 
 
@@ -62,8 +63,10 @@ class BucketFile:
         if opened is None:
             return
         if self._temporary:
-            opened.close()
-            self._system.rm_file(self._temporary)
+            try:
+                opened.close()  # which writes what it has kept, if a full disk lets it
+            finally:
+                self._system.rm_file(self._temporary)
         else:
             opened.discard()
 
@@ -71,7 +74,7 @@ class BucketFile:
         if self._open is None:
             self._system, root = self._where()
             if is_object_store(self._system):
-                self._path = f"{root}/{self._name}"
+                self._path = object_path(root, self._name)
                 self._open = self._system.open(self._path, "wb", block_size=PIECE)
                 self._open.closed = True
             else:
@@ -105,7 +108,7 @@ class BucketFile:
 def put_whole(system: Any, root: str, name: str, data: bytes) -> None:
     """Store a file that is in memory."""
     if is_object_store(system):
-        system.pipe_file(f"{root}/{name}", data)
+        system.pipe_file(object_path(root, name), data)
         return
     temporary = _unfinished(root, name)
     system.makedirs(temporary.rpartition("/")[0], exist_ok=True)
@@ -159,10 +162,18 @@ def is_object_store(system: Any) -> bool:
     return not OBJECT_STORES.isdisjoint(protocols(system))
 
 
+def object_path(root: str, name: str) -> str:
+    """Where an object is. Clients of stores take what follows this mark for a version, and not for a part of the name:
+    all objects would have the one name in front of it."""
+    return f"{root}/{name}".replace("?versionId=", "%3FversionId=").replace("?versionid=", "%3Fversionid=")
+
+
 def _path(root: str, name: str) -> str:
-    """The name of an object as folders and a file: what means another folder on file systems is written as hexadecimal
-    digits, and empty parts are left out."""
-    parts = [part.replace(".", "%2E") if part in (".", "..") else part for part in name.split("/") if part]
+    """The name of an object as folders and a file: what means another folder on file systems, or is one of ours, is
+    written as hexadecimal digits, and empty parts are left out."""
+    *folders, last = (part for part in name.split("/") if part)
+    escaped = [one.replace(".", "%2E", 1) if one.startswith(OURS) else one for one in folders]
+    parts = [part.replace(".", "%2E") if part in (".", "..") else part for part in (*escaped, last)]
     return "/".join((root.rstrip("/"), *parts))
 
 
@@ -172,11 +183,24 @@ def _unfinished(root: str, name: str) -> str:
 
 def _rename(system: Any, temporary: str, path: str) -> None:
     folder = path.rpartition("/")[0]
-    system.makedirs(folder, exist_ok=True)
     if not is_local(system):
+        system.makedirs(folder, exist_ok=True)
         system.mv(temporary, path)
         return
+    _make_durable_folder(Path(folder))
     os.replace(temporary, path)
+    _sync(folder)
+
+
+def _make_durable_folder(folder: Path) -> None:
+    """A folder is there after a loss of power only when the one that holds it was synced."""
+    if not folder.is_dir():
+        _make_durable_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync(folder.parent)
+
+
+def _sync(folder: str | Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -20,6 +20,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from syncpoint.export.bucket_files import (
+    OURS,
     BucketFile,
     StoreFailed,
     is_local,
@@ -35,7 +36,7 @@ from syncpoint.wire.messages import pubsub
 PROBE_S, PROBE_AGAIN_S = 10.0, 1.0  # between two looks at buckets that can be written to, and at others
 LEFT_S = 3_600.0  # after which a file that is not finished has been left: one is open for ten minutes at most
 _STATES: Final = pubsub.CloudStorageConfig
-_CHECK_NAME: Final = ".syncpoint-check"
+_CHECK_NAME: Final = f"{OURS}check"
 
 log = logging.getLogger(__name__)
 Blocking = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]

@@ -8,12 +8,13 @@ import os
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import fastavro
 import fsspec
 import pytest
 
-from syncpoint.export.bucket_files import UNFINISHED, BucketFile, put_whole, remove_left
+from syncpoint.export.bucket_files import UNFINISHED, BucketFile, object_path, put_whole, remove_left
 from syncpoint.export.contents import Contents, SchemaUnusable, TopicAvro
 from syncpoint.export.object_names import bad_format, object_name
 from syncpoint.push.pusher import Lent
@@ -118,6 +119,53 @@ def test_a_file_has_its_name_when_it_is_whole(tmp_path: Path) -> None:
         else:
             file.discard()
         assert not unfinished.exists()
+
+
+class KeptBack(io.BytesIO):
+    """A file on a full disk: what it has kept in memory cannot be written, and is lost when it is closed."""
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            raise OSError(28, "No space left on device")
+
+
+def test_what_a_full_disk_did_not_take_is_discarded(tmp_path: Path) -> None:
+    system = fsspec.filesystem("file")
+    file = BucketFile(lambda: (system, str(tmp_path)), "name", Contents(pubsub.CloudStorageConfig(), "s"))
+    file.add(lent(b"a"), last=False)
+    file._open.close()
+    file._open = KeptBack()
+    with pytest.raises(OSError):
+        file.discard()
+    assert list((tmp_path / UNFINISHED).iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [f"{UNFINISHED}/x", f"{UNFINISHED}/a/x", "/.syncpoint-check//x"])
+def test_no_object_lies_where_unfinished_files_do(tmp_path: Path, name: str) -> None:
+    system = fsspec.filesystem("file")
+    put_whole(system, str(tmp_path), name, b"stays")
+    assert remove_left(system, str(tmp_path), 1e12) == 0
+    put_whole(system, str(tmp_path), ".syncpoint-check", b".")
+    (path,) = tmp_path.rglob("x")
+    assert path.read_bytes() == b"stays"
+
+
+def test_no_two_objects_have_one_name_for_what_looks_like_a_version() -> None:
+    found = {object_path("far/below", object_name("a?versionId=", "", "", WHEN, bytes([n] * 16))) for n in range(3)}
+    assert len({one.partition("?versionId=")[0] for one in found}) == 3
+
+
+def test_new_folders_are_synced_with_those_that_hold_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = set()
+
+    def sync(descriptor: int, real: Any = os.fsync) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    put_whole(fsspec.filesystem("file"), str(tmp_path), "a/b/c", b"x")
+    assert {str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")} <= synced
 
 
 def test_what_a_crash_left_is_removed_when_nobody_writes_to_it_any_more(tmp_path: Path) -> None:
