@@ -32,10 +32,6 @@ class PublishPreparation:
         self._sealer = sealer
         self._messages = MessagePreparation(SchemaGate(catalog, apart), transforms)
 
-    def takes_time(self, batch: PublishAttempt) -> bool:
-        """Whether others of the same key may overtake a batch while it is prepared."""
-        return bool(batch.topic.stamp) or self._sealer is not None
-
     async def prepare(self, batch: PublishAttempt) -> bool:
         """Make the request one for the topic as it is known now: changed by its transforms, checked against its schema,
         if it has any, and sealed. False: the transforms have dropped all of it.

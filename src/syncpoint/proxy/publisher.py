@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 
 from syncpoint.kernel import split
 from syncpoint.kernel.errors import Malformed
@@ -83,6 +84,7 @@ class ClusterPublisher:
         self.published = self.resent = 0
         self.sender = sender
         self._number = 0
+        self._late: dict[str, deque[tuple[Call, bytes, bytes, bool]]] = {}  # by the name of a topic not known here
         self._tasks = Tasks()
         self._changed: asyncio.Future[None] | None = None
         self._pausing = 0
@@ -105,20 +107,40 @@ class ClusterPublisher:
         except (Malformed, UnicodeDecodeError):
             raise not_a("PublishRequest") from None
         topic = self.catalog.topic(name)
-        if topic is None:
-            self._tasks.start(self._late(call, request, name, key, sealed))
+        late = self._late.get(name)
+        if late is not None:
+            late.append((call, request, key, sealed))  # not before those that came before it
+        elif topic is None:
+            self._late[name] = deque([(call, request, key, sealed)])
+            self._tasks.start(self._look_for(name))
         else:
             self._begin(call, request, topic, key, sealed)
 
-    async def _late(self, call: Call, request: bytes, name: str, key: bytes, sealed: bool) -> None:
-        """The topic may have been created a moment ago, by another proxy."""
+    async def _look_for(self, name: str) -> None:
+        """The topic may be a moment old, made by another proxy. What comes in the meantime is looked for again."""
+        late, failed = self._late[name], Unavailable("The server is stopping; nothing was stored.")
         try:
-            checked = parse_topic(name)
-            await self.refresh()
-            topic = self.catalog.topic(name)
-            if topic is None:
-                raise NotFound(checked)
-            self._begin(call, request, topic, key, sealed)
+            while late:
+                asked = len(late)
+                try:
+                    checked = parse_topic(name)
+                    await self.refresh()
+                    topic = self.catalog.topic(name)
+                    for _ in range(asked if topic is None else len(late)):
+                        self._begin_late(topic or NotFound(checked), *late.popleft())
+                except SyncpointError as error:
+                    for _ in range(asked):
+                        self._begin_late(error, *late.popleft())
+        finally:
+            del self._late[name]
+            for one in late:
+                self._begin_late(failed, *one)
+
+    def _begin_late(self, found: Topic | SyncpointError, call: Call, request: bytes, key: bytes, sealed: bool) -> None:
+        try:
+            if isinstance(found, SyncpointError):
+                raise found
+            self._begin(call, request, found, key, sealed)
         except SyncpointError as error:
             call.fail(error)
 
@@ -144,14 +166,8 @@ class ClusterPublisher:
     async def _run(self, batch: PublishAttempt) -> None:
         call, topic = batch.call, batch.topic
         try:
-            some, answer = True, b""
-            if batch.place is None:
-                some = await self._preparation.prepare(batch)
-            elif self._preparation.takes_time(batch):
-                batch.place.preparing = True
-                some = await self._preparation.prepare(batch)
-                batch.place.prepared()
-            if some:
+            answer = b""
+            if await self._preparation.prepare(batch):
                 answer = await (self._keyed(batch) if batch.key else self._keyless(batch))
             if batch.transformed is not None:
                 answer = batch.transformed.response(answer)
@@ -192,6 +208,7 @@ class ClusterPublisher:
                 continue
             chain, epoch, address = target
             left_s = batch.begin(chain, asyncio.get_running_loop().time())
+            place.leave()  # not before: nothing overtakes it while it waits for a route
             try:
                 answer = await self._send(batch, epoch, address, left_s)
             except SyncpointError as error:
@@ -295,6 +312,8 @@ class ClusterPublisher:
             if now_at is None and (batch.key or self._keyless_target(batch) is None):
                 continue  # nobody else can take it: the old owner may still answer
             if now_at != batch.address:
+                if batch.place is not None:
+                    batch.place.failed = True  # from this moment on nothing of its key goes to the new owner before it
                 batch.move()
         self._wake()
 

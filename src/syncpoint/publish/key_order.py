@@ -2,8 +2,8 @@
 
 Place: in front of the log of one node (`prepared_publishes`), and of the attempts of a proxy (`proxy.publisher`).
 Batches of one key leave as they come, many may be prepared or underway together; none leaves before those ahead of it
-are prepared. When one fails, it is sent again only after all before it are complete, and those behind it that have not
-left wait.
+have, whatever these wait for: room, transforms, a route. When one fails, it is sent again only after all before it are
+complete, and those behind it that have not left wait.
 Leaves to the chain: the order of what arrives over one connection.
 """
 
@@ -16,12 +16,12 @@ from collections import deque
 class BatchPlace:
     """The place of one batch in the line of its key."""
 
-    __slots__ = ("failed", "line", "preparing", "turn")
+    __slots__ = ("failed", "left", "line", "turn")
 
     def __init__(self, line: deque[BatchPlace]) -> None:
         self.line = line
         self.failed = False
-        self.preparing = False  # it is being transformed, checked or sealed
+        self.left = False  # it is underway, or was
         self.turn: asyncio.Future[None] | None = None
 
     @property
@@ -32,7 +32,7 @@ class BatchPlace:
         for other in self.line:
             if other is self:
                 return True
-            if other.failed or other.preparing:
+            if other.failed or not other.left:
                 return False
         return True
 
@@ -46,16 +46,24 @@ class BatchPlace:
             finally:
                 self.turn = None
 
-    def prepared(self) -> None:
-        """It may be sent, and those behind it."""
-        self.preparing = False
-        for other in self.line:
-            other.wake()
+    def leave(self) -> None:
+        """It is sent now; the next may follow."""
+        if not self.left:
+            self.left = True
+            wake_next(self.line)
 
     def wake(self) -> None:
         """Something before it has changed."""
         if self.turn is not None and not self.turn.done() and self.may_go:
             self.turn.set_result(None)
+
+
+def wake_next(line: deque[BatchPlace]) -> None:
+    """Something in a line has changed: one may go now, at most, and lets the next go when it leaves."""
+    for place in line:
+        if place.failed or not place.left:
+            place.wake()
+            return
 
 
 class PublishOrder:
@@ -86,5 +94,4 @@ class PublishOrder:
         line.remove(place)
         if not line:
             del self._lines[topic, key]
-        for other in line:
-            other.wake()
+        wake_next(line)

@@ -59,8 +59,6 @@ class PreparedPublishes:
             raise ResourceExhausted("Many messages are being checked or transformed; retry later.")
         self._waiting_bytes += len(request)
         place = self.order.enter(topic.incarnation, key) if key else None
-        if place is not None:
-            place.preparing = True
         task = self._tasks.start(self._prepare(caller, topic, request, place))
         task.add_done_callback(partial(self._ended, caller, topic.incarnation, key, place, len(request)))
 
@@ -80,18 +78,16 @@ class PreparedPublishes:
     async def _prepared(
         self, topic: Topic, request: bytes, place: BatchPlace | None
     ) -> tuple[Topic, TransformedRequest]:
-        """What is to be stored by the settings of now. Whoever goes on without waiting for anything keeps the order."""
+        """What is to be stored by the settings of now. Whoever stores it before waiting for anything keeps the order:
+        those behind it wait until it is answered."""
         while True:
             found = await self._preparation.prepared(topic, request)
             if place is not None:
-                place.prepared()
                 await place.wait()
             now = self._topic_of(request)
             if (now.incarnation, now.stamp) == (topic.incarnation, topic.stamp):
                 return now, found
             topic = now
-            if place is not None:
-                place.preparing = True  # before any of those behind it runs
 
     def _ended(
         self,

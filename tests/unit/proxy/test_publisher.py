@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
+from typing import Any
 
 import pytest
 
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import Code, InvalidArgument, MetadataSilent, ResourceExhausted, SyncpointError, Unavailable
+from syncpoint.proxy.publish_attempt import PublishAttempt
+from syncpoint.proxy.publisher import ClusterPublisher
 from syncpoint.router.rendezvous import pick_chain
 from syncpoint.wire.messages import pubsub
 from tests.kit.errors import failing
@@ -191,6 +195,58 @@ async def test_nothing_overtakes_a_batch_of_its_key_that_failed(harness: ProxyHa
         await asyncio.sleep(0.01)  # the first one is refused before the second one comes, and tried again after it
     await asyncio.gather(*tasks)
     assert harness.found(1) == [b"before", b"0", b"1", b"2", b"3", b"4"]
+
+
+def record_sends(publisher: ClusterPublisher) -> list[bytes]:
+    """The first message of each request that leaves, in order."""
+    sent: list[bytes] = []
+    send = publisher._send
+
+    def recorded(batch: PublishAttempt, *args: Any) -> Awaitable[bytes]:
+        sent.append(pubsub.PublishRequest.FromString(batch.request).messages[0].data)
+        return send(batch, *args)
+
+    publisher._send = recorded  # type: ignore[method-assign, assignment]
+    return sent
+
+
+@in_harness()
+async def test_nothing_overtakes_a_batch_of_its_key_that_waits_for_an_owner(harness: ProxyHarness) -> None:
+    """Its pause is longer than the time until the chain's new owner is known."""
+    proxy, _one, _two = await harness.cluster([1])
+    await harness.publish(b"before", key="k")
+    sent, known = record_sends(proxy.publisher), proxy.routes.open_at
+    proxy.routes.open_at = lambda chain: None  # type: ignore[method-assign]
+    first = asyncio.ensure_future(harness.publish(b"0", key="k"))
+    await asyncio.sleep(0.5)
+    proxy.routes.open_at = known  # type: ignore[method-assign]
+    assert not first.done()
+    await asyncio.gather(first, harness.publish(b"1", key="k"))
+    assert sent == [b"0", b"1"]
+
+
+@in_harness()
+async def test_nothing_overtakes_a_batch_whose_topic_is_looked_for(harness: ProxyHarness) -> None:
+    """The topic becomes known before the look at the metadata has ended; what comes later may need a later look."""
+    proxy, _one, _two = await harness.cluster([1])
+    sent, name, looks = record_sends(proxy.publisher), "projects/p/topics/new", []
+
+    async def refresh() -> None:
+        looks.append(0)
+        await asyncio.sleep(1)
+
+    proxy.publisher.refresh = refresh
+    first = asyncio.ensure_future(harness.publish(b"0", key="k", topic=name))
+    await asyncio.sleep(0.5)
+    harness.add_topic(name)
+    await asyncio.gather(first, harness.publish(b"1", key="k", topic=name))
+    assert (sent, len(looks)) == ([b"0", b"1"], 1)
+    nobody = "projects/p/topics/nobody"
+    early = asyncio.ensure_future(failing(harness.publish(b"x", topic=nobody)))
+    await asyncio.sleep(0.5)
+    late = asyncio.ensure_future(failing(harness.publish(b"x", topic=nobody)))
+    assert {(await early).code, (await late).code} == {Code.NOT_FOUND}
+    assert len(looks) == 3
 
 
 @in_harness()

@@ -14,7 +14,9 @@ from syncpoint.testing.plain_tests import on_loop
 def test_batches_leave_as_they_come() -> None:
     order = PublishOrder()
     places = [order.enter(1, b"k") for _ in range(3)]
-    assert all(place.may_go for place in places)
+    for place in places:
+        assert place.may_go
+        place.leave()
     for place in places:
         order.release(1, b"k", place)
     assert len(order) == 0
@@ -23,6 +25,8 @@ def test_batches_leave_as_they_come() -> None:
 def test_a_failed_batch_waits_for_those_before_it_and_holds_those_behind_it() -> None:
     order = PublishOrder()
     first, second, third = (order.enter(1, b"k") for _ in range(3))
+    first.leave()
+    second.leave()
     second.failed = True
     assert [one.may_go for one in (first, second, third)] == [True, False, False]
     assert order.enter(1, b"other").may_go
@@ -43,7 +47,9 @@ def test_what_was_not_underway_when_one_failed_comes_after_it(seed: int) -> None
         async def batch(number: int) -> None:
             place = order.enter(1, b"k")
             while True:
+                await asyncio.sleep(0.001 * chance.randrange(3))  # whatever it waits for before it can be sent
                 await place.wait()
+                place.leave()
                 log.append(("sent", number))
                 await asyncio.sleep(0.001 * (1 + chance.randrange(3)))
                 if chance.random() < 0.6:
@@ -59,6 +65,7 @@ def test_what_was_not_underway_when_one_failed_comes_after_it(seed: int) -> None
             await asyncio.sleep(0.001 * chance.randrange(3))
         await asyncio.wait_for(asyncio.gather(*tasks), 5)
         assert len(order) == 0
+        assert list(dict.fromkeys(number for what, number in log if what == "sent")) == list(range(12))
         failed: set[int] = set()
         for what, number in log:
             if what == "failed":
