@@ -51,6 +51,8 @@ def restart(process: tuple[str, ...], **place: Any) -> None:
         rolling.restart(made.local, names, said)
     except (Unavailable, FailedPrecondition) as error:
         raise Problem(
-            error.message, f"The processes after it were left alone. `{look}` shows what is wrong."
+            error.message,
+            f"The processes after it were left alone. `{look}` shows what is wrong; "
+            f"`syncpoint cluster up --dir {made.local.folder}` starts what does not run.",
         ) from error
     said(f"Restarted: {', '.join(names)}.")

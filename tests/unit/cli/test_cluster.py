@@ -127,4 +127,5 @@ def test_restart_says_how_far_it_came(run: Run, monkeypatch: pytest.MonkeyPatch,
     found = run("cluster", "restart", "--dir", str(tmp_path / "c"), "proxy")
     assert found.exit_code == 1
     assert "left alone" in found.output
+    assert f"`syncpoint cluster up --dir {tmp_path / 'c'}` starts what does not run" in found.output
     assert done == ["router-1", "proxy-1", "proxy-2"]

@@ -117,7 +117,7 @@ class ClusterContext:
         if differ:
             raise FailedPrecondition(
                 f"the settings of {self.process.name} are not the cluster's: {', '.join(differ)} differ."
-                " Give every process the same cluster.yaml."
+                " They stay what they were at its first start: give every process the cluster.yaml that says so."
             )
 
     async def _drawn(self, key: str, value: bytes) -> bytes:
