@@ -74,8 +74,8 @@ async def _serve(settings: ServeSettings, announce: Callable[[str], None]) -> No
         loop.add_signal_handler(number, stopping.set)
     node = _node(settings)
     await node.start()
-    print(f"syncpoint ready on {node.endpoint}", flush=True)
     announce(node.endpoint)
+    print(f"syncpoint ready on {node.endpoint}", flush=True)
     await stopping.wait()
     await node.stop()
 

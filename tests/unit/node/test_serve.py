@@ -1,4 +1,4 @@
-"""What a server says that cannot start for want of disks."""
+"""What a server says when it starts, and when it cannot for want of disks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,20 @@ from syncpoint.storage.errors import DisksMissing
 from syncpoint.storage.settings import StorageSettings
 
 LOST = DisksMissing("too few", missing=["00ff"])
+
+
+def test_that_it_is_ready_is_the_last_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = []
+
+    def announce(endpoint: str) -> None:
+        before.append((endpoint, capsys.readouterr().out))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    storage = StorageSettings(segment_bytes=1 << 20, pool_segments=0)
+    assert run(ServeSettings(port=0, data=tmp_path, storage=storage), announce) == 0
+    ((endpoint, printed),) = before
+    assert not printed
+    assert capsys.readouterr().out == f"syncpoint ready on {endpoint}\n"
 
 
 def test_two_of_three_disks_emptied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
