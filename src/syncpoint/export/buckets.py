@@ -30,7 +30,7 @@ from syncpoint.export.bucket_files import (
     remove_left,
 )
 from syncpoint.export.contents import Contents
-from syncpoint.runtime.tasks import stop
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.wire.messages import pubsub
 
 PROBE_S, PROBE_AGAIN_S = 10.0, 1.0  # between two looks at buckets that can be written to, and at others
@@ -125,17 +125,17 @@ class Buckets:
         self._states: dict[str, int] = {}
         self._errors: dict[str, str] = {}
         self._failed: set[str] = set()  # a file could not be stored: the next look stores one
-        self._looking: asyncio.Task[None] | None = None
-        self._again = asyncio.Event()  # something failed: look soon
+        self._tasks = Tasks()
+        self._again = {bucket: asyncio.Event() for bucket in places}  # something failed: look soon
 
     def start(self) -> None:
-        """Look at the buckets from now on. Needs the event loop."""
-        if self.places:
-            self._looking = asyncio.get_running_loop().create_task(self._look())
+        """Look at the buckets from now on, at each by itself: one that does not answer delays no other. Needs the event
+        loop."""
+        for bucket in self.places:
+            self._tasks.start(self._look_on(bucket))
 
     async def stop(self) -> None:
-        if self._looking is not None:
-            await stop([self._looking])
+        await self._tasks.stop()
 
     def state(self, bucket: str) -> int:
         """As the API calls it."""
@@ -147,17 +147,16 @@ class Buckets:
             return "The operator has not said where this bucket is."
         return self._errors.get(bucket, "")
 
-    async def look(self) -> None:
-        """At all of them, once."""
-        for bucket in self.places:
-            try:
-                await self.blocking(partial(self._probe, bucket, bucket in self._failed))
-            except Exception as error:
-                self._note(bucket, error)
-            else:
-                self._failed.discard(bucket)
-                self._errors.pop(bucket, None)
-                self._states[bucket] = _STATES.ACTIVE
+    async def look(self, bucket: str) -> None:
+        """At one of them, once."""
+        try:
+            await self.blocking(partial(self._probe, bucket, bucket in self._failed))
+        except Exception as error:
+            self._note(bucket, error)
+        else:
+            self._failed.discard(bucket)
+            self._errors.pop(bucket, None)
+            self._states[bucket] = _STATES.ACTIVE
 
     async def store(self, bucket: str, work: Callable[[], frozenset[str]]) -> frozenset[str]:
         """Do what stores a file or a piece of one, in a thread. Raises what it raises; of `StoreFailed` the reason,
@@ -167,7 +166,7 @@ class Buckets:
         except StoreFailed as failed:
             error = failed.__cause__ or failed
             self._failed.add(bucket)
-            self._again.set()
+            self._again[bucket].set()
             self._note(bucket, error)
             raise error from None
         return found
@@ -176,14 +175,15 @@ class Buckets:
         """A file that is to be written; whatever it does waits."""
         return BucketFile(partial(self._system, bucket), name, contents)
 
-    async def _look(self) -> None:
+    async def _look_on(self, bucket: str) -> None:
+        again = self._again[bucket]
         while True:
-            await self.look()
-            active = all(self.state(one) == _STATES.ACTIVE for one in self.places)
+            await self.look(bucket)
+            active = self.state(bucket) == _STATES.ACTIVE
             if active:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._again.wait(), PROBE_S)
-            self._again.clear()
+                    await asyncio.wait_for(again.wait(), PROBE_S)
+            again.clear()
             if not active:
                 await asyncio.sleep(PROBE_AGAIN_S)
 

@@ -219,6 +219,24 @@ def test_a_bucket_in_a_region_that_the_topic_does_not_allow_gets_nothing(tmp_pat
         assert (state == restricted) is found
 
 
+def test_a_bucket_that_does_not_answer_delays_no_other(tmp_path: Path) -> None:
+    async def blocking(work: Any) -> Any:
+        if "silent" in work.args:
+            await asyncio.Event().wait()
+        return work()
+
+    async def story() -> None:
+        buckets = Buckets({one: place_of(str(tmp_path)) for one in ("silent", "other")}, blocking)
+        buckets.start()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert buckets.state("other") == pubsub.CloudStorageConfig.ACTIVE
+        assert buckets.state("silent") == pubsub.CloudStorageConfig.NOT_FOUND
+        await buckets.stop()
+
+    asyncio.run(story())
+
+
 def test_a_file_larger_than_memory_is_written_while_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export_driver, "HELD_LEAST", 40_000)
     monkeypatch.setattr(export_driver, "HELD_MAX", 40_000)
