@@ -1,11 +1,11 @@
-"""Access control of one listener, put together from the file of `--auth`.
+"""Access control of one process, put together from the file of `--auth`.
 
-Place: made by `node` for a server, a worker or a proxy, when there is such a file.
+Place: made by `node` when there is such a file: `Access` for a server, a worker or a proxy, `AccessFile` for a process
+without a listener for clients.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from pathlib import Path
 
@@ -15,22 +15,24 @@ from syncpoint.access.policy import Policies
 from syncpoint.access.services import ServiceIdentity
 from syncpoint.access.settings import load
 from syncpoint.access.tokens import Authenticator
-from syncpoint.access.upkeep import LOOK_S, AccessUpkeep, marks_of
+from syncpoint.access.upkeep import LOOK_S, AccessUpkeep
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.tasks import Tasks
+from syncpoint.runtime.file_marks import marks_of
+from syncpoint.runtime.periodic import Periodic
 
 log = logging.getLogger(__name__)
 
 
-class Served:
-    """What holds in a process without a listener for clients. Raises `InvalidArgument` and `OSError`."""
+class AccessFile:
+    """The file as it stands: the service's own identity, and what projects may have outstanding. Raises
+    `InvalidArgument` and `OSError`."""
 
     def __init__(self, path: Path, catalog: Catalog, clock: Clock) -> None:
         self._path, self._settings = path, load(path)
-        self._seen = marks_of(path, self._settings)
-        self._tasks = Tasks()
+        self._seen = marks_of((path, *self._settings.files))
+        self._following = Periodic(self._follow, lambda: LOOK_S)
         self.service = ServiceIdentity(lambda: self._settings.service_identity, Policies(catalog), clock)
 
     def outstanding_of(self, project: str) -> int:
@@ -39,15 +41,15 @@ class Served:
 
     def start(self) -> None:
         """Follow the file."""
-        self._tasks.start(self._follow())
+        self._following.start()
 
     async def stop(self) -> None:
         """Do not any more."""
-        await self._tasks.stop()
+        await self._following.stop()
 
     def look(self) -> None:
         """Take over what has changed; what is wrong is logged, and what was read before stays in force."""
-        marks = marks_of(self._path, self._settings)
+        marks = marks_of((self._path, *self._settings.files))
         if marks == self._seen:
             return
         self._seen = marks
@@ -57,9 +59,7 @@ class Served:
             log.error("the file of --auth is not taken over: %s", error)
 
     async def _follow(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_S)
-            self.look()
+        self.look()
 
 
 class Access:

@@ -17,8 +17,9 @@ from typing import Any, Final
 
 from syncpoint.access.gate import Gate
 from syncpoint.access.keysets import SET_BYTES_MAX
-from syncpoint.access.settings import AuthSettings, load
+from syncpoint.access.settings import load
 from syncpoint.model.errors import InvalidArgument
+from syncpoint.runtime.file_marks import Mark, marks_of
 from syncpoint.runtime.tasks import Tasks
 
 LOOK_S: Final = 5.0
@@ -47,18 +48,6 @@ def fetch(url: str) -> bytes:
 
 async def _in_thread(url: str) -> bytes:
     return await asyncio.to_thread(fetch, url)
-
-
-def marks_of(path: Path, settings: AuthSettings) -> dict[Path, tuple[int, int, int]]:
-    """What distinguishes the file of `--auth` and the key files it names from those that replace them."""
-    marks = {}
-    for one in (path, *settings.files):
-        try:
-            found = one.stat()
-        except OSError:
-            continue
-        marks[one] = (found.st_mtime_ns, found.st_size, found.st_ino)
-    return marks
 
 
 class AccessUpkeep:
@@ -122,8 +111,8 @@ class AccessUpkeep:
             log.info("%s was taken over", self._path)
         self._seen = self._marks()
 
-    def _marks(self) -> dict[Path, tuple[int, int, int]]:
-        return marks_of(self._path, self._authenticator.settings)
+    def _marks(self) -> dict[Path, Mark]:
+        return marks_of((self._path, *self._authenticator.settings.files))
 
     def _due(self) -> list[str]:
         now = asyncio.get_running_loop().time()

@@ -8,14 +8,14 @@ whom processes trust is trusted as soon; one that is taken out, by this process 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import ssl
 import weakref
 from pathlib import Path
 from typing import Final
 
-from syncpoint.runtime.tasks import Tasks
+from syncpoint.runtime.file_marks import marks_of
+from syncpoint.runtime.periodic import Periodic
 
 LOOK_S: Final = 5.0
 
@@ -28,9 +28,10 @@ class CertificateFiles:
 
     def __init__(self, certificate: Path, key: Path, ca: Path | None = None) -> None:
         self._certificate, self._key, self._ca = certificate, key, ca
+        self._files = [one for one in (certificate, key, ca) if one is not None]
         self._contexts: weakref.WeakSet[ssl.SSLContext] = weakref.WeakSet()
-        self._tasks = Tasks()
-        self._seen = self._marks()
+        self._following = Periodic(self._follow, lambda: LOOK_S)
+        self._seen = marks_of(self._files)
 
     def load(self, context: ssl.SSLContext) -> None:
         """Let a context show the certificate, now and later. Raises `SSLError` and `OSError`."""
@@ -39,15 +40,15 @@ class CertificateFiles:
 
     def start(self) -> None:
         """Follow the files."""
-        self._tasks.start(self._follow())
+        self._following.start()
 
     async def stop(self) -> None:
         """Do not any more."""
-        await self._tasks.stop()
+        await self._following.stop()
 
     def reload(self) -> bool:
         """Take over what has changed; whether there was something."""
-        marks = self._marks()
+        marks = marks_of(self._files)
         if marks == self._seen:
             return False
         try:
@@ -63,9 +64,7 @@ class CertificateFiles:
         return True
 
     async def _follow(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_S)
-            self.reload()
+        self.reload()
 
     def _read(self, context: ssl.SSLContext) -> None:
         context.load_cert_chain(self._certificate, self._key)
@@ -73,22 +72,7 @@ class CertificateFiles:
             context.load_verify_locations(self._ca)
 
     def _names(self) -> str:
-        return ", ".join(str(one) for one in (self._certificate, self._key, self._ca) if one is not None)
-
-    def _marks(self) -> list[tuple[int, int, int]]:
-        return marks_of(*(one for one in (self._certificate, self._key, self._ca) if one is not None))
-
-
-def marks_of(*paths: Path) -> list[tuple[int, int, int]]:
-    """What distinguishes a file from the one it replaces, of those that are there."""
-    marks = []
-    for path in paths:
-        try:
-            found = path.stat()
-        except OSError:
-            continue
-        marks.append((found.st_mtime_ns, found.st_size, found.st_ino))
-    return marks
+        return ", ".join(map(str, self._files))
 
 
 def reason_of(error: ssl.SSLError | OSError) -> str:

@@ -8,15 +8,16 @@ began before; open connections that showed a certificate end in order and shake 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 from syncpoint.model.errors import InvalidArgument
-from syncpoint.node.certificate_files import LOOK_S, CertificateFiles, marks_of, reason_of
-from syncpoint.runtime.tasks import Tasks
+from syncpoint.node.certificate_files import LOOK_S, CertificateFiles, reason_of
+from syncpoint.runtime.file_marks import Mark, mark_of
+from syncpoint.runtime.periodic import Periodic
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +29,8 @@ class PublicTls:
         """Raises `InvalidArgument`."""
         self.files = CertificateFiles(certificate, key)
         self._client_ca, self._optional = client_ca, optional
-        self._tasks = Tasks()
-        self._seen = self._marks()
+        self._following: Periodic | None = None
+        self._seen = self._mark()
         try:
             self.context = self._made()
         except (ssl.SSLError, OSError) as error:
@@ -43,17 +44,19 @@ class PublicTls:
         """Follow the files. `renew`: the listener shakes hands by another context from now on."""
         self.files.start()
         if self._client_ca is not None:
-            self._tasks.start(self._follow(renew))
+            self._following = Periodic(partial(self._follow, renew), lambda: LOOK_S)
+            self._following.start()
 
     async def stop(self) -> None:
         """Do not any more."""
-        await self._tasks.stop()
+        if self._following is not None:
+            await self._following.stop()
         await self.files.stop()
 
     def reload(self) -> bool:
         """Whether clients' authorities have changed: `context` is a new one then, because a context forgets none."""
-        marks = self._marks()
-        if marks == self._seen:
+        mark = self._mark()
+        if mark == self._seen:
             return False
         try:
             context = self._made()
@@ -61,15 +64,13 @@ class PublicTls:
         except (ssl.SSLError, OSError) as error:
             log.error("%s is not taken over: %s", self._client_ca, reason_of(error))
             return False
-        self._seen, self.context = marks, context
+        self._seen, self.context = mark, context
         log.info("%s was taken over", self._client_ca)
         return True
 
     async def _follow(self, renew: Callable[[ssl.SSLContext], Awaitable[None]]) -> None:
-        while True:
-            await asyncio.sleep(LOOK_S)
-            if self.reload():
-                await renew(self.context)
+        if self.reload():
+            await renew(self.context)
 
     def _made(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -82,5 +83,5 @@ class PublicTls:
             context.load_verify_locations(self._client_ca)
             context.verify_mode = ssl.CERT_OPTIONAL if self._optional else ssl.CERT_REQUIRED
 
-    def _marks(self) -> list[tuple[int, int, int]]:
-        return [] if self._client_ca is None else marks_of(self._client_ca)
+    def _mark(self) -> Mark | None:
+        return None if self._client_ca is None else mark_of(self._client_ca)

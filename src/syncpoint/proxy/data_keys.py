@@ -37,6 +37,7 @@ from syncpoint.metadata.layout import DATA_KEYS, KEY_COUNTER, LENT_KEYS, TOPIC_K
 from syncpoint.metadata.store_client import SharedStore, answered, read_all
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.file_marks import mark_of
 from syncpoint.runtime.random import Random
 
 KEY_BYTES = 32
@@ -59,7 +60,7 @@ class KeyRing:
     """
 
     def __init__(self, keys: Iterable[bytes], path: Path | None = None) -> None:
-        self._path, self._stamp = path, _stamp(path)
+        self._path, self._mark = path, None if path is None else mark_of(path)
         self._take(keys)
 
     def _take(self, keys: Iterable[bytes]) -> None:
@@ -83,11 +84,11 @@ class KeyRing:
 
     def refresh(self) -> None:
         """Take the file over if it has changed; one that cannot be used leaves the keys as they were."""
-        if self._path is None or (stamp := _stamp(self._path)) == self._stamp:
+        if self._path is None or (mark := mark_of(self._path)) == self._mark:
             return
         try:
             self._take(_keys_in(self._path))
-            self._stamp = stamp
+            self._mark = mark
         except (OSError, ValueError, InvalidArgument) as error:
             log.warning("the changed key file is not used: %s", error)
 
@@ -316,15 +317,6 @@ def _keys_in(path: Path) -> list[bytes]:
         # Nothing of the content may show in a message.
         kind = "is not text" if isinstance(error, UnicodeDecodeError) else "has a line that is no key"
         raise InvalidArgument("sealing.key_file", f"{path} {kind}: 32 bytes in hexadecimal or base64") from None
-
-
-def _stamp(path: Path | None) -> tuple[int, int, int] | None:
-    """What distinguishes a changed file from the one of before; None: it is not there."""
-    try:
-        found = path.stat() if path is not None else None
-    except OSError:
-        return None
-    return (found.st_mtime_ns, found.st_size, found.st_ino) if found is not None else None
 
 
 def _decoded(line: str) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from syncpoint.access.access import Served
+from syncpoint.access.access import AccessFile
 from syncpoint.access.settings import load
 from syncpoint.access.tokens import Refused
 from syncpoint.access.upkeep import AccessUpkeep, fetch
@@ -93,7 +93,7 @@ def test_a_process_without_a_listener_follows_the_file_too(harness: Harness, tmp
     subscription = Subscription(2, "projects/a/subscriptions/two", 1, topic.name)
     harness.apply(CatalogChange.put(topic), CatalogChange.put(subscription))
     harness.grant(subscription.name, "roles/pubsub.subscriber", "serviceAccount:mover@example.com")
-    served = Served(path, harness.catalog, harness.clock)
+    served = AccessFile(path, harness.catalog, harness.clock)
     assert (served.outstanding_of("projects/a"), served.service.may_consume(subscription)) == (0, False)
     quotas = {"default": {"outstanding_bytes": 5}}
     written(path, harness, service_identity="serviceAccount:mover@example.com", quotas=quotas)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from syncpoint.access.access import Served
+from syncpoint.access.access import AccessFile
 from syncpoint.api.options_admin import follow_limits
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
@@ -41,7 +41,7 @@ class SubscribeRole:
     def __init__(self, context: ClusterContext) -> None:
         self._context = context
         self._publishing = Tasks()
-        self.access: Served | None = None
+        self.access: AccessFile | None = None
         self._delivered: dict[int, int] = {}
         self._used_at = 0.0
 
@@ -72,7 +72,7 @@ class SubscribeRole:
             guard=self.gatherer.guard,  # one count of both
         )
         if context.settings.auth is not None:
-            self.access = Served(context.settings.auth, context.catalog, context.environment.clock)
+            self.access = AccessFile(context.settings.auth, context.catalog, context.environment.clock)
             self.access.start()
             self.forwarder.may_give_up = self.access.service.may_give_up
             self.forwarder.quota.bytes_of = self.access.outstanding_of
