@@ -27,7 +27,11 @@ _OURS: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 
 
 class StoreFailed(Exception):
-    """The place did not take it; the cause says why."""
+    """The place did not take it; `reason` says why."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 class BucketFile:
@@ -54,7 +58,7 @@ class BucketFile:
                 if last:
                     self._finish()
         except Exception as error:
-            raise StoreFailed from error
+            raise StoreFailed(error) from error
         return unfit
 
     def discard(self) -> None:

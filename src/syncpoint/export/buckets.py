@@ -164,11 +164,10 @@ class Buckets:
         try:
             found: frozenset[str] = await self.blocking(work)
         except StoreFailed as failed:
-            error = failed.__cause__ or failed
             self._failed.add(bucket)
             self._again[bucket].set()
-            self._note(bucket, error)
-            raise error from None
+            self._note(bucket, failed.reason)
+            raise failed.reason from None
         return found
 
     def file(self, bucket: str, name: str, contents: Contents) -> BucketFile:
@@ -187,7 +186,7 @@ class Buckets:
             if not active:
                 await asyncio.sleep(PROBE_AGAIN_S)
 
-    def _note(self, bucket: str, error: BaseException) -> None:
+    def _note(self, bucket: str, error: Exception) -> None:
         if self._errors.get(bucket) != error_kind(error):
             log.warning("bucket %s cannot be written to: %s: %s", bucket, type(error).__name__, error)
         self._errors[bucket] = error_kind(error)
