@@ -88,6 +88,14 @@ SAID = (
         r"messages\[\d+\]: Message transform failed",
         "Nothing of this request is stored; `syncpoint topics describe` shows the topic's transforms.",
     ),
+    (
+        r"Invalid (label key|value of label)",
+        "Keys and values of labels have at most 63 lowercase letters, digits, - and _; a key begins with a letter.",
+    ),
+    (
+        r"The value for ttl is too small",
+        "A subscription lives from 1d on without use, and not less than its --message-retention-duration (7d).",
+    ),
     (r"filter: ", "docs/api.md describes the language of filters."),
     (r"message_transforms\[", "docs/api.md shows a file of each kind of transform."),
     (

@@ -87,7 +87,7 @@ OPTIONS = (
     click.option(
         "--expiration-period",
         type=DurationType(never=True),
-        help="Delete it when unused this long (from 1d), or never.",
+        help="Delete it when unused this long (from 1d, and not less than it retains messages), or never.",
     ),
     click.option(
         "--early-delivery/--no-early-delivery",
