@@ -101,7 +101,7 @@ class Gate:
         settings = self.authenticator.settings
         self.quotas = None
         if settings.quotas or settings.quota != Quota():
-            self.quotas = Quotas(settings.quota, settings.quotas, self.catalog, self.clock.monotonic)
+            self.quotas = Quotas(settings.quota_of, self.catalog, self.clock.monotonic)
 
     def guarded(self, table: Methods) -> Methods:
         """The same methods behind the gate. Raises `KeyError` for one that no rule is known of."""

@@ -7,7 +7,7 @@ again. A rate may be exceeded for `BURST_S`; over longer times it holds. Each pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from syncpoint.metadata.catalog import Catalog
@@ -32,24 +32,17 @@ class Quota(NamedTuple):
 
 
 class Quotas:
-    """`projects`: by name (projects/P); all others have the `default`."""
+    """What projects have used. `quota_of`: what holds for projects/P."""
 
-    def __init__(
-        self, default: Quota, projects: Mapping[str, Quota], catalog: Catalog, monotonic: Callable[[], float]
-    ) -> None:
-        self._default, self._projects = default, projects
-        self._catalog, self._monotonic = catalog, monotonic
+    def __init__(self, quota_of: Callable[[str], Quota], catalog: Catalog, monotonic: Callable[[], float]) -> None:
+        self._quota_of, self._catalog, self._monotonic = quota_of, catalog, monotonic
         self._rates: dict[str, list[float]] = {}
         self._connections: dict[str, set[AnyConnection]] = {}
         self._creating: dict[str, dict[str, float]] = {}
 
-    def of(self, project: str) -> Quota:
-        """What holds for a project."""
-        return self._projects.get(project, self._default)
-
     def take(self, project: str, size: int, connection: AnyConnection | None = None) -> None:
         """Count one request of so many bytes, and the connection it came by. Raises `ResourceExhausted`."""
-        quota = self.of(project)
+        quota = self._quota_of(project)
         if quota.connections and connection is not None:
             self._connect(project, connection, quota.connections)
         if not (quota.requests_per_s or quota.bytes_per_s):
@@ -89,7 +82,7 @@ class Quotas:
     def check_new(self, project: str, permission: str, name: Callable[[], str]) -> None:
         """Raise `ResourceExhausted` if a permission is for one thing more than the project may have. `name`: of the
         thing; it counts from now on, so that many that are created at once are not more than those one by one."""
-        quota, catalog = self.of(project), self._catalog
+        quota, catalog = self._quota_of(project), self._catalog
         known: Callable[[str], object]
         if permission == "pubsub.topics.create" and quota.topics:
             most, metric, known = quota.topics, "topics", catalog.topic
@@ -112,7 +105,7 @@ class Quotas:
 
     def check_streams(self, project: str, open_now: Callable[[], int]) -> None:
         """Raise `ResourceExhausted` if the project has as many streams open as it may; `open_now` counts them."""
-        most = self.of(project).streams
+        most = self._quota_of(project).streams
         if most and open_now() >= most:
             raise quota_exceeded(project, "open streams", 1.0)
 

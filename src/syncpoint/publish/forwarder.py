@@ -83,7 +83,7 @@ class PublishForwarder:
     # -- publishing --------------------------------------------------------------------------------------------------
 
     def client_request(self, caller: PublishCaller, topic: Topic, request: bytes | memoryview) -> None:
-        """As `publish_request`, for a request that was prepared for this topic, as far as that asks for it."""
+        """As `publish_request`, into a topic that is known, for whose schema and transforms it was prepared."""
         self.commit.check_writable()
         self.publish(caller, topic, None, request)
 
