@@ -20,7 +20,7 @@ LIVES = {
     ),
     "disks lose their power": (17, {"fault: power cut"}),
     "owners whose registrations outlive them": (2, {"a chain is taken over from a living owner", "fault: takeover"}),
-    "segments that little keeps": (24, {"what is needed is copied before it is deleted", "a fenced owner stops"}),
+    "segments that little keeps": (14, {"what is needed is copied before it is deleted", "a fenced owner stops"}),
 }
 
 
