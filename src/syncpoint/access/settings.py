@@ -18,7 +18,7 @@ from syncpoint.access.accounts import parse_email
 from syncpoint.access.policy import is_member, normal
 from syncpoint.access.quotas import Quota
 from syncpoint.model.errors import InvalidArgument
-from syncpoint.model.names import parse_project
+from syncpoint.model.names import SERVICE_IDENTITY, parse_project
 from syncpoint.model.settings_section import SettingsSection
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
@@ -28,8 +28,6 @@ PUBSUB_AUDIENCES: Final = ("https://pubsub.googleapis.com/", "https://pubsub.goo
                            "https://pubsub.googleapis.com/google.pubsub.v1.Subscriber",
                            "https://pubsub.googleapis.com/google.pubsub.v1.SchemaService")  # fmt: skip
 """What the official clients name in the tokens they sign themselves, wherever they send them."""
-SERVICE_IDENTITY: Final = "serviceAccount:pubsub@syncpoint.internal"
-"""Under which a server does what it does by itself, where the file names no other."""
 NO_QUOTA: Final = Quota()
 DEFAULT_QUOTA: Final = "default"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")

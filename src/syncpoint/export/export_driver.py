@@ -22,6 +22,7 @@ from syncpoint.export.object_names import object_name
 from syncpoint.metadata.catalog import Catalog, CatalogCopy
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import FailedPrecondition, PermissionDenied
+from syncpoint.model.names import READING_REFUSED, SERVICE_IDENTITY
 from syncpoint.push.feed import OpenFeed
 from syncpoint.push.inner_driver import InnerDriver, InnerSubscription
 from syncpoint.push.pace import Pace, PaceLimits
@@ -206,7 +207,7 @@ def export_state(
 ) -> tuple[int, str]:
     """The state of an export as the API calls it, and why it is not active."""
     if not may_export(record):
-        return _STATES.PERMISSION_DENIED, "The service's own identity may not read this subscription."
+        return _STATES.PERMISSION_DENIED, READING_REFUSED
     topic_record = catalog.topic_of(record)
     if topic_record is not None and topic_record.enforce_in_transit:
         place = buckets.places.get(config.bucket)
@@ -232,7 +233,8 @@ _ADVICE: dict[int, str] = {
     " cluster.yaml), and sees to it that it is there; the server's log has the reason. Exporting"
     " then begins within seconds.",
     _STATES.PERMISSION_DENIED: "With --auth, grant roles/pubsub.subscriber on the subscription to the server's own"
-    " identity; otherwise the operator lets the server write to the bucket {0}.",
+    f" identity, {SERVICE_IDENTITY} unless the file names another; otherwise the operator lets the"
+    " server write to the bucket {0}.",
     _STATES.IN_TRANSIT_LOCATION_RESTRICTION: "Choose a bucket in a region that the topic's message_storage_policy"
     " allows, or change the policy.",
     _STATES.SCHEMA_MISMATCH: "Give the topic an Avro schema (with write_metadata a record that has no fields of the"

@@ -27,6 +27,13 @@ DELETED_TOPIC = TopicName("_deleted-topic_")
 _PROJECT = r"[A-Za-z0-9][A-Za-z0-9_.:~+%-]{0,254}"
 _ID = r"(?!goog)[A-Za-z][A-Za-z0-9_.~+%-]{2,254}"
 
+SERVICE_IDENTITY = "serviceAccount:pubsub@syncpoint.internal"
+"""Under which a server does what it does by itself, where the file of `--auth` names no other."""
+READING_REFUSED = (
+    f"The service's own identity ({SERVICE_IDENTITY} unless the file of --auth names another) may not read this"
+    " subscription: grant it roles/pubsub.subscriber on it."
+)
+
 
 def _pattern(collection: str) -> re.Pattern[str]:
     return re.compile(rf"projects/{_PROJECT}/{collection}/{_ID}", re.ASCII)

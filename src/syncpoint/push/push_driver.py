@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from syncpoint.metadata.catalog import CatalogCopy
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import PermissionDenied, SyncpointError
+from syncpoint.model.names import READING_REFUSED
 from syncpoint.push import pusher as machine
 from syncpoint.push.addresses import Vetting
 from syncpoint.push.feed import OpenFeed
@@ -156,7 +157,7 @@ class PushedSubscription(InnerSubscription[pubsub.PushConfig, Pusher]):
         if self.config.HasField("oidc_token") and self.driver.tokens is None:
             raise PermissionDenied("This server signs no tokens: no issuer is configured.")
         if not self.driver.may_push(self.record):
-            raise PermissionDenied("The service's own identity may not read this subscription.")
+            raise PermissionDenied(READING_REFUSED)
 
     def begin(self, effect: machine.Push) -> Coroutine[Any, Any, None]:
         return self._push(self.machine, effect)

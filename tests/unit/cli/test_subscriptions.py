@@ -390,6 +390,14 @@ def test_options_of_exports(server, run, existing):
     assert changed.subscription.cloud_storage_config.bucket == "b"
 
 
+def test_describe_says_why_the_last_push_failed(server, run):
+    server.answers["Subscriber.GetSubscription"] = pubsub.Subscription(name=NAME)
+    server.answers["Admin.GetSubscriptionState"] = admin.SubscriptionState(
+        push=admin.PushState(last_error="the endpoint answered 500")
+    )
+    assert "The last push failed: the endpoint answered 500" in run("subscriptions", "describe", "billing").stderr
+
+
 def test_describe_says_what_to_do_about_an_export_that_does_not_work(server, run):
     server.answers["Subscriber.GetSubscription"] = pubsub.Subscription(name=NAME)
     export = admin.ExportState(state="NOT_FOUND", advice="Make the bucket.")
