@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +50,23 @@ class Desk:
         assert result.exit_code == 0, result.output
         return result.stdout
 
+    def program(self) -> str:
+        """What the first program of docs/security.md prints, with this server's address and these files."""
+        page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+        variables = dict(re.findall(r"^export ([A-Z_]+)=(\S+)", page, re.MULTILINE))
+        assert set(variables) >= {"GOOGLE_APPLICATION_CREDENTIALS", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"}
+        text = page.partition("```python\n")[2].partition("```")[0].replace("localhost:9443", self.endpoint)
+        files = {
+            "GOOGLE_APPLICATION_CREDENTIALS": self.of("app"),
+            "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(self.authority.ca),
+        }
+        environment = {name: value for name, value in os.environ.items() if name != "PUBSUB_EMULATOR_HOST"}
+        ran = subprocess.run(
+            [sys.executable, "-c", text], env=environment | files, capture_output=True, text=True, timeout=60
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.strip()
+
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
@@ -70,6 +91,7 @@ def test_from_the_first_owner_to_a_program_and_back(desk: Desk) -> None:
     assert "PERMISSION_DENIED: User not authorized to perform this action." in refused.output
     desk.done("iam", "policy", "add", "topics/orders", "--member", MEMBER, "--role", "roles/pubsub.publisher")
     desk.done(*publish, as_="app")
+    assert desk.program().isdigit()
     held = json.loads(desk.done("iam", "test", "topics/orders", "pubsub.topics.publish", "pubsub.topics.get",
                                 "--format", "json", as_="app"))  # fmt: skip
     assert held == ["pubsub.topics.publish"]
@@ -80,6 +102,15 @@ def test_from_the_first_owner_to_a_program_and_back(desk: Desk) -> None:
     assert desk.run(*publish, as_="app").exit_code == 1
     stale = desk.run("iam", "policy", "set", "topics/orders", str(file), as_="admin")
     assert "ABORTED" in stale.output, "it was changed since"
+
+    desk.done("topics", "create", "failed")
+    desk.done("subscriptions", "create", "careful", "--topic", "orders", "--dead-letter-topic", "failed")
+    refused = desk.run("subscriptions", "describe", "careful", as_="admin")
+    assert "grant it roles/pubsub.subscriber on the subscription" in refused.stderr
+    server = "serviceAccount:pubsub@syncpoint.internal"
+    desk.done("iam", "policy", "add", "topics/failed", "--member", server, "--role", "roles/pubsub.publisher")
+    desk.done("iam", "policy", "add", "subscriptions/careful", "--member", server, "--role", "roles/pubsub.subscriber")
+    assert "grant it" not in desk.run("subscriptions", "describe", "careful", as_="admin").stderr
 
     desk.done("iam", "policy", "add", "project", "--member", MEMBER, "--role", "roles/pubsub.publisher",
               "--condition", 'resource.name.endsWith("/orders")')  # fmt: skip

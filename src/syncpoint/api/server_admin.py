@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import syncpoint
@@ -17,8 +17,10 @@ from syncpoint.api.exports import is_exported
 from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table, subscription_options
 from syncpoint.api.validate import refused
 from syncpoint.control.plane import ControlPlane
+from syncpoint.metadata.records import Subscription
 from syncpoint.model.flow import FlowLimits
 from syncpoint.model.identity import log_of
+from syncpoint.model.names import DEAD_LETTERS_REFUSED
 from syncpoint.push.push_config import is_pushed
 from syncpoint.transport.calls import Methods
 from syncpoint.wire.messages import admin, internal
@@ -67,6 +69,7 @@ class ServerAdmin(ABC):
         self.control, self.identity = control, identity
         self.options = OptionsAdmin(control, limits, classes)
         self.draining = False
+        self.may_give_up: Callable[[Subscription], bool] = lambda record: True
         self._asking = inquiry
 
     def methods(self) -> Methods:
@@ -141,6 +144,8 @@ class ServerAdmin(ABC):
         )
         if record.detached:
             return answer  # it has no backlog
+        if record.dead_letter is not None and not self.may_give_up(record):
+            answer.dead_letter_advice = DEAD_LETTERS_REFUSED
         (chains, unknown), (out, silent) = await asyncio.gather(
             self._asking.chains(record.topic_incarnation, record.incarnation, request.ranges_max or RANGES_MAX),
             self._asking.deliveries(record.incarnation),

@@ -118,6 +118,8 @@ def describe(settings: Settings, subscription: str) -> None:
     print_described(found, {"earlyDelivery": known.options.early_delivery}, settings.format)
     if known.export.advice:
         said(f"Nothing is exported: {known.export.state}. {known.export.advice}")
+    if known.dead_letter_advice:
+        said(known.dead_letter_advice)
     if known.push.last_error:
         said(f"The last push failed: {known.push.last_error}")
 

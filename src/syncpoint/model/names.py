@@ -33,6 +33,11 @@ READING_REFUSED = (
     f"The service's own identity ({SERVICE_IDENTITY} unless the file of --auth names another) may not read this"
     " subscription: grant it roles/pubsub.subscriber on it."
 )
+DEAD_LETTERS_REFUSED = (
+    f"The service's own identity ({SERVICE_IDENTITY} unless the file of --auth names another) may not move messages to"
+    " the dead letter topic: grant it roles/pubsub.subscriber on the subscription and roles/pubsub.publisher on the"
+    " topic. Until then they are delivered again."
+)
 
 
 def _pattern(collection: str) -> re.Pattern[str]:

@@ -203,7 +203,7 @@ class Node:
         self.health = HealthService()
         gate = self.access.gate if self.access is not None else None
         if self.access is not None:
-            self.subscribe.may_give_up = self.access.service.may_give_up
+            self.subscribe.may_give_up = self.admin.may_give_up = self.access.service.may_give_up
             self.subscribe.quota.bytes_of = self.access.outstanding_of
         methods: Methods = {
             **self.publisher.methods(),

@@ -228,6 +228,24 @@ async def test_the_backlog_is_exact(harness: ServicerHarness, *, seed: int) -> N
             assert state.backlog_bytes == 0
 
 
+@simulated()
+async def test_what_keeps_messages_from_the_dead_letter_topic_is_said(harness: ServicerHarness) -> None:
+    harness.admin.may_give_up = lambda record: False
+    assert not (await harness.call("GetSubscriptionState", subscription=SUB)).dead_letter_advice
+    await harness.call("CreateTopic", name="projects/p/topics/dead")
+    await harness.call(
+        "CreateSubscription",
+        name="projects/p/subscriptions/careful",
+        topic=TOPIC,
+        dead_letter_policy={"dead_letter_topic": "projects/p/topics/dead"},
+    )
+    state = await harness.call("GetSubscriptionState", subscription="projects/p/subscriptions/careful")
+    assert "grant it roles/pubsub.subscriber on the subscription" in state.dead_letter_advice
+    harness.admin.may_give_up = lambda record: True
+    state = await harness.call("GetSubscriptionState", subscription="projects/p/subscriptions/careful")
+    assert not state.dead_letter_advice
+
+
 @simulated(ack_deadline_s=600)
 async def test_ranges_are_shown_up_to_a_number(harness: ServicerHarness) -> None:
     await harness.put(*map(str, range(250)))

@@ -390,6 +390,12 @@ def test_options_of_exports(server, run, existing):
     assert changed.subscription.cloud_storage_config.bucket == "b"
 
 
+def test_describe_says_what_keeps_messages_from_the_dead_letter_topic(server, run):
+    server.answers["Subscriber.GetSubscription"] = pubsub.Subscription(name=NAME)
+    server.answers["Admin.GetSubscriptionState"] = admin.SubscriptionState(dead_letter_advice="Grant it a role.")
+    assert "Grant it a role." in run("subscriptions", "describe", "billing").stderr
+
+
 def test_describe_says_why_the_last_push_failed(server, run):
     server.answers["Subscriber.GetSubscription"] = pubsub.Subscription(name=NAME)
     server.answers["Admin.GetSubscriptionState"] = admin.SubscriptionState(

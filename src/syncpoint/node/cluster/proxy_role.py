@@ -98,6 +98,7 @@ class ProxyRole:
         self.cursor_cleaner = CursorCleaner(self.proxy.cursors, self._cleans, context.random)
         if settings.auth is not None:
             self.access = Access(settings.auth, context.catalog, context.environment.clock, context.process.name)
+            self.admin.may_give_up = self.access.service.may_give_up
         gate = self.access.gate if self.access is not None else None
         vetting = Vetting(networks(settings.push.networks))
         self.feeds = PushFeeds(self.proxy.relay)
