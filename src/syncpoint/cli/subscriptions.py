@@ -95,6 +95,8 @@ def create(
             configure(request, settings, chosen)
             made.append(client.call("Subscriber.CreateSubscription", request))
             said(f"Created subscription [{made[-1].name}].")
+            if made[-1].state == pubsub.Subscription.RESOURCE_ERROR:
+                said(f"Its messages wait: `syncpoint subscriptions describe {given}` says for what.")
             if early_delivery:
                 _deliver_early(client, made[-1].name, early_delivery)
     if settings.format == "json":

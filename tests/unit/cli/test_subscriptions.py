@@ -52,6 +52,13 @@ def test_create_leaves_the_rest_to_the_server(server, run):
     assert made == pubsub.Subscription(name=NAME, topic="projects/p/topics/orders")
 
 
+@pytest.mark.parametrize(("state", "waits"), [("RESOURCE_ERROR", True), ("ACTIVE", False)])
+def test_create_says_that_nothing_is_exported_yet(server, run, state, waits):
+    server.answers["Subscriber.CreateSubscription"] = pubsub.Subscription(name=NAME, state=state)
+    result = run("subscriptions", "create", "billing", "--topic", "orders", "--cloud-storage-bucket", "archive")
+    assert ("`syncpoint subscriptions describe billing` says for what" in result.stderr) is waits
+
+
 def test_expiration_never_is_a_policy_without_a_period(server, run):
     server.answers["Subscriber.CreateSubscription"] = lambda request: request
     run("subscriptions", "create", "billing", "--topic", "orders", "--expiration-period", "never")
