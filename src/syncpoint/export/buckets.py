@@ -30,10 +30,12 @@ from syncpoint.export.bucket_files import (
     remove_left,
 )
 from syncpoint.export.contents import Contents
+from syncpoint.runtime.own_threads import in_own_thread
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.wire.messages import pubsub
 
 PROBE_S, PROBE_AGAIN_S = 10.0, 1.0  # between two looks at buckets that can be written to, and at others
+STORES_MAX: Final = 8  # files of a bucket that are written at the same time: each has a thread
 LEFT_S = 3_600.0  # after which a file that is not finished has been left: one is open for ten minutes at most
 _STATES: Final = pubsub.CloudStorageConfig
 _CHECK_NAME: Final = f"{OURS}check"
@@ -116,10 +118,11 @@ class Buckets:
     def __init__(
         self,
         places: Mapping[str, Place],
-        blocking: Blocking = asyncio.to_thread,
+        blocking: Blocking = in_own_thread,
         now_s: Callable[[], float] | None = None,
     ) -> None:
         self.places, self.blocking, self._now_s = places, blocking, now_s
+        self._turns = {bucket: asyncio.Semaphore(STORES_MAX) for bucket in places}
         self._cleaned: dict[str, float] = {}
         self._systems: dict[str, tuple[Any, str]] = {}
         self._states: dict[str, int] = {}
@@ -162,7 +165,8 @@ class Buckets:
         """Do what stores a file or a piece of one, in a thread. Raises what it raises; of `StoreFailed` the reason,
         which is one of the bucket."""
         try:
-            found: frozenset[str] = await self.blocking(work)
+            async with self._turns[bucket]:
+                found: frozenset[str] = await self.blocking(work)
         except StoreFailed as failed:
             self._failed.add(bucket)
             self._again[bucket].set()

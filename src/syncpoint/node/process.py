@@ -155,7 +155,7 @@ class Node:
             settings.push_issuer, None if self.access is None else self.access.service,
         )  # fmt: skip
         self.exports = Exports(
-            copy, partial(open_feed, self.subscribe), settings.buckets, environment.blocking, self.clock, self.random,
+            copy, partial(open_feed, self.subscribe), settings.buckets, environment.outside, self.clock, self.random,
             None if self.access is None else self.access.service,
         )  # fmt: skip
         inquiry = LocalInquiry(self.publish, self.subscribe, partial(consumption, self.pushes, self.exports))

@@ -14,6 +14,7 @@ from typing import Any
 from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.os_files import OsFiles
+from syncpoint.runtime.own_threads import in_own_thread
 from syncpoint.runtime.random import Random, SystemRandom
 from syncpoint.runtime.step_workers import Notify, ThreadWorkers, Workers, notifier
 
@@ -21,7 +22,8 @@ from syncpoint.runtime.step_workers import Notify, ThreadWorkers, Workers, notif
 @dataclass(frozen=True)
 class Environment:
     """`make_workers`: the threads of one store. `notify`: has something done on the owner's thread; None: in the event
-    loop that runs when `notifier` is asked for. `blocking` runs what waits for disks.
+    loop that runs when `notifier` is asked for. `blocking` runs what waits for disks, `outside` what waits for services
+    of others.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -30,6 +32,7 @@ class Environment:
     make_workers: Callable[[], Workers] = ThreadWorkers
     notify: Notify | None = None
     blocking: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]] = asyncio.to_thread
+    outside: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]] = in_own_thread
 
     def notifier(self) -> Notify:
         """The way back to the owner."""

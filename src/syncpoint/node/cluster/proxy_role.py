@@ -105,7 +105,7 @@ class ProxyRole:
         distribution = Distribution(context.process.name, context.view, context.catalog)
         service = self.access.service if self.access is not None else None
         self.exports = Exports(
-            context.shared, self.feeds.open, settings.buckets, context.environment.blocking, context.clock,
+            context.shared, self.feeds.open, settings.buckets, context.environment.outside, context.clock,
             context.random, service, distribution.mine, context.process.name,
         )  # fmt: skip
         self.pushes = Pushes(

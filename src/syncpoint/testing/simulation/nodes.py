@@ -139,6 +139,7 @@ class SimPublisher(SimNode):
                     make_workers=self._workers,
                     notify=self._notify,
                     blocking=lambda work: run_blocking(sim.sim_threads, work),
+                    outside=lambda work: run_blocking(sim.sim_threads, work),
                 ),
                 settings=sim.settings,
                 registered=lambda topic, chain: (topic, chain) in sim.registered,

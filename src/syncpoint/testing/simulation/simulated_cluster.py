@@ -115,6 +115,7 @@ class SimMember:
             network=sim.network,
             make_workers=self._workers,
             blocking=lambda work: run_blocking(sim.sim_threads, work),
+            outside=lambda work: run_blocking(sim.sim_threads, work),
             notify=self._notify,
             drain_s=1.0,
             open_metadata=self._metadata,
