@@ -56,7 +56,8 @@ class ExportState:
 
 class ExportDriver(InnerDriver[pubsub.CloudStorageConfig, "ExportSubscription"]):
     """See the module. `mine`: by incarnation, whether this process exports it. `may_export`: whether the service's own
-    identity may read it."""
+    identity may read it. `rest_s`: how long a file of an ordered subscription waits for its next message, where those
+    behind the ones that are lent of a key come only once these are acknowledged; 0: as long as files wait."""
 
     def __init__(
         self,
@@ -68,9 +69,10 @@ class ExportDriver(InnerDriver[pubsub.CloudStorageConfig, "ExportSubscription"])
         *,
         mine: Callable[[int], bool] = lambda incarnation: True,
         may_export: Callable[[Subscription], bool] = lambda record: True,
+        rest_s: float = 0.0,
     ) -> None:
         super().__init__(copy, open_feed, clock, random, mine)
-        self.buckets, self.may_export = buckets, may_export
+        self.buckets, self.may_export, self.rest_s = buckets, may_export, rest_s
 
     def config_of(self, record: Subscription) -> pubsub.CloudStorageConfig | None:
         return storage_config_of(record)
@@ -111,7 +113,8 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig, Exporter])
     def __init__(self, driver: ExportDriver, record: Subscription, config: pubsub.CloudStorageConfig) -> None:
         pace = Pace(PaceLimits(1, 1, 1), driver.random)
         self._written: dict[ExportFile, BucketFile] = {}  # that are written in pieces
-        super().__init__(driver, record, config, Exporter(pace, _limits(config), lease_s=LEASE_S))
+        rest_s = driver.rest_s if record.ordered else 0.0
+        super().__init__(driver, record, config, Exporter(pace, _limits(config), lease_s=LEASE_S, rest_s=rest_s))
 
     def state(self) -> ExportState:
         counts = self.machine.counts
@@ -127,7 +130,7 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig, Exporter])
 
     def new_machine(self) -> Exporter:
         old = self.machine
-        new = Exporter(old.pace, old.limits, lease_s=LEASE_S, held_max=old.held_max)
+        new = Exporter(old.pace, old.limits, lease_s=LEASE_S, held_max=old.held_max, rest_s=old.rest_s)
         new.counts = old.counts
         return new
 

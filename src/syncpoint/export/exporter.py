@@ -78,9 +78,13 @@ Effect = StoreFile | DiscardFile | Reported
 
 
 class Exporter:
-    """See the module. `lease_s`: for how long messages are lent. `pace`: of a window of 1, for its pauses."""
+    """See the module. `lease_s`: for how long messages are lent. `pace`: of a window of 1, for its pauses. `rest_s`: a
+    file is closed, too, when nothing has come for so long; 0: it is not."""
 
-    def __init__(self, pace: Pace, limits: FileLimits, *, lease_s: float, held_max: int = HELD_MAX) -> None:
+    def __init__(
+        self, pace: Pace, limits: FileLimits, *, lease_s: float, held_max: int = HELD_MAX, rest_s: float = 0.0
+    ) -> None:
+        self.rest_s, self._came = rest_s, 0.0
         self.pace, self.limits, self.lease_s, self.held_max = pace, limits, lease_s, held_max
         self.counts: dict[str, int] = {"acknowledged": 0, "refused": 0, "given_back": 0, "files": 0}
         self.stopped = False
@@ -120,6 +124,7 @@ class Exporter:
         """Messages were lent to this subscriber."""
         if self.stopped or self.pace.paused_until(now) is not None:
             return self._give_back([one.ack_id for one in lent])
+        self._came = now
         for one in lent:
             known = next((file for file in self._files() if one.message.message_id in file.lent), None)
             if known is not None:  # lent anew, after a seek or a lost grant: the earlier ack id is void
@@ -221,7 +226,7 @@ class Exporter:
         if self.pace.paused_until(now) is not None:
             return [*self._drop(), *self._set_room(0)]
         file = self._open
-        if file is not None and now >= file.begun + self.limits.duration_s:
+        if file is not None and (now >= file.begun + self.limits.duration_s or 0 < self.rest_s <= now - self._came):
             self._close()
         effects: list[Effect] = []
         if self._storing is None and self._closed:

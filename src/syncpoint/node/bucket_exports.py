@@ -22,7 +22,7 @@ from syncpoint.wire.serving import served
 
 class Exports:
     """`places`: of the buckets, by name. `service`: under whose identity messages are read; None where nobody is asked
-    who he is. `mine`: see `ExportDriver`. `name`: of this process."""
+    who he is. `mine`, `rest_s`: see `ExportDriver`. `name`: of this process."""
 
     def __init__(
         self,
@@ -35,11 +35,14 @@ class Exports:
         service: ServiceIdentity | None = None,
         mine: Callable[[int], bool] = lambda incarnation: True,
         name: str = "",
+        rest_s: float = 0.0,
     ) -> None:
         self._copy, self._name = copy, name
         self._may = (lambda record: True) if service is None else service.may_consume
         self.buckets = Buckets(dict(places), blocking, lambda: clock.time_ns() / 1e9)
-        self.driver = ExportDriver(copy, open_feed, self.buckets, clock, random, mine=mine, may_export=self._may)
+        self.driver = ExportDriver(
+            copy, open_feed, self.buckets, clock, random, mine=mine, may_export=self._may, rest_s=rest_s
+        )
 
     def start(self) -> None:
         """Begin to export. Needs the event loop."""

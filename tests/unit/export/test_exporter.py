@@ -49,6 +49,18 @@ def test_a_file_that_is_not_stored_is_refused_and_what_waits_given_back() -> Non
     assert any(isinstance(effect, Room) and effect.messages for effect in one.tick(100))
 
 
+def test_a_file_is_closed_when_nothing_has_come_for_a_while_where_more_comes_only_afterwards() -> None:
+    one = exporter(max_messages=10)
+    one.rest_s = 1.0
+    one.received(lent(1), 0)
+    one.received(lent(2), 0.9)
+    assert not files(one.tick(1.8))
+    (first,) = files(one.tick(2))
+    assert first.ack_ids == ("a1", "a2")
+    one.stored(first, (), 2)
+    assert not files(one.tick(50))
+
+
 def test_leases_are_extended_also_while_a_file_is_stored() -> None:
     one = exporter(max_messages=2)
     one.received(lent(1, 2), 0)

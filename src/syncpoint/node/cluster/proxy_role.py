@@ -47,6 +47,7 @@ from syncpoint.transport.network import Listening, join_address, split_address
 from syncpoint.wire import methods
 
 LATE_S = 0.25
+EXPORT_REST_S = 1.0  # a key waits for what was lent of it in one answer: the file is not kept open for what cannot come
 _RELAYED = tuple(one.prefix.encode() for one in (methods.SUBSCRIBER, methods.LOG_READER, methods.EPOCH_WRITER))
 
 
@@ -106,7 +107,7 @@ class ProxyRole:
         service = self.access.service if self.access is not None else None
         self.exports = Exports(
             context.shared, self.feeds.open, settings.buckets, context.environment.outside, context.clock,
-            context.random, service, distribution.mine, context.process.name,
+            context.random, service, distribution.mine, context.process.name, EXPORT_REST_S,
         )  # fmt: skip
         self.pushes = Pushes(
             context.shared,
