@@ -36,7 +36,7 @@ class KeyOrder:
         self._key_of: dict[Identity, bytes] = {}
         self._size_of: dict[Identity, int] = {}
         self._ready: deque[bytes] = deque()  # keys nobody holds
-        self._more: dict[int, deque[bytes]] = {}  # holder -> keys it holds of which more waits
+        self._more: dict[int, dict[bytes, None]] = {}  # holder -> keys it holds of which more waits, each once
         self.waiting = 0
 
     def __repr__(self) -> str:
@@ -63,7 +63,7 @@ class KeyOrder:
         state.waiting.append(identity)
         self.waiting += 1
         if free:
-            self._more.setdefault(state.holder, deque()).append(key)
+            self._more.setdefault(state.holder, {})[key] = None
         return False
 
     def start(
@@ -79,7 +79,7 @@ class KeyOrder:
         turn = self._next_key(holder)
         if turn is None:
             return None
-        key, queue = turn
+        key, held = turn
         state = self._keys[key]
         taken: list[Identity] = []
         size = 0
@@ -90,28 +90,39 @@ class KeyOrder:
             taken.append(state.waiting.popleft())
             size += nbytes
         if not taken:
-            queue.appendleft(key)
+            if held:
+                self._more[holder] = {key: None, **self._more.get(holder, {})}
+            else:
+                self._ready.appendleft(key)
             return None
         self.waiting -= len(taken)
         state.holder, state.loading = holder, True
         state.outstanding += taken
         return key, taken
 
-    def _next_key(self, holder: int) -> tuple[bytes, deque[bytes]] | None:
-        """The key whose turn it is, and the queue it was taken from."""
+    def _next_key(self, holder: int) -> tuple[bytes, bool] | None:
+        """The key whose turn it is, and whether the holder has it already."""
         more = self._more.get(holder)
         while more:
-            key = more.popleft()
+            key = next(iter(more))
+            self._no_more(holder, key)
             state = self._keys.get(key)
             if state is not None and state.holder == holder and state.outstanding and self._may_go_on(state):
-                return key, more
-        self._more.pop(holder, None)
+                return key, True
         while self._ready:
             key = self._ready.popleft()
             state = self._keys.get(key)
             if state is not None and not state.outstanding and self._may_go_on(state):
-                return key, self._ready
+                return key, False
         return None
+
+    def _no_more(self, holder: int, key: bytes) -> None:
+        """Most holders are pulls that have left: nothing of them may stay longer than what they hold."""
+        more = self._more.get(holder)
+        if more is not None:
+            more.pop(key, None)
+            if not more:
+                del self._more[holder]
 
     @staticmethod
     def _may_go_on(state: KeyState) -> bool:
@@ -202,8 +213,10 @@ class KeyOrder:
             return
         if state.outstanding:
             if state.waiting:
-                self._more.setdefault(state.holder, deque()).append(key)
-        elif state.waiting:
+                self._more.setdefault(state.holder, {})[key] = None
+            return
+        self._no_more(state.holder, key)
+        if state.waiting:
             self._ready.append(key)
         else:
             del self._keys[key]

@@ -76,6 +76,18 @@ def test_more_of_a_held_key_waits_for_its_holder() -> None:
     assert start(order, 1, 10) == [(1, 1)]
 
 
+def test_nothing_is_kept_of_a_holder_that_holds_nothing() -> None:
+    order = KeyOrder()
+    for offset in range(100):
+        order.admit(b"k", (1, offset), holder=offset // 50)
+    for offset in range(49):
+        order.discharge((1, offset))
+    assert sum(len(keys) for keys in order._more.values()) == 1
+    order.discharge((1, 49))
+    assert order._more == {}
+    assert len(start(order, 7, 100)) == 50
+
+
 def test_a_blocked_key_rests_until_its_time() -> None:
     order = KeyOrder()
     assert order.admit(b"k", (1, 0), holder=1)
