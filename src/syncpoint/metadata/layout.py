@@ -37,8 +37,8 @@ class Prefix(str):
 # -- the catalog -------------------------------------------------------------------------------------------------------
 
 RECORDS = Prefix("catalog/records/")
-"""KIND/NAME (of one node KIND/INCARNATION): a record. Written with every commit (`shared_catalog`; one node: `mirror`).
-Read by all processes. Stays until the topic, subscription, snapshot or setting is deleted."""
+"""KIND/NAME (of one node KIND/INCARNATION): a record. Written with every commit (`catalog_replica`, on a node
+`mirror`). Read by all processes. Stays until the topic, subscription, snapshot or setting is deleted."""
 
 HEAD = "catalog/head"
 """The revision and the highest incarnation. Written with every commit, on the condition that it is unchanged. Read by
@@ -78,7 +78,7 @@ COUNTERS = Prefix("counter/")
 """All of the following. A restore lets them leap beyond everything that may stand on a disk."""
 
 INCARNATION_COUNTER = COUNTERS.key("incarnation")
-"""Of the records of the catalog. Drawn in blocks by every process (`shared_catalog`)."""
+"""Of the records of the catalog. Drawn in blocks by every process (`catalog_replica`)."""
 
 LOG_COUNTER = COUNTERS.key("log")
 """Of the logs of chains; message ids are made of them. Drawn by publish forwarders, and by an import."""

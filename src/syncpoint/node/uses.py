@@ -32,7 +32,7 @@ def anchor_ns(memory: RecoveredState) -> int:
 
 
 class Uses:
-    """An extension of the log, and `control.expiry.Uses`. `used`: subscription -> monotonic time of its last use in
+    """An extension of the log, and `control.expiry.LastUses`. `used`: subscription -> monotonic time of its last use in
     this life, kept by `subscribe.subscribe_forwarder`.
     """
 
@@ -70,10 +70,10 @@ class Uses:
         """No source is known here."""
 
     async def begin(self) -> None:
-        """See `control.expiry.Uses`."""
+        """See `control.expiry.LastUses`."""
 
     async def end(self) -> None:
-        """See `control.expiry.Uses`: what is known is noted again where that is due."""
+        """See `control.expiry.LastUses`: what is known is noted again where that is due."""
         for incarnation in [one for one in self._used if self._catalog.subscription_by_incarnation(one) is None]:
             del self._used[incarnation]
         if self._clock.monotonic() >= self._noted_at + self._pause_s:

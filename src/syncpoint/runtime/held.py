@@ -1,6 +1,6 @@
 """A folder that is held open, so that its path means this very folder and no other.
 
-Place: used by `files.OsFiles`, for folders of disks.
+Place: used by `os_files.OsFiles`, for folders of disks.
 Promise: what is done through `fd` is done in the folder that was opened, wherever it was moved to; `check` reports when
 another one lies at its path, or another file at the name that says whose folder it is. The handle is closed with the
 last reference: a call under way never finds its number used for something else.

@@ -1,6 +1,6 @@
 """Files in memory that behave as badly as disks may: for tests and simulations.
 
-Place: a twin of `files.OsFiles`, shipped because the simulation of the whole system runs on it.
+Place: a twin of `os_files.OsFiles`, shipped because the simulation of the whole system runs on it.
 What it knows of bad behaviour: what was not synced is lost, torn or reordered sector by sector at a power cut, names
 included; calls fail with an error number on the nth call or from then on; a disk lies about syncing; content rots;
 folders are wiped; the room is limited.

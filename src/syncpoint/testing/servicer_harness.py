@@ -1,7 +1,7 @@
 """Every servicer over both forwarders and a log in memory, reached through the transport's twin without sockets.
 
-Place: `forwarders.ForwarderHarness` with the listeners of a node put on: control plane, upkeep, method table, channel.
-Runs on a `SimulatedLoop`, so deadlines, leases and checkpoints take no time.
+Place: `forwarder_harness.ForwarderHarness` with the listeners of a node put on: control plane, upkeep, method table,
+channel. Runs on a `SimulatedLoop`, so deadlines, leases and checkpoints take no time.
 Promise: what a call meets here is the code of production from the method table down to the store. The disks persist a
 turn after a flush, unless `disks_rest` is set: then when `persist` is called.
 Leaves out: sockets, and with them windows; `BareStream` stands in for a stream that is held back.

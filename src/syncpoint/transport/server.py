@@ -195,7 +195,7 @@ async def serve(
 
     `tls`: server context; its ALPN list is set here. `on_fallback`: takes connections that do not begin with the
     HTTP/2 preface, for HTTP/1.1. `shared`: other processes may listen on the same port, too. `unsent`: the budget of
-    this process, where it opens several servers. `secret`: what every call must carry, see `heads.SECRET`. Raises
+    this process, where it opens several servers. `secret`: what every call must carry, see `headers.SECRET`. Raises
     OSError when the port cannot be had.
     """
     if secret and on_fallback is not None:

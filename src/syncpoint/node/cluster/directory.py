@@ -1,6 +1,6 @@
 """Where chains are, for those who fetch from them: kept from the metadata.
 
-Place: what a subscribe forwarder's gatherer asks (`subscribe.gather.Directory`), and what proxies route by.
+Place: what a subscribe forwarder's gatherer asks (`subscribe.chain_peers.ChainDirectory`), and what proxies route by.
 """
 
 from __future__ import annotations

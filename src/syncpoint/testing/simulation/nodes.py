@@ -71,7 +71,7 @@ class SimCatalogCopy:
         self._moved = asyncio.Event()
 
     async def at(self, revision: int) -> None:
-        """See `publish.chain.CatalogCopy`."""
+        """See `metadata.catalog.CatalogCopy`."""
         while self.catalog.revision < revision:
             await self._moved.wait()
 

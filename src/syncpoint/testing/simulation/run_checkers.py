@@ -17,8 +17,7 @@ from syncpoint.testing.simulation.sets import Seek, Sets, named
 def one_writer_per_log(intruders: Sequence[str], commands: int) -> CheckResult:
     """Once a disk has answered for an epoch, it executes nothing under a lower one. What it executed before it may
     confirm once more to whoever asks again: that is true, and the new owner has seen it (see
-
-    `disks.SimDiskServer.run`).
+    `simulated_disks.SimDiskServer.run`).
     """
     return CheckResult("one writer per log", commands, tuple(intruders))
 
