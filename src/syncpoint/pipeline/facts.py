@@ -71,6 +71,20 @@ Found = (
 )  # fmt: skip
 
 
+# What stands in the stored form under the same names as here.
+_QUERY = ("name", "run", "committed_end", "used_ns")
+_STAGE = ("id", "query", "run", "epoch", "partition", "attempt", "made_ns", "dropped", "staging")
+_DECISION = ("id", "query", "epoch", "link", "decided_ns")
+_LINK = (
+    "name", "source_topic", "rows", "bytes", "epochs", "duplicates", "gaps_refused", "committed_ns",
+)  # fmt: skip
+_INTERVAL = ("chain", "base", "begin", "end")
+
+
+def _values(of: object, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in names}
+
+
 def _fact(**kind: Any) -> bytes:
     encoded: bytes = _stored.Fact(**kind).SerializeToString()
     return encoded
@@ -82,30 +96,11 @@ def run(began: QueryRun, used_ns: int) -> bytes:
 
 def query(known: Query) -> bytes:
     results = [_stored.Result(epoch=epoch, result=result) for epoch, result in known.results.items()]
-    return _fact(
-        query=_stored.Query(
-            name=known.name,
-            run=known.run,
-            earlier=known.earlier,
-            committed_end=known.committed_end,
-            used_ns=known.used_ns,
-            results=results,
-        )
-    )
+    return _fact(query=_stored.Query(**_values(known, _QUERY), earlier=known.earlier, results=results))
 
 
 def stage(made: Stage) -> bytes:
-    stored = _stored.Stage(
-        id=made.id,
-        query=made.query,
-        run=made.run,
-        epoch=made.epoch,
-        partition=made.partition,
-        attempt=made.attempt,
-        made_ns=made.made_ns,
-        dropped=made.dropped,
-        staging=made.staging,
-    )
+    stored = _stored.Stage(**_values(made, _STAGE))
     for incarnation, name in made.topics.items():
         stored.topics.add(incarnation=incarnation, name=name)
     for piece in made.pieces:
@@ -119,12 +114,8 @@ def dropped(ids: Iterable[int]) -> bytes:
 
 def decision(made: EpochDecision) -> bytes:
     stored = _stored.Decision(
-        id=made.id,
-        query=made.query,
-        epoch=made.epoch,
+        **_values(made, _DECISION),
         stages=made.stage_ids,
-        link=made.link,
-        decided_ns=made.decided_ns,
         dropped=made.dropped,
         link_after=None if made.link_after is None else _link(made.link_after),
     )
@@ -149,18 +140,9 @@ def done(number: int, result: bytes) -> bytes:
 
 
 def _link(known: LinkState) -> _stored.Link:
-    stored = _stored.Link(
-        name=known.name,
-        source_topic=known.source_topic,
-        rows=known.rows,
-        bytes=known.bytes,
-        epochs=known.epochs,
-        duplicates=known.duplicates,
-        gaps_refused=known.gaps_refused,
-        committed_ns=known.committed_ns,
-    )
+    stored = _stored.Link(**_values(known, _LINK))
     for source, one in known.intervals.items():
-        stored.intervals.add(source=source, chain=one.chain, base=one.base, begin=one.begin, end=one.end)
+        stored.intervals.add(source=source, **_values(one, _INTERVAL))
     for chain, source in known.finished.items():
         stored.finished.add(chain=chain, source=source)
     for gap in known.refused:
@@ -201,10 +183,8 @@ def decode(payload: bytes) -> Found:
             return RunBegan(QueryRun(fact.run.query, fact.run.run), fact.run.used_ns)
         case "query":
             found = fact.query
-            return Query(
-                found.name, found.run, dict.fromkeys(found.earlier), found.committed_end, found.used_ns,
-                {one.epoch: one.result for one in found.results},
-            )  # fmt: skip
+            results = {one.epoch: one.result for one in found.results}
+            return Query(**_values(found, _QUERY), earlier=dict.fromkeys(found.earlier), results=results)
         case "stage":
             return _read_stage(fact.stage)
         case "dropped":
@@ -212,7 +192,7 @@ def decode(payload: bytes) -> Found:
         case "decision":
             return DecisionFact(_read_decision(fact.decision))
         case "applied":
-            places = tuple(EpochPlace(one.source, one.first_offset, one.count) for one in fact.applied.places)
+            places = tuple(EpochPlace(**_values(one, EpochPlace._fields)) for one in fact.applied.places)
             return PlacesFound(fact.applied.decision, fact.applied.index, places)
         case "done":
             return DecisionDone(fact.done.decision, fact.done.result)
@@ -227,36 +207,28 @@ def decode(payload: bytes) -> Found:
 
 
 def _read_stage(stored: _stored.Stage) -> Stage:
-    pieces = tuple(
-        Piece(one.topic, one.first_offset, one.count, one.size, one.link_source, one.runs, one.complete)
-        for one in stored.pieces
-    )
     return Stage(
-        stored.id, stored.query, stored.run, stored.epoch, stored.partition, stored.attempt, stored.made_ns,
-        stored.staging, {one.incarnation: one.name for one in stored.topics}, pieces, stored.dropped,
-    )  # fmt: skip
+        **_values(stored, _STAGE),
+        topics={one.incarnation: one.name for one in stored.topics},
+        pieces=tuple(Piece(**_values(one, Piece._fields)) for one in stored.pieces),
+    )
 
 
 def _read_decision(stored: _stored.Decision) -> Bare:
     return Bare(
-        stored.id, stored.query, stored.epoch, tuple(stored.stages), stored.link,
-        {one.source: one.offset for one in stored.floors}, stored.decided_ns,
-        _read_link(stored.link_after) if stored.HasField("link_after") else None, tuple(stored.dropped),
-    )  # fmt: skip
+        **_values(stored, _DECISION),
+        ids=tuple(stored.stages),
+        floors={one.source: one.offset for one in stored.floors},
+        link_after=_read_link(stored.link_after) if stored.HasField("link_after") else None,
+        dropped=tuple(stored.dropped),
+    )
 
 
 def _read_link(stored: _stored.Link) -> LinkState:
     return LinkState(
-        stored.name,
-        stored.source_topic,
-        {one.source: Interval(one.chain, one.base, one.begin, one.end) for one in stored.intervals},
-        {one.chain: one.source for one in stored.finished},
-        tuple(PlannedRange(one.source, one.begin, one.end, one.chain) for one in stored.refused),
-        [PlannedRange(one.source, one.begin, one.end, one.chain) for one in stored.skipped],
-        stored.rows,
-        stored.bytes,
-        stored.epochs,
-        stored.duplicates,
-        stored.gaps_refused,
-        stored.committed_ns,
+        **_values(stored, _LINK),
+        intervals={one.source: Interval(**_values(one, _INTERVAL)) for one in stored.intervals},
+        finished={one.chain: one.source for one in stored.finished},
+        refused=tuple(PlannedRange(**_values(one, PlannedRange._fields)) for one in stored.refused),
+        skipped=[PlannedRange(**_values(one, PlannedRange._fields)) for one in stored.skipped],
     )

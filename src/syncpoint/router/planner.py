@@ -41,7 +41,7 @@ class PlannerSettings:
 
 
 class Loads(NamedTuple):
-    """Measured now, in `scaling.units`: region -> incarnation -> load."""
+    """Measured now, in `load_scaling.units`: region -> incarnation -> load."""
 
     topics: Mapping[str, Mapping[int, float]]
     subscriptions: Mapping[str, Mapping[int, float]]
