@@ -189,21 +189,18 @@ def _explained(what: str, advice: str) -> Iterator[None]:
         raise Problem(f"cannot use {what}: {reason}", advice, exit_code=2) from error
 
 
-def _kept(name: str, *declaration: str, **attributes: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """An option that is stored in the run's settings; what stands nearer to the command wins."""
+def _kept(name: str, option: str, **attributes: Any) -> tuple[str, Callable[[Callable[P, R]], Callable[P, R]]]:
+    """An option by its name, which is stored in the run's settings; what stands nearer to the command wins."""
 
     def store(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
         settings = ctx.find_root().ensure_object(Settings)
         if value is not None:
             setattr(settings, name, value)
 
-    return click.option(*declaration, callback=store, expose_value=False, **attributes)
+    return option, click.option(option, callback=store, expose_value=False, **attributes)
 
 
-_NAMES = (
-    "--project", "--endpoint", "--format", "--wide", "--timeout", "--tls-ca", "--tls-cert", "--tls-key",
-    "--credentials",
-)  # fmt: skip
+_FILE: dict[str, Any] = {"type": click.Path(exists=True, dir_okay=False), "metavar": "FILE"}
 COMMON = (
     _kept("project_option", "--project", metavar="NAME", help="Project [PUBSUB_PROJECT_ID, or the configuration]."),
     _kept(
@@ -221,32 +218,13 @@ COMMON = (
         metavar="SECONDS",
         help="How long to wait for an answer [60].",
     ),
-    _kept(
-        "tls_ca",
-        "--tls-ca",
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        help="Connect with TLS, trusting the certificates in FILE.",
-    ),
-    _kept(
-        "tls_cert",
-        "--tls-cert",
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        help="Show this certificate to a server that asks for one.",
-    ),
-    _kept(
-        "tls_key",
-        "--tls-key",
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        help="The private key of --tls-cert.",
-    ),
+    _kept("tls_ca", "--tls-ca", **_FILE, help="Connect with TLS, trusting the certificates in FILE."),
+    _kept("tls_cert", "--tls-cert", **_FILE, help="Show this certificate to a server that asks for one."),
+    _kept("tls_key", "--tls-key", **_FILE, help="The private key of --tls-cert."),
     _kept(
         "credentials_option",
         "--credentials",
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
+        **_FILE,
         help="Show who you are: a token, or a service account's key file [SYNCPOINT_CREDENTIALS].",
     ),
 )
@@ -257,7 +235,7 @@ def common_options(command: Callable[P, R]) -> Callable[P, R]:
     command's name. A command that has an option of that name already, and means something else by it, keeps its own.
     """
     own = {name for one in getattr(command, "__click_params__", ()) for name in one.opts}
-    for option, name in reversed(list(zip(COMMON, _NAMES, strict=True))):
+    for name, option in reversed(COMMON):
         if name not in own:
             command = option(command)
     return command
