@@ -38,7 +38,7 @@ class SchemaUnusable(ValueError):
 @dataclass(frozen=True)
 class TopicAvro:
     """The Avro definition that files are written by, and how the messages are encoded. `older`: the definition of a
-    revision by its id; None where there is none."""
+    revision by its id; None where there is none. Raises `ValueError` for one whose fields the file would not have."""
 
     definition: str
     binary: bool

@@ -264,14 +264,20 @@ def topic_avro(catalog: Catalog, record: Subscription, config: pubsub.CloudStora
     if schema.type != pubsub.Schema.AVRO:
         raise SchemaUnusable("the topic's schema is not one of Avro")
 
+    by = revisions[0]
+
     def older(identifier: str) -> str | None:
-        known = find_schema(catalog, name)
-        if known is None or known.revision(identifier) is None:
+        known, now = find_schema(catalog, name), catalog.topic_of(record)
+        found = None if known is None else known.revision(identifier)
+        if known is None or found is None:
             return None
+        if found.number > by.number and now is not None and now.schema is not None:
+            newest = next(iter(known.within(now.schema)), by)
+            if newest.number > by.number:  # the next file has its fields, too
+                raise ValueError(f"the file is written by revision {by.id}, which is older")
         return definition(catalog, name, identifier)[0].definition
 
-    newest = definition(catalog, name, revisions[0].id)[0].definition
-    return TopicAvro(newest, topic.schema.encoding == Encoding.BINARY, older)
+    return TopicAvro(definition(catalog, name, by.id)[0].definition, topic.schema.encoding == Encoding.BINARY, older)
 
 
 @lru_cache(maxsize=4_096)

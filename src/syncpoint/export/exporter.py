@@ -140,6 +140,8 @@ class Exporter:
         bad = tuple(file.lent.pop(name) for name in unfit)
         self.counts["refused"] += len(bad)
         effects: list[Effect] = [Nacked(bad)] if bad else []
+        if bad and file is self._open:
+            self._close()  # they may fit the next one, which is written by a newer revision of the schema
         if last:
             self.pace.on_acknowledged(now - self._storing_since, 1)
             self.counts["files"] += bool(file.lent)

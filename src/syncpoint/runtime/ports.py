@@ -1,11 +1,14 @@
 """Ports nobody listens on, for whoever must name an address before anything listens there.
 
-Place: under the cluster of one machine (`node.cluster.local`) and the servers of tests.
+Place: under the cluster of one machine (`node.cluster.local`) and the servers of tests. SYNCPOINT_PORTS=FIRST-LAST in
+the environment says which ports there are to choose from, so that several who start and stop servers on one machine
+keep out of each other's way.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import socket
 from pathlib import Path
@@ -19,12 +22,10 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
     From inside that range a client that keeps reconnecting to a killed server can be given the server's own port and
     connect to itself, and the restarted server finds its port taken. A port may be taken between this call and its
-    use, so the caller has to be ready to try another. Raises `OSError` when there are not enough.
+    use, so the caller has to be ready to try another. Raises `OSError` when there are not enough, and `ValueError` for
+    a SYNCPOINT_PORTS that is no range.
     """
-    low = 32_768
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        low = int(_RANGE.read_text().split()[0])
-    candidates = range(_FIRST, low) if low > _FIRST + 1000 else range(_FIRST, 32_768)
+    candidates = _candidates()
     found: list[int] = []
     for port in random.sample(candidates, min(len(candidates), 100 + 4 * count)):
         if len(found) == count:
@@ -37,3 +38,14 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     if len(found) < count:
         raise OSError(f"{len(found)} of {count} free ports found on {host}")
     return found
+
+
+def _candidates() -> range:
+    given = os.environ.get("SYNCPOINT_PORTS", "")
+    if given:
+        first, _, last = given.partition("-")
+        return range(int(first), int(last) + 1)
+    low = 32_768
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        low = int(_RANGE.read_text().split()[0])
+    return range(_FIRST, low) if low > _FIRST + 1000 else range(_FIRST, 32_768)

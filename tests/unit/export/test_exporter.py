@@ -108,15 +108,26 @@ def test_a_large_file_is_written_in_pieces_and_acknowledged_when_it_is_whole() -
     assert pieces(effects) == [(["a1", "a2"], False)]
     (file,) = files(effects)
     assert pieces(one.received(lent(3, 4, 5, size=1_100), 1)) == []  # one at a time
-    effects = one.stored(file, {"m2"}, 2)
-    assert effects[0] == Nacked(("a2",))
+    effects = one.stored(file, (), 2)
     assert pieces(effects) == [(["a3", "a4", "a5"], False)]
     assert pieces(one.received(lent(6), 3)) == []
     assert not pieces(one.tick(61))  # it is due, and its piece is on its way
     effects = one.stored(file, (), 62)
     assert pieces(effects) == [(["a6"], True)]
-    assert one.stored(file, (), 63)[0] == Acknowledged(("a1", "a3", "a4", "a5", "a6"))
+    assert one.stored(file, (), 63)[0] == Acknowledged(("a1", "a2", "a3", "a4", "a5", "a6"))
     assert (one.held, one.memory) == (0, 0)
+
+
+def test_what_does_not_fit_a_piece_ends_the_file_and_comes_again_for_the_next() -> None:
+    one = exporter(held_max=4 * (MESSAGE_BYTES + 1_100))
+    (file,) = files(one.received(lent(1, 2, size=1_100), 0))
+    one.received(lent(3), 1)
+    effects = one.stored(file, {"m2"}, 2)
+    assert (effects[0], pieces(effects)) == (Nacked(("a2",)), [(["a3"], True)])
+    one.received(lent(2, size=1_100, again="'"), 3)
+    assert one.stored(file, (), 4)[0] == Acknowledged(("a1", "a3"))
+    (_, second) = (file, *files(one.tick(64)))
+    assert second.ack_ids == ("a2'",)
 
 
 def test_a_file_of_which_a_piece_is_not_written_is_discarded_and_refused_whole() -> None:

@@ -112,6 +112,14 @@ def test_one_that_does_not_listen_is_ended_by_force(python, monkeypatch):
     server.close()
 
 
+def test_free_ports_lie_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SYNCPOINT_PORTS", "20000-20040")
+    assert set(free_ports(10)) <= set(range(20_000, 20_041))
+    monkeypatch.setenv("SYNCPOINT_PORTS", "20000-20001")
+    with pytest.raises(OSError, match="of 5 free ports"):
+        free_ports(5)
+
+
 def test_free_ports_lie_outside_the_range_of_outgoing_ones():
     low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     ports = free_ports(30)
