@@ -11,6 +11,7 @@ import contextlib
 import random
 import threading
 import time
+from concurrent import futures
 from typing import Any
 
 from google.api_core import exceptions, retry
@@ -99,6 +100,7 @@ class Receiver:
         """`lease_s`: what the client forgot comes again after so many seconds; 0: after the client's own choice, 60."""
         self.history, self.subscription, self.name, self.confirm = history, subscription, name, confirm
         self.chance = random.Random(name)
+        self.unanswered: set[Any] = set()  # acknowledgements that are being confirmed, or tried again
         self.client = official.subscriber(endpoint)
         flow_control = FlowControl(max_messages=200, max_duration_per_lease_extension=lease_s)
         self.future = self.client.subscribe(subscription, callback=self.receive, flow_control=flow_control)
@@ -115,16 +117,23 @@ class Receiver:
             return
 
         def complete(future: Any) -> None:
+            self.unanswered.discard(future)
             self.history.end(operation, Outcome.UNKNOWN if future.exception() else Outcome.OK)
 
-        message.ack_with_response().add_done_callback(complete)
+        answer = message.ack_with_response()
+        self.unanswered.add(answer)
+        answer.add_done_callback(complete)
 
     def end(self) -> None:
+        """End the stream. The client is left open while a thread of it tries an acknowledgement again: that one would
+        fail on a closed channel.
+        """
         self.future.cancel()
         try:
             self.future.result(timeout=30)
         finally:
-            self.client.close()
+            if not futures.wait(set(self.unanswered), timeout=10).not_done:
+                self.client.close()
 
 
 def furnish(api: official.Api, history: History, number: int) -> tuple[str, dict[str, str]]:
