@@ -20,9 +20,10 @@ import pytest
 from syncpoint.testing import official
 from syncpoint.testing.server_process import ServerProcess
 
-WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
-FIRST = 10_240 + 2_500 * (int(WORKER.removeprefix("gw")) % 9)
-os.environ.setdefault("SYNCPOINT_PORTS", f"{FIRST}-{FIRST + 2_499}")  # what is stopped here finds its ports free again
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
+if WORKER:  # not where workers are started from: they would inherit it. What is stopped here finds its ports free again
+    FIRST = 10_240 + 2_500 * (int(WORKER.removeprefix("gw")) % 9)
+    os.environ["SYNCPOINT_PORTS"] = f"{FIRST}-{FIRST + 2_499}"
 
 
 class Space:

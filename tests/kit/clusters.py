@@ -141,13 +141,14 @@ class Kit:
 
 
 def holds(folder: Path, marker: bytes) -> bool:
-    """Whether a file below `folder` holds these bytes. Files that vanish in the meantime do not count."""
-    for path in folder.rglob("*"):
-        try:
-            if path.is_file() and marker in path.read_bytes():
-                return True
-        except FileNotFoundError:
-            continue
+    """Whether a file below `folder` holds these bytes. What vanishes in the meantime does not count."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                if marker in Path(place, name).read_bytes():
+                    return True
+            except FileNotFoundError:
+                continue
     return False
 
 
