@@ -22,6 +22,7 @@ from syncpoint.metadata.records import CatalogChange
 from syncpoint.push.addresses import Vetting, networks
 from syncpoint.push.feed import open_feed
 from syncpoint.push.http_sender import HttpSender, PushFailed, Resolve
+from syncpoint.push.inner_driver import ConsumingProcess
 from syncpoint.push.oidc_tokens import OidcTokens
 from syncpoint.push.push_config import Endpoint
 from syncpoint.push.push_driver import PushDriver
@@ -278,7 +279,10 @@ async def test_a_published_message_arrives_signed_and_is_acknowledged() -> None:
         await keys.upkeep()
         tokens = OidcTokens(keys, "https://pubsub.example", clock, lambda account: True)
         driver = PushDriver(
-            copy, partial(open_feed, forwarders.subscribe), sender, LOCAL, clock, SeededRandom(1), tokens=tokens
+            ConsumingProcess(copy, partial(open_feed, forwarders.subscribe), clock, SeededRandom(1)),
+            sender,
+            LOCAL,
+            tokens=tokens,
         )
         driver.start()
         forwarders.send("hello", attributes="none")

@@ -19,15 +19,12 @@ from syncpoint.export.buckets import Buckets, error_kind
 from syncpoint.export.contents import Contents, SchemaUnusable, TopicAvro
 from syncpoint.export.exporter import HELD_MAX, DiscardFile, Exporter, ExportFile, FileLimits, StoreFile
 from syncpoint.export.object_names import object_name
-from syncpoint.metadata.catalog import Catalog, CatalogCopy
+from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import FailedPrecondition, PermissionDenied
 from syncpoint.model.names import READING_REFUSED, SERVICE_IDENTITY
-from syncpoint.push.feed import OpenFeed
-from syncpoint.push.inner_driver import InnerDriver, InnerSubscription
+from syncpoint.push.inner_driver import ConsumingProcess, InnerDriver, InnerSubscription
 from syncpoint.push.pace import Pace, PaceLimits
-from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.random import Random
 from syncpoint.schemas.stored import definition, find_schema
 from syncpoint.schemas.validators import Encoding
 from syncpoint.wire.messages import pubsub
@@ -55,24 +52,12 @@ class ExportState:
 
 
 class ExportDriver(InnerDriver[pubsub.CloudStorageConfig, "ExportSubscription"]):
-    """See the module. `mine`: by incarnation, whether this process exports it. `may_export`: whether the service's own
-    identity may read it. `rest_s`: how long a file of an ordered subscription waits for its next message, where those
+    """See the module. `rest_s`: how long a file of an ordered subscription waits for its next message, where those
     behind the ones that are lent of a key come only once these are acknowledged; 0: as long as files wait."""
 
-    def __init__(
-        self,
-        copy: CatalogCopy,
-        open_feed: OpenFeed,
-        buckets: Buckets,
-        clock: Clock,
-        random: Random,
-        *,
-        mine: Callable[[int], bool] = lambda incarnation: True,
-        may_export: Callable[[Subscription], bool] = lambda record: True,
-        rest_s: float = 0.0,
-    ) -> None:
-        super().__init__(copy, open_feed, clock, random, mine)
-        self.buckets, self.may_export, self.rest_s = buckets, may_export, rest_s
+    def __init__(self, process: ConsumingProcess, buckets: Buckets, *, rest_s: float = 0.0) -> None:
+        super().__init__(process)
+        self.buckets, self.rest_s = buckets, rest_s
 
     def config_of(self, record: Subscription) -> pubsub.CloudStorageConfig | None:
         return storage_config_of(record)
@@ -111,7 +96,7 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig, Exporter])
     driver: ExportDriver
 
     def __init__(self, driver: ExportDriver, record: Subscription, config: pubsub.CloudStorageConfig) -> None:
-        pace = Pace(PaceLimits(1, 1, 1), driver.random)
+        pace = Pace(PaceLimits(1, 1, 1), driver.process.random)
         self._written: dict[ExportFile, BucketFile] = {}  # that are written in pieces
         rest_s = driver.rest_s if record.ordered else 0.0
         super().__init__(driver, record, config, Exporter(pace, _limits(config), lease_s=LEASE_S, rest_s=rest_s))
@@ -147,7 +132,9 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig, Exporter])
 
     def _current(self) -> tuple[int, str]:
         driver = self.driver
-        return export_state(self.record, self.config, driver.copy.catalog, driver.buckets, driver.may_export)
+        return export_state(
+            self.record, self.config, driver.process.copy.catalog, driver.buckets, driver.process.may_consume
+        )
 
     def free(self) -> Callable[[], int]:
         return lambda: self.machine.free
@@ -172,7 +159,7 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig, Exporter])
             self.last_error = error_kind(error)
         finally:  # also when the process ends: who does not know that the file is stored does not acknowledge
             self.under_way -= 1
-            now = driver.clock.monotonic()
+            now = driver.process.clock.monotonic()
             self.perform(exporter.failed(file, now) if unfit is None else exporter.stored(file, unfit, now))
             if unfit is None and driver.ours.get(self.record.incarnation) is self:
                 self.review(self.record, self.config, now)  # not before the bucket can be written to again
@@ -189,15 +176,15 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig, Exporter])
 
     def _new_file(self, file: ExportFile) -> BucketFile:
         config, driver = self.config, self.driver
-        began_s = driver.clock.time_ns() / 1e9 - (driver.clock.monotonic() - file.begun)
+        began_s = driver.process.clock.time_ns() / 1e9 - (driver.process.clock.monotonic() - file.begun)
         name = object_name(
             config.filename_prefix,
             config.filename_suffix,
             config.filename_datetime_format,
             datetime.fromtimestamp(began_s, UTC),
-            driver.random.token(16),
+            driver.process.random.token(16),
         )
-        topic = topic_avro(driver.copy.catalog, self.record, config)
+        topic = topic_avro(driver.process.copy.catalog, self.record, config)
         return driver.buckets.file(config.bucket, name, Contents(config, self.record.name, topic))
 
 

@@ -32,8 +32,9 @@ from syncpoint.metadata.mirror import CatalogMirror, Identities
 from syncpoint.metadata.records import CatalogChange, Setting
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.flow import FlowLimits
-from syncpoint.node.bucket_exports import Exports, consumption
+from syncpoint.node.bucket_exports import Exports
 from syncpoint.node.client_http import client_http
+from syncpoint.node.consumption import Consumption
 from syncpoint.node.metadata import align
 from syncpoint.node.node_environment import NodeEnvironment
 from syncpoint.node.public_tls import PublicTls
@@ -50,6 +51,7 @@ from syncpoint.publish.message_preparation import MessagePreparation
 from syncpoint.publish.recovery import RecoveredState
 from syncpoint.push.addresses import Vetting, networks
 from syncpoint.push.feed import open_feed
+from syncpoint.push.inner_driver import ConsumingProcess
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.schemas.publishing import SchemaGate
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
@@ -150,15 +152,15 @@ class Node:
         self.pipelines = chain.mounted
         self.pipelines.reader.exclusive = NodeReaders(self.publish, self.subscribe, self.control.commit)
         self.access = Access(settings.auth, self.control.catalog, self.clock) if settings.auth is not None else None
-        self.pushes = Pushes(
-            copy, partial(open_feed, self.subscribe), self.vetting, self.control.commit, self.clock, self.random,
-            settings.push_issuer, None if self.access is None else self.access.service,
-        )  # fmt: skip
-        self.exports = Exports(
-            copy, partial(open_feed, self.subscribe), settings.buckets, environment.outside, self.clock, self.random,
-            None if self.access is None else self.access.service,
-        )  # fmt: skip
-        inquiry = LocalInquiry(self.publish, self.subscribe, partial(consumption, self.pushes, self.exports))
+        consuming = ConsumingProcess(copy, partial(open_feed, self.subscribe), self.clock, self.random)
+        if self.access is not None:
+            consuming = replace(consuming, may_consume=self.access.service.may_consume)
+        identified = self.access is not None
+        self.consumption = Consumption(
+            Pushes(consuming, self.vetting, self.control.commit, issuer=settings.push_issuer, identified=identified),
+            Exports(consuming, settings.buckets, environment.outside),
+        )
+        inquiry = LocalInquiry(self.publish, self.subscribe, self.consumption.describe)
         self.admin = NodeAdmin(
             self.control, self.publish, inquiry, self.limits, settings.durability, self.clock.time_ns()
         )
@@ -174,8 +176,7 @@ class Node:
         self.upkeep.start()
         await self.upkeep.catch_up()
         self.server = await self._listen()
-        self.pushes.start()
-        self.exports.start()
+        self.consumption.start()
         self.host.on_ended = lambda number, error: self._log_failed()
         if self.publish.commit.failed is not None:
             self._log_failed()
@@ -210,7 +211,9 @@ class Node:
             **self.pulls.methods(),
             **self.streams.methods(),
             **seek_methods(self.control),
-            **CatalogService(self.control, self.vetting, tuple, self.transformer, self.exports.state).methods(),
+            **CatalogService(
+                self.control, self.vetting, tuple, self.transformer, self.consumption.exports.state
+            ).methods(),
             **SchemaService(self.control, apart=self.environment.apart).methods(),
             **IamService(self.control, Policies(self.control.catalog), gate).methods(),
             **AccountsService(self.control).methods(),
@@ -228,7 +231,7 @@ class Node:
                 settings.tls_cert, settings.tls_key, settings.tls_client_ca, optional=self.access is not None
             )
             tls = self.tls.context
-        http = client_http(methods, settings.transport_limits, self.access, self.pushes.pages())
+        http = client_http(methods, settings.transport_limits, self.access, self.consumption.pushes.pages())
         server = await self.environment.serve(
             methods, settings.host, settings.port, tls=tls, limits=settings.transport_limits, on_fallback=http
         )
@@ -247,8 +250,7 @@ class Node:
         self.health.stop()
         self.pulls.drain()
         await self.server.drain(self.settings.drain_s)
-        await self.pushes.stop()
-        await self.exports.stop()
+        await self.consumption.stop()
         await self.publisher.stop()
         assert self.subscribe.transforms is not None
         await self.subscribe.transforms.stop()

@@ -12,18 +12,15 @@ from starlette.routing import BaseRoute, Route
 
 from syncpoint import __version__
 from syncpoint.access.accounts import find_account
-from syncpoint.access.services import ServiceIdentity
 from syncpoint.metadata.catalog import CatalogCopy
 from syncpoint.model.errors import SyncpointError
 from syncpoint.push.addresses import Vetting
-from syncpoint.push.feed import OpenFeed
 from syncpoint.push.http_sender import HttpSender
+from syncpoint.push.inner_driver import ConsumingProcess
 from syncpoint.push.oidc_tokens import OidcTokens
 from syncpoint.push.push_driver import PushDriver, PushState, Sender
 from syncpoint.push.signing_keys import DISCOVERY_PATH, JWKS_PATH, Commit, SigningKeys, discovery, jwks
-from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.periodic import Periodic
-from syncpoint.runtime.random import Random
 from syncpoint.wire.messages import admin
 
 KEYS_S = 60.0  # between two looks at the keys
@@ -31,41 +28,30 @@ KEYS_AGAIN_S = 1.0  # while there is none
 
 
 class Pushes:
-    """`issuer`: our address as endpoints see it; "": nothing is signed. `service`: under whose identity messages are
-    read; None where callers are not identified. `mine`: see `PushDriver`. `sender`: what posts, instead of HTTP.
-    `name`: of this process.
-    """
+    """`issuer`: our address as endpoints see it; "": nothing is signed. `identified`: whether callers are, and so the
+    accounts that tokens are for exist. `sender`: what posts, instead of HTTP."""
 
     def __init__(
         self,
-        copy: CatalogCopy,
-        open_feed: OpenFeed,
+        process: ConsumingProcess,
         vetting: Vetting,
         commit: Commit,
-        clock: Clock,
-        random: Random,
-        issuer: str = "",
-        service: ServiceIdentity | None = None,
-        mine: Callable[[int], bool] = lambda incarnation: True,
+        *,
+        issuer: str,
+        identified: bool,
         sender: Sender | None = None,
-        name: str = "",
     ) -> None:
-        self._catalog, self._issuer, self._name = copy.catalog, issuer, name
+        self._catalog, self._issuer, self._name = process.copy.catalog, issuer, process.name
         self._http: HttpSender | None = None
         if sender is None:
             sender = self._http = HttpSender(vetting, agent=f"Syncpoint-Push/{__version__}")
-        self.keys = SigningKeys(copy.catalog, commit, clock) if issuer else None
-        known = (lambda account: True) if service is None else partial(_exists, copy)
+        self.keys = SigningKeys(self._catalog, commit, process.clock) if issuer else None
+        known = partial(_exists, process.copy) if identified else (lambda account: True)
         self.driver = PushDriver(
-            copy,
-            open_feed,
+            process,
             sender,
             vetting,
-            clock,
-            random,
-            tokens=None if self.keys is None else OidcTokens(self.keys, issuer, clock, known),
-            mine=mine,
-            may_push=(lambda record: True) if service is None else service.may_consume,
+            tokens=None if self.keys is None else OidcTokens(self.keys, issuer, process.clock, known),
         )
         self._keeping: Periodic | None = None
         if self.keys is not None:

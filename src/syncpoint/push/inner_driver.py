@@ -14,6 +14,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -56,13 +57,25 @@ class InnerMachine(Protocol):
 Machine = TypeVar("Machine", bound=InnerMachine)
 
 
-class InnerDriver(ABC, Generic[Config, One]):
-    """See the module. `mine`: by incarnation, whether this process consumes it."""
+@dataclass(frozen=True)
+class ConsumingProcess:
+    """What all drivers of a process consume by. `mine`: by incarnation, whether it is this process that consumes a
+    subscription; `may_consume`: whether the service's own identity may read it; `name`: of the process."""
 
-    def __init__(
-        self, copy: CatalogCopy, open_feed: OpenFeed, clock: Clock, random: Random, mine: Callable[[int], bool]
-    ) -> None:
-        self.copy, self.open_feed, self.clock, self.random, self.mine = copy, open_feed, clock, random, mine
+    copy: CatalogCopy
+    open_feed: OpenFeed
+    clock: Clock
+    random: Random
+    mine: Callable[[int], bool] = lambda incarnation: True
+    may_consume: Callable[[Subscription], bool] = lambda record: True
+    name: str = ""
+
+
+class InnerDriver(ABC, Generic[Config, One]):
+    """See the module."""
+
+    def __init__(self, process: ConsumingProcess) -> None:
+        self.process = process
         self.tasks = Tasks()
         self.ours: dict[int, One] = {}
         self.ending: set[One] = set()  # no longer ours, with work under way
@@ -86,15 +99,15 @@ class InnerDriver(ABC, Generic[Config, One]):
     def start(self) -> None:
         """Begin. Needs the event loop."""
         self._started = True
-        for record in self.copy.catalog.subscriptions():
+        for record in self.process.copy.catalog.subscriptions():
             self._note(record)
-        self.copy.on_change.append(self._changed)
+        self.process.copy.on_change.append(self._changed)
 
     async def close(self) -> None:
         """Take nothing more, wait a little for what is under way, and end the rest unanswered."""
         self._started = False
-        if self._changed in self.copy.on_change:
-            self.copy.on_change.remove(self._changed)
+        if self._changed in self.process.copy.on_change:
+            self.process.copy.on_change.remove(self._changed)
         if self._ticking is not None:
             await stop([self._ticking])
         for one in list(self.ours.values()):
@@ -109,11 +122,11 @@ class InnerDriver(ABC, Generic[Config, One]):
 
     def review(self) -> None:
         """Which subscriptions are ours may have changed; also called once a second."""
-        self._reviewed = now = self.clock.monotonic()
-        catalog = self.copy.catalog
+        self._reviewed = now = self.process.clock.monotonic()
+        catalog = self.process.copy.catalog
         for incarnation, config in list(self._known.items()):
             record, one = catalog.subscription_by_incarnation(incarnation), self.ours.get(incarnation)
-            if record is None or not self.mine(incarnation):
+            if record is None or not self.process.mine(incarnation):
                 if one is not None:
                     self._end(one)
                 continue
@@ -124,7 +137,7 @@ class InnerDriver(ABC, Generic[Config, One]):
 
     def tick(self) -> None:
         """Ten times a second."""
-        now = self.clock.monotonic()
+        now = self.process.clock.monotonic()
         if now - self._reviewed >= REVIEW_S:
             self.review()
         for one in (*self.ours.values(), *self.ending):
@@ -229,7 +242,7 @@ class InnerSubscription(ABC, Generic[Config, Machine]):
         if self.machine.stopped:  # what is under way there ends there
             self.machine = self.new_machine()
         try:
-            self.feed = self._serving = self.driver.open_feed(
+            self.feed = self._serving = self.driver.process.open_feed(
                 self.record, int(self.lease_s), self._received, self._gone, lambda: self.machine.held, self.free()
             )
         except SyncpointError as error:
@@ -242,7 +255,7 @@ class InnerSubscription(ABC, Generic[Config, Machine]):
     def _gone(self) -> None:
         """The subscription was deleted or detached, or somebody reads it alone."""
         self.feed = None
-        self._later(self.driver.clock.monotonic())
+        self._later(self.driver.process.clock.monotonic())
         self.perform(self.machine.stop())
 
     def _later(self, now: float) -> None:
@@ -267,7 +280,7 @@ class InnerSubscription(ABC, Generic[Config, Machine]):
             self.perform(self.machine.tick(now))
 
     def _received(self, lent: Sequence[Lent]) -> None:
-        self.perform(self.machine.received(lent, self.driver.clock.monotonic()))
+        self.perform(self.machine.received(lent, self.driver.process.clock.monotonic()))
 
     def perform(self, effects: Iterable[object]) -> None:
         """Work begins at once; the forwarder may be in the middle of lending, and learns in a turn of its own."""

@@ -8,26 +8,22 @@ service's own identity may read it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from syncpoint.metadata.catalog import CatalogCopy
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import PermissionDenied, SyncpointError
 from syncpoint.model.names import READING_REFUSED
 from syncpoint.push import pusher as machine
 from syncpoint.push.addresses import Vetting
-from syncpoint.push.feed import OpenFeed
 from syncpoint.push.http_sender import PushFailed
-from syncpoint.push.inner_driver import InnerDriver, InnerSubscription
+from syncpoint.push.inner_driver import ConsumingProcess, InnerDriver, InnerSubscription
 from syncpoint.push.oidc_tokens import OidcTokens
 from syncpoint.push.pace import BACKOFF_FIRST_S, BACKOFF_MAX_S, Pace, PaceLimits
 from syncpoint.push.payload import Headers, request_of
 from syncpoint.push.push_config import Endpoint, endpoint_of, push_config_of
 from syncpoint.push.pusher import LEASE_MARGIN_S, Lent, Pusher
-from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.random import Random
 from syncpoint.wire.messages import pubsub
 
 UNDER_WAY_MAX = 2_000  # of all subscriptions together
@@ -59,27 +55,21 @@ class PushState:
 
 
 class PushDriver(InnerDriver[pubsub.PushConfig, "PushedSubscription"]):
-    """See the module. `mine`: by incarnation, whether this process pushes it. `may_push`: whether the service's own
-    identity may. `tokens`: None where nothing can be signed, then subscriptions that ask for tokens are not pushed.
-    """
+    """See the module. `tokens`: None where nothing can be signed, then subscriptions that ask for tokens are not
+    pushed."""
 
     def __init__(
         self,
-        copy: CatalogCopy,
-        open_feed: OpenFeed,
+        process: ConsumingProcess,
         sender: Sender,
         vetting: Vetting,
-        clock: Clock,
-        random: Random,
         *,
         tokens: OidcTokens | None = None,
-        mine: Callable[[int], bool] = lambda incarnation: True,
-        may_push: Callable[[Subscription], bool] = lambda record: True,
         limits: PaceLimits | None = None,
     ) -> None:
-        super().__init__(copy, open_feed, clock, random, mine)
+        super().__init__(process)
         self.sender, self.vetting, self.tokens = sender, vetting, tokens
-        self.may_push, self.limits = may_push, limits or PaceLimits()
+        self.limits = limits or PaceLimits()
         self.acknowledged = self.refused = 0  # pushes from here, by their ends
 
     def config_of(self, record: Subscription) -> pubsub.PushConfig | None:
@@ -105,7 +95,7 @@ class PushDriver(InnerDriver[pubsub.PushConfig, "PushedSubscription"]):
 
     def totals(self) -> dict[str, int]:
         """Numbers for operators, over all subscriptions pushed from here."""
-        now = self.clock.monotonic()
+        now = self.process.clock.monotonic()
         return {
             "pushed_subscriptions": len(self.ours),
             "pushes_paused": sum(one.machine.pace.paused_until(now) is not None for one in self.ours.values()),
@@ -124,14 +114,14 @@ class PushedSubscription(InnerSubscription[pubsub.PushConfig, Pusher]):
         self.endpoint: Endpoint | None = None
         self._read: pubsub.PushConfig | None = None  # where `endpoint` comes from
         self.last_status = 0  # of the last push that ended; 0: there was no answer
-        pace = Pace(driver.limits, driver.random, _pause_max_s(record))
+        pace = Pace(driver.limits, driver.process.random, _pause_max_s(record))
         super().__init__(driver, record, config, Pusher(pace, lease_s=_lease_s(record)))
 
     def __repr__(self) -> str:
         return f"<PushedSubscription {self.record.name} {self.machine!r}>"
 
     def state(self) -> PushState:
-        now, pace, counts = self.driver.clock.monotonic(), self.machine.pace, self.machine.counts
+        now, pace, counts = self.driver.process.clock.monotonic(), self.machine.pace, self.machine.counts
         return PushState(
             self.record.name, self.config.push_endpoint, pace.window, self.under_way,
             max(0.0, (pace.paused_until(now) or now) - now), counts["acknowledged"], counts["refused"],
@@ -156,7 +146,7 @@ class PushedSubscription(InnerSubscription[pubsub.PushConfig, Pusher]):
             self.endpoint, self._read = endpoint_of(self.config.push_endpoint, self.driver.vetting), self.config
         if self.config.HasField("oidc_token") and self.driver.tokens is None:
             raise PermissionDenied("This server signs no tokens: no issuer is configured.")
-        if not self.driver.may_push(self.record):
+        if not self.driver.process.may_consume(self.record):
             raise PermissionDenied(READING_REFUSED)
 
     def begin(self, effect: machine.Push) -> Coroutine[Any, Any, None]:
@@ -182,7 +172,7 @@ class PushedSubscription(InnerSubscription[pubsub.PushConfig, Pusher]):
                 self.driver.acknowledged += 1
             else:
                 self.driver.refused += 1
-            self.perform(pusher.answered(push.number, status, self.driver.clock.monotonic()))
+            self.perform(pusher.answered(push.number, status, self.driver.process.clock.monotonic()))
 
     async def _post(self, lent: Lent) -> int:
         endpoint, config = self.endpoint, self.config

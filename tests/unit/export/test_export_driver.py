@@ -18,6 +18,7 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.push import inner_driver
 from syncpoint.push.feed import open_feed
+from syncpoint.push.inner_driver import ConsumingProcess
 from syncpoint.testing.forwarder_harness import ForwarderHarness
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.wire.messages import pubsub
@@ -44,8 +45,11 @@ class Harness:
         self.may = self.mine = True
         self.buckets = Buckets({"b": place_of(str(folder))}, at_once)
         self.driver = ExportDriver(
-            self, partial(open_feed, self.forwarders.subscribe), self.buckets, self.clock, self.forwarders.random,
-            mine=lambda incarnation: self.mine, may_export=lambda record: self.may,
+            ConsumingProcess(
+                self, partial(open_feed, self.forwarders.subscribe), self.clock, self.forwarders.random,
+                lambda incarnation: self.mine, lambda record: self.may,
+            ),
+            self.buckets,
         )  # fmt: skip
 
     @property

@@ -15,6 +15,7 @@ from syncpoint.metadata.records import CatalogChange, DeadLetter, Retry, Subscri
 from syncpoint.push.addresses import Vetting
 from syncpoint.push.feed import open_feed
 from syncpoint.push.http_sender import PushFailed
+from syncpoint.push.inner_driver import ConsumingProcess
 from syncpoint.push.pace import PaceLimits
 from syncpoint.push.payload import Headers
 from syncpoint.push.push_config import Endpoint
@@ -43,13 +44,16 @@ class Harness:
         self.requests: list[tuple[float, str, str, dict[str, Any]]] = []  # when, host, data, body
         self.under_way = self.under_way_max = 0
         self.answer = answer or self.taken
-        self.mine = True
+        self.mine = self.granted = True
         self.driver = self.new_driver()
 
     def new_driver(self) -> PushDriver:
         return PushDriver(
-            self, partial(open_feed, self.forwarders.subscribe), self, Vetting(), self.clock, self.forwarders.random,
-            mine=lambda incarnation: self.mine, limits=PaceLimits(4, 3_000, 50),
+            ConsumingProcess(
+                self, partial(open_feed, self.forwarders.subscribe), self.clock, self.forwarders.random,
+                lambda incarnation: self.mine, lambda record: self.granted,
+            ),
+            self, Vetting(), limits=PaceLimits(4, 3_000, 50),
         )  # fmt: skip
 
     @property
@@ -384,15 +388,13 @@ def test_what_may_not_be_pushed_says_so_and_takes_nothing() -> None:
 
 def test_what_may_be_pushed_only_later_is_pushed_then() -> None:
     harness = Harness()
-    granted = False
-    harness.driver.may_push = lambda record: granted
+    harness.granted = False
 
     async def story() -> None:
-        nonlocal granted
         harness.forwarders.send("1")
         await asyncio.sleep(5)
         assert "grant it roles/pubsub.subscriber" in harness.driver.states()[0].last_error
-        granted = True
+        harness.granted = True
         await asyncio.sleep(5)
         assert harness.data == ["1"]
         assert harness.unacknowledged() == 0

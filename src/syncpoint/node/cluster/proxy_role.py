@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from syncpoint.access.access import Access
@@ -24,11 +25,12 @@ from syncpoint.control.peer_channels import Reach
 from syncpoint.control.plane import ControlPlane
 from syncpoint.control.usage_reports import ReportedUses
 from syncpoint.model.cluster import PROXY
-from syncpoint.node.bucket_exports import Exports, described
+from syncpoint.node.bucket_exports import Exports
 from syncpoint.node.client_http import client_http
 from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.router_role import in_milliseconds
 from syncpoint.node.cluster.tls import public_tls
+from syncpoint.node.consumption import Consumption
 from syncpoint.node.public_tls import PublicTls
 from syncpoint.node.pushes import Pushes
 from syncpoint.proxy.data_keys import KeyRing, TopicKeys
@@ -39,6 +41,7 @@ from syncpoint.proxy.push_feeds import PushFeeds
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.push.addresses import Vetting, networks
 from syncpoint.push.distribution import Distribution
+from syncpoint.push.inner_driver import ConsumingProcess
 from syncpoint.router.distance import Distances, Prober
 from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.transport.calls import Methods
@@ -104,26 +107,26 @@ class ProxyRole:
         vetting = Vetting(networks(settings.push.networks))
         self.feeds = PushFeeds(self.proxy.relay)
         distribution = Distribution(context.process.name, context.view, context.catalog)
-        service = self.access.service if self.access is not None else None
-        self.exports = Exports(
-            context.shared, self.feeds.open, settings.buckets, context.environment.outside, context.clock,
-            context.random, service, distribution.mine, context.process.name, EXPORT_REST_S,
-        )  # fmt: skip
-        self.pushes = Pushes(
-            context.shared,
-            self.feeds.open,
-            vetting,
-            self.control.commit,
-            context.clock,
-            context.random,
-            settings.push.issuer,
-            service,
-            distribution.mine,
-            context.environment.push_sender,
-            context.process.name,
+        consuming = ConsumingProcess(
+            context.shared, self.feeds.open, context.clock, context.random, distribution.mine, name=context.process.name
+        )
+        if self.access is not None:
+            consuming = replace(consuming, may_consume=self.access.service.may_consume)
+        self.consumption = Consumption(
+            Pushes(
+                consuming,
+                vetting,
+                self.control.commit,
+                issuer=settings.push.issuer,
+                identified=self.access is not None,
+                sender=context.environment.push_sender,
+            ),
+            Exports(consuming, settings.buckets, context.environment.outside, EXPORT_REST_S),
         )
         self._methods = self.proxy.methods(
-            CatalogService(self.control, vetting, self._regions, self.proxy.transformer, self.exports.state).methods(),
+            CatalogService(
+                self.control, vetting, self._regions, self.proxy.transformer, self.consumption.exports.state
+            ).methods(),
             SchemaService(self.control, apart=context.environment.apart).methods(),
             IamService(self.control, Policies(context.catalog), gate).methods(),
             AccountsService(self.control).methods(),
@@ -136,7 +139,7 @@ class ProxyRole:
         them: in a process that is a subscribe forwarder, too, it would come here again instead of there.
         """
         own = {path: method for path, method in self._methods.items() if not path.startswith(_RELAYED)}
-        return {**own, **self.proxy.internal_methods(), **described(self.pushes, self.exports)}
+        return {**own, **self.proxy.internal_methods(), **self.consumption.internal_methods()}
 
     async def on_joined(self) -> None:
         """Open the listener for clients."""
@@ -154,12 +157,11 @@ class ProxyRole:
             await self.access.start()
         self.tls = public_tls(context.process, optional=self.access is not None)
         network = context.environment.public_network(None if self.tls is None else self.tls.context)
-        http = client_http(methods, TransportLimits(), self.access, self.pushes.pages())
+        http = client_http(methods, TransportLimits(), self.access, self.consumption.pushes.pages())
         self._listening = await network.serve(methods, host, port, http)
         if self.tls is not None:
             self.tls.start(self._listening.renew)
-        self.pushes.start()
-        self.exports.start()
+        self.consumption.start()
 
     @property
     def public_address(self) -> str:
@@ -170,8 +172,7 @@ class ProxyRole:
         the calls begun before that end.
         """
         self.admin.draining = True
-        await self.pushes.stop()
-        await self.exports.stop()
+        await self.consumption.stop()
         await self.feeds.close()
         self.proxy.drain()
         if self._listening is None:
@@ -195,7 +196,7 @@ class ProxyRole:
         self._context.environment.apart.close()
 
     def status(self) -> dict[str, Any]:
-        return {**self.proxy.status(), **self.pushes.status(), **self.exports.status(), "public": self.public_address}
+        return {**self.proxy.status(), **self.consumption.status(), "public": self.public_address}
 
     def load(self, seconds: float) -> dict[str, Any]:
         return {
