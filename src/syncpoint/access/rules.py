@@ -433,6 +433,12 @@ RULES: Final[dict[str, Rule]] = {
     **_same(_OPEN, methods.HEALTH),  # load balancers have no identity
     **_same(_KNOWN, methods.REFLECTION, methods.REFLECTION_ALPHA),
     **_same(
-        _INTERNAL, methods.CHAINS, methods.DELIVERIES, methods.METADATA, methods.PROCESS, methods.PUSHES, methods.ROUTER
+        _INTERNAL,
+        methods.CHAINS,
+        methods.CONSUMPTION,
+        methods.DELIVERIES,
+        methods.METADATA,
+        methods.PROCESS,
+        methods.ROUTER,
     ),
 }

@@ -25,9 +25,11 @@ class LocalInquiry:
         self,
         publish: PublishForwarder,
         subscribe: SubscribeForwarder,
-        push: Callable[[int], internal.DescribePushResponse] = lambda subscription: internal.DescribePushResponse(),
+        consumption: Callable[[int], internal.DescribeConsumptionResponse] = lambda subscription: (
+            internal.DescribeConsumptionResponse()
+        ),
     ) -> None:
-        self._publish, self._subscribe, self._push = publish, subscribe, push
+        self._publish, self._subscribe, self._consumption = publish, subscribe, consumption
 
     async def chains(
         self, topic: int, subscription: int = 0, ranges_max: int = 0
@@ -45,9 +47,9 @@ class LocalInquiry:
         messages, nbytes = delivery.table.total()
         return (messages, nbytes, len(delivery.consumers)), []
 
-    async def push(self, subscription: int) -> tuple[internal.DescribePushResponse, list[str]]:
+    async def consumption(self, subscription: int) -> tuple[internal.DescribeConsumptionResponse, list[str]]:
         """How it is pushed or exported from here."""
-        return self._push(subscription), []
+        return self._consumption(subscription), []
 
 
 class NodeAdmin(ServerAdmin):

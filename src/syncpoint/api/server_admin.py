@@ -42,7 +42,7 @@ class Asking(Protocol):
         """What is out with the subscribers of a subscription: messages, bytes, subscribers."""
         ...
 
-    async def push(self, subscription: int) -> tuple[internal.DescribePushResponse, list[str]]:
+    async def consumption(self, subscription: int) -> tuple[internal.DescribeConsumptionResponse, list[str]]:
         """How a subscription is pushed or exported; empty while nobody does."""
         ...
 
@@ -152,7 +152,7 @@ class ServerAdmin(ABC):
         )
         answer.unknown.extend([*unknown, *silent])
         if is_pushed(record) or is_exported(record):
-            found, silent = await self._asking.push(record.incarnation)
+            found, silent = await self._asking.consumption(record.incarnation)
             answer.unknown.extend(silent)
             if found.HasField("state"):
                 answer.push.CopyFrom(found.state)

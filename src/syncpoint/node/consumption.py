@@ -35,15 +35,15 @@ class Consumption:
         """Numbers for operators."""
         return {**self.pushes.status(), **self.exports.status()}
 
-    def describe(self, subscription: int) -> internal.DescribePushResponse:
+    def describe(self, subscription: int) -> internal.DescribeConsumptionResponse:
         """How a subscription is pushed or exported from here."""
-        return internal.DescribePushResponse(
+        return internal.DescribeConsumptionResponse(
             state=self.pushes.state(subscription), export=self.exports.described(subscription)
         )
 
     def internal_methods(self) -> Methods:
         """The same for other processes of the cluster."""
-        return served({methods.PUSHES.Describe: self._describe})
+        return served({methods.CONSUMPTION.Describe: self._describe})
 
-    async def _describe(self, asked: internal.DescribePushRequest) -> internal.DescribePushResponse:
+    async def _describe(self, asked: internal.DescribeConsumptionRequest) -> internal.DescribeConsumptionResponse:
         return self.describe(asked.subscription)

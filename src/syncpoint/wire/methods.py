@@ -76,10 +76,10 @@ ACCOUNTS = Service("syncpoint.iam.v1.ServiceAccounts")
 LOG_READER = Service("syncpoint.pipeline.v1.LogReader")
 EPOCH_WRITER = Service("syncpoint.pipeline.v1.EpochWriter")
 CHAINS = Service("syncpoint.internal.v1.Chains")
+CONSUMPTION = Service("syncpoint.internal.v1.Consumption")
 DELIVERIES = Service("syncpoint.internal.v1.Deliveries")
 METADATA = Service("syncpoint.internal.v1.Metadata")
 PROCESS = Service("syncpoint.internal.v1.Process")
-PUSHES = Service("syncpoint.internal.v1.Pushes")
 ROUTER = Service("syncpoint.internal.v1.Router")
 
 BY_PATH: dict[str, Method] = {

@@ -244,10 +244,10 @@ class TurnRequest(_message.Message):
     failed: _containers.RepeatedScalarFieldContainer[str]
     untried: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, request: _Optional[bytes] = ..., done: _Optional[bool] = ..., dropped: _Optional[_Iterable[str]] = ..., failed: _Optional[_Iterable[str]] = ..., untried: _Optional[_Iterable[str]] = ...) -> None: ...
-class DescribePushRequest(_message.Message):
+class DescribeConsumptionRequest(_message.Message):
     subscription: int
     def __init__(self, subscription: _Optional[int] = ...) -> None: ...
-class DescribePushResponse(_message.Message):
+class DescribeConsumptionResponse(_message.Message):
     state: syncpoint_admin_v1.PushState
     export: syncpoint_admin_v1.ExportState
     def __init__(self, state: _Optional[_Union[syncpoint_admin_v1.PushState, _Mapping]] = ..., export: _Optional[_Union[syncpoint_admin_v1.ExportState, _Mapping]] = ...) -> None: ...
