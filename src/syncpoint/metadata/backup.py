@@ -23,6 +23,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +58,7 @@ from syncpoint.metadata.layout import (
     RECORDS,
     UNIVERSE,
 )
-from syncpoint.metadata.records import Setting, Topic, decode_record, encode_record
+from syncpoint.metadata.records import Setting, Subscription, Topic, decode_record, encode_record
 from syncpoint.metadata.store_client import SharedStore, read_all
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.model.identity import UNIVERSE_END, UNIVERSE_MIN
@@ -71,10 +72,12 @@ _LEAPS = {LOG_COUNTER: 1 << 24, INCARNATION_COUNTER: 1 << 32}
 _LEAP = 1 << 16
 _LOGS_DRAWN = 1 << 32
 _EPOCH_LEAP = 1 << 16
+_LANE_LEAP = 1_000
 _REVISION_LEAP = 1 << 32
 _PER_SECOND = 1 << 24  # more than are given out in a second
 _STARTED = "a process started while the metadata were being restored: stop it, and restore again"
-_TOPICS, _LOST = RECORDS.under("topics"), record_key(Setting(restored_topics.NAME))
+_TOPICS, _SUBSCRIPTIONS = RECORDS.under("topics"), RECORDS.under("subscriptions")
+_LOST = record_key(Setting(restored_topics.NAME))
 
 
 class Damaged(ValueError):
@@ -266,6 +269,11 @@ def _leapt(key: str, value: bytes, known: bytes | None) -> bytes:
         found = json.loads(value)
         newest = json.loads(known)["epoch"] if known else 0
         return json.dumps({**found, "epoch": max(found["epoch"], newest) + _EPOCH_LEAP}, separators=(",", ":")).encode()
+    if key.startswith(_SUBSCRIPTIONS):
+        record = decode_record(value)
+        if isinstance(record, Subscription):  # with rules or not: it may have had some after the backup
+            options = record.options._replace(next_lane=record.options.next_lane + _LANE_LEAP)
+            return encode_record(replace(record, options=options))
     return value
 
 

@@ -14,6 +14,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from syncpoint.metadata.entity_options import (
+    NO_SUBSCRIPTION_OPTIONS,
+    NO_TOPIC_OPTIONS,
+    SubscriptionOptions,
+    TopicOptions,
+    fill_subscription_options,
+    fill_topic_options,
+    subscription_options_of,
+    topic_options_of,
+)
 from syncpoint.metadata.message_rules import Transforms, stamp_of, subscription_transforms, topic_transforms
 from syncpoint.wire.messages import catalog as _stored
 
@@ -73,6 +83,7 @@ class Topic:
     regions: tuple[str, ...] = ()
     enforce_in_transit: bool = False
     schema: TopicSchema | None = None
+    options: TopicOptions = NO_TOPIC_OPTIONS
     _transforms: Transforms | None = field(default=None, init=False, repr=False, compare=False)
     _stamp: int | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -129,6 +140,7 @@ class Subscription:
     created_revision: int = 0
     target: SeekTarget | None = None
     changed_ns: int = 0
+    options: SubscriptionOptions = NO_SUBSCRIPTION_OPTIONS
     _transforms: Transforms | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -264,6 +276,8 @@ def _fill(stored: Any, record: Record) -> None:
             if record.schema is not None:
                 for name, value in record.schema._asdict().items():
                     setattr(stored.topic.schema, name, value)
+            if record.options != NO_TOPIC_OPTIONS:
+                fill_topic_options(stored.topic.options, record.options)
         case Subscription():
             _copy(stored.subscription, record, _SUBSCRIPTION_FIELDS)
             if record.dead_letter is not None:
@@ -279,6 +293,8 @@ def _fill(stored: Any, record: Record) -> None:
                     stored.subscription.target.time_ns = record.target.time_ns
                 if record.target.snapshot is not None:
                     stored.subscription.target.snapshot = record.target.snapshot
+            if record.options != NO_SUBSCRIPTION_OPTIONS:
+                fill_subscription_options(stored.subscription.options, record.options)
         case Snapshot():
             _copy(stored.snapshot, record, _SNAPSHOT_FIELDS)
             stored.snapshot.status = _shortened(record.status)
@@ -294,7 +310,12 @@ def _read(stored: Any) -> Record:
     if kind == "topic":
         found = stored.topic
         schema = TopicSchema(**_values(found.schema, TopicSchema._fields)) if found.HasField("schema") else None
-        return Topic(**_values(found, _TOPIC_FIELDS), regions=tuple(found.regions), schema=schema)
+        return Topic(
+            **_values(found, _TOPIC_FIELDS),
+            regions=tuple(found.regions),
+            schema=schema,
+            options=topic_options_of(found.options) if found.HasField("options") else NO_TOPIC_OPTIONS,
+        )
     if kind == "subscription":
         found = stored.subscription
         return Subscription(
@@ -306,6 +327,7 @@ def _read(stored: Any) -> Record:
             expiration_s=found.expiration_s or None,
             state=found.state or ACTIVE,
             target=_target(found.target) if found.HasField("target") else None,
+            options=subscription_options_of(found.options) if found.HasField("options") else NO_SUBSCRIPTION_OPTIONS,
         )
     if kind == "snapshot":
         found = stored.snapshot

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from syncpoint.metadata.backup import Damaged, read_backup, restore, take_backup, write_file
 from syncpoint.metadata.catalog_replica import SharedCatalog
 from syncpoint.metadata.contract import Compare, Indeterminate, Operation, Put, StoreUnavailable, TxnResult
+from syncpoint.metadata.entity_options import MessageRule, RuleChange, changed_rules
 from syncpoint.metadata.layout import LAST_BACKUP, UNIVERSE
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
@@ -164,8 +166,13 @@ async def test_disks_are_newer_than_the_backup(clock: ManualClock, *, same: bool
     catalog = SharedCatalog(store)
     await catalog.start()
     kept = Topic(catalog.next_incarnation(), A)
-    await catalog.commit([CatalogChange.put(kept)])
+    ruled = Subscription(catalog.next_incarnation(), S, kept.incarnation, A)
+    await catalog.commit([CatalogChange.put(kept), CatalogChange.put(ruled)])
     backup = read_backup(await take_backup(store, clock))
+    for n in range(50):
+        options = changed_rules(ruled.options, RuleChange((MessageRule(f"r{n}", action="SET a = 1"),)), n + 1)
+        ruled = replace(ruled, options=options)
+    await catalog.commit([CatalogChange.put(ruled)])
     # What came after it, and is on disks now.
     on_disks = {"logs": 0, "epochs": 0, "chains": 0, "assigned": 0}
     for _ in range(50):
@@ -196,13 +203,16 @@ async def test_disks_are_newer_than_the_backup(clock: ManualClock, *, same: bool
     assert json.loads(assigned.value)["chains"] == [1]
     again = SharedCatalog(target)
     await again.start()
-    assert without_lost(again) == [kept]
+    restored_one = again.catalog.subscription(S)
+    assert restored_one is not None
+    assert restored_one.options.next_lane > ruled.options.next_lane
+    assert without_lost(again) == [kept, restored_one]
     assert again.catalog.revision > revision
     new = Topic(again.next_incarnation(), B)
     assert new.incarnation > lost.incarnation + 256
-    subscription = Subscription(again.next_incarnation(), S, new.incarnation, B)
+    subscription = Subscription(again.next_incarnation(), S + "2", new.incarnation, B)
     await again.commit([CatalogChange.put(new), CatalogChange.put(subscription)])
-    assert without_lost(again) == [kept, new, subscription]
+    assert without_lost(again) == [kept, new, restored_one, subscription]
     await again.close()
 
 

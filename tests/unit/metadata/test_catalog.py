@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.entity_options import SubscriptionOptions, TopicOptions
 from syncpoint.metadata.records import (
     ACTIVE,
     CREATING,
@@ -163,13 +164,15 @@ def test_every_field_is_stored() -> None:
     """A new attribute that the stored form forgets would come back as its default."""
     full = Subscription(
         7, "n", 8, "t", b"c", 1, 20, 30, True, True, True, "f", DeadLetter("d", 6), Retry(1.5, 2.5), True, 3, True, 99,
-        CREATING, 5, SeekTarget(time_ns=0), 6,
+        CREATING, 5, SeekTarget(time_ns=0), 6, SubscriptionOptions(receive_suspended=True),
     )  # fmt: skip
     for field in dataclasses.fields(Subscription):
         if field.init and field.default is not dataclasses.MISSING:
             assert getattr(full, field.name) != field.default, field.name
     others = [
-        Topic(7, "n", b"c", 20, 1, "bulk", ("eu", "us"), True, TopicSchema("s", 2**64 - 1, 2, 3, 4)),
+        Topic(
+            7, "n", b"c", 20, 1, "bulk", ("eu", "us"), True, TopicSchema("s", 2**64 - 1, 2, 3, 4), TopicOptions(True)
+        ),
         Snapshot(7, "n", 8, "t", b"c", 1, 2, CREATING, 9, 0),
     ]
     for record in others:

@@ -3,6 +3,7 @@ from syncpoint.wire.stubs import google_api
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from syncpoint.wire.stubs import google_pubsub_v1
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -14,10 +15,17 @@ class Durability(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SYNC: _ClassVar[Durability]
     ASYNC: _ClassVar[Durability]
     MEMORY: _ClassVar[Durability]
+class RuleScope(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    RULE_SCOPE_UNSPECIFIED: _ClassVar[RuleScope]
+    NEW_MESSAGES: _ClassVar[RuleScope]
+    ALL_MESSAGES: _ClassVar[RuleScope]
 DURABILITY_UNSPECIFIED: Durability
 SYNC: Durability
 ASYNC: Durability
 MEMORY: Durability
+RULE_SCOPE_UNSPECIFIED: RuleScope
+NEW_MESSAGES: RuleScope
+ALL_MESSAGES: RuleScope
 class GetServerRequest(_message.Message):
     def __init__(self) -> None: ...
 class Server(_message.Message):
@@ -307,3 +315,67 @@ class DrainState(_message.Message):
     comment: str
     create_time: _timestamp_pb2.Timestamp
     def __init__(self, target: _Optional[str] = ..., draining: _Optional[bool] = ..., members: _Optional[_Iterable[str]] = ..., connections: _Optional[int] = ..., chains: _Optional[int] = ..., comment: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+class Rule(_message.Message):
+    class ParametersEntry(_message.Message):
+        key: str
+        value: RuleParameter
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[RuleParameter, _Mapping]] = ...) -> None: ...
+    name: str
+    sql: str
+    correlation: CorrelationFilter
+    action: str
+    parameters: _containers.MessageMap[str, RuleParameter]
+    def __init__(self, name: _Optional[str] = ..., sql: _Optional[str] = ..., correlation: _Optional[_Union[CorrelationFilter, _Mapping]] = ..., action: _Optional[str] = ..., parameters: _Optional[_Mapping[str, RuleParameter]] = ...) -> None: ...
+class CorrelationFilter(_message.Message):
+    class PropertiesEntry(_message.Message):
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    properties: _containers.ScalarMap[str, str]
+    def __init__(self, properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+class RuleParameter(_message.Message):
+    text: str
+    integer: int
+    number: float
+    truth: bool
+    def __init__(self, text: _Optional[str] = ..., integer: _Optional[int] = ..., number: _Optional[float] = ..., truth: _Optional[bool] = ...) -> None: ...
+class CreateRuleRequest(_message.Message):
+    subscription: str
+    rule: Rule
+    scope: RuleScope
+    def __init__(self, subscription: _Optional[str] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., scope: _Optional[_Union[RuleScope, int, str]] = ...) -> None: ...
+class UpdateRuleRequest(_message.Message):
+    subscription: str
+    rule: Rule
+    scope: RuleScope
+    def __init__(self, subscription: _Optional[str] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., scope: _Optional[_Union[RuleScope, int, str]] = ...) -> None: ...
+class ListRulesRequest(_message.Message):
+    subscription: str
+    def __init__(self, subscription: _Optional[str] = ...) -> None: ...
+class ListRulesResponse(_message.Message):
+    rules: _containers.RepeatedCompositeFieldContainer[Rule]
+    def __init__(self, rules: _Optional[_Iterable[_Union[Rule, _Mapping]]] = ...) -> None: ...
+class DeleteRuleRequest(_message.Message):
+    subscription: str
+    name: str
+    scope: RuleScope
+    def __init__(self, subscription: _Optional[str] = ..., name: _Optional[str] = ..., scope: _Optional[_Union[RuleScope, int, str]] = ...) -> None: ...
+class DeleteRuleResponse(_message.Message):
+    def __init__(self) -> None: ...
+class TestRuleRequest(_message.Message):
+    subscription: str
+    rule: Rule
+    message: google_pubsub_v1.PubsubMessage
+    explain: bool
+    def __init__(self, subscription: _Optional[str] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., message: _Optional[_Union[google_pubsub_v1.PubsubMessage, _Mapping]] = ..., explain: _Optional[bool] = ...) -> None: ...
+class TestRuleResponse(_message.Message):
+    selected: bool
+    copies: _containers.RepeatedCompositeFieldContainer[google_pubsub_v1.PubsubMessage]
+    parts: _containers.RepeatedCompositeFieldContainer[RulePart]
+    def __init__(self, selected: _Optional[bool] = ..., copies: _Optional[_Iterable[_Union[google_pubsub_v1.PubsubMessage, _Mapping]]] = ..., parts: _Optional[_Iterable[_Union[RulePart, _Mapping]]] = ...) -> None: ...
+class RulePart(_message.Message):
+    rule: str
+    depth: int
+    text: str
+    result: str
+    def __init__(self, rule: _Optional[str] = ..., depth: _Optional[int] = ..., text: _Optional[str] = ..., result: _Optional[str] = ...) -> None: ...

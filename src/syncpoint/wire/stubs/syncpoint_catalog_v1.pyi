@@ -13,7 +13,15 @@ class Topic(_message.Message):
     regions: _containers.RepeatedScalarFieldContainer[str]
     enforce_in_transit: bool
     schema: TopicSchema
-    def __init__(self, incarnation: _Optional[int] = ..., name: _Optional[str] = ..., config: _Optional[bytes] = ..., retention_s: _Optional[int] = ..., created_ns: _Optional[int] = ..., durability: _Optional[str] = ..., regions: _Optional[_Iterable[str]] = ..., enforce_in_transit: _Optional[bool] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ...) -> None: ...
+    options: TopicOptions
+    def __init__(self, incarnation: _Optional[int] = ..., name: _Optional[str] = ..., config: _Optional[bytes] = ..., retention_s: _Optional[int] = ..., created_ns: _Optional[int] = ..., durability: _Optional[str] = ..., regions: _Optional[_Iterable[str]] = ..., enforce_in_transit: _Optional[bool] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ..., options: _Optional[_Union[TopicOptions, _Mapping]] = ...) -> None: ...
+class TopicOptions(_message.Message):
+    queue: bool
+    send_suspended: bool
+    default_ttl_s: int
+    duplicate_window_s: int
+    duplicate_chains: int
+    def __init__(self, queue: _Optional[bool] = ..., send_suspended: _Optional[bool] = ..., default_ttl_s: _Optional[int] = ..., duplicate_window_s: _Optional[int] = ..., duplicate_chains: _Optional[int] = ...) -> None: ...
 class TopicSchema(_message.Message):
     name: str
     uid: int
@@ -47,7 +55,42 @@ class Subscription(_message.Message):
     created_revision: int
     target: SeekTarget
     changed_ns: int
-    def __init__(self, incarnation: _Optional[int] = ..., name: _Optional[str] = ..., topic_incarnation: _Optional[int] = ..., topic_name: _Optional[str] = ..., config: _Optional[bytes] = ..., created_ns: _Optional[int] = ..., ack_deadline_s: _Optional[int] = ..., retention_s: _Optional[int] = ..., retain_acked: _Optional[bool] = ..., ordered: _Optional[bool] = ..., exactly_once: _Optional[bool] = ..., filter_text: _Optional[str] = ..., dead_letter_topic: _Optional[str] = ..., dead_letter_attempts: _Optional[int] = ..., retry: _Optional[bool] = ..., retry_min_s: _Optional[float] = ..., retry_max_s: _Optional[float] = ..., detached: _Optional[bool] = ..., generation: _Optional[int] = ..., early_delivery: _Optional[bool] = ..., expiration_s: _Optional[int] = ..., state: _Optional[str] = ..., created_revision: _Optional[int] = ..., target: _Optional[_Union[SeekTarget, _Mapping]] = ..., changed_ns: _Optional[int] = ...) -> None: ...
+    options: SubscriptionOptions
+    def __init__(self, incarnation: _Optional[int] = ..., name: _Optional[str] = ..., topic_incarnation: _Optional[int] = ..., topic_name: _Optional[str] = ..., config: _Optional[bytes] = ..., created_ns: _Optional[int] = ..., ack_deadline_s: _Optional[int] = ..., retention_s: _Optional[int] = ..., retain_acked: _Optional[bool] = ..., ordered: _Optional[bool] = ..., exactly_once: _Optional[bool] = ..., filter_text: _Optional[str] = ..., dead_letter_topic: _Optional[str] = ..., dead_letter_attempts: _Optional[int] = ..., retry: _Optional[bool] = ..., retry_min_s: _Optional[float] = ..., retry_max_s: _Optional[float] = ..., detached: _Optional[bool] = ..., generation: _Optional[int] = ..., early_delivery: _Optional[bool] = ..., expiration_s: _Optional[int] = ..., state: _Optional[str] = ..., created_revision: _Optional[int] = ..., target: _Optional[_Union[SeekTarget, _Mapping]] = ..., changed_ns: _Optional[int] = ..., options: _Optional[_Union[SubscriptionOptions, _Mapping]] = ...) -> None: ...
+class SubscriptionOptions(_message.Message):
+    receive_suspended: bool
+    ttl_s: int
+    dead_letter_expired: bool
+    dead_letter_rule_errors: bool
+    lanes: _containers.RepeatedCompositeFieldContainer[RuleLane]
+    next_lane: int
+    def __init__(self, receive_suspended: _Optional[bool] = ..., ttl_s: _Optional[int] = ..., dead_letter_expired: _Optional[bool] = ..., dead_letter_rule_errors: _Optional[bool] = ..., lanes: _Optional[_Iterable[_Union[RuleLane, _Mapping]]] = ..., next_lane: _Optional[int] = ...) -> None: ...
+class RuleLane(_message.Message):
+    number: int
+    rules: _containers.RepeatedCompositeFieldContainer[MessageRule]
+    revision: int
+    stopped: int
+    dropped: int
+    copy_of: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, number: _Optional[int] = ..., rules: _Optional[_Iterable[_Union[MessageRule, _Mapping]]] = ..., revision: _Optional[int] = ..., stopped: _Optional[int] = ..., dropped: _Optional[int] = ..., copy_of: _Optional[_Iterable[int]] = ...) -> None: ...
+class MessageRule(_message.Message):
+    name: str
+    sql: str
+    correlation: _containers.RepeatedCompositeFieldContainer[CorrelationPair]
+    action: str
+    parameters: _containers.RepeatedCompositeFieldContainer[RuleParameter]
+    def __init__(self, name: _Optional[str] = ..., sql: _Optional[str] = ..., correlation: _Optional[_Iterable[_Union[CorrelationPair, _Mapping]]] = ..., action: _Optional[str] = ..., parameters: _Optional[_Iterable[_Union[RuleParameter, _Mapping]]] = ...) -> None: ...
+class CorrelationPair(_message.Message):
+    name: str
+    text: str
+    def __init__(self, name: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+class RuleParameter(_message.Message):
+    name: str
+    text: str
+    integer: int
+    number: float
+    truth: bool
+    def __init__(self, name: _Optional[str] = ..., text: _Optional[str] = ..., integer: _Optional[int] = ..., number: _Optional[float] = ..., truth: _Optional[bool] = ...) -> None: ...
 class SeekTarget(_message.Message):
     time_ns: int
     snapshot: int

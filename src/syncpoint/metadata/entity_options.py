@@ -1,0 +1,315 @@
+"""Options of topics and subscriptions that Google's interface has no words for, and how rules of a subscription change.
+
+Place: parts of the records of the catalog; changed by the admin services, read by publish and subscribe forwarders.
+Promise: pure values; an entity without options holds the shared defaults, so that asking costs one attribute. The
+number of a lane is never given again in the life of a subscription.
+
+A lane is one copy of the messages that a subscription gets. All rules without an action share one lane, the plain lane;
+each rule with an action has a lane of its own. A lane's rules never come to mean something else for messages that it
+began with, unless the change is asked to count for all: then what is not acknowledged is judged anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from syncpoint.model.errors import ResourceExhausted
+
+LANES_MAX = 255
+"""Lanes of one subscription at a time, stopped ones that still hold messages included."""
+
+ParameterValue = bool | int | float | str | None
+
+
+class MessageRule(NamedTuple):
+    """A named rule: which messages it selects (`sql`, or all pairs of `correlation`), and what its action does with the
+    copy it makes of them. Without `sql` and `correlation` it selects all.
+    """
+
+    name: str
+    sql: str = ""
+    correlation: tuple[tuple[str, str], ...] = ()
+    action: str = ""
+    parameters: tuple[tuple[str, ParameterValue], ...] = ()
+
+
+DEFAULT_RULE = MessageRule("$Default", "1=1")
+"""What a new subscription has."""
+
+
+class RuleLane(NamedTuple):
+    """Rules that make one copy of messages: of those stored from catalog revision `revision` on and before `stopped`
+    (0: not stopped).
+
+    `copy_of`: the lane begins with what is not acknowledged of these lanes, and not at the end of what is stored.
+    `dropped`: the revision at which it was given up with all it held (0: it was not). It stays in the record until each
+    chain has learned of that, so that a chain that was away can still make those lanes that begin as copies of it: in
+    the order of their numbers.
+    """
+
+    number: int
+    rules: tuple[MessageRule, ...]
+    revision: int = 0
+    stopped: int = 0
+    dropped: int = 0
+    copy_of: tuple[int, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a copy for rules without an action."""
+        return not self.rules or not self.rules[0].action
+
+    @property
+    def is_in_force(self) -> bool:
+        """Whether it takes up what is stored from now on."""
+        return not (self.stopped or self.dropped)
+
+
+DEFAULT_LANES = (RuleLane(0, (DEFAULT_RULE,)),)
+
+
+class TopicOptions(NamedTuple):
+    """Of a topic. `queue`: it has exactly one regular subscription, of the same id. `send_suspended`: publishes are
+    refused. Times of 0 mean none.
+    """
+
+    queue: bool = False
+    send_suspended: bool = False
+    default_ttl_s: int = 0
+    duplicate_window_s: int = 0
+    duplicate_chains: int = 0
+
+
+class SubscriptionOptions(NamedTuple):
+    """Of a subscription. `receive_suspended`: nothing is handed out. `lanes`: empty as long as its rules have never
+    been changed; see `lanes_of`. A time of 0 means none.
+    """
+
+    receive_suspended: bool = False
+    ttl_s: int = 0
+    dead_letter_expired: bool = False
+    dead_letter_rule_errors: bool = False
+    lanes: tuple[RuleLane, ...] = ()
+    next_lane: int = 1
+
+
+NO_TOPIC_OPTIONS = TopicOptions()
+NO_SUBSCRIPTION_OPTIONS = SubscriptionOptions()
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+
+
+class RuleChange(NamedTuple):
+    """Rules to add, or to put in the place of those of the same name, and names of rules to delete.
+
+    `to_all`: the change counts for what is stored and not acknowledged, too, and not only for what is stored later.
+    """
+
+    put: tuple[MessageRule, ...] = ()
+    delete: tuple[str, ...] = ()
+    to_all: bool = False
+
+
+def lanes_of(options: SubscriptionOptions) -> tuple[RuleLane, ...]:
+    """By number: exactly one plain lane in force, one of each rule with an action, and stopped and dropped ones."""
+    return options.lanes or DEFAULT_LANES
+
+
+def rules_of(options: SubscriptionOptions) -> tuple[MessageRule, ...]:
+    """The rules in force, by name."""
+    rules = (rule for lane in lanes_of(options) if lane.is_in_force for rule in lane.rules)
+    return tuple(sorted(rules, key=_name))
+
+
+def changed_rules(options: SubscriptionOptions, change: RuleChange, revision: int) -> SubscriptionOptions:
+    """The options with the rules changed by a commit of that revision. Names that are not there are not deleted.
+    Raises `ResourceExhausted` for too many lanes.
+    """
+    now = {rule.name: rule for rule in rules_of(options)}
+    wanted = {name: rule for name, rule in now.items() if name not in change.delete}
+    wanted.update((rule.name, rule) for rule in change.put)
+    if wanted == now:
+        return options
+    lanes = _Lanes(options, revision)
+    plain = lanes.plain()
+    if _plain(now) != _plain(wanted):
+        if change.to_all:
+            lanes.replace_plain(_plain(wanted))
+        else:
+            lanes.renew_plain(_plain(wanted))
+    for name in sorted(now.keys() | wanted.keys()):
+        before, after = now.get(name), wanted.get(name)
+        if before == after:
+            continue
+        had = before is not None and bool(before.action)
+        copied: tuple[int, ...] = ()
+        if change.to_all:
+            copied = lanes.drop(name) if had else (*plain, *lanes.drop(name))
+        elif had:
+            lanes.stop(name)
+        if after is not None and after.action:
+            lanes.begin((after,), copied)
+    if len(lanes.lanes) > LANES_MAX:
+        raise ResourceExhausted(
+            f"A subscription has at most {LANES_MAX} rules with actions at a time, those included whose messages are"
+            " still being delivered after a change."
+        )
+    return options._replace(lanes=tuple(lanes.lanes.values()), next_lane=lanes.next)
+
+
+def without_dropped(options: SubscriptionOptions, revision: int) -> SubscriptionOptions:
+    """The options without the lanes that were dropped at that revision or before, which each chain knows."""
+    return _with_lanes(options, (lane for lane in options.lanes if not 0 < lane.dropped <= revision))
+
+
+def without_drained(options: SubscriptionOptions, drained: Collection[int]) -> SubscriptionOptions:
+    """The options without those of the stopped lanes of which no message waits any more in any chain."""
+    return _with_lanes(options, (lane for lane in options.lanes if not lane.stopped or lane.number not in drained))
+
+
+def _with_lanes(options: SubscriptionOptions, rest: Iterable[RuleLane]) -> SubscriptionOptions:
+    lanes = tuple(rest)
+    return options if lanes == options.lanes else options._replace(lanes=lanes)
+
+
+def _plain(rules: dict[str, MessageRule]) -> tuple[MessageRule, ...]:
+    return tuple(sorted((rule for rule in rules.values() if not rule.action), key=_name))
+
+
+_name = attrgetter("name")
+
+
+class _Lanes:
+    """The lanes of a subscription while its rules are changed."""
+
+    def __init__(self, options: SubscriptionOptions, revision: int) -> None:
+        self.lanes = {lane.number: lane for lane in lanes_of(options)}
+        self.next, self._revision = max(1, options.next_lane), revision
+
+    def plain(self) -> tuple[int, ...]:
+        """Plain lanes that hold something."""
+        return tuple(lane.number for lane in self.lanes.values() if lane.is_plain and not lane.dropped)
+
+    def begin(self, rules: tuple[MessageRule, ...], copy_of: tuple[int, ...]) -> None:
+        self.lanes[self.next] = RuleLane(self.next, rules, self._revision, copy_of=copy_of)
+        self.next += 1
+
+    def renew_plain(self, wanted: tuple[MessageRule, ...]) -> None:
+        """What is stored stays with the lane it is in; one that selects nothing is of no use then."""
+        for number in self.plain():
+            lane = self.lanes[number]
+            if not lane.rules:
+                self.lanes[number] = lane._replace(dropped=self._revision)
+            elif not lane.stopped:
+                self.lanes[number] = lane._replace(stopped=self._revision)
+        self.begin(wanted, ())
+
+    def replace_plain(self, wanted: tuple[MessageRule, ...]) -> None:
+        """Other rules for all plain lanes: what one of them holds is in no other."""
+        for number in self.plain():
+            lane = self.lanes[number]
+            if lane.stopped and not wanted:
+                self.lanes[number] = lane._replace(dropped=self._revision)
+            else:
+                self.lanes[number] = lane._replace(rules=wanted)
+
+    def stop(self, name: str) -> None:
+        for lane in self._of(name):
+            if not lane.stopped:
+                self.lanes[lane.number] = lane._replace(stopped=self._revision)
+
+    def drop(self, name: str) -> tuple[int, ...]:
+        """Give up all lanes that a rule has and had; their numbers."""
+        dropped = self._of(name)
+        self.lanes.update((lane.number, lane._replace(dropped=self._revision)) for lane in dropped)
+        return tuple(lane.number for lane in dropped)
+
+    def _of(self, name: str) -> list[RuleLane]:
+        lanes = self.lanes.values()
+        return [one for one in lanes if not one.is_plain and not one.dropped and one.rules[0].name == name]
+
+
+# -- stored form -------------------------------------------------------------------------------------------------------
+
+
+def fill_topic_options(stored: Any, options: TopicOptions) -> None:
+    """Write them into a catalog.v1.TopicOptions."""
+    for name, value in options._asdict().items():
+        setattr(stored, name, value)
+
+
+def topic_options_of(stored: Any) -> TopicOptions:
+    """Read a catalog.v1.TopicOptions."""
+    return TopicOptions(**{name: getattr(stored, name) for name in TopicOptions._fields})
+
+
+def fill_subscription_options(stored: Any, options: SubscriptionOptions) -> None:
+    """Write them into a catalog.v1.SubscriptionOptions."""
+    for name in _PLAIN_FIELDS:
+        setattr(stored, name, getattr(options, name))
+    for lane in options.lanes:
+        added = stored.lanes.add(
+            number=lane.number,
+            revision=lane.revision,
+            stopped=lane.stopped,
+            dropped=lane.dropped,
+            copy_of=lane.copy_of,
+        )
+        for rule in lane.rules:
+            written = added.rules.add(name=rule.name, sql=rule.sql, action=rule.action)
+            for name, text in rule.correlation:
+                written.correlation.add(name=name, text=text)
+            for name, value in rule.parameters:
+                _fill_parameter(written.parameters.add(name=name), value)
+
+
+def subscription_options_of(stored: Any) -> SubscriptionOptions:
+    """Read a catalog.v1.SubscriptionOptions."""
+    return SubscriptionOptions(
+        **{name: getattr(stored, name) for name in _PLAIN_FIELDS},
+        lanes=tuple(
+            RuleLane(
+                lane.number,
+                tuple(map(_rule_of, lane.rules)),
+                lane.revision,
+                lane.stopped,
+                lane.dropped,
+                tuple(lane.copy_of),
+            )
+            for lane in stored.lanes
+        ),
+    )
+
+
+_PLAIN_FIELDS = tuple(name for name in SubscriptionOptions._fields if name != "lanes")
+
+
+def _rule_of(stored: Any) -> MessageRule:
+    return MessageRule(
+        stored.name,
+        stored.sql,
+        tuple((pair.name, pair.text) for pair in stored.correlation),
+        stored.action,
+        tuple((one.name, _parameter(one)) for one in stored.parameters),
+    )
+
+
+def _fill_parameter(stored: Any, value: ParameterValue) -> None:
+    match value:
+        case bool():
+            stored.truth = value
+        case int():
+            stored.integer = value
+        case float():
+            stored.number = value
+        case str():
+            stored.text = value
+
+
+def _parameter(stored: Any) -> ParameterValue:
+    kind = stored.WhichOneof("value")
+    found: ParameterValue = None if kind is None else getattr(stored, kind)
+    return found

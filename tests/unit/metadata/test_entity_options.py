@@ -1,0 +1,209 @@
+"""Options of records, and lanes: what rules that are changed do to messages, held against a plain account of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from syncpoint.metadata.entity_options import (
+    DEFAULT_LANES,
+    DEFAULT_RULE,
+    LANES_MAX,
+    NO_SUBSCRIPTION_OPTIONS,
+    NO_TOPIC_OPTIONS,
+    MessageRule,
+    RuleChange,
+    RuleLane,
+    SubscriptionOptions,
+    TopicOptions,
+    changed_rules,
+    lanes_of,
+    rules_of,
+    without_drained,
+    without_dropped,
+)
+from syncpoint.metadata.records import Subscription, Topic, decode_record, encode_record
+from syncpoint.model.errors import ResourceExhausted
+
+T = "projects/p/topics/t"
+PLAIN, ACTION = MessageRule("r", "a = 1"), MessageRule("r", "a = 1", action="SET b = 2")
+
+
+def subscription(options: SubscriptionOptions) -> Subscription:
+    return Subscription(2, "projects/p/subscriptions/s", 1, T, options=options)
+
+
+def stored(options: SubscriptionOptions) -> SubscriptionOptions:
+    read = decode_record(encode_record(subscription(options)))
+    assert isinstance(read, Subscription)
+    return read.options
+
+
+def test_records_without_options_share_them_and_store_nothing() -> None:
+    topic, plain = Topic(1, T), subscription(NO_SUBSCRIPTION_OPTIONS)
+    assert decode_record(encode_record(topic)).options is NO_TOPIC_OPTIONS  # type: ignore[union-attr]
+    assert stored(NO_SUBSCRIPTION_OPTIONS) is NO_SUBSCRIPTION_OPTIONS
+    assert len(encode_record(plain)) < len(encode_record(subscription(SubscriptionOptions(receive_suspended=True))))
+    assert lanes_of(plain.options) is DEFAULT_LANES
+    assert rules_of(plain.options) == (DEFAULT_RULE,)
+
+
+def test_options_come_back_as_they_were() -> None:
+    topic = Topic(1, T, options=TopicOptions(True, True, 120, 600, 4))
+    assert decode_record(encode_record(topic)) == topic
+    parameters = (("a", True), ("b", 7), ("c", 7.5), ("d", "x"), ("e", None))
+    rules = (MessageRule("r", correlation=(("k", "v"), ("l", "")), action="SET a = @b", parameters=parameters),)
+    lanes = (RuleLane(0, (DEFAULT_RULE,), 0, 9), RuleLane(1 << 20, rules, 9, 10, 11, (0, 3)), RuleLane(7, ()))
+    options = SubscriptionOptions(True, 2, True, True, lanes, 8)
+    found = stored(options)
+    assert found == options
+    assert [type(value) for _, value in found.lanes[1].rules[0].parameters] == [bool, int, float, str, type(None)]
+
+
+def test_changes_for_what_comes_are_new_lanes() -> None:
+    options = changed_rules(NO_SUBSCRIPTION_OPTIONS, RuleChange((ACTION,)), 5)
+    assert options.lanes == (*DEFAULT_LANES, RuleLane(1, (ACTION,), 5))
+    options = changed_rules(options, RuleChange((PLAIN,), ("$Default",)), 6)
+    assert options.lanes == (
+        RuleLane(0, (DEFAULT_RULE,), 0, 6),
+        RuleLane(1, (ACTION,), 5, 6),
+        RuleLane(2, (PLAIN,), 6),
+    )
+    assert without_drained(options, {0, 2}).lanes == options.lanes[1:]
+    assert changed_rules(options, RuleChange((PLAIN,), ("absent",)), 7) is options
+
+
+def test_changes_for_all_keep_what_is_acknowledged() -> None:
+    every = changed_rules(NO_SUBSCRIPTION_OPTIONS, RuleChange((PLAIN,), ("$Default",), to_all=True), 5)
+    assert every.lanes == (RuleLane(0, (PLAIN,)),)
+    options = changed_rules(every, RuleChange((ACTION,), to_all=True), 6)
+    assert options.lanes == (RuleLane(0, ()), RuleLane(1, (ACTION,), 6, copy_of=(0,)))
+    options = changed_rules(options, RuleChange((ACTION._replace(sql="a = 2"),), to_all=True), 7)
+    assert options.lanes[1:] == (
+        RuleLane(1, (ACTION,), 6, 0, 7, (0,)),
+        RuleLane(2, (ACTION._replace(sql="a = 2"),), 7, copy_of=(1,)),
+    )
+    assert without_dropped(options, 6) is options
+    assert without_dropped(options, 7).lanes == (options.lanes[0], options.lanes[2])
+
+
+def test_numbers_are_not_given_again() -> None:
+    options = NO_SUBSCRIPTION_OPTIONS
+    for revision in range(1, 9, 2):
+        options = changed_rules(options, RuleChange((ACTION,)), revision)
+        options = changed_rules(options, RuleChange((), ("r",), to_all=True), revision + 1)
+        options = without_dropped(options, revision + 1)
+    assert options == SubscriptionOptions(lanes=DEFAULT_LANES, next_lane=5)
+
+
+def test_lanes_are_bounded() -> None:
+    rules = tuple(ACTION._replace(name=f"r{n}") for n in range(LANES_MAX))
+    options = changed_rules(NO_SUBSCRIPTION_OPTIONS, RuleChange(rules[1:]), 1)
+    with pytest.raises(ResourceExhausted, match="at most 255"):
+        changed_rules(options, RuleChange(rules), 2)
+
+
+# -- held against a plain account --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Account:
+    """What one message means to a subscription: the plain rules that judge it (None: none ever will), and by name those
+    with an action. `current`: it is in the plain lane in force."""
+
+    plain: tuple[MessageRule, ...] | None
+    actions: dict[str, list[MessageRule]]
+    current: bool = True
+
+
+@dataclass
+class Chain:
+    """Messages of each lane, followed as a chain does: from records, one after another."""
+
+    lanes: dict[int, set[int]] = field(default_factory=lambda: {0: set()})
+    known: set[int] = field(default_factory=lambda: {0})
+
+    def follow(self, options: SubscriptionOptions) -> None:
+        for lane in sorted(lanes_of(options)):
+            if lane.number not in self.known:
+                self.known.add(lane.number)
+                self.lanes[lane.number] = set().union(*(self.lanes.get(number, set()) for number in lane.copy_of))
+        kept = {lane.number for lane in lanes_of(options) if not lane.dropped}
+        self.lanes = {number: held for number, held in self.lanes.items() if number in kept}
+
+    def store(self, message: int, options: SubscriptionOptions) -> None:
+        for lane in lanes_of(options):
+            if lane.is_in_force:
+                self.lanes[lane.number].add(message)
+
+
+def account(messages: list[Account], change: RuleChange, now: tuple[MessageRule, ...]) -> tuple[MessageRule, ...]:
+    """Apply a change of rules to what is known of messages; the rules afterwards."""
+    wanted = {rule.name: rule for rule in now if rule.name not in change.delete} | {r.name: r for r in change.put}
+    before = {rule.name: rule for rule in now}
+    plain = tuple(wanted[name] for name in sorted(wanted) if not wanted[name].action)
+    changed = plain != tuple(before[name] for name in sorted(before) if not before[name].action)
+    for one in messages:
+        judged = one.plain is not None
+        if changed and change.to_all and judged:
+            one.plain = plain if one.current or plain else None
+        elif changed and not change.to_all:
+            one.plain, one.current = (one.plain or None), False
+        if not change.to_all:
+            continue
+        for name in before.keys() | wanted.keys():
+            old, new = before.get(name), wanted.get(name)
+            if old == new:
+                continue
+            had = one.actions.pop(name, None) is not None
+            if new is not None and new.action and (had or (judged and not (old is not None and old.action))):
+                one.actions[name] = [new]
+    return tuple(wanted[name] for name in sorted(wanted))
+
+
+names = st.sampled_from("abc")
+rules = st.tuples(names, st.sampled_from(["x", "y"]), st.sampled_from(["", "SET z = 1"])).map(
+    lambda parts: MessageRule(parts[0], parts[1], action=parts[2])
+)
+changes = st.builds(
+    RuleChange,
+    st.lists(rules, max_size=2, unique_by=lambda rule: rule.name).map(tuple),
+    st.lists(st.sampled_from(["a", "b", "c", "$Default"]), max_size=2).map(tuple),
+    st.booleans(),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(changes, st.booleans()), max_size=9))
+def test_lanes_hold_what_a_plain_account_says(steps: list[tuple[RuleChange, bool]]) -> None:
+    options, chain, late = NO_SUBSCRIPTION_OPTIONS, Chain(), Chain()
+    now: tuple[MessageRule, ...] = (DEFAULT_RULE,)
+    messages: list[Account] = []
+    for revision, (change, confirmed) in enumerate(steps, 1):
+        number = len(messages)
+        chain.store(number, options)
+        if number == 0:
+            late.store(number, options)  # the only message of a chain that learns of everything at the end
+        actions = {rule.name: [rule] for rule in now if rule.action}
+        messages.append(Account(tuple(rule for rule in now if not rule.action), actions))
+        options = stored(changed_rules(options, change, revision))
+        now = account(messages, change, now)
+        chain.follow(options)
+        assert rules_of(options) == now
+        assert sum(lane.is_plain and lane.is_in_force for lane in lanes_of(options)) == 1
+        if confirmed and revision == len(steps):
+            late.follow(options)
+            options = without_dropped(options, revision)
+            chain.follow(options)
+    late.follow(options)
+    lanes = {lane.number: lane for lane in lanes_of(options)}
+    assert sorted(lanes) == list(lanes)
+    for number, one in enumerate(messages):
+        for followed in (chain, late) if number == 0 else (chain,):
+            held = [lanes[lane] for lane, members in followed.lanes.items() if number in members]
+            assert [lane.rules for lane in held if lane.is_plain] == ([] if one.plain is None else [one.plain])
+            found = sorted(lane.rules[0] for lane in held if not lane.is_plain)
+            assert found == sorted(rule for versions in one.actions.values() for rule in versions)
