@@ -1,0 +1,185 @@
+"""SQL rules as functions: a tree becomes closures once, which are called for each message.
+
+Place: behind `sql_parser`; called where a subscription's rules are tried on a message.
+Promise: a filter selects a message only if it is true, not if it is unknown. An action sees a message as it came and as
+its own earlier statements left it, and returns a new set of attributes; the message itself is never changed. With the
+same message, `new_id` and parameters the result is the same, always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from syncpoint.model.errors import InvalidArgument
+from syncpoint.rules import sql_tree as tree
+from syncpoint.rules.sql_values import RuleError, Value, calculate, compare, like, negative, text_of
+from syncpoint.rules.system_properties import PREFIX, TABLE, RuleMessage
+
+Truth = bool | None
+NewIds = Callable[[int], str]
+"""The id that the n-th `newid()` of a rule stands for, for the message at hand."""
+Filter = Callable[[RuleMessage, NewIds], Truth]
+Action = Callable[[RuleMessage, NewIds], dict[str, str]]
+_Valued = Callable[[RuleMessage, NewIds], Value]
+
+
+def compile_filter(node: tree.Predicate, parameters: Mapping[str, Value] | None = None) -> Filter:
+    """A function that says whether a message fits: true, false, or unknown (None). It raises `RuleError`.
+
+    Raises `InvalidArgument` for a parameter that is not given.
+    """
+    given = {name.lower(): value for name, value in (parameters or {}).items()}
+    return _predicate(node, given)
+
+
+def compile_action(statements: Sequence[tree.Statement], parameters: Mapping[str, Value] | None = None) -> Action:
+    """A function that gives a message's attributes as the action leaves them. It raises `RuleError`.
+
+    Raises `InvalidArgument` for a parameter that is not given, and for a property that cannot be set.
+    """
+    given = {name.lower(): value for name, value in (parameters or {}).items()}
+    steps = [_statement(one, given) for one in statements]
+
+    def act(message: RuleMessage, new_ids: NewIds) -> dict[str, str]:
+        attributes = dict(message.attributes)
+        for step in steps:
+            step(replace(message, attributes=attributes), new_ids, attributes)
+        return attributes
+
+    return act
+
+
+def _statement(
+    one: tree.Statement, given: Mapping[str, Value]
+) -> Callable[[RuleMessage, NewIds, dict[str, str]], None]:
+    target = one.property
+    if target.system and not TABLE[target.name].settable:
+        raise InvalidArgument(
+            "action", f"sys.{target.name} is {TABLE[target.name].origin.value}, and cannot be changed"
+        )
+    name = PREFIX + target.name if target.system else target.name
+    value = _expression(one.value, given) if isinstance(one, tree.Set) else None
+
+    def step(message: RuleMessage, new_ids: NewIds, attributes: dict[str, str]) -> None:
+        found = None if value is None else value(message, new_ids)
+        written = None if found is None else text_of(found)
+        if target.system and written is not None and TABLE[target.name].read(written) is None:
+            raise RuleError(f"sys.{target.name} cannot be {written!r}")
+        spellings = [key for key in attributes if key.lower() == name.lower()]
+        for key in spellings:
+            del attributes[key]
+        if written is not None:
+            attributes[spellings[0] if spellings else name] = written
+
+    return step
+
+
+def _predicate(node: tree.Predicate, given: Mapping[str, Value]) -> Filter:
+    match node:
+        case tree.Comparison(_, op, left, right):
+            one, other = _expression(left, given), _expression(right, given)
+            return lambda message, ids: compare(op, one(message, ids), other(message, ids))
+        case tree.Like(_, text, pattern, escape, negated):
+            subject, wanted = _expression(text, given), _expression(pattern, given)
+            by = None if escape is None else _expression(escape, given)
+            return _negated(
+                negated,
+                lambda message, ids: like(
+                    subject(message, ids), wanted(message, ids), "" if by is None else by(message, ids)
+                ),
+            )
+        case tree.In(_, operand, choices, negated):
+            return _negated(negated, _in(_expression(operand, given), [_expression(one, given) for one in choices]))
+        case tree.IsNull(_, operand, negated):
+            value = _expression(operand, given)
+            return lambda message, ids: (value(message, ids) is None) is not negated
+        case tree.Exists(_, operand):
+            value = _expression(operand, given)
+            return lambda message, ids: value(message, ids) is not None
+        case tree.Not(_, operand):
+            return _negated(True, _predicate(operand, given))
+        case tree.All(_, operands):
+            return _joined([_predicate(one, given) for one in operands], False)
+        case tree.Any(_, operands):
+            return _joined([_predicate(one, given) for one in operands], True)
+    raise AssertionError(node)
+
+
+def _negated(negated: bool, inner: Filter) -> Filter:
+    if not negated:
+        return inner
+
+    def negation(message: RuleMessage, ids: NewIds) -> Truth:
+        found = inner(message, ids)
+        return None if found is None else not found
+
+    return negation
+
+
+def _in(operand: _Valued, choices: Sequence[_Valued]) -> Filter:
+    def among(message: RuleMessage, ids: NewIds) -> Truth:
+        value, unknown = operand(message, ids), False
+        if value is None:
+            return None
+        for choice in choices:
+            found = compare("=", value, choice(message, ids))
+            if found:
+                return True
+            unknown = unknown or found is None
+        return None if unknown else False
+
+    return among
+
+
+def _joined(operands: Sequence[Filter], decisive: bool) -> Filter:
+    """OR where true decides, AND where false does; unknown, if nothing decides and something is unknown."""
+
+    def joined(message: RuleMessage, ids: NewIds) -> Truth:
+        unknown = False
+        for operand in operands:
+            found = operand(message, ids)
+            if found is decisive:
+                return decisive
+            unknown = unknown or found is None
+        return None if unknown else not decisive
+
+    return joined
+
+
+def _expression(node: tree.Expression, given: Mapping[str, Value]) -> _Valued:
+    match node:
+        case tree.Constant(_, value):
+            return lambda message, ids: value
+        case tree.Property(_, name, True):
+            return lambda message, ids: message.system(name)
+        case tree.Property(_, name):
+            return lambda message, ids: message.user(name)
+        case tree.PropertyNamed(_, expression):
+            return _named(_expression(expression, given))
+        case tree.Parameter(_, name):
+            if name.lower() not in given:
+                raise InvalidArgument("parameters", f"@{name} is not given")
+            bound = given[name.lower()]
+            return lambda message, ids: bound
+        case tree.NewId(_, number):
+            return lambda message, ids: ids(number)
+        case tree.Negative(_, operand):
+            inner = _expression(operand, given)
+            return lambda message, ids: negative(inner(message, ids))
+        case tree.Arithmetic(_, op, left, right):
+            one, other = _expression(left, given), _expression(right, given)
+            return lambda message, ids: calculate(op, one(message, ids), other(message, ids))
+    raise AssertionError(node)
+
+
+def _named(name: _Valued) -> _Valued:
+    def value(message: RuleMessage, ids: NewIds) -> Value:
+        found = name(message, ids)
+        if found is None:
+            return None
+        if not isinstance(found, str):
+            raise RuleError(f"property({text_of(found)}) wants a name")
+        return message.user(found)
+
+    return value

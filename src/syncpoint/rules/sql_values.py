@@ -1,0 +1,270 @@
+"""Values of SQL rules: their kinds, what is converted into what, arithmetic, comparison and LIKE.
+
+Place: under `sql_compile`; plain functions.
+Promise: `None` is both NULL and unknown, and whatever is asked of it is unknown. Arithmetic that has no result (an
+integer beyond 64 bits, a division by zero, a double that is not finite) raises `RuleError`: the rule has failed on this
+message, which is not the same as that it does not match.
+Source: the language reference of SQL filters of Azure Service Bus, where it says something. Of its own are two rules
+that follow from attributes being text: a text beside a number, a boolean, a time or a span is read as a literal of that
+kind, as a whole, and is unknown if it is none; `+` of two texts joins them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+
+Value = bool | int | float | str | datetime | timedelta | None
+
+INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
+_INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_DOUBLE = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
+_SPAN = re.compile(r"(-)?(?:(\d{1,8})\.)?(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,7}))?)?", re.ASCII)
+_TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:\d{2})?)?", re.ASCII)
+
+
+class RuleError(Exception):
+    """A rule has no result for this message; the text says why."""
+
+
+def span_of(text: str) -> timedelta | None:
+    """A span as `[-][days.]hours:minutes[:seconds[.fraction]]`; None for a text that is none."""
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        return None
+    minus, days, hours, minutes, seconds, fraction = found.groups()
+    if int(hours) > 23 or int(minutes) > 59 or int(seconds or 0) > 59:
+        return None
+    micros = int((fraction or "").ljust(6, "0")[:6])
+    span = timedelta(int(days or 0), int(seconds or 0), micros, 0, int(minutes), int(hours))
+    return -span if minus else span
+
+
+def time_of(text: str) -> datetime | None:
+    """A time as in ISO 8601, of UTC where it does not say; None for a text that is none."""
+    if _TIME.fullmatch(text) is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def number_of(text: str) -> int | float | None:
+    """An integer of 64 bits or a double; None for a text that is neither."""
+    if _INTEGER.fullmatch(text):
+        value = int(text)
+        return value if INT_MIN <= value <= INT_MAX else None
+    if _DOUBLE.fullmatch(text):
+        double = float(text)
+        return double if math.isfinite(double) else None
+    return None
+
+
+def boolean_of(text: str) -> bool | None:
+    """`true` or `false` in any case; None for another text."""
+    return {"true": True, "false": False}.get(text.lower())
+
+
+def converted(text: str, beside: Value) -> Value:
+    """A text read as a literal of the kind of `beside`; None if it is none."""
+    if isinstance(beside, bool):
+        return boolean_of(text)
+    if isinstance(beside, int | float):
+        return number_of(text)
+    if isinstance(beside, datetime):
+        return time_of(text)
+    if isinstance(beside, timedelta):
+        return span_of(text)
+    return text
+
+
+def text_of(value: Value) -> str:
+    """The invariant text of a value, as SET writes it; reading it gives the value back."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, timedelta):
+        return _span_text(value)
+    return str(value)
+
+
+def _span_text(span: timedelta) -> str:
+    minus, span = ("-", -span) if span < timedelta(0) else ("", span)
+    minutes, seconds = divmod(span.seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days = f"{span.days}." if span.days else ""
+    fraction = f".{span.microseconds:06}" if span.microseconds else ""
+    return f"{minus}{days}{hours:02}:{minutes:02}:{seconds:02}{fraction}"
+
+
+def alike(left: Value, right: Value) -> tuple[Value, Value]:
+    """Both values as one kind, if one of them is a text and the other is not."""
+    if isinstance(left, str) and not isinstance(right, str):
+        return converted(left, right), right
+    if isinstance(right, str) and not isinstance(left, str):
+        return left, converted(right, left)
+    return left, right
+
+
+def kind_of(value: Value) -> str:
+    """What a value is called in messages, and compared as."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return {str: "text", datetime: "time", timedelta: "span"}[type(value)]
+
+
+def compare(op: str, left: Value, right: Value) -> bool | None:
+    """`left op right`. Unknown where one of them is, and between kinds; booleans have no order."""
+    left, right = alike(left, right)
+    if left is None or right is None or kind_of(left) != kind_of(right):
+        return None
+    if isinstance(left, float) != isinstance(right, float):
+        left, right = float(left), float(right)  # type: ignore[arg-type]  # both are numbers
+    if op == "=":
+        return left == right
+    if op == "<>":
+        return left != right
+    if isinstance(left, bool):
+        return None
+    return _ORDER[op](left, right)
+
+
+_ORDER: dict[str, Callable[..., bool]] = {
+    "<": lambda left, right: left < right,
+    "<=": lambda left, right: left <= right,
+    ">": lambda left, right: left > right,
+    ">=": lambda left, right: left >= right,
+}
+
+
+def calculate(op: str, left: Value, right: Value) -> Value:
+    """`left op right`. Raises `RuleError`; unknown where one of them is, and for kinds that have no such operation."""
+    if isinstance(left, str) and isinstance(right, str):
+        if op == "+":
+            return left + right
+        left, right = number_of(left), number_of(right)
+    left, right = alike(left, right)
+    if left is None or right is None or isinstance(left, bool) or isinstance(right, bool):
+        return None
+    if isinstance(left, int | float) and isinstance(right, int | float):
+        return _number(op, left, right)
+    try:
+        return _with_time(op, left, right)
+    except OverflowError:
+        raise RuleError(f"{text_of(left)} {op} {text_of(right)} is beyond all times") from None
+
+
+def _number(op: str, left: float, right: float) -> int | float:
+    both = isinstance(left, int) and isinstance(right, int)
+    if op in "/%" and right == 0:
+        raise RuleError(f"{text_of(left)} {op} {text_of(right)} divides by zero")
+    try:
+        if op == "+":
+            result = left + right
+        elif op == "-":
+            result = left - right
+        elif op == "*":
+            result = left * right
+        elif op == "/":
+            result = _quotient(int(left), int(right)) if both else left / right
+        else:
+            result = left - _quotient(int(left), int(right)) * right if both else math.fmod(left, right)
+    except OverflowError:
+        result = math.inf
+    if (isinstance(result, int) and INT_MIN <= result <= INT_MAX) or (
+        isinstance(result, float) and math.isfinite(result)
+    ):
+        return result
+    raise RuleError(f"{text_of(left)} {op} {text_of(right)} is too large")
+
+
+def _quotient(left: int, right: int) -> int:
+    """Rounded toward zero."""
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) == (right < 0) else -quotient
+
+
+def _with_time(op: str, left: Value, right: Value) -> Value:
+    if isinstance(left, datetime) and isinstance(right, datetime):
+        return left - right if op == "-" else None
+    if isinstance(left, datetime) and isinstance(right, timedelta):
+        return left + right if op == "+" else left - right if op == "-" else None
+    if isinstance(left, timedelta) and isinstance(right, timedelta):
+        return left + right if op == "+" else left - right if op == "-" else None
+    if isinstance(left, timedelta) and isinstance(right, datetime):
+        return right + left if op == "+" else None
+    return None
+
+
+def negative(value: Value) -> Value:
+    """`-value`. Raises `RuleError`."""
+    if isinstance(value, str):
+        value = number_of(value)
+    if isinstance(value, timedelta):
+        return -value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if value == INT_MIN and isinstance(value, int):
+        raise RuleError(f"-({value}) is too large")
+    return -value
+
+
+def like(text: Value, pattern: Value, escape: Value) -> bool | None:
+    """`text LIKE pattern ESCAPE escape`: `%` stands for any text, `_` for one character, the escape character takes
+    that meaning from the one behind it. `escape` is "" for none. Raises `RuleError`.
+    """
+    if not isinstance(text, str) or not isinstance(pattern, str) or not isinstance(escape, str):
+        return None
+    return _matcher(pattern, escape)(text)
+
+
+@lru_cache(512)
+def _matcher(pattern: str, escape: str) -> Callable[[str], bool]:
+    """By parts between `%`, each found as early as possible: no recursion, at most text times pattern steps."""
+    if len(escape) > 1:
+        raise RuleError(f"the escape character {escape!r} is not one character")
+    parts: list[list[str | None]] = [[]]
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            literal = next(characters, None)
+            if literal is None:
+                raise RuleError(f"the pattern {pattern!r} ends with its escape character")
+            parts[-1].append(literal)
+        elif character == "%":
+            parts.append([])
+        else:
+            parts[-1].append(None if character == "_" else character)
+    first, last, middle = parts[0], parts[-1], parts[1:-1]
+
+    def fits(text: str, at: int, part: list[str | None]) -> bool:
+        return all(wanted is None or wanted == text[at + i] for i, wanted in enumerate(part))
+
+    def matches(text: str) -> bool:
+        if len(parts) == 1:
+            return len(text) == len(first) and fits(text, 0, first)
+        end = len(text) - len(last)
+        if len(first) > end or not fits(text, 0, first) or not fits(text, end, last):
+            return False
+        at = len(first)
+        for part in middle:
+            while at + len(part) <= end and not fits(text, at, part):
+                at += 1
+            if at + len(part) > end:
+                return False
+            at += len(part)
+        return True
+
+    return matches

@@ -1,0 +1,113 @@
+"""Properties of the system, as rules name them by `sys.`: what of a message each of them is.
+
+Place: between messages and rules. A publisher sets most of them as attributes of the same name, `sys.TimeToLive` say,
+which every official client can; the others are what the server knows of the message.
+Promise: the table below is all there is; a name that is not in it is refused when the rule is made.
+Source: the system properties of Azure Service Bus messages.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from syncpoint.rules.sql_values import Value, span_of, time_of
+
+PREFIX = "sys."
+
+
+class Origin(enum.Enum):
+    """Where the value of a property comes from, and whether an action may set it."""
+
+    ATTRIBUTE = "the attribute of this name"
+    MESSAGE_ID = "the attribute of this name; without one, the message's id"
+    ORDERING_KEY = "the ordering key"
+    PUBLISH_TIME = "the publish time"
+    OFFSET = "the message's offset in its source"
+    EXPIRY = "publish time and time to live together"
+
+
+@dataclass(frozen=True, slots=True)
+class SystemProperty:
+    """One line of the table. `read` makes a value of an attribute's text; None where the text is none."""
+
+    name: str
+    origin: Origin
+    read: Callable[[str], Value] = str
+
+    @property
+    def settable(self) -> bool:
+        """Whether SET and REMOVE may name it."""
+        return self.origin in (Origin.ATTRIBUTE, Origin.MESSAGE_ID)
+
+
+TABLE = {
+    one.name: one
+    for one in (
+        SystemProperty("MessageId", Origin.MESSAGE_ID),
+        SystemProperty("CorrelationId", Origin.ATTRIBUTE),
+        SystemProperty("Subject", Origin.ATTRIBUTE),
+        SystemProperty("To", Origin.ATTRIBUTE),
+        SystemProperty("ReplyTo", Origin.ATTRIBUTE),
+        SystemProperty("ReplyToSessionId", Origin.ATTRIBUTE),
+        SystemProperty("ContentType", Origin.ATTRIBUTE),
+        SystemProperty("TimeToLive", Origin.ATTRIBUTE, span_of),
+        SystemProperty("ScheduledEnqueueTimeUtc", Origin.ATTRIBUTE, time_of),
+        SystemProperty("SessionId", Origin.ORDERING_KEY),
+        SystemProperty("PartitionKey", Origin.ORDERING_KEY),
+        SystemProperty("EnqueuedTimeUtc", Origin.PUBLISH_TIME),
+        SystemProperty("SequenceNumber", Origin.OFFSET),
+        SystemProperty("ExpiresAtUtc", Origin.EXPIRY),
+    )
+}
+_NAMES = {name.lower(): name for name in TABLE} | {"label": "Subject"}
+
+
+def system_name(name: str) -> str | None:
+    """The name in the table for one written in any case; None if there is none."""
+    return _NAMES.get(name.lower())
+
+
+@dataclass(slots=True)
+class RuleMessage:
+    """What a rule sees of a message. `offset`: its number in its source; never its data."""
+
+    attributes: Mapping[str, str]
+    message_id: str = ""
+    ordering_key: str = ""
+    publish_time_ns: int = 0
+    offset: int = 0
+    _lower: dict[str, str] | None = field(default=None, init=False, repr=False)
+
+    def user(self, name: str) -> str | None:
+        """An attribute, whatever the case of its name; of several the one that is written so, or sorts first."""
+        value = self.attributes.get(name)
+        if value is not None:
+            return value
+        if self._lower is None:
+            self._lower = {key.lower(): self.attributes[key] for key in sorted(self.attributes, reverse=True)}
+        return self._lower.get(name.lower())
+
+    def system(self, name: str) -> Value:
+        """A property of the system; None where the message has none."""
+        known = TABLE[name]
+        match known.origin:
+            case Origin.ORDERING_KEY:
+                return self.ordering_key or None
+            case Origin.PUBLISH_TIME:
+                return _time(self.publish_time_ns)
+            case Origin.OFFSET:
+                return self.offset
+            case Origin.EXPIRY:
+                lives = self.system("TimeToLive")
+                return _time(self.publish_time_ns) + lives if isinstance(lives, timedelta) else None
+        text = self.user(PREFIX + name)
+        if text is None:
+            return self.message_id or None if known.origin is Origin.MESSAGE_ID else None
+        return known.read(text)
+
+
+def _time(nanoseconds: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=nanoseconds // 1000)
