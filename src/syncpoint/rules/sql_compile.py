@@ -21,7 +21,7 @@ NewIds = Callable[[int], str]
 """The id that the n-th `newid()` of a rule stands for, for the message at hand."""
 Filter = Callable[[RuleMessage, NewIds], Truth]
 Action = Callable[[RuleMessage, NewIds], dict[str, str]]
-_Valued = Callable[[RuleMessage, NewIds], Value]
+Valued = Callable[[RuleMessage, NewIds], Value]
 
 
 def compile_filter(node: tree.Predicate, parameters: Mapping[str, Value] | None = None) -> Filter:
@@ -29,8 +29,12 @@ def compile_filter(node: tree.Predicate, parameters: Mapping[str, Value] | None 
 
     Raises `InvalidArgument` for a parameter that is not given.
     """
-    given = {name.lower(): value for name, value in (parameters or {}).items()}
-    return _predicate(node, given)
+    return _predicate(node, _given(parameters))
+
+
+def compile_expression(node: tree.Expression, parameters: Mapping[str, Value] | None = None) -> Valued:
+    """A function that gives the value of an expression, as `compile_filter`."""
+    return _expression(node, _given(parameters))
 
 
 def compile_action(statements: Sequence[tree.Statement], parameters: Mapping[str, Value] | None = None) -> Action:
@@ -38,7 +42,7 @@ def compile_action(statements: Sequence[tree.Statement], parameters: Mapping[str
 
     Raises `InvalidArgument` for a parameter that is not given, and for a property that cannot be set.
     """
-    given = {name.lower(): value for name, value in (parameters or {}).items()}
+    given = _given(parameters)
     steps = [_statement(one, given) for one in statements]
 
     def act(message: RuleMessage, new_ids: NewIds) -> dict[str, str]:
@@ -48,6 +52,10 @@ def compile_action(statements: Sequence[tree.Statement], parameters: Mapping[str
         return attributes
 
     return act
+
+
+def _given(parameters: Mapping[str, Value] | None) -> dict[str, Value]:
+    return {name.lower(): value for name, value in (parameters or {}).items()}
 
 
 def _statement(
@@ -117,7 +125,7 @@ def _negated(negated: bool, inner: Filter) -> Filter:
     return negation
 
 
-def _in(operand: _Valued, choices: Sequence[_Valued]) -> Filter:
+def _in(operand: Valued, choices: Sequence[Valued]) -> Filter:
     def among(message: RuleMessage, ids: NewIds) -> Truth:
         value, unknown = operand(message, ids), False
         if value is None:
@@ -147,7 +155,7 @@ def _joined(operands: Sequence[Filter], decisive: bool) -> Filter:
     return joined
 
 
-def _expression(node: tree.Expression, given: Mapping[str, Value]) -> _Valued:
+def _expression(node: tree.Expression, given: Mapping[str, Value]) -> Valued:
     match node:
         case tree.Constant(_, value):
             return lambda message, ids: value
@@ -173,7 +181,7 @@ def _expression(node: tree.Expression, given: Mapping[str, Value]) -> _Valued:
     raise AssertionError(node)
 
 
-def _named(name: _Valued) -> _Valued:
+def _named(name: Valued) -> Valued:
     def value(message: RuleMessage, ids: NewIds) -> Value:
         found = name(message, ids)
         if found is None:

@@ -155,6 +155,8 @@ def calculate(op: str, left: Value, right: Value) -> Value:
         if op == "+":
             return left + right
         left, right = number_of(left), number_of(right)
+    if isinstance(left, datetime) and isinstance(right, str):
+        right = time_of(right) if span_of(right) is None else span_of(right)
     left, right = alike(left, right)
     if left is None or right is None or isinstance(left, bool) or isinstance(right, bool):
         return None

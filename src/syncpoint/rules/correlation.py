@@ -1,0 +1,50 @@
+"""Correlation filters: properties of a message that must be equal to given texts, all of them.
+
+Place: beside SQL filters, for the same rules; much cheaper, since equality of texts is all there is.
+Promise: names are found in any case, values are compared as they are written, case included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from syncpoint.model.errors import InvalidArgument
+from syncpoint.rules.system_properties import PREFIX, RuleMessage, system_name
+
+SYSTEM = frozenset(
+    ("ContentType", "CorrelationId", "Subject", "MessageId", "ReplyTo", "ReplyToSessionId", "SessionId", "To")
+)
+"""Properties of the system that a correlation filter may name."""
+
+
+@dataclass(frozen=True, slots=True)
+class CorrelationFilter:
+    """`system`, `user`: what each named property must be."""
+
+    system: Mapping[str, str]
+    user: Mapping[str, str]
+
+    def matches(self, message: RuleMessage) -> bool:
+        """Whether all of them are."""
+        return all(message.system(name) == text for name, text in self.system.items()) and all(
+            message.user(name) == text for name, text in self.user.items()
+        )
+
+
+def correlation(properties: Mapping[str, str]) -> CorrelationFilter:
+    """The filter for properties by name, those of the system with `sys.` before it. Raises `InvalidArgument`."""
+    system, user = dict[str, str](), dict[str, str]()
+    for name, text in properties.items():
+        if not name.lower().startswith(PREFIX):
+            user[name] = text
+            continue
+        known = system_name(name[len(PREFIX) :])
+        if known not in SYSTEM:
+            raise InvalidArgument(
+                "correlation", f"{name} is none of {', '.join(PREFIX + one for one in sorted(SYSTEM))}"
+            )
+        system[known] = text
+    if not properties:
+        raise InvalidArgument("correlation", "names no property; a rule for every message has the filter 1=1")
+    return CorrelationFilter(system, user)
