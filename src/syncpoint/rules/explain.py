@@ -33,18 +33,18 @@ def explain(
     ]
 
 
-def _parts(node: tree.Node, depth: int) -> Iterator[tuple[int, tree.Node]]:
+def _parts(node: tree.SqlNode, depth: int) -> Iterator[tuple[int, tree.SqlNode]]:
     if isinstance(node, tree.Constant):
         return
     yield depth, node
     for one in fields(node):
         found = getattr(node, one.name)
         for child in found if isinstance(found, tuple) else (found,):
-            if isinstance(child, tree.Node):
+            if isinstance(child, tree.SqlNode):
                 yield from _parts(child, depth + 1)
 
 
-def _result(node: tree.Node, message: RuleMessage, ids: NewIds, parameters: Mapping[str, Value] | None) -> str:
+def _result(node: tree.SqlNode, message: RuleMessage, ids: NewIds, parameters: Mapping[str, Value] | None) -> str:
     try:
         if isinstance(node, tree.Predicate):
             truth = compile_filter(node, parameters)(message, ids)

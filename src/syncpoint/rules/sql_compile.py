@@ -14,7 +14,7 @@ from dataclasses import replace
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.rules import sql_tree as tree
 from syncpoint.rules.sql_values import RuleError, Value, calculate, compare, like, negative, text_of
-from syncpoint.rules.system_properties import PREFIX, TABLE, RuleMessage
+from syncpoint.rules.system_properties import PREFIX, TABLE, RuleMessage, folded
 
 Truth = bool | None
 NewIds = Callable[[int], str]
@@ -47,8 +47,10 @@ def compile_action(statements: Sequence[tree.Statement], parameters: Mapping[str
 
     def act(message: RuleMessage, new_ids: NewIds) -> dict[str, str]:
         attributes = dict(message.attributes)
+        seen = replace(message, attributes=attributes)
         for step in steps:
-            step(replace(message, attributes=attributes), new_ids, attributes)
+            step(seen, new_ids, attributes)
+            seen.changed(attributes)
         return attributes
 
     return act
@@ -67,6 +69,7 @@ def _statement(
             "action", f"sys.{target.name} is {TABLE[target.name].origin.value}, and cannot be changed"
         )
     name = PREFIX + target.name if target.system else target.name
+    wanted = folded(name)
     value = _expression(one.value, given) if isinstance(one, tree.Set) else None
 
     def step(message: RuleMessage, new_ids: NewIds, attributes: dict[str, str]) -> None:
@@ -74,11 +77,12 @@ def _statement(
         written = None if found is None else text_of(found)
         if target.system and written is not None and TABLE[target.name].read(written) is None:
             raise RuleError(f"sys.{target.name} cannot be {written!r}")
-        spellings = [key for key in attributes if key.lower() == name.lower()]
+        spellings = [key for key in attributes if folded(key) == wanted]
+        kept = name if name in attributes or not spellings else min(spellings)
         for key in spellings:
             del attributes[key]
         if written is not None:
-            attributes[spellings[0] if spellings else name] = written
+            attributes[kept] = written
 
     return step
 
@@ -105,11 +109,11 @@ def _predicate(node: tree.Predicate, given: Mapping[str, Value]) -> Filter:
         case tree.Exists(_, operand):
             value = _expression(operand, given)
             return lambda message, ids: value(message, ids) is not None
-        case tree.Not(_, operand):
+        case tree.Negation(_, operand):
             return _negated(True, _predicate(operand, given))
-        case tree.All(_, operands):
+        case tree.Conjunction(_, operands):
             return _joined([_predicate(one, given) for one in operands], False)
-        case tree.Any(_, operands):
+        case tree.Disjunction(_, operands):
             return _joined([_predicate(one, given) for one in operands], True)
     raise AssertionError(node)
 
@@ -161,6 +165,8 @@ def _expression(node: tree.Expression, given: Mapping[str, Value]) -> Valued:
             return lambda message, ids: value
         case tree.Property(_, name, True):
             return lambda message, ids: message.system(name)
+        case tree.BodyField(_, path):
+            return lambda message, ids: message.field(path)
         case tree.Property(_, name):
             return lambda message, ids: message.user(name)
         case tree.PropertyNamed(_, expression):

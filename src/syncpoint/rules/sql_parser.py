@@ -24,6 +24,7 @@ from syncpoint.rules.system_properties import system_name
 TEXT_MAX = 1024  # characters
 STATEMENTS_MAX = 32
 DEPTH_MAX = 64
+RESERVED = frozenset(("and", "or", "not", "like", "in", "is", "null", "exists", "escape", "true", "false"))
 
 _GRAMMAR = r"""
 ?filter: disjunction
@@ -57,7 +58,7 @@ _part: ";" | ","
          | "TRUE"i  -> true
          | "FALSE"i -> false
          | "NULL"i  -> null
-property: [NAME "."] (NAME | BRACKETS | QUOTES)
+property: (NAME | BRACKETS | QUOTES) ("." (NAME | BRACKETS | QUOTES))*
 
 NOT: "NOT"i
 COMPARE: "<>" | "!=" | "<=" | ">=" | "<" | ">"
@@ -73,9 +74,9 @@ NAME: /[^\W\d_]\w*/i
 """
 
 
-def parse_filter(text: str, field: str = "filter") -> tree.Predicate:
-    """The tree of a filter. Raises `InvalidArgument` for `field`."""
-    found = _parsed("filter", text, field)
+def parse_filter(text: str, field: str = "filter", *, body: bool = False) -> tree.Predicate:
+    """The tree of a filter; `body`: it may name fields of the message's data. Raises `InvalidArgument` for `field`."""
+    found = _parsed("filter", text, field, body)
     if not isinstance(found, tree.Predicate):
         raise InvalidArgument(field, f"{text!r} is a value, and no condition: compare it with something")
     return found
@@ -83,7 +84,7 @@ def parse_filter(text: str, field: str = "filter") -> tree.Predicate:
 
 def parse_action(text: str, field: str = "action") -> tuple[tree.Statement, ...]:
     """The statements of an action. Raises `InvalidArgument` for `field`."""
-    found = _parsed("action", text, field)
+    found = _parsed("action", text, field, False)
     if len(found) > STATEMENTS_MAX:
         raise InvalidArgument(field, f"must not have more than {STATEMENTS_MAX} statements")
     statements: tuple[tree.Statement, ...] = found
@@ -91,7 +92,7 @@ def parse_action(text: str, field: str = "action") -> tuple[tree.Statement, ...]
 
 
 @lru_cache(256)
-def _parsed(start: str, text: str, field: str) -> Anything:
+def _parsed(start: str, text: str, field: str, body: bool) -> Anything:
     if len(text) > TEXT_MAX:
         raise InvalidArgument(field, f"must not be longer than {TEXT_MAX} characters")
     if not text.strip():
@@ -100,7 +101,7 @@ def _parsed(start: str, text: str, field: str) -> Anything:
         found = _grammar().parse(text, start=start)
         if _depth(found) > DEPTH_MAX:
             raise InvalidArgument(field, f"must not be nested deeper than {DEPTH_MAX} levels")
-        return _Builder(text, field).transform(found)
+        return _Builder(text, field, body).transform(found)
     except VisitError as error:
         raise error.orig_exc from None
     except UnexpectedInput as error:
@@ -132,19 +133,19 @@ def _complaint(text: str, error: UnexpectedInput) -> str:
 class _Builder(Transformer[Token, Anything]):
     """Makes the tree, and refuses a value where a condition must be, and the other way round."""
 
-    def __init__(self, text: str, field: str) -> None:
+    def __init__(self, text: str, field: str, body: bool) -> None:
         super().__init__()
-        self._text, self._field, self._new_ids = text, field, 0
+        self._text, self._field, self._body, self._new_ids = text, field, body, 0
 
     def _refuse(self, at: tuple[int, int], problem: str) -> InvalidArgument:
         return InvalidArgument(self._field, f"{self._text[slice(*at)]!r} {problem}, in {self._text!r}")
 
-    def _value(self, node: tree.Node) -> tree.Expression:
+    def _value(self, node: tree.SqlNode) -> tree.Expression:
         if isinstance(node, tree.Expression):
             return node
         raise self._refuse(node.at, "is a condition, and no value")
 
-    def _condition(self, node: tree.Node) -> tree.Predicate:
+    def _condition(self, node: tree.SqlNode) -> tree.Predicate:
         if isinstance(node, tree.Predicate):
             return node
         raise self._refuse(node.at, "is a value, and no condition")
@@ -158,20 +159,20 @@ class _Builder(Transformer[Token, Anything]):
     def remove(self, meta: Meta, parts: list[tree.Property]) -> tree.Remove:
         return tree.Remove(_at(meta), parts[0])
 
-    def disjunction(self, meta: Meta, parts: list[tree.Node]) -> tree.Any:
-        return tree.Any(_at(meta), tuple(map(self._condition, parts)))
+    def disjunction(self, meta: Meta, parts: list[tree.SqlNode]) -> tree.Disjunction:
+        return tree.Disjunction(_at(meta), tuple(map(self._condition, parts)))
 
-    def conjunction(self, meta: Meta, parts: list[tree.Node]) -> tree.All:
-        return tree.All(_at(meta), tuple(map(self._condition, parts)))
+    def conjunction(self, meta: Meta, parts: list[tree.SqlNode]) -> tree.Conjunction:
+        return tree.Conjunction(_at(meta), tuple(map(self._condition, parts)))
 
-    def negation(self, meta: Meta, parts: list[tree.Node]) -> tree.Not:
-        return tree.Not(_at(meta), self._condition(parts[-1]))
+    def negation(self, meta: Meta, parts: list[tree.SqlNode]) -> tree.Negation:
+        return tree.Negation(_at(meta), self._condition(parts[-1]))
 
     def comparison(self, meta: Meta, parts: list[Anything]) -> tree.Comparison:
         op = "<>" if parts[1] == "!=" else str(parts[1])
         return tree.Comparison(_at(meta), op, self._value(parts[0]), self._value(parts[2]))
 
-    def equality(self, meta: Meta, parts: list[tree.Node]) -> tree.Comparison:
+    def equality(self, meta: Meta, parts: list[tree.SqlNode]) -> tree.Comparison:
         return tree.Comparison(_at(meta), "=", self._value(parts[0]), self._value(parts[1]))
 
     def like(self, meta: Meta, parts: list[Anything]) -> tree.Like:
@@ -187,7 +188,7 @@ class _Builder(Transformer[Token, Anything]):
 
     def is_null(self, meta: Meta, parts: list[Anything]) -> tree.IsNull:
         operand, negated = parts
-        if not isinstance(operand, tree.Property):
+        if not isinstance(operand, tree.Property | tree.BodyField):
             raise self._refuse(operand.at, "is not a property: IS NULL asks of properties only")
         return tree.IsNull(_at(meta), operand, negated is not None)
 
@@ -218,20 +219,26 @@ class _Builder(Transformer[Token, Anything]):
             return tree.PropertyNamed(_at(meta), self._value(argument))
         raise self._refuse(_at(meta), "is none of newid(), property(name) and p(name)")
 
-    def property(self, meta: Meta, parts: list[Token | None]) -> tree.Property:
-        scope, token = parts
-        assert token is not None
-        if scope is not None and scope.lower() not in ("sys", "user"):
+    def property(self, meta: Meta, parts: list[Token]) -> tree.Property | tree.BodyField:
+        names = [_name(token) for token in parts]
+        if len(parts) == 1:
+            if parts[0].type == "NAME" and names[0].lower() in RESERVED:
+                raise self._refuse(_at(meta), "is a word of the language; a property of this name stands in [brackets]")
+            return tree.Property(_at(meta), names[0])
+        scope = names[0].lower() if parts[0].type == "NAME" else ""
+        if scope == "body":
+            if not self._body:
+                raise self._refuse(
+                    _at(meta), "is a field of the message's data, which rules never see: publish it as an attribute"
+                )
+            return tree.BodyField(_at(meta), tuple(names[1:]))
+        if scope not in ("sys", "user") or len(parts) > 2:
             raise self._refuse(
                 _at(meta), "begins with neither sys. nor user.; other names with a dot stand in [brackets]"
             )
-        name = str(token)
-        if token.type != "NAME":
-            end = name[-1]
-            name = name[1:-1].replace(end * 2, end)
-        if scope is None or scope.lower() == "user":
-            return tree.Property(_at(meta), name)
-        known = system_name(name)
+        if scope == "user":
+            return tree.Property(_at(meta), names[1])
+        known = system_name(names[1])
         if known is None:
             raise self._refuse(_at(meta), "is not a property of the system")
         return tree.Property(_at(meta), known, system=True)
@@ -258,6 +265,12 @@ class _Builder(Transformer[Token, Anything]):
 
     def null(self, meta: Meta, parts: list[Token]) -> tree.Constant:
         return tree.Constant(_at(meta), None)
+
+
+def _name(token: Token) -> str:
+    """The name of a token, without brackets or quotes."""
+    name = str(token)
+    return name if token.type == "NAME" else name[1:-1].replace(name[-1] * 2, name[-1])
 
 
 def _at(meta: Meta) -> tuple[int, int]:

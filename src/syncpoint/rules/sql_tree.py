@@ -12,19 +12,19 @@ from syncpoint.rules.sql_values import Value
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SqlNode:
     """Any node."""
 
     at: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Expression(Node):
+class Expression(SqlNode):
     """Has a value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Predicate(Node):
+class Predicate(SqlNode):
     """Is true, false or unknown."""
 
 
@@ -41,6 +41,13 @@ class Property(Expression):
 
     name: str
     system: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BodyField(Expression):
+    """`body.a.b`: a field of the message's data, which people may ask for who try a rule, and rules never."""
+
+    path: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,7 @@ class In(Predicate):
 class IsNull(Predicate):
     """`property IS NULL`: there is no such property; `negated` by NOT."""
 
-    property: Property
+    property: Property | BodyField
     negated: bool
 
 
@@ -120,32 +127,32 @@ class IsNull(Predicate):
 class Exists(Predicate):
     """`EXISTS(property)`."""
 
-    property: Property
+    property: Property | BodyField
 
 
 @dataclass(frozen=True, slots=True)
-class Not(Predicate):
+class Negation(Predicate):
     """`NOT operand`."""
 
     operand: Predicate
 
 
 @dataclass(frozen=True, slots=True)
-class All(Predicate):
+class Conjunction(Predicate):
     """`operand AND operand AND ...`."""
 
     operands: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Any(Predicate):
+class Disjunction(Predicate):
     """`operand OR operand OR ...`."""
 
     operands: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Set(Node):
+class Set(SqlNode):
     """`SET property = value`."""
 
     property: Property
@@ -153,7 +160,7 @@ class Set(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Remove(Node):
+class Remove(SqlNode):
     """`REMOVE property`."""
 
     property: Property

@@ -20,8 +20,9 @@ from functools import lru_cache
 Value = bool | int | float | str | datetime | timedelta | None
 
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
-_INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
-_DOUBLE = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
+NUMBER_MAX = 64  # bytes of a text that can be a number
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_DOUBLE = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _SPAN = re.compile(r"(-)?(?:(\d{1,8})\.)?(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,7}))?)?", re.ASCII)
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:\d{2})?)?", re.ASCII)
 
@@ -55,7 +56,9 @@ def time_of(text: str) -> datetime | None:
 
 
 def number_of(text: str) -> int | float | None:
-    """An integer of 64 bits or a double; None for a text that is neither."""
+    """An integer of 64 bits or a double, in at most `NUMBER_MAX` characters; None for a text that is neither."""
+    if len(text) > NUMBER_MAX:
+        return None
     if _INTEGER.fullmatch(text):
         value = int(text)
         return value if INT_MIN <= value <= INT_MAX else None

@@ -1,6 +1,6 @@
-"""Properties of the system, as rules name them by `sys.`: what of a message each of them is.
+"""Properties of the system, as rules name them by "sys.": what of a message each of them is.
 
-Place: between messages and rules. A publisher sets most of them as attributes of the same name, `sys.TimeToLive` say,
+Place: between messages and rules. A publisher sets most of them as attributes of the same name, sys.TimeToLive say,
 which every official client can; the others are what the server knows of the message.
 Promise: the table below is all there is; a name that is not in it is refused when the rule is made.
 Source: the system properties of Azure Service Bus messages.
@@ -8,12 +8,13 @@ Source: the system properties of Azure Service Bus messages.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from syncpoint.rules.sql_values import Value, span_of, time_of
+from syncpoint.rules.sql_values import Value, number_of, span_of, time_of
 
 PREFIX = "sys."
 
@@ -27,6 +28,7 @@ class Origin(enum.Enum):
     PUBLISH_TIME = "the publish time"
     OFFSET = "the message's offset in its source"
     EXPIRY = "publish time and time to live together"
+    SERVER_ATTRIBUTE = "the attribute of this name, which the server writes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,16 @@ TABLE = {
         SystemProperty("EnqueuedTimeUtc", Origin.PUBLISH_TIME),
         SystemProperty("SequenceNumber", Origin.OFFSET),
         SystemProperty("ExpiresAtUtc", Origin.EXPIRY),
+        SystemProperty("DeadLetterReason", Origin.SERVER_ATTRIBUTE),
+        SystemProperty("DeadLetterErrorDescription", Origin.SERVER_ATTRIBUTE),
+        SystemProperty("DeadLetterSource", Origin.SERVER_ATTRIBUTE),
+        SystemProperty("ForwardHops", Origin.SERVER_ATTRIBUTE, number_of),
+        SystemProperty("ScheduledMessageId", Origin.SERVER_ATTRIBUTE),
     )
 }
-_NAMES = {name.lower(): name for name in TABLE} | {"label": "Subject"}
+ALIASES = {"Label": "Subject"}
+"""Older names of properties, understood in rules."""
+_NAMES = {name.lower(): name for name in TABLE} | {old.lower(): name for old, name in ALIASES.items()}
 
 
 def system_name(name: str) -> str | None:
@@ -70,25 +79,49 @@ def system_name(name: str) -> str | None:
     return _NAMES.get(name.lower())
 
 
+def folded(name: str) -> str:
+    """A name as names are compared: letter by letter without case, no other letter being equal to one of ASCII."""
+    if name.isascii():
+        return name.lower()
+    return "".join(
+        low if len(low := letter.lower()) == 1 and (letter.isascii() or not low.isascii()) else letter
+        for letter in name
+    )
+
+
 @dataclass(slots=True)
 class RuleMessage:
-    """What a rule sees of a message. `offset`: its number in its source; never its data."""
+    """What a rule sees of a message. `offset`: its number in its source; `body`: fields of its data, by name, where
+    somebody tries a rule on it, and never else.
+    """
 
     attributes: Mapping[str, str]
     message_id: str = ""
     ordering_key: str = ""
     publish_time_ns: int = 0
     offset: int = 0
-    _lower: dict[str, str] | None = field(default=None, init=False, repr=False)
+    body: Mapping[str, object] | None = None
+    _folded: dict[str, str] | None = dataclasses.field(default=None, init=False, repr=False)
 
     def user(self, name: str) -> str | None:
         """An attribute, whatever the case of its name; of several the one that is written so, or sorts first."""
         value = self.attributes.get(name)
         if value is not None:
             return value
-        if self._lower is None:
-            self._lower = {key.lower(): self.attributes[key] for key in sorted(self.attributes, reverse=True)}
-        return self._lower.get(name.lower())
+        if self._folded is None:
+            self._folded = {folded(key): self.attributes[key] for key in sorted(self.attributes, reverse=True)}
+        return self._folded.get(folded(name))
+
+    def field(self, path: Sequence[str]) -> Value:
+        """A field of the body, one name for each level; None where there is none, and where it has fields itself."""
+        found: object = self.body
+        for name in path:
+            found = found.get(name) if isinstance(found, Mapping) else None
+        return found if isinstance(found, bool | int | float | str | datetime | timedelta) else None
+
+    def changed(self, attributes: Mapping[str, str]) -> None:
+        """From now on the message has these attributes, which may be the same object, changed."""
+        self.attributes, self._folded = attributes, None
 
     def system(self, name: str) -> Value:
         """A property of the system; None where the message has none."""

@@ -8,7 +8,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 TEXTS = [*sorted((ROOT / "src").rglob("*.py")), *sorted((ROOT / "src").rglob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
 REFERENCE = re.compile(r"`(?:\w+\.)*([a-z]\w*)\.([A-Z]\w*)(?:\.\w+)*(?:\([^`]*\))?`")
-ELSEWHERE = {"click", "protobuf", "quickjs", "rpc", "threading", "v1"}  # modules of others, and packages of protobuf
+ELSEWHERE = {
+    "click",
+    "protobuf",
+    "quickjs",
+    "rpc",
+    "sys",
+    "threading",
+    "v1",
+}  # modules of others, protobuf's packages, a scope of rules
 PLACEHOLDERS = {"NAME", "PROJECT"}
 
 

@@ -1,0 +1,84 @@
+"""Filters, parsed and evaluated, against the plain evaluation of the trees their texts were made from."""
+
+from __future__ import annotations
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from syncpoint.rules.explain import explain
+from syncpoint.rules.sql_compile import compile_filter
+from syncpoint.rules.sql_parser import parse_filter
+from syncpoint.rules.sql_values import RuleError
+from syncpoint.rules.system_properties import RuleMessage
+from tests.unit.rules import reference
+from tests.unit.rules.reference import Tree
+
+NAMES = ["a", "b", "B", "cc"]
+TEXTS = [
+    "", "1", "2", "-3", "+3", "2.5", ".5", "2.", "1e1", "1e999", "9223372036854775807", "9223372036854775808", "true",
+    "False", "x", "x%", "ax_b", "o'hara", "ü", "üx\U0001f600", "1 ", "0x1", "é",
+]  # fmt: skip
+messages = st.dictionaries(st.sampled_from([*NAMES, "A", "Cc", "CC"]), st.sampled_from(TEXTS), max_size=4)
+constants = st.tuples(
+    st.just("constant"),
+    st.sampled_from([*TEXTS, *TEXTS, 0, 1, 2, 3, 9223372036854775807, 2.5, 0.5, 1e300, None, True, False]),
+)
+properties = st.tuples(st.just("property"), st.sampled_from(NAMES))
+leaves = constants | properties | properties
+numbers = st.tuples(st.just("constant"), st.sampled_from([0, 1, 2, 3, 2.5])) | properties
+expressions: st.SearchStrategy[Tree] = st.recursive(
+    leaves,
+    lambda inner: st.tuples(st.sampled_from("+-*/%"), inner, inner) | st.tuples(st.just("negative"), numbers),
+    max_leaves=4,
+)
+plain: st.SearchStrategy[Tree] = st.one_of(
+    st.tuples(st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), leaves, leaves),
+    st.tuples(st.sampled_from(["in", "not in"]), leaves, st.lists(leaves, min_size=1, max_size=3)),
+    st.tuples(
+        st.sampled_from(["like", "not like"]),
+        properties | constants,
+        st.tuples(st.just("constant"), st.text("%_!xüa\U0001f600", max_size=6)),
+        st.none() | st.just(("constant", "!")),
+    ),
+    st.tuples(st.sampled_from(["is null", "is not null", "exists"]), st.sampled_from(NAMES)),
+)
+"""Conditions without arithmetic."""
+computed: st.SearchStrategy[Tree] = plain | st.tuples(
+    st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), expressions, expressions
+)
+
+
+def joined(conditions: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
+    """Conditions of conditions."""
+    return st.recursive(
+        conditions,
+        lambda inner: st.tuples(st.just("not"), inner) | st.tuples(st.sampled_from(["and", "or"]), inner, inner),
+        max_leaves=5,
+    )
+
+
+def outcome(tree: Tree, message: dict[str, str]) -> bool | str | None:
+    """By the reference."""
+    try:
+        return reference.holds(tree, message)
+    except reference.Fails:
+        return "fails"
+
+
+@given(joined(computed), st.lists(messages, min_size=3, max_size=3))
+@example(("=", ("-", ("-", ("constant", 3), ("constant", 2)), ("constant", 1)), ("constant", 0)), [{}])
+@example(("=", ("/", ("/", ("constant", 8), ("constant", 4)), ("constant", 2)), ("constant", 1)), [{}])
+@settings(max_examples=150, deadline=None)
+def test_a_filter_means_what_its_tree_says(tree: Tree, held: list[dict[str, str]]) -> None:
+    text = reference.text(tree)
+    node = parse_filter(text)
+    evaluate = compile_filter(node)
+    for message in held:
+        try:
+            found: bool | str | None = evaluate(RuleMessage(message), str)
+        except RuleError:
+            found = "fails"
+        assert found == outcome(tree, message), (text, message)
+        if found != "fails":
+            whole = explain(text, node, RuleMessage(message), str)[0]
+            assert whole.result == {True: "true", False: "false", None: "unknown"}[found]
