@@ -61,6 +61,23 @@ def test_a_cluster_of_others_is_seen_from_any_machine(local: LocalCluster, tmp_p
     assert refused.exit_code == 1
     assert "router-1: not started by" in refused.output
 
+    endpoint = ("--endpoint", local.settings().processes["proxy-1"].public, "--project", "p")
+    added = run("cluster", "classes", "add", "fast", "--durability", "async", *endpoint)
+    assert (added.exit_code, "Topics can use it" in added.output) == (0, True), added.output
+    local.stop("publish-forwarder-1")
+    local.start("publish-forwarder-1")  # the file does not name the class
+    for words in (
+        ("topics", "create", "orders", "--durability-class", "fast"),
+        ("subscriptions", "create", "billing", "--topic", "orders"),
+        ("topics", "publish", "orders", "--message", "through the new class"),
+    ):
+        done = run(*words, *endpoint)
+        assert done.exit_code == 0, done.output
+    assert "through the new class" in run("subscriptions", "pull", "billing", "--wait", *endpoint).output
+    sources = json.loads(run("topics", "state", "orders", *endpoint, "--format", "json").stdout)["sources"]
+    classes = {one["number"]: one["class"] for one in view("--config", file)[1]["chains"]}
+    assert {classes[one["chain"]] for one in sources} == {"fast"}
+
     local.kill("router-1")
     code, found = view("--config", file)
     assert code == 1
@@ -72,4 +89,4 @@ def test_a_cluster_of_others_is_seen_from_any_machine(local: LocalCluster, tmp_p
     assert "etcd-1 is down" in found["problems"]
     assert found["problems"][0].startswith("the metadata do not answer")
     assert not any("no proxy answers" in one for one in found["problems"])
-    assert [one["owner"] for one in found["chains"]] == ["publish-forwarder-1"]  # a proxy remembers
+    assert [one["owner"] for one in found["chains"]] == ["publish-forwarder-1"] * 2  # a proxy remembers

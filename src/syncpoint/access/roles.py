@@ -45,7 +45,10 @@ _SERVER_VIEW = (
     _named("syncpoint.server", "get") | _named("syncpoint.limits", "get") | _named("syncpoint.routing", "get")
 )
 _SERVER_EDIT = (
-    _SERVER_VIEW | _named("syncpoint.limits", "update") | _named("syncpoint.routing", "update drain")
+    _SERVER_VIEW
+    | _named("syncpoint.server", "update")
+    | _named("syncpoint.limits", "update")
+    | _named("syncpoint.routing", "update drain")
 )  # fmt: skip
 _READ_LOGS = _named("syncpoint.topics", "read listCursors") | _named("syncpoint.subscriptions", "read")
 _WRITE_LOGS = _named("syncpoint.topics", "write deleteCursor") | _named("syncpoint.epochs", "write list")

@@ -380,6 +380,8 @@ RULES: Final[dict[str, Rule]] = {
             ),
             "ListMembers": _all(_server("syncpoint.server.get")),
             "ListChains": _all(_server("syncpoint.server.get")),
+            "ListDurabilityClasses": _all(_server("syncpoint.server.get")),
+            "CreateDurabilityClass": _all(_server("syncpoint.server.update")),
             "GetTopicOptions": _all(_on("pubsub.topics.get", "topic", _TOPIC)),
             "UpdateTopicOptions": _all(_on("pubsub.topics.update", "options.topic", _TOPIC)),
             "CreateConstraint": _all(_server("syncpoint.routing.update")),

@@ -5,7 +5,7 @@ Place: beside the other admin servicers, in every proxy. It reads the metadata's
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -13,6 +13,8 @@ from syncpoint.api.cluster_disks import cluster_disks
 from syncpoint.api.options_admin import Handlers, admin_table
 from syncpoint.api.server_admin import Asking, ServerAdmin, ServerIdentity
 from syncpoint.api.validate import refused
+from syncpoint.control.chain_placement import refuse_what_has_no_place
+from syncpoint.control.durability_classes import DurabilityClass, DurabilityClasses
 from syncpoint.control.operations import Drained, Operations
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.view import ClusterView
@@ -31,7 +33,7 @@ class AskingAll(Asking, Protocol):
 
 
 class ClusterAdmin(ServerAdmin):
-    """The service on messages; `methods()` serves it on bytes. `classes`: names of the durability classes."""
+    """The service on messages; `methods()` serves it on bytes. `classes`: the durability classes."""
 
     def __init__(
         self,
@@ -40,11 +42,11 @@ class ClusterAdmin(ServerAdmin):
         operations: Operations,
         limits: FlowLimits,
         identity: ServerIdentity,
-        classes: Sequence[str],
+        classes: DurabilityClasses,
         inquiry: AskingAll,
     ) -> None:
         super().__init__(control, limits, identity, inquiry, classes)
-        self._inquiry, self._view, self._operations = inquiry, view, operations
+        self._inquiry, self._view, self._operations, self._classes = inquiry, view, operations, classes
 
     def methods(self) -> Methods:
         """The method table of this service."""
@@ -71,6 +73,16 @@ class ClusterAdmin(ServerAdmin):
         """
         statuses, unknown = await self._inquiry.statuses()
         return cluster_disks(self._view, statuses, unknown)
+
+    async def add_class(self, made: DurabilityClass, *, validate_only: bool) -> None:
+        """In the metadata, from where all processes learn of it; refused where there is no place for it."""
+        if self._classes.fixed:
+            await super().add_class(made, validate_only=validate_only)
+        await self._classes.refresh()
+        self._classes.refuse_known(made.name)
+        refuse_what_has_no_place(self._view, made)
+        if not validate_only:
+            await self._classes.add(made)
 
     # -- who is there ------------------------------------------------------------------------------------------------
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from syncpoint.api.server_admin import ServerAdmin, ServerIdentity
+from syncpoint.control.durability_classes import DurabilityClass
 from syncpoint.control.plane import ControlPlane
 from syncpoint.model.flow import FlowLimits
 from syncpoint.publish import states
 from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.storage.placement import ANY
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.wire.messages import admin, internal
 
@@ -66,7 +68,8 @@ class NodeAdmin(ServerAdmin):
     ) -> None:
         self._store = publish.store
         identity = ServerIdentity(publish.store.universe, durability, started_ns)
-        super().__init__(control, limits, identity, inquiry)
+        one = DurabilityClass(clusters=1, disks=len(self._store.status().disks), durability=durability, placement=ANY)
+        super().__init__(control, limits, identity, inquiry, {one.name: one})
 
     def positions(self) -> admin.Server:
         """Those of the node's log."""

@@ -6,7 +6,7 @@ in this process; in others as soon as they learn of it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 
 from syncpoint.api.catalog_retries import checked_again
 from syncpoint.api.validate import refused
+from syncpoint.control.durability_classes import DurabilityClasses
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.catalog_replica import SharedCatalog
 from syncpoint.metadata.records import CatalogChange, Setting, Subscription, Topic
@@ -31,7 +32,7 @@ LIMITS = "flow-limits"  # the setting that holds changed limits
 class OptionsAdmin:
     """These methods on messages; `methods()` serves them on bytes. `classes`: names of durability classes there are."""
 
-    def __init__(self, control: ControlPlane, limits: FlowLimits, classes: Sequence[str] = ()) -> None:
+    def __init__(self, control: ControlPlane, limits: FlowLimits, classes: Collection[str] = ()) -> None:
         self.control, self.limits, self.classes = control, limits, classes
 
     def methods(self) -> Methods:
@@ -90,15 +91,17 @@ class OptionsAdmin:
         _paths(request.update_mask, ["durability_class"])  # the only one there is
         if request.validate_only:
             parse_topic(request.options.topic)
-            self._check_class(wanted)
+            await self._check_class(wanted)
             return request.options
         record = self.topic(request.options.topic)
-        self._check_class(wanted)
+        await self._check_class(wanted)
         record = replace(record, durability=wanted)
         await self.control.commit([CatalogChange.put(record)])
         return topic_options(record)
 
-    def _check_class(self, wanted: str) -> None:
+    async def _check_class(self, wanted: str) -> None:
+        if wanted and wanted not in self.classes and isinstance(self.classes, DurabilityClasses):
+            await self.classes.refresh()  # it may just have been added
         if wanted and wanted not in self.classes:
             known = ", ".join(self.classes) or "none besides the default"
             raise refused("durability_class", f"there is no durability class {wanted!r}; there are: {known}")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import NamedTuple, Protocol
 
 import syncpoint
@@ -16,17 +17,19 @@ from syncpoint import kernel
 from syncpoint.api.exports import is_exported
 from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table, subscription_options
 from syncpoint.api.validate import refused
+from syncpoint.control.durability_classes import DurabilityClass
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.records import Subscription
+from syncpoint.model.errors import FailedPrecondition
 from syncpoint.model.flow import FlowLimits
 from syncpoint.model.identity import log_of
 from syncpoint.model.names import DEAD_LETTERS_REFUSED
 from syncpoint.push.push_config import is_pushed
+from syncpoint.router.location import DEFAULT_CLASS
 from syncpoint.transport.calls import Methods
 from syncpoint.wire.messages import admin, internal
 
 RANGES_MAX = 100
-DEFAULT = "default"  # the durability class there always is
 
 
 class Asking(Protocol):
@@ -56,7 +59,7 @@ class ServerIdentity(NamedTuple):
 
 
 class ServerAdmin(ABC):
-    """The service on messages; `methods()` serves it on bytes. `classes`: names of the durability classes."""
+    """The service on messages; `methods()` serves it on bytes. `classes`: the durability classes, by name."""
 
     def __init__(
         self,
@@ -64,9 +67,9 @@ class ServerAdmin(ABC):
         limits: FlowLimits,
         identity: ServerIdentity,
         inquiry: Asking,
-        classes: Sequence[str] = (DEFAULT,),
+        classes: Mapping[str, DurabilityClass],
     ) -> None:
-        self.control, self.identity = control, identity
+        self.control, self.identity, self.classes = control, identity, classes
         self.options = OptionsAdmin(control, limits, classes)
         self.draining = False
         self.may_give_up: Callable[[Subscription], bool] = lambda record: True
@@ -77,6 +80,8 @@ class ServerAdmin(ABC):
         table: Handlers = {
             "GetServer": self.get_server,
             "ListDisks": self.list_disks,
+            "ListDurabilityClasses": self.list_durability_classes,
+            "CreateDurabilityClass": self.create_durability_class,
             "GetTopicState": self.get_topic_state,
             "GetSubscriptionState": self.get_subscription_state,
         }
@@ -107,6 +112,39 @@ class ServerAdmin(ABC):
     @abstractmethod
     async def list_disks(self, request: admin.ListDisksRequest) -> admin.ListDisksResponse:
         """ListDisks."""
+
+    async def list_durability_classes(
+        self, request: admin.ListDurabilityClassesRequest
+    ) -> admin.ListDurabilityClassesResponse:
+        """ListDurabilityClasses."""
+        found = [_class_message(one) for _, one in sorted(self.classes.items())]
+        return admin.ListDurabilityClassesResponse(durability_classes=found)
+
+    async def create_durability_class(self, request: admin.CreateDurabilityClassRequest) -> admin.DurabilityClass:
+        """CreateDurabilityClass."""
+        asked = request.durability_class
+        base = self.classes[DEFAULT_CLASS]
+        made = DurabilityClass(
+            asked.name,
+            asked.clusters or base.clusters,
+            asked.disks or base.disks,
+            asked.within or base.within,
+            asked.over or base.over,
+            admin.Durability.Name(asked.durability).lower() if asked.durability else base.durability,
+            asked.placement or base.placement,
+            asked.racks_min or base.racks_min,
+            asked.spans_regions if asked.HasField("spans_regions") else base.spans_regions,
+        )
+        made.check()
+        await self.add_class(made, validate_only=request.validate_only)
+        return _class_message(made)
+
+    async def add_class(self, made: DurabilityClass, *, validate_only: bool) -> None:
+        """Add a durability class. Raises `FailedPrecondition` where there is no more than one."""
+        raise FailedPrecondition(
+            "A single server keeps all messages alike, on the disks and with the durability that it is started with"
+            " (`syncpoint serve --disk ... --durability ...`). Further durability classes are for clusters."
+        )
 
     async def get_topic_state(self, request: admin.GetTopicStateRequest) -> admin.TopicState:
         """GetTopicState. Sources are known to those who have the chains open."""
@@ -169,6 +207,10 @@ class ServerAdmin(ABC):
         if any(chain.backlog_messages and not chain.unreadable for chain in chains):
             answer.oldest_unacked_age.FromNanoseconds(int(oldest_s * 1e9))
         return answer
+
+
+def _class_message(one: DurabilityClass) -> admin.DurabilityClass:
+    return admin.DurabilityClass(**{**asdict(one), "durability": one.durability.upper()})
 
 
 def _ack_state(chain: int, source: internal.DescribedSource) -> admin.AckState:

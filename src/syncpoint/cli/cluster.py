@@ -97,6 +97,7 @@ MORE = {
     "import": ("cluster_metadata", "import_folder"),
     "finalize": ("cluster_metadata", "finalize"),
     "orphans": ("orphans", "orphans"),
+    "classes": ("classes", "classes"),
     "restart": ("cluster_restart", "restart"),
     "drain": ("drain", "drain"),
     "undrain": ("drain", "undrain"),

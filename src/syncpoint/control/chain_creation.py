@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ class ChainPlan(NamedTuple):
     rule: Mapping[str, Any]
     durability: str
     below_policy: bool = False
+    reasons: tuple[str, ...] = ()  # why it is
 
 
 ChainPlanner = Callable[[str, Sequence[ChainRecord]], ChainPlan]
@@ -44,13 +45,13 @@ ChainPlanner = Callable[[str, Sequence[ChainRecord]], ChainPlan]
 
 
 class ChainCreator:
-    """Makes what is missing, and tries again until it is there. `done` is set then."""
+    """Makes what is missing, and tries again until it is there. `done` is set then. `classes` may grow."""
 
     def __init__(
         self,
         store: SharedStore,
         membership: Membership,
-        classes: Sequence[str],
+        classes: Collection[str],
         plan: ChainPlanner,
         *,
         universe: int = 0,
@@ -67,6 +68,12 @@ class ChainCreator:
         loop = asyncio.get_running_loop()
         self._tasks.start(self._run(loop.time() + self._patience_s))
 
+    def classes_grew(self) -> None:
+        """Make what is missing now."""
+        if self.done.is_set():
+            self.done.clear()
+            self.start()
+
     async def stop(self) -> None:
         """Make no more."""
         await self._tasks.stop()
@@ -75,8 +82,9 @@ class ChainCreator:
         loop, logged = asyncio.get_running_loop(), ""
         while not self.done.is_set():
             try:
-                await self.create_missing(accept_below_policy=loop.time() >= patient_until)
-                self.done.set()
+                made = await self.create_missing(accept_below_policy=loop.time() >= patient_until)
+                if {record.klass for record in made}.issuperset(self._classes):
+                    self.done.set()
             except (SyncpointError, StoreError) as error:
                 if str(error) != logged:
                     logged = str(error)
@@ -87,6 +95,7 @@ class ChainCreator:
         """The chains of this member with the weight it has now, made where there were none. Raises
         `FailedPrecondition` for a plan that is not accepted, and the store's errors.
         """
+        classes = tuple(self._classes)
         found, _ = await read_all(self._store, CHAINS)
         known = [ChainRecord.decode(item.value) for item in found]
         me = self._membership.me
@@ -99,14 +108,14 @@ class ChainCreator:
                     raise StoreUnavailable(
                         f"chain {record.number} was changed by others, or {me.name} is not registered now"
                     )
-        for klass in self._classes:
+        for klass in classes:
             if klass not in mine:
                 plan = self._plan(klass, known)
                 if plan.below_policy and not accept_below_policy:
                     raise FailedPrecondition(f"the disks known so far do not satisfy class {klass}")
                 mine[klass] = await self._create(klass, plan)
                 known.append(mine[klass])
-        return [mine[klass] for klass in self._classes]
+        return [mine[klass] for klass in classes]
 
     async def _create(self, klass: str, plan: ChainPlan) -> ChainRecord:
         """A chain under a number that stays the same until it is known to be made: what arrives late of an earlier

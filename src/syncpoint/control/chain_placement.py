@@ -6,28 +6,20 @@ Place: the plan behind `chain_creation`. Promise: a drained process gets no new 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from syncpoint.control.chain_creation import ChainPlan, ChainPlanner
+from syncpoint.control.durability_classes import DurabilityClass
 from syncpoint.metadata.view import ClusterView
-from syncpoint.model.cluster import STORAGE, ChainRecord, DiskPlace, Member
-from syncpoint.model.errors import InvalidArgument
-from syncpoint.storage.placement import Candidate, Wanted, loads_of, place
+from syncpoint.model.cluster import PUBLISH, STORAGE, ChainRecord, DiskPlace, Member
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument
+from syncpoint.storage.placement import Candidate, NoPlace, loads_of, place
 
 
-class PlacementPolicy(NamedTuple):
-    """What a durability class asks of a chain's disks, and how firmly each of them keeps what it acknowledges."""
-
-    wanted: Wanted
-    durability: str = "sync"
-    spans_regions: bool = False
-
-
-def planner(view: ClusterView, me: Member, kinds: Mapping[str, PlacementPolicy]) -> ChainPlanner:
+def planner(view: ClusterView, me: Member, classes: Mapping[str, DurabilityClass]) -> ChainPlanner:
     """Plans chains of `me`, in its region unless the class spans several."""
 
     def plan(klass: str, known: Sequence[ChainRecord]) -> ChainPlan:
-        kind = kinds.get(klass)
+        kind = classes.get(klass)
         if kind is None:
             raise InvalidArgument("class", f"there is no durability class {klass!r}")
         placed = place(
@@ -37,9 +29,28 @@ def planner(view: ClusterView, me: Member, kinds: Mapping[str, PlacementPolicy])
             loads=loads_of(record.places for record in known),
             seed=f"{me.name}/{klass}",
         )
-        return ChainPlan(placed.places, placed.rule.to_values(), kind.durability, placed.below_policy)
+        return ChainPlan(placed.places, placed.rule.to_values(), kind.durability, placed.below_policy, placed.reasons)
 
     return plan
+
+
+def refuse_what_has_no_place(view: ClusterView, made: DurabilityClass) -> None:
+    """Raises `FailedPrecondition` unless every publish forwarder could have a chain of a class as it asks."""
+    forwarders = view.with_role(PUBLISH)
+    if not forwarders:
+        raise FailedPrecondition("no publish forwarder is there that could make chains of it: start one first")
+    known = [seen.value for seen in view.chains.items.values()]
+    for member in forwarders:
+        try:
+            plan = planner(view, member, {made.name: made})(made.name, known)
+            lacking = "; ".join(plan.reasons)
+        except NoPlace as error:
+            lacking = error.message
+        if lacking:
+            raise FailedPrecondition(
+                f"there are not the disks for a chain of {member.name}: {lacking}. Ask for fewer clusters, disks or"
+                " racks, or start more storage processes first"
+            )
 
 
 def candidates(view: ClusterView) -> list[Candidate]:

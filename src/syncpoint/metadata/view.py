@@ -53,6 +53,10 @@ class View(Generic[_V]):
         self._watch = self._store.watch(self._prefix, from_revision=await self._list())
         self._tasks.start(self._follow(self._watch))
 
+    async def read_again(self) -> None:
+        """Return with all that was written before this call. Raises the store's errors."""
+        await self._list()
+
     async def close(self) -> None:
         """No more changes."""
         await self._tasks.stop()

@@ -7,7 +7,7 @@ number of proxies run, and a client may use any of them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,7 +67,7 @@ class ProxyCluster:
     peers: PeerChannels
     refresh: Callable[[], Awaitable[None]]
     commit: Commit = _refused
-    spanning: frozenset[str] = frozenset()
+    spanning: Set[str] = frozenset()
     universe: int = 0
 
 

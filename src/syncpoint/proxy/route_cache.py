@@ -9,7 +9,7 @@ Leaves to `route_client`: asking. Leaves to `failure_detector`: who is suspected
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import NamedTuple, TypeVar
 
 from syncpoint.metadata.records import Topic
@@ -74,7 +74,7 @@ class RouteCache:
         nearest: Nearest,
         *,
         rules: View[RoutingRule] | None = None,
-        spanning: frozenset[str] = frozenset(),
+        spanning: Set[str] = frozenset(),
     ) -> None:
         self.view, self.me, self.nearest, self.rules, self.spanning = view, me, nearest, rules, spanning
         self.topics: dict[int, TopicRoute] = {}

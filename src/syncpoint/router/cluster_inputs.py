@@ -6,7 +6,7 @@ until the next one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from syncpoint.metadata.catalog import Catalog, CatalogCopy
@@ -29,9 +29,7 @@ class ClusterInputs:
     `on_owners`: a chain has another owner.
     """
 
-    def __init__(
-        self, store: SharedStore, cluster: ClusterView, catalog: CatalogCopy, spanning: frozenset[str]
-    ) -> None:
+    def __init__(self, store: SharedStore, cluster: ClusterView, catalog: CatalogCopy, spanning: Set[str]) -> None:
         self.store, self.cluster, self.shared_catalog, self._spanning = store, cluster, catalog, spanning
         self.rules = View(store, CONSTRAINTS, decode_rule)
         self.topics = View(store, ASSIGNED_TOPICS, TopicAssignment.decode)

@@ -5,7 +5,7 @@ Place: what planner and lists decide by. Values of one moment; nothing here chan
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -23,7 +23,7 @@ class ClusterState:
     chains: Mapping[int, ChainRecord] = field(default_factory=dict)
     owners: Mapping[int, ChainOwner] = field(default_factory=dict)
     policy: Policy = field(default_factory=Policy)
-    spanning: frozenset[str] = frozenset()
+    spanning: Set[str] = frozenset()
 
     def with_role(self, role: str) -> list[Member]:
         """Living members of a role, by name."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from syncpoint.metadata.catalog import CatalogCopy
@@ -58,7 +58,7 @@ class Router:
         random: Random,
         *,
         settings: PlannerSettings | None = None,
-        spanning: frozenset[str] = frozenset(),
+        spanning: Set[str] = frozenset(),
     ) -> None:
         self._store, self._clock, self.me = store, clock, me
         self.inputs = ClusterInputs(store, cluster, catalog, spanning)

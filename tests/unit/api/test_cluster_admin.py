@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -12,12 +13,13 @@ from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.cluster_admin import ClusterAdmin
 from syncpoint.api.server_admin import ServerIdentity
 from syncpoint.control.cluster_queries import ClusterQueries
+from syncpoint.control.durability_classes import CLASSES, DurabilityClass, DurabilityClasses
 from syncpoint.control.head_commit import HeadCommit
 from syncpoint.control.operations import Operations
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.catalog_replica import SharedCatalog
 from syncpoint.metadata.contract import Delete, Put
-from syncpoint.metadata.layout import CHAINS, LOADS, MEMBERS, OPEN, OWNERS
+from syncpoint.metadata.layout import CHAINS, LOADS, MEMBERS, OPEN, OWNERS, SETTINGS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.view import ClusterView
@@ -82,9 +84,13 @@ class ClusterHarness:
         await catalog.start()
         control = ControlPlane(HeadCommit(self.shared, catalog, Passed()), self.clock, SeededRandom(2))  # type: ignore[arg-type]
         operations = Operations(self.view, control.catalog, self.clock)
+        two = {"default": asdict(DurabilityClass()), "fast": asdict(DurabilityClass("fast", durability="async"))}
+        self.put(SETTINGS, json.dumps({CLASSES: two}).encode())
+        classes = DurabilityClasses(self.shared)
+        await classes.start()
         identity = ServerIdentity(10**12, "sync", self.clock.time_ns())
         inquiry = ClusterQueries(self.view, self.peers)  # type: ignore[arg-type]
-        self.admin = ClusterAdmin(control, self.view, operations, FlowLimits(), identity, ("default", "fast"), inquiry)
+        self.admin = ClusterAdmin(control, self.view, operations, FlowLimits(), identity, classes, inquiry)
         self.channel = MemoryChannel({**CatalogService(control).methods(), **self.admin.methods()})
         await self.topic(TOPIC)
 
@@ -184,6 +190,48 @@ async def test_a_topic_has_a_durability_class_that_exists(harness: ClusterHarnes
     await harness.call("UpdateTopicOptions", options={"topic": TOPIC}, update_mask=mask)
     assert (await harness.call("GetTopicOptions", topic=TOPIC)).durability_class == ""
     assert (await harness.refused("GetTopicOptions", topic=TOPIC + "x")).code is Code.NOT_FOUND
+
+
+@cluster
+async def test_a_durability_class_is_added_where_every_forwarder_has_disks_for_it(harness: ClusterHarness) -> None:
+    def storage(region: str) -> None:
+        name = f"{region}-storage"
+        member = Member(name, (STORAGE,), "h:1", 5000, region=region, cluster=f"{region}-c1", disks=("d1", "d2", "d3"))
+        harness.put(MEMBERS + name, member.encode())
+
+    async def add(name: str, **asked: Any) -> Any:
+        return await harness.call("CreateDurabilityClass", durability_class={"name": name, **asked})
+
+    storage("eu")
+    await asyncio.sleep(0.1)
+    with pytest.raises(SyncpointError, match=r"chain of us-.*start more storage") as caught:
+        await add("one", clusters=1)
+    assert caught.value.code is Code.FAILED_PRECONDITION
+    storage("us")
+    await asyncio.sleep(0.1)
+    made = await add("one", clusters=1, durability=admin.Durability.Value("ASYNC"))
+    assert (made.clusters, made.disks, made.durability, made.placement) == (
+        1,
+        3,
+        admin.Durability.Value("ASYNC"),
+        "degrade",
+    )
+    listed = (await harness.call("ListDurabilityClasses")).durability_classes
+    assert [one.name for one in listed] == ["default", "fast", "one"]
+    mask = {"paths": ["durability_class"]}
+    await harness.call("UpdateTopicOptions", options={"topic": TOPIC, "durability_class": "one"}, update_mask=mask)
+    for name, fields, code in (
+        ("one", {"clusters": 1}, Code.ALREADY_EXISTS),
+        ("a/b", {"clusters": 1}, Code.INVALID_ARGUMENT),
+        ("even", {"clusters": 2}, Code.INVALID_ARGUMENT),
+        ("odd", {"clusters": 1, "placement": "soon"}, Code.INVALID_ARGUMENT),
+    ):
+        with pytest.raises(SyncpointError) as caught:
+            await add(name, **fields)
+        assert caught.value.code is code, name
+    harness.admin._classes.fixed = True
+    with pytest.raises(SyncpointError, match="single server"):
+        await add("two", clusters=1)
 
 
 @cluster

@@ -9,7 +9,8 @@ import pytest
 
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.chain_creation import PATIENCE_S, ChainCreator, ChainPlan
-from syncpoint.control.chain_placement import PlacementPolicy, planner
+from syncpoint.control.chain_placement import planner, refuse_what_has_no_place
+from syncpoint.control.durability_classes import DurabilityClass
 from syncpoint.control.expiry import UNFINISHED_S, Expiry
 from syncpoint.control.head_commit import HeadCommit
 from syncpoint.control.membership import Membership
@@ -29,7 +30,6 @@ from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Syncpoin
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.runtime.trusted import TrustedClock
-from syncpoint.storage.placement import Wanted
 from syncpoint.storage.quorum import AckRule
 from syncpoint.testing.plain_tests import Work, on_loop, plain_test
 from syncpoint.testing.simulated_loop import run_simulated
@@ -368,10 +368,10 @@ async def test_a_chain_lies_where_the_living_disks_are_and_waits_for_those_to_co
         bare.put(MEMBERS.key(name), served.encode())
 
     kinds = {
-        "default": PlacementPolicy(Wanted(3, 3)),
-        "wide": PlacementPolicy(Wanted(3, 1), "async", spans_regions=True),
+        "default": DurabilityClass(),
+        "wide": DurabilityClass("wide", disks=1, durability="async", spans_regions=True),
     }
-    founder = ChainCreator(shared, membership, list(kinds), planner(view, ME, kinds))
+    founder = ChainCreator(shared, membership, kinds, planner(view, ME, kinds))
     storage(1)
     storage(1, "far")
     founder.start()
@@ -388,6 +388,16 @@ async def test_a_chain_lies_where_the_living_disks_are_and_waits_for_those_to_co
     assert AckRule.from_values(wide.rule) == AckRule.grid(3, 1)
     with pytest.raises(InvalidArgument):
         planner(view, ME, kinds)("none", [])
+    refuse_what_has_no_place(view, DurabilityClass("solo", clusters=1))
+    for wanted in (DurabilityClass("x", clusters=5), DurabilityClass("x", disks=5, placement="any")):
+        with pytest.raises(FailedPrecondition, match=r"not the disks for a chain of f1: .* start more storage"):
+            refuse_what_has_no_place(view, wanted)
+    kinds["solo"] = DurabilityClass("solo", clusters=1)
+    founder.classes_grew()
+    assert not founder.done.is_set()
+    await asyncio.sleep(1)
+    assert founder.done.is_set(), "a class was added while it ran"
+    assert ChainRecord.decode(bare.store.range(CHAINS).items[-1].value).name == "f1/solo"
     bare.put(DRAINS + "s-r-c3")
     await asyncio.sleep(0.1)
     late = ChainCreator(shared, Membership(shared, replace(ME, name="f2")), ["default"], planner(view, ME, kinds))

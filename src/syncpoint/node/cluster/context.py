@@ -11,6 +11,7 @@ import json
 from dataclasses import replace
 
 from syncpoint.control.clocks import ClockExchange
+from syncpoint.control.durability_classes import CLASSES, DurabilityClasses
 from syncpoint.control.membership import Membership, new_incarnation
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.metadata.catalog_replica import SharedCatalog
@@ -61,6 +62,8 @@ class ClusterContext:
         self.formats = formats.Formats(self.store, formats.THIS)
         await self.formats.start(founding=await self.store.get(SETTINGS) is None)
         await self._agree()
+        self.classes = DurabilityClasses(self.store, fixed=self.settings.fixed_classes)
+        await self.classes.start()
         self.universe = int(await self._drawn(UNIVERSE, str(self.random.randrange(10**12, 10**13)).encode()))
         self.ack_key = bytes.fromhex((await self._drawn(ACK_KEY, self.random.token(32).hex().encode())).decode())
         self.peers = PeerChannels(self.environment.network)
@@ -97,6 +100,7 @@ class ClusterContext:
         await self.directory.close()
         await self.view.close()
         await self.peers.close()
+        await self.classes.close()
         await self.formats.close()
         await self.store.close()
 
@@ -113,12 +117,20 @@ class ClusterContext:
     async def _agree(self) -> None:
         mine = self.settings.fingerprint()
         found = json.loads(await self._drawn(SETTINGS, json.dumps(mine, sort_keys=True).encode()))
+        classes, known = mine.pop(CLASSES), found.pop(CLASSES)
         differ = sorted(key for key in mine.keys() | found.keys() if mine.get(key) != found.get(key))
+        differ += [f"{CLASSES}.{name}" for name in classes if name in known and classes[name] != known[name]]
         if differ:
             raise FailedPrecondition(
                 f"the settings of {self.process.name} are not the cluster's: {', '.join(differ)} differ."
                 " They stay what they were at its first start: give every process the cluster.yaml that says so."
             )
+        for name in classes:
+            if name not in known:
+                raise FailedPrecondition(
+                    f"the file of {self.process.name} has a durability class {name!r}, which the cluster has not."
+                    f" Leave it out of `{CLASSES}`, or add it first: `syncpoint cluster classes add {name} ...`."
+                )
 
     async def _drawn(self, key: str, value: bytes) -> bytes:
         """The value of a key that is written once, by whoever comes first."""

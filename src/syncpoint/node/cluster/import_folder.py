@@ -20,11 +20,11 @@ from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.cluster.adopt import NodeFolder, begin_anew, can_move, move_disk, read_folder, register
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.local import LocalCluster
-from syncpoint.node.cluster.publish_role import kind_of
-from syncpoint.node.cluster.settings import DEFAULT_CLASS, ClusterSettings, ProcessSettings
+from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 from syncpoint.node.cluster.tls import operator_tls
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.note import CLUSTER_NOTE, ClusterNote, cluster_note, write_note
+from syncpoint.router.location import DEFAULT_CLASS
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.os_files import OsFiles
 from syncpoint.storage.layout import DISK_FILE
@@ -92,7 +92,7 @@ def planned(
     takes there, by slot and folder. Raises `FailedPrecondition` where there is none.
     """
     home = _home(settings)
-    kind = kind_of(settings.classes[DEFAULT_CLASS])
+    kind = settings.classes[DEFAULT_CLASS]
     candidates = [
         Candidate(DiskPlace(one.cluster, disk, one.name, one.rack, one.zone), one.region)
         for one in settings.processes.values()

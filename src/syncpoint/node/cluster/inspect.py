@@ -147,7 +147,7 @@ def _count(number: int, of: str) -> str:
 def _missing_chains(members: Sequence[Any], chains: Sequence[Any], classes: Sequence[str]) -> list[str]:
     """A publish forwarder makes a chain for each class a moment after it has context, if there are disks for one."""
     made = {(chain.home, chain.durability_class) for chain in chains}
-    wanted = classes or sorted({klass for _, klass in made}) or ("",)
+    wanted = sorted({*classes, *(klass for _, klass in made)}) or ("",)  # some may have been added to the file's
     return [
         f"{member.name} has no chain{f' of class {klass}' if klass else ''} yet; its log says why if that lasts"
         for member in members

@@ -15,7 +15,7 @@ from syncpoint.api.iam import IamService
 from syncpoint.api.options_admin import follow_limits
 from syncpoint.api.schema_handlers import SchemaService
 from syncpoint.api.seek_request import seek_methods
-from syncpoint.api.server_admin import DEFAULT, ServerIdentity
+from syncpoint.api.server_admin import ServerIdentity
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.cluster_queries import ClusterQueries
 from syncpoint.control.expiry import Expiry
@@ -43,6 +43,7 @@ from syncpoint.push.addresses import Vetting, networks
 from syncpoint.push.distribution import Distribution
 from syncpoint.push.inner_driver import ConsumingProcess
 from syncpoint.router.distance import Distances, Prober
+from syncpoint.router.location import DEFAULT_CLASS
 from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits
@@ -81,7 +82,7 @@ class ProxyRole:
             peers=context.peers,
             refresh=self.control.refresh,
             commit=self.control.commit,
-            spanning=frozenset(name for name, one in context.settings.classes.items() if one.spans_regions),
+            spanning=context.classes.spanning,
             universe=context.universe,
         )
         transformer = Transformer.of(dict(context.settings.models))
@@ -93,8 +94,8 @@ class ProxyRole:
             context.view,
             Operations(context.view, context.catalog, context.clock),
             self.limits,
-            ServerIdentity(context.universe, settings.classes[DEFAULT].durability, context.clock.time_ns()),
-            list(settings.classes),
+            ServerIdentity(context.universe, settings.classes[DEFAULT_CLASS].durability, context.clock.time_ns()),
+            context.classes,
             ClusterQueries(context.view, context.peers),
         )
         self.expiry = Expiry(self.control, ReportedUses(context.store, context.catalog, context.clock), context.clock)

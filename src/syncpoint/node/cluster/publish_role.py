@@ -9,7 +9,7 @@ from typing import Any
 from syncpoint.api.options_admin import follow_limits
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.chain_creation import ChainCreator
-from syncpoint.control.chain_placement import PlacementPolicy, planner
+from syncpoint.control.chain_placement import planner
 from syncpoint.control.hand_over import hand_over_methods
 from syncpoint.control.ownership_driver import OwnershipDriver
 from syncpoint.control.registration import Registration
@@ -17,7 +17,6 @@ from syncpoint.metadata.layout import ASSIGNED_TOPICS, LOG_COUNTER
 from syncpoint.metadata.view import View
 from syncpoint.model.errors import Unavailable
 from syncpoint.node.cluster.context import ClusterContext
-from syncpoint.node.cluster.settings import DurabilityClass
 from syncpoint.pipeline.homes import Homes
 from syncpoint.pipeline.mounting import Pipelines
 from syncpoint.publish.chain import ChainContext
@@ -25,7 +24,6 @@ from syncpoint.publish.host import ChainHost
 from syncpoint.publish.known_disks import KnownDisks
 from syncpoint.publish.service import ChainsService
 from syncpoint.router.assignment import TopicAssignment
-from syncpoint.storage.placement import Wanted
 from syncpoint.transport.calls import Methods
 
 
@@ -79,20 +77,20 @@ class PublishRole:
         self._driver = OwnershipDriver(context.view, context.membership, self.host, context.peers, context.clock)
         self.host.on_ended = self._driver.ended
         self._driver.start()
-        classes = context.settings.classes
-        kinds = {name: kind_of(one) for name, one in classes.items()}
         self._founder = ChainCreator(
             context.store,
             context.membership,
-            list(classes),
-            planner(context.view, context.member, kinds),
+            context.classes,
+            planner(context.view, context.member, context.classes),
             universe=context.universe,
         )
+        context.classes.listeners.append(self._founder.classes_grew)
         self._founder.start()
 
     async def drain(self) -> None:
         """Hand over every chain, sealed."""
         if self._driver is not None:
+            self._context.classes.listeners.remove(self._founder.classes_grew)
             await self._founder.stop()
             await self._driver.stop()
 
@@ -155,9 +153,3 @@ class _LateOwnership:
 
     async def can_serve(self, chain: int) -> None:
         await self._role.driver.can_serve(chain)
-
-
-def kind_of(klass: DurabilityClass) -> PlacementPolicy:
-    """What a class of the file asks of the disks."""
-    wanted = Wanted(klass.clusters, klass.disks, klass.within, klass.over, klass.placement, klass.racks_min)
-    return PlacementPolicy(wanted, klass.durability, klass.spans_regions)

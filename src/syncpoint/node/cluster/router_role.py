@@ -40,7 +40,7 @@ class RouterRole:
             settings=PlannerSettings(
                 balance=context.settings.balance, scaling=ScalingSettings(floor=context.settings.split_at)
             ),
-            spanning=frozenset(name for name, one in context.settings.classes.items() if one.spans_regions),
+            spanning=context.classes.spanning,
         )
 
     def methods(self) -> Methods:

@@ -18,34 +18,20 @@ from typing import Any
 
 import yaml
 
+from syncpoint.control.durability_classes import CLASSES, DurabilityClass
 from syncpoint.export.buckets import Place, place_of
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.settings_section import SettingsSection
 from syncpoint.push.addresses import networks
+from syncpoint.router.location import DEFAULT_CLASS
+from syncpoint.storage.placement import MODES
 from syncpoint.storage.settings import MIB, Durability, StorageSettings
 from syncpoint.transforms.inference import check_model
 from syncpoint.transport.network import join_address, split_address
 
 ROLES = ("storage", "publish-forwarder", "subscribe-forwarder", "router", "proxy")
-PLACEMENTS = ("enforce", "degrade", "any")
-DEFAULT_CLASS = "default"
 WEIGHT_MAX = 1000.0
 SPLIT_AT = 120_000.0
-
-
-@dataclass(frozen=True, slots=True)
-class DurabilityClass:
-    """How often, where and how firmly messages are kept before they are acknowledged."""
-
-    name: str = DEFAULT_CLASS
-    clusters: int = 3  # N, odd
-    disks: int = 3  # M in each cluster, odd
-    within: str = "majority"  # of the disks of a cluster; or all
-    over: str = "majority"  # of the clusters; or all
-    durability: str = Durability.SYNC.value
-    placement: str = "degrade"
-    racks_min: int = 1  # racks that every acknowledging set spans
-    spans_regions: bool = False  # the clusters may lie in several regions; refuses while they are parted
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +102,13 @@ class ClusterSettings:
     push: PushSettings = field(default_factory=PushSettings)
     models: tuple[tuple[str, str], ...] = ()  # of transforms that ask a model: endpoint name, address
     buckets: tuple[tuple[str, Place], ...] = ()  # of Cloud Storage subscriptions: by name, where they are
+    fixed_classes: bool = False  # workers of one server: there is no other class, and none can be added
 
     def fingerprint(self) -> dict[str, Any]:
         """What every process must agree on, as plain values."""
         return {
             "name": self.name,
-            "classes": {name: asdict(one) for name, one in sorted(self.classes.items())},
+            CLASSES: {name: asdict(one) for name, one in sorted(self.classes.items())},
             "sealing": self.sealing_key_file is not None,
             "balance": self.balance,
             "segment_bytes": self.storage.segment_bytes,
@@ -257,7 +244,7 @@ def _durability_class(name: str, reader: _ClusterSection, base: DurabilityClass)
         within=reader.choice("within", ("majority", "all"), base.within),
         over=reader.choice("over", ("majority", "all"), base.over),
         durability=reader.choice("durability", tuple(one.value for one in Durability), base.durability),
-        placement=reader.choice("placement", PLACEMENTS, base.placement),
+        placement=reader.choice("placement", MODES, base.placement),
         racks_min=reader.whole("racks_min", base.racks_min),
         spans_regions=reader.flag("spans_regions", base.spans_regions),
     )

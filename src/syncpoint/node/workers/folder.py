@@ -23,10 +23,10 @@ from syncpoint.metadata.store_client import SharedStore, read_all
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.cluster.adopt import move_disk, read_folder, register
-from syncpoint.node.cluster.settings import DEFAULT_CLASS
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.note import WORKERS_NOTE, workers_note, write_note
 from syncpoint.node.workers.plan import PLACE, Plan, worker_name
+from syncpoint.router.location import DEFAULT_CLASS
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.os_files import OsFiles
 from syncpoint.runtime.random import Random

@@ -11,15 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from syncpoint.control.durability_classes import DurabilityClass
 from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE
 from syncpoint.node.cluster.settings import (
-    DEFAULT_CLASS,
     ClusterSettings,
-    DurabilityClass,
     ProcessSettings,
     PushSettings,
 )
 from syncpoint.node.settings import ServeSettings
+from syncpoint.router.location import DEFAULT_CLASS
 from syncpoint.storage.settings import MIB
 
 PLACE = "local"  # the one failure domain there is
@@ -55,7 +55,7 @@ class Plan(NamedTuple):
         klass = DurabilityClass(clusters=1, disks=len(self.disks), durability=serve.durability, placement="any")
         base = ClusterSettings("node", (), {DEFAULT_CLASS: klass}, {}, metadata=self.metadata, auth=serve.auth)
         base = replace(base, push=PushSettings(serve.push_networks, serve.push_issuer), models=serve.models)
-        base = replace(base, buckets=serve.buckets)
+        base = replace(base, buckets=serve.buckets, fixed_classes=True)
         cache = max(CACHE_MIN, 192 * MIB // serve.workers)
         required = serve.storage.require_disks
         return replace(base, storage=replace(base.storage, cache_bytes=cache, require_disks=required))

@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from syncpoint.control.durability_classes import DurabilityClass
 from syncpoint.diskserver.remote_disk import DiskAddress
 from syncpoint.metadata import contract as metadata
 from syncpoint.metadata.layout import OPEN
@@ -24,7 +25,7 @@ from syncpoint.node.cluster.cluster_environment import AddressOf, ClusterEnviron
 from syncpoint.node.cluster.process import ClusterProcess
 from syncpoint.node.cluster.proxy_role import ProxyRole
 from syncpoint.node.cluster.publish_role import PublishRole
-from syncpoint.node.cluster.settings import ClusterSettings, DurabilityClass, ProcessSettings
+from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 from syncpoint.proxy.key_admin import rotate
 from syncpoint.publish.chain import Chain
 from syncpoint.runtime.clock import ManualClock

@@ -240,6 +240,26 @@ class ChainDisk(_message.Message):
     rack: str
     zone: str
     def __init__(self, cluster: _Optional[str] = ..., disk: _Optional[str] = ..., process: _Optional[str] = ..., rack: _Optional[str] = ..., zone: _Optional[str] = ...) -> None: ...
+class DurabilityClass(_message.Message):
+    name: str
+    clusters: int
+    disks: int
+    within: str
+    over: str
+    durability: Durability
+    placement: str
+    racks_min: int
+    spans_regions: bool
+    def __init__(self, name: _Optional[str] = ..., clusters: _Optional[int] = ..., disks: _Optional[int] = ..., within: _Optional[str] = ..., over: _Optional[str] = ..., durability: _Optional[_Union[Durability, int, str]] = ..., placement: _Optional[str] = ..., racks_min: _Optional[int] = ..., spans_regions: _Optional[bool] = ...) -> None: ...
+class ListDurabilityClassesRequest(_message.Message):
+    def __init__(self) -> None: ...
+class ListDurabilityClassesResponse(_message.Message):
+    durability_classes: _containers.RepeatedCompositeFieldContainer[DurabilityClass]
+    def __init__(self, durability_classes: _Optional[_Iterable[_Union[DurabilityClass, _Mapping]]] = ...) -> None: ...
+class CreateDurabilityClassRequest(_message.Message):
+    durability_class: DurabilityClass
+    validate_only: bool
+    def __init__(self, durability_class: _Optional[_Union[DurabilityClass, _Mapping]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
 class TopicOptions(_message.Message):
     topic: str
     durability_class: str
