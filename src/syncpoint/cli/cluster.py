@@ -12,6 +12,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ import click
 
 from syncpoint.cli.errors import Problem
 from syncpoint.cli.names import processes
+from syncpoint.cli.offered import Offered, offered_options
 from syncpoint.cli.output import count, print_json, print_table, said, without_empty_columns
 from syncpoint.model.errors import FailedPrecondition, SyncpointError
 
@@ -137,14 +139,17 @@ def _local(folder: Path) -> LocalCluster:
     "--tls-certificate", help="PEM file of a process's certificate; {name} stands for its name, or for etcd-1."
 )
 @click.option("--tls-key", help="PEM file of its key; {name} stands for its name.")
-def up(folder: Path, tls_ca: str | None, tls_certificate: str | None, tls_key: str | None, **numbers: Any) -> None:
+@offered_options
+def up(folder: Path, tls_ca: str | None, tls_certificate: str | None, tls_key: str | None, **asked: Any) -> None:
     """Start a cluster of real processes on loopback, with a real etcd.
 
-    A folder that has a cluster already starts that one again; the numbers are for a new one.
+    A folder that has a cluster already starts that one again; the other options are for a new one, and stand in its
+    cluster.yaml from then on.
 
     \b
-    Example:
+    Examples:
       syncpoint cluster up --dir /tmp/demo --clusters 3 --disks 3
+      syncpoint cluster up --dir /tmp/e --push-network loopback --bucket archive=/tmp/archive --auth auth.yaml
       syncpoint cluster up --dir /tmp/t --tls-ca ca.pem --tls-certificate '{name}.pem' --tls-key '{name}.key'
     """
     from syncpoint.node.cluster.local import Shape
@@ -152,12 +157,16 @@ def up(folder: Path, tls_ca: str | None, tls_certificate: str | None, tls_key: s
     tls = {"ca": tls_ca, "certificate": tls_certificate, "key": tls_key}
     if any(tls.values()) and not all(tls.values()):
         raise click.UsageError("TLS between processes needs all of --tls-ca, --tls-certificate and --tls-key.")
+    numbers = {one.name: asked.pop(one.name) for one in fields(Shape)}
+    offered = Offered.of(**asked)
     made = _local(folder)
     made.etcd_program()
+    paths = {key: str(Path(path).absolute()) for key, path in tls.items() if path}
+    further = offered.as_settings() | ({"tls": paths} if paths else {})
     if made.settings_path.exists():
         _same_shape(made, numbers)
-    paths = {key: str(Path(path).absolute()) for key, path in tls.items() if path}
-    made.create(Shape(**numbers), {"tls": paths, "metadata": {"ca_file": paths["ca"]}} if paths else None)
+        _same_settings(made, further)
+    made.create(Shape(**numbers), further | ({"metadata": {"ca_file": paths["ca"]}} if paths else {}))
     starting = [one.name for one in made.states() if one.state == "down"]
     if starting:
         said(f"Starting {count(len(starting), 'process', 'es')} in {made.folder}; their output is in its logs folder.")
@@ -174,6 +183,8 @@ def up(folder: Path, tls_ca: str | None, tls_certificate: str | None, tls_key: s
         ) from error
     for address in proxies:
         click.echo(f"ready on {address}")
+    if made.settings().auth is not None:
+        said("Clients show who they are: `syncpoint --credentials FILE ...`, or SYNCPOINT_CREDENTIALS.")
     if proxies and not paths:
         said(f'In this terminal: eval "$(syncpoint env-init --project demo --endpoint {proxies[0]})"')
     said(f"`syncpoint cluster status --dir {folder}` shows it, `syncpoint cluster down --dir {folder}` ends it.")
@@ -195,6 +206,20 @@ def _same_shape(made: LocalCluster, numbers: dict[str, Any]) -> None:
             f"{made.folder} has a cluster already, with {has}",
             "Leave the numbers out to start that one, choose another --dir, or delete it with all its messages: "
             f"`syncpoint cluster down --dir {made.folder} --remove`.",
+            exit_code=2,
+        )
+
+
+def _same_settings(made: LocalCluster, asked: dict[str, Any]) -> None:
+    """Refuse settings that a cluster which is there already does not have."""
+    import yaml
+
+    there = yaml.safe_load(made.settings_path.read_text())
+    differ = [key for key, value in asked.items() if there.get(key) != value]
+    if differ:
+        raise Problem(
+            f"{made.folder} has a cluster already, with another `{'`, `'.join(differ)}` in its file",
+            f"Change {made.settings_path}; then `syncpoint cluster restart --dir {made.folder}` has processes read it.",
             exit_code=2,
         )
 

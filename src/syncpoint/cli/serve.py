@@ -16,6 +16,7 @@ import click
 
 from syncpoint.cli import exposed
 from syncpoint.cli.errors import Problem
+from syncpoint.cli.offered import KEY_FILE, Offered, offered_options
 from syncpoint.cli.output import count, said
 from syncpoint.cli.settings import ENDPOINT_DEFAULT
 from syncpoint.storage.layout import DISK_FILE
@@ -32,7 +33,6 @@ def default_data() -> Path:
 
 
 folder = click.Path(file_okay=False, path_type=Path)
-key_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
@@ -60,45 +60,14 @@ key_file = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Refuse a disk folder that is new, wiped or not mounted, instead of filling it from the others: at the start "
     "nothing is written; one that gets lost while the server runs stays failed until its disk is back.",
 )
-@click.option("--tls-cert", type=key_file, help="Certificate chain (PEM); serves TLS.")
-@click.option("--tls-key", type=key_file, help="The certificate's private key (PEM).")
+@click.option("--tls-cert", type=KEY_FILE, help="Certificate chain (PEM); serves TLS.")
+@click.option("--tls-key", type=KEY_FILE, help="The certificate's private key (PEM).")
 @click.option(
     "--tls-client-ca",
-    type=key_file,
+    type=KEY_FILE,
     help="Clients must show a certificate that this one (PEM) signed; with --tls-cert.",
 )
-@click.option(
-    "--auth",
-    type=key_file,
-    help="File that says whose tokens and certificates are believed, and who owns the server; nobody else comes in.",
-)
-@click.option(
-    "--push-network",
-    "push_networks",
-    multiple=True,
-    metavar="NETWORK",
-    help="Push subscriptions may go here although it is not public: 10.1.0.0/16, or loopback (http, too).",
-)
-@click.option(
-    "--push-issuer",
-    default="",
-    metavar="URL",
-    help="Sign pushes that ask for it, as this issuer: the https address of this server.",
-)
-@click.option(
-    "--model",
-    "models",
-    multiple=True,
-    metavar="ENDPOINT=URL",
-    help="Where the model is that message transforms ask by this endpoint name: projects/.../endpoints/...=https://...",
-)
-@click.option(
-    "--bucket",
-    "buckets",
-    multiple=True,
-    metavar="NAME=URL",
-    help="Where Cloud Storage subscriptions write that name this bucket: a folder, or s3://BUCKET?endpoint_url=...",
-)
+@offered_options
 @click.option(
     "--insecure",
     is_flag=True,
@@ -115,12 +84,8 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_client_ca: Path | None,
-    auth: Path | None,
-    push_networks: tuple[str, ...],
-    push_issuer: str,
-    models: tuple[str, ...],
-    buckets: tuple[str, ...],
     insecure: bool,
+    **asked: Any,
 ) -> None:
     """Run a server until it is stopped (Ctrl-C or SIGTERM: it ends what it is doing first).
 
@@ -147,43 +112,11 @@ def serve(
             f"cannot serve TLS with {tls_cert} and {tls_key}: {reason}",
             "Both must be in PEM form, and the key, without a password, must be that of the first certificate.",
         )
-    if push_networks:
-        from syncpoint.push.addresses import networks
-
-        try:
-            networks(push_networks)
-        except ValueError as error:
-            raise click.UsageError(f"--push-network: {error}.") from None
-    if push_issuer and not push_issuer.startswith("https://"):
-        raise click.UsageError("--push-issuer must begin with https://.")
-    known_models = tuple((name, url) for name, _, url in (one.partition("=") for one in models))
-    if known_models:
-        from syncpoint.transforms.inference import check_model
-
-        for name, url in known_models:
-            try:
-                check_model(name, url)
-            except ValueError as error:
-                raise click.UsageError(f"--model: {error}.") from None
-    known_buckets: list[tuple[str, Any]] = []
-    if buckets:
-        from syncpoint.export.buckets import options_of, place_of
-
-        for one in buckets:
-            name, _, url = one.partition("=")
-            try:
-                known_buckets.append((name, place := place_of(url)))
-                options_of(place)
-            except ValueError as error:
-                raise click.UsageError(f"--bucket: {error}.") from None
-    if auth is not None:
-        from syncpoint.access.settings import load
-
-        load(auth)  # what is wrong with it is said now
+    offered = Offered.of(**asked)
     warning = exposed.warning(
         host,
         tls=tls_cert is not None,
-        known=auth is not None or tls_client_ca is not None,
+        known=offered.auth is not None or tls_client_ca is not None,
         insecure=insecure,
         ways="Give --tls-cert, --tls-key and --auth (or --tls-client-ca), or say that it is meant: --insecure.",
     )
@@ -205,12 +138,8 @@ def serve(
         tls_cert=tls_cert,
         tls_key=tls_key,
         tls_client_ca=tls_client_ca,
-        auth=auth,
         workers=workers,
-        push_networks=push_networks,
-        push_issuer=push_issuer,
-        models=known_models,
-        buckets=tuple(known_buckets),
+        **offered._asdict(),
         storage=StorageSettings(require_disks=require_disks),
     )
     new = new_disks(settings.disk_folders, refuse=require_disks)
@@ -222,7 +151,7 @@ def serve(
             said(f"Disk {disk} is new: it is filled from the others.")
         if warning:
             said(warning)
-        if tls_cert is None and auth is None:  # clients speak plain text to what PUBSUB_EMULATOR_HOST names
+        if tls_cert is None and offered.auth is None:  # clients speak plain text to what PUBSUB_EMULATOR_HOST names
             where = "" if endpoint == ENDPOINT_DEFAULT else f" --endpoint {endpoint}"
             said(f'In another terminal: eval "$(syncpoint env-init --project demo{where})"')
 

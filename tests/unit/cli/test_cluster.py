@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from syncpoint.export.buckets import options_of
 from syncpoint.model.errors import Unavailable
 from syncpoint.node.cluster import rolling
 from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.node.cluster.looking import Cluster
-from syncpoint.node.cluster.settings import TlsFiles
+from syncpoint.node.cluster.settings import PushSettings, TlsFiles
 
 Run = Callable[..., Result]
 
@@ -107,6 +108,40 @@ def test_up_writes_down_where_the_certificates_are(run: Run, monkeypatch: pytest
     tls = LocalCluster(folder).settings().tls
     assert tls is not None
     assert tls.of("proxy-1") == TlsFiles(tmp_path / "proxy-1.pem", tmp_path / "proxy-1.key", tmp_path / "ca.pem")
+
+
+def test_up_offers_what_serve_offers(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(LocalCluster, "up", lambda made: ["127.0.0.1:1"])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "auth.yaml").write_text("owners: [user:root@example.com]\n")
+    (tmp_path / "secret").write_text("s3cret")
+    model = "projects/p/locations/l/endpoints/e"
+    words = [
+        "--push-network",
+        "loopback",
+        "--push-issuer",
+        "https://x.example",
+        "--model",
+        f"{model}=https://m.example",
+    ]
+    words += ["--bucket", "archive=files", "--bucket", "lake=s3://b/f?secret=@secret", "--auth", "auth.yaml"]
+    up = ["cluster", "up", "--dir", "c", "--clusters", "1", "--disks", "1"]
+    found = run(*up, *words)
+    assert found.exit_code == 0, found.output
+    assert "--credentials" in found.output
+    made = LocalCluster(tmp_path / "c").settings()
+    assert made.auth == tmp_path / "auth.yaml"
+    assert made.push == PushSettings(("loopback",), "https://x.example")
+    assert made.models == ((model, "https://m.example"),)
+    archive, lake = (place for _, place in made.buckets)
+    assert (archive.url, archive.options) == (f"file://{tmp_path}/files", "{}")
+    assert (lake.url, options_of(lake)) == ("s3://b/f", {"secret": "s3cret"})
+    assert run(*up, *words).exit_code == 0, "the same again"
+    assert run(*up).exit_code == 0
+    refused = run(*up, "--push-network", "10.0.0.0/8")
+    assert (refused.exit_code, "another `push`" in refused.output) == (2, True), refused.output
+    assert run("cluster", "up", "--dir", "d", "--push-network", "here").exit_code == 2
+    assert not (tmp_path / "d").exists()
 
 
 def test_restart_says_how_far_it_came(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
