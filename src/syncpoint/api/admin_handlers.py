@@ -63,7 +63,7 @@ class CatalogService:
 
     async def create_topic(self, request: pubsub.Topic) -> pubsub.Topic:
         """CreateTopic."""
-        await check_transforms(request.message_transforms, self._transformer)
+        await check_transforms(request.name, request.message_transforms, self._transformer)
         record = topics.new_topic(request, self._control.clock.time_ns())
         if self._catalog.topic(record.name) is not None:
             raise AlreadyExists(record.name)
@@ -80,7 +80,7 @@ class CatalogService:
 
     async def update_topic(self, request: pubsub.UpdateTopicRequest) -> pubsub.Topic:
         """UpdateTopic."""
-        await check_transforms(request.topic.message_transforms, self._transformer)
+        await check_transforms(request.topic.name, request.topic.message_transforms, self._transformer)
         known = self._topic(request.topic.name)
         record = topics.changed_topic(known, request)
         if self._regions is not None and record.regions != known.regions:
@@ -119,7 +119,7 @@ class CatalogService:
 
     async def create_subscription(self, request: pubsub.Subscription) -> pubsub.Subscription:
         """CreateSubscription. When it returns, every message published from then on will reach the subscription."""
-        await check_transforms(request.message_transforms, self._transformer)
+        await check_transforms(request.name or request.topic, request.message_transforms, self._transformer)
         if not request.name:
             request.name = self._assigned_name(parse_topic(request.topic), "subscriptions", "sub")
         topic = self._catalog.topic(request.topic)
@@ -145,7 +145,7 @@ class CatalogService:
 
     async def update_subscription(self, request: pubsub.UpdateSubscriptionRequest) -> pubsub.Subscription:
         """UpdateSubscription."""
-        await check_transforms(request.subscription.message_transforms, self._transformer)
+        await check_transforms(request.subscription.name, request.subscription.message_transforms, self._transformer)
         known = self._subscription(request.subscription.name)
         record = subscriptions.changed_subscription(known, request, self._vetting)
         # A topic deleted since then does not stand in the way of other changes.

@@ -49,7 +49,7 @@ class PublishAttempt(CancellableCall):
 
     __slots__ = (
         "call", "chain", "deadline", "doubtful", "key", "number", "place", "plain", "request", "schema", "sealed",
-        "silent", "size", "started", "topic", "transformed", "tried", "turns",
+        "silent", "size", "started", "topic", "transformed", "transforming", "tried", "turns",
     )  # fmt: skip
 
     def __init__(self, call: Call, request: bytes, topic: Topic, key: bytes, number: int, now: float) -> None:
@@ -63,6 +63,7 @@ class PublishAttempt(CancellableCall):
         self.chain = 0
         self.sealed = False  # it came sealed
         self.schema = 0  # what it was checked against
+        self.transforming = False  # it is not yet among those to be sent
         self.transformed: TransformedRequest | None = None  # by the topic, if that has transforms
         self.doubtful: set[int] = set()  # chains at which an attempt may have succeeded
         self.tried: set[int] = set()
@@ -143,11 +144,16 @@ class PublishAttempt(CancellableCall):
         if now > self.started + LAG_S:
             raise Unavailable(f"Not all of the cluster knows the schema settings of {self.topic.name}. Try again.")
 
-    def pause_s(self, now: float, waiting: int) -> float:
-        """How long to wait for something to change; `waiting`: how many batches do. Raises once the time is over."""
+    def left_s(self, now: float) -> float:
+        """Seconds until nobody waits for it any more. Raises once nobody does."""
         left_s = self.deadline - now
         if left_s <= 0 or self.call.cancelled:
             raise self._too_late()
+        return left_s
+
+    def pause_s(self, now: float, waiting: int) -> float:
+        """How long to wait for something to change; `waiting`: how many batches do. Raises once the time is over."""
+        left_s = self.left_s(now)
         pause_s = max(PAUSES_S[min(self.turns, len(PAUSES_S) - 1)], waiting / TRIES_PER_S)
         self.turns += 1
         return min(left_s, pause_s, PAUSES_S[-1])

@@ -31,7 +31,7 @@ from syncpoint.model.errors import (
 )
 from syncpoint.model.flow import FlowLimits
 from syncpoint.model.limits import PUBLISH_REQUEST_BYTES_MAX, PUBLISH_SEALED_ROOM_BYTES
-from syncpoint.model.names import parse_topic
+from syncpoint.model.names import parse_topic, project_of
 from syncpoint.proxy.cancellable_calls import CancellableCalls
 from syncpoint.proxy.duplicate_reports import DuplicateReports
 from syncpoint.proxy.publish_attempt import NextStep, PublishAttempt, outcome_unknown
@@ -158,16 +158,22 @@ class ClusterPublisher:
         def go() -> None:
             self._tasks.start(self._run(batch))
 
-        # A line is joined on arrival: whatever waits for room keeps its place in it.
-        self.rate_limiter.enter(topic.name, batch.size, go)
-        if key:
+        before = self.order.newest(topic.incarnation, key) if key else None
+        # Nothing takes the room to be sent in which one before it of its key needs.
+        batch.transforming = bool(topic.transforms and not sealed) or (before is not None and before.preparing)
+        if batch.transforming:
+            self.rate_limiter.enter_transforming(project_of(topic.name), topic.name, batch.size, go)
+        else:
+            self.rate_limiter.enter(topic.name, batch.size, go)
+        if key:  # on arrival: whatever waits for room keeps its place in the line
             batch.place = self.order.enter(topic.incarnation, key)
+            batch.place.preparing = batch.transforming
 
     async def _run(self, batch: PublishAttempt) -> None:
         call, topic = batch.call, batch.topic
         try:
             answer = b""
-            if await self._preparation.prepare(batch):
+            if await (self._transformed(batch) if batch.transforming else self._preparation.prepare(batch)):
                 answer = await (self._keyed(batch) if batch.key else self._keyless(batch))
             if batch.transformed is not None:
                 answer = batch.transformed.response(answer)
@@ -185,9 +191,30 @@ class ClusterPublisher:
             for chain in batch.doubtful - {batch.chain}:
                 self.duplicate_reports.add(chain, batch.number)
         finally:
-            self.rate_limiter.release(topic.name, batch.size)
+            if not batch.transforming:
+                self.rate_limiter.release(topic.name, batch.size)
             if batch.place is not None:
                 self.order.release(topic.incarnation, batch.key, batch.place)
+
+    async def _transformed(self, batch: PublishAttempt) -> bool:
+        """Prepare what must be transformed, and wait until that may leave; False: all of it was dropped."""
+        name = batch.topic.name
+        try:
+            batch.left_s(asyncio.get_running_loop().time())  # no function runs for who has given up
+            left = await self._preparation.prepare(batch)
+            if batch.place is not None:
+                if left:
+                    await batch.place.wait()
+                batch.place.preparing = False
+        finally:
+            self.rate_limiter.leave_transforming(project_of(name), name, batch.size)
+        if left:
+            batch.size = len(batch.request)
+            may_leave = asyncio.Event()
+            self.rate_limiter.enter(name, batch.size, may_leave.set)
+            await may_leave.wait()
+            batch.transforming = False
+        return left
 
     # -- with an ordering key ----------------------------------------------------------------------------------------
 

@@ -16,12 +16,13 @@ from collections import deque
 class BatchPlace:
     """The place of one batch in the line of its key."""
 
-    __slots__ = ("failed", "left", "line", "turn")
+    __slots__ = ("failed", "left", "line", "preparing", "turn")
 
     def __init__(self, line: deque[BatchPlace]) -> None:
         self.line = line
         self.failed = False
         self.left = False  # it is underway, or was
+        self.preparing = False  # what it is sent with is not ready
         self.turn: asyncio.Future[None] | None = None
 
     @property
@@ -78,6 +79,11 @@ class PublishOrder:
     def __contains__(self, line: tuple[int, bytes]) -> bool:
         """Whether something of this topic and key is underway."""
         return line in self._lines
+
+    def newest(self, topic: int, key: bytes) -> BatchPlace | None:
+        """The place behind which a batch would arrive now."""
+        line = self._lines.get((topic, key))
+        return line[-1] if line else None
 
     def enter(self, topic: int, key: bytes) -> BatchPlace:
         """A batch arrives."""

@@ -18,14 +18,16 @@ from typing import Final
 from syncpoint.kernel import split
 from syncpoint.kernel.errors import Malformed
 from syncpoint.metadata.records import Topic
-from syncpoint.model.errors import Internal, ResourceExhausted, SyncpointError, Unavailable, not_a
+from syncpoint.model.errors import Internal, SyncpointError, Unavailable, not_a
+from syncpoint.model.names import project_of
 from syncpoint.publish.append import PublishCaller
 from syncpoint.publish.key_order import BatchPlace, PublishOrder
 from syncpoint.publish.message_preparation import MessagePreparation
+from syncpoint.publish.project_room import ProjectRoom
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.transforms.publish_requests import TransformedRequest
 
-WAITING_BYTES_MAX: Final = 64 << 20
+WAITING_BYTES_MAX: Final = 64 << 20  # of which one project has half at most
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +44,7 @@ class PreparedPublishes:
     ) -> None:
         self._preparation, self._topic_of, self._publish = preparation, topic_of, publish
         self.order = PublishOrder()
-        self._waiting_bytes = 0
+        self._room = ProjectRoom(WAITING_BYTES_MAX)
         self._tasks = Tasks()
 
     def take(self, caller: PublishCaller, topic: Topic, request: bytes) -> None:
@@ -55,12 +57,10 @@ class PreparedPublishes:
         if self._preparation.is_quick(topic, request) and (topic.incarnation, key) not in self.order:
             self._publish(caller, topic, self._preparation.at_once(topic, request))
             return
-        if self._waiting_bytes and self._waiting_bytes + len(request) > WAITING_BYTES_MAX:
-            raise ResourceExhausted("Many messages are being checked or transformed; retry later.")
-        self._waiting_bytes += len(request)
+        self._room.take(project_of(topic.name), len(request))
         place = self.order.enter(topic.incarnation, key) if key else None
         task = self._tasks.start(self._prepare(caller, topic, request, place))
-        task.add_done_callback(partial(self._ended, caller, topic.incarnation, key, place, len(request)))
+        task.add_done_callback(partial(self._ended, caller, topic, key, place, len(request)))
 
     async def _prepare(self, caller: PublishCaller, topic: Topic, request: bytes, place: BatchPlace | None) -> None:
         try:
@@ -92,15 +92,15 @@ class PreparedPublishes:
     def _ended(
         self,
         caller: PublishCaller,
-        topic: int,
+        topic: Topic,
         key: bytes,
         place: BatchPlace | None,
         size: int,
         task: asyncio.Task[None],
     ) -> None:
-        self._waiting_bytes -= size
+        self._room.give_back(project_of(topic.name), size)
         if place is not None:
-            self.order.release(topic, key, place)
+            self.order.release(topic.incarnation, key, place)
         if task.cancelled():
             caller.fail(Unavailable("The server is stopping; the messages are not stored."))
 

@@ -18,13 +18,15 @@ CODE_BYTES_MAX: Final = 20 << 10
 _NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]{0,99}")
 
 
-async def check_transforms(transforms: Sequence[pubsub.MessageTransform], transformer: Transformer) -> None:
-    """Raises `InvalidArgument` naming the field; `FailedPrecondition` for a model whose address nobody configured;
-    `Unavailable` when code cannot be compiled now.
+async def check_transforms(name: str, transforms: Sequence[pubsub.MessageTransform], transformer: Transformer) -> None:
+    """`name`: of the topic or subscription that is to have them, not checked. Raises `InvalidArgument` naming the
+    field; `FailedPrecondition` for a model whose address nobody configured; `Unavailable` when code cannot be compiled
+    now.
     """
     if len(transforms) > TRANSFORMS_MAX:
         raise InvalidArgument("message_transforms", f"at most {TRANSFORMS_MAX} transforms")
     names: set[str] = set()
+    project = "/".join(name.split("/")[:2])
     for index, transform in enumerate(transforms):
         place = f"message_transforms[{index}]"
         match transform.WhichOneof("transform"):
@@ -33,7 +35,7 @@ async def check_transforms(transforms: Sequence[pubsub.MessageTransform], transf
                 if function.function_name in names:
                     raise InvalidArgument(f"{place}.javascript_udf.function_name", "two transforms have this name")
                 names.add(function.function_name)
-                await _check_function(function, transformer, f"{place}.javascript_udf")
+                await _check_function(project, function, transformer, f"{place}.javascript_udf")
             case "compression":
                 kind = transform.compression
                 if kind.compression_algorithm not in (pubsub.Compression.ZLIB, pubsub.Compression.ZSTD):
@@ -46,7 +48,7 @@ async def check_transforms(transforms: Sequence[pubsub.MessageTransform], transf
                 raise InvalidArgument(place, "one of javascript_udf, compression and ai_inference must be set")
 
 
-async def _check_function(function: pubsub.JavaScriptUDF, transformer: Transformer, place: str) -> None:
+async def _check_function(project: str, function: pubsub.JavaScriptUDF, transformer: Transformer, place: str) -> None:
     if not _NAME.fullmatch(function.function_name):
         raise InvalidArgument(f"{place}.function_name", "must be the name of a JavaScript function")
     if not function.code or "\0" in function.code:
@@ -54,7 +56,7 @@ async def _check_function(function: pubsub.JavaScriptUDF, transformer: Transform
     if len(function.code.encode()) > CODE_BYTES_MAX:
         raise InvalidArgument(f"{place}.code", f"at most {CODE_BYTES_MAX} bytes")
     try:
-        await transformer.sandbox.check(Function(function.function_name, function.code))
+        await transformer.sandbox.check(project, Function(function.function_name, function.code))
     except TransformError as error:
         raise InvalidArgument(f"{place}.code", str(error)) from None
     except SandboxUnavailable as error:

@@ -44,16 +44,18 @@ class Transformer:
             await self.models.client.close()
 
     async def apply(
-        self, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+        self, project: str, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
     ) -> list[Outcome]:
-        """An outcome for each message; the messages themselves are not changed. Raises `SandboxUnavailable`."""
+        """An outcome for each message; the messages themselves are not changed. `project`: whose transforms they are.
+        Raises `SandboxUnavailable`.
+        """
         outcomes: list[Outcome] = list(messages)
         for index, transform in enumerate(transforms):
             if transform.disabled:
                 continue
             left = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, pubsub.PubsubMessage)]
             given = [outcomes[place] for place in left]
-            found = await self._one(transform, given)  # type: ignore[arg-type]
+            found = await self._one(project, transform, given)  # type: ignore[arg-type]
             for place, outcome in zip(left, found, strict=True):
                 if isinstance(outcome, TransformError):
                     outcome = type(outcome)(f"message_transforms[{index}]: {outcome}")
@@ -61,11 +63,11 @@ class Transformer:
         return outcomes
 
     async def _one(
-        self, transform: pubsub.MessageTransform, messages: Sequence[pubsub.PubsubMessage]
+        self, project: str, transform: pubsub.MessageTransform, messages: Sequence[pubsub.PubsubMessage]
     ) -> Sequence[Outcome]:
         match transform.WhichOneof("transform"):
             case "javascript_udf":
-                return await self._udf(transform.javascript_udf, messages)
+                return await self._udf(project, transform.javascript_udf, messages)
             case "compression":
                 kind = transform.compression
                 room = _Room()
@@ -76,7 +78,9 @@ class Transformer:
                 return await asyncio.gather(*(_data(one, ask, room) for one in messages))
         return messages  # unset: nothing to do
 
-    async def _udf(self, kind: pubsub.JavaScriptUDF, messages: Sequence[pubsub.PubsubMessage]) -> Sequence[Outcome]:
+    async def _udf(
+        self, project: str, kind: pubsub.JavaScriptUDF, messages: Sequence[pubsub.PubsubMessage]
+    ) -> Sequence[Outcome]:
         outcomes: list[Outcome] = list(messages)
         places, texts = [], []
         for place, message in enumerate(messages):
@@ -86,7 +90,8 @@ class Transformer:
             except UnicodeDecodeError:
                 outcomes[place] = TransformError("the data is not UTF-8, which a function needs")
         try:
-            results: Sequence[Result] = await self.sandbox.run(Function(kind.function_name, kind.code), texts)
+            function = Function(kind.function_name, kind.code)
+            results: Sequence[Result] = await self.sandbox.run(project, function, texts)
         except TransformError as error:
             results = [error] * len(texts)
         for place, result in zip(places, results, strict=True):

@@ -3,8 +3,8 @@
 Place: the driver of `udf_child`. Promise: a message costs at most `MESSAGE_S` of the processor, whatever its function
 does; the process measures it, however much else the machine has to do. One that does not answer for `ANSWER_S`, for
 whatever reason, is killed. A function reaches no file, no socket and no other function's values; its heap is bounded.
-One that hangs keeps its process from others for that long, so there is more than one, and a request goes to the one
-with the least to do. The messages of one request have `RUN_S` and `RESULTS_MAX` together; those left then are not
+One that hangs keeps its process from others for that long, so there is more than one, and projects take turns at them,
+see `project_turns`. The messages of one request have `RUN_S` and `RESULTS_MAX` together; those left then are not
 tried.
 """
 
@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from syncpoint.transforms.errors import NotTried, OutOfTime, SandboxUnavailable, TransformError
+from syncpoint.transforms.project_turns import ProjectTurns
 
-PROCESSES: Final = 2
+PROCESSES: Final = 3  # of which one project has two at most
 MESSAGE_S: Final = 0.5
 ANSWER_S: Final = 20.0
 RUN_S: Final = 10.0  # of all messages of a request
@@ -49,45 +50,37 @@ class Sandbox:
 
     def __init__(self, processes: int = PROCESSES) -> None:
         self._runners = [_Runner() for _ in range(processes)]
+        self._turns = ProjectTurns(processes)
 
-    async def check(self, function: Function) -> None:
+    async def check(self, project: str, function: Function) -> None:
         """Raises `TransformError` when the code does not compile or does not define the function."""
-        await self._free().run(function, ())
+        await self.run(project, function, ())
 
-    async def run(self, function: Function, messages: Sequence[str]) -> list[Result]:
-        """A result for each message, which is JSON text: [message, metadata]. Raises `TransformError` when the code
-        cannot be loaded, and `SandboxUnavailable`.
+    async def run(self, project: str, function: Function, messages: Sequence[str]) -> list[Result]:
+        """A result for each message, which is JSON text: [message, metadata]. `project`: whose turn it is. Raises
+        `TransformError` when the code cannot be loaded, and `SandboxUnavailable`.
         """
-        return await self._free().run(function, messages)
+        async with self._turns.turn(project) as place:
+            return await self._runners[place].run(function, messages)
 
     async def close(self) -> None:
         await asyncio.gather(*(runner.close() for runner in self._runners))
 
-    def _free(self) -> _Runner:
-        return min(self._runners, key=lambda runner: runner.waiting)
-
 
 class _Runner:
-    """One process, and who waits for it."""
+    """One process, for one request at a time."""
 
     def __init__(self) -> None:
-        self.waiting = 0
-        self._turn = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
         self._killed: list[asyncio.subprocess.Process] = []  # and not known to have ended
         self._loaded: Function | None = None
 
     async def run(self, function: Function, messages: Sequence[str]) -> list[Result]:
-        self.waiting += 1
         try:
-            async with self._turn:
-                try:
-                    return await self._run(function, messages)
-                except asyncio.CancelledError:
-                    self._kill()  # what it answers would be taken for answers to others
-                    raise
-        finally:
-            self.waiting -= 1
+            return await self._run(function, messages)
+        except asyncio.CancelledError:
+            self._kill()  # what it answers would be taken for answers to others
+            raise
 
     async def close(self) -> None:
         self._kill()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +13,13 @@ import pytest
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Record, Topic, TopicSchema
 from syncpoint.model.errors import Code, Unavailable
+from syncpoint.proxy.rate_limits import RateLimiter, TurnWindow
 from syncpoint.publish.envelope import PublishBatch
 from syncpoint.schemas import stored
 from syncpoint.schemas.limits import JSON_BYTES_AT_ONCE
+from syncpoint.transforms.inference import Models
 from syncpoint.transforms.message_transforms import Outcome, Transformer
+from syncpoint.transforms.sandbox import Sandbox
 from syncpoint.wire.messages import pubsub
 from tests.kit.errors import failing
 from tests.kit.proxy import (
@@ -145,7 +148,7 @@ class _DropsB(Transformer):
     """Drops messages `b` where the first transform says so."""
 
     async def apply(
-        self, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+        self, project: str, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
     ) -> list[Outcome]:
         drops = transforms[0].compression.compression_mode == pubsub.Compression.DECOMPRESS
         return [None if drops and one.data == b"b" else one for one in messages]
@@ -178,6 +181,72 @@ async def test_what_may_be_stored_by_other_transforms_is_not_sent_again_by_newer
     error = await failing(harness.call(PUBLISHER + "Publish", request))
     assert (error.code, "may or may not be stored" in error.message) == (Code.UNAVAILABLE, True)
     assert len(harness.stored[1]) + len(harness.stored.get(2, {})) == 1
+
+
+class _Held(Transformer):
+    """Takes long."""
+
+    given: tuple[bytes, ...] = ()
+
+    async def apply(
+        self, project: str, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+    ) -> list[Outcome]:
+        self.given += tuple(one.data for one in messages)
+        await asyncio.sleep(5.0 if messages[0].data[0] else 12.0)
+        return list(messages)
+
+
+async def held_up(harness: ProxyHarness) -> tuple[RateLimiter, _Held]:
+    """The limits of a proxy where transforms take long, and room for one request to be sent."""
+    proxy, *_ = await harness.cluster([1])
+    one = pubsub.MessageTransform(compression=pubsub.Compression())
+    harness.put(replace(harness.topic, config=pubsub.Topic(message_transforms=[one]).SerializeToString()))
+    limiter = proxy.publisher.rate_limiter
+    limiter.transforming = TurnWindow(4_000, 2_500)
+    limiter.sending.window = limiter.sending.name_window = 2_000
+    transformer = proxy.publisher._preparation._messages.transforms.transformer = _Held(Sandbox(), Models({}))
+    return limiter, transformer
+
+
+async def begun(harness: ProxyHarness, numbers: Iterable[int]) -> list[asyncio.Task[list[str]]]:
+    """Publishes of one key, in this order."""
+    tasks = []
+    for n in numbers:
+        tasks.append(asyncio.ensure_future(harness.publish(bytes([n]) * 1_000, key="k")))
+        await asyncio.sleep(0.1)
+    return tasks
+
+
+@in_harness()
+async def test_what_is_transformed_waits_for_room_of_its_project_and_holds_up_nobody_else(
+    harness: ProxyHarness,
+) -> None:
+    limiter, transformer = await held_up(harness)
+    harness.put(plain := Topic(9, TOPIC + "-plain"))
+    tasks = await begun(harness, range(6))
+    began = harness.loop.time()
+    assert limiter.transforming.underway < 2_500 < 6_000 < limiter.transforming.held
+    assert await harness.publish(b"x" * 1_900, topic=plain.name)
+    assert harness.loop.time() < began + 1.0
+    late = await failing(harness.publish(b"late", timeout=2.0))
+    assert late.code is Code.DEADLINE_EXCEEDED
+    await asyncio.gather(*tasks)
+    assert len(transformer.given) == 6, "no function is run for who has given up"
+    assert [data[0] for data in harness.found(1) if len(data) == 1_000] == [*range(6)]
+    assert (limiter.held, limiter.transforming.underway, limiter.sending.underway) == (0, 0, 0)
+
+
+@in_harness()
+async def test_what_need_not_be_transformed_takes_no_room_from_what_is_before_it_of_its_key(
+    harness: ProxyHarness,
+) -> None:
+    limiter, _ = await held_up(harness)
+    tasks = await begun(harness, range(1))
+    harness.put(harness.topic)
+    tasks += await begun(harness, range(1, 4))
+    await asyncio.gather(*tasks)
+    assert [data[0] for data in harness.found(1)] == [*range(4)]
+    assert (limiter.held, limiter.transforming.underway, limiter.sending.underway) == (0, 0, 0)
 
 
 @in_harness()

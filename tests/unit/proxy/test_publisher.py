@@ -324,7 +324,7 @@ async def test_publishes_go_on_while_the_metadata_is_down(harness: ProxyHarness)
 async def test_a_spike_waits_and_what_has_no_room_is_refused(harness: ProxyHarness) -> None:
     proxy, one, _two = await harness.cluster([1])
     limiter = proxy.publisher.rate_limiter
-    limiter.window, limiter.topic_window = 4_000, 4_000
+    limiter.sending.window = limiter.sending.name_window = 4_000
     harness.limits.topic = type(harness.limits.topic)(0, 20_000)
     one.commit_s = 0.05
     results = await asyncio.gather(
@@ -333,8 +333,8 @@ async def test_a_spike_waits_and_what_has_no_room_is_refused(harness: ProxyHarne
     refused = [one for one in results if isinstance(one, SyncpointError)]
     assert {one.code for one in refused} == {Code.RESOURCE_EXHAUSTED}
     assert len(harness.found(1)) == 40 - len(refused) == 21
-    assert limiter.delayed > 0
-    assert limiter.held == limiter.underway == 0
+    assert limiter.sending.delayed > 0
+    assert limiter.held == limiter.sending.underway == 0
 
 
 @in_harness()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from syncpoint.model.errors import ResourceExhausted
 from syncpoint.model.flow import FlowLimit, FlowLimits
-from syncpoint.proxy.rate_limits import RateLimiter
+from syncpoint.proxy.rate_limits import RateLimiter, TurnWindow
 
 WINDOW, TOPIC_WINDOW = 100, 60
 
@@ -53,12 +53,12 @@ def test_bounds_order_and_the_end(steps: list[tuple[str, int] | None]) -> None:
         for name in "abc":
             of_topic = [size for topic, size, _ in underway if topic == name]
             assert sum(of_topic) <= TOPIC_WINDOW or len(of_topic) == 1
-        assert (tested.underway, tested.held) == (total, held)
+        assert (tested.sending.underway, tested.held) == (total, held)
         assert held <= 1000
     while underway:
         topic, size, _ = underway.popleft()
         tested.release(topic, size)
-    assert (tested.underway, tested.held) == (0, 0)
+    assert (tested.sending.underway, tested.held) == (0, 0)
     for name, numbers in expected.items():
         assert [mine for topic, mine in gone if topic == name] == numbers
 
@@ -97,3 +97,27 @@ def test_refusals_say_who_is_full() -> None:
     with pytest.raises(ResourceExhausted, match="the system"):
         tested.enter("b", 20, lambda: None)
     assert tested.refused == 1
+
+
+def test_what_is_to_be_transformed_takes_turns_by_project_and_no_more_than_is_left_to_others() -> None:
+    tested = rate_limiter(system=200)
+    tested.transforming = TurnWindow(100, 50)
+    gone: list[str] = []
+
+    def enter(project: str, topic: str, nbytes: int) -> None:
+        tested.enter_transforming(project, topic, nbytes, lambda: gone.append(topic))
+
+    for topic in ("a1", "a2", "a3"):
+        enter("a", topic, 30)
+    enter("b", "b1", 30)
+    assert gone == ["a1", "b1"]
+    with pytest.raises(ResourceExhausted, match="transformed for a"):
+        enter("a", "a4", 30)
+    tested.enter("b1", 40, lambda: gone.append("sent"))
+    assert (tested.held, tested.refused) == (160, 1)
+    tested.leave_transforming("a", "a1", 30)
+    assert gone == ["a1", "b1", "sent", "a2"]
+    for project, topic in (("a", "a2"), ("a", "a3"), ("b", "b1")):
+        tested.leave_transforming(project, topic, 30)
+    tested.release("b1", 40)
+    assert (gone[-1], tested.held, tested.transforming.underway) == ("a3", 0, 0)

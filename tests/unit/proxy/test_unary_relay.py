@@ -215,7 +215,7 @@ class _Slow(Transformer):
     """Takes a minute."""
 
     async def apply(
-        self, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+        self, project: str, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
     ) -> list[Outcome]:
         await asyncio.sleep(60.0)
         return list(messages)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from syncpoint.model.errors import Code, InvalidArgument, ResourceExhausted, SyncpointError
-from syncpoint.publish import prepared_publishes
+from syncpoint.publish.project_room import ProjectRoom
 from syncpoint.schemas.limits import BINARY_BYTES_AT_ONCE, DEFINITION_BYTES_AT_ONCE, JSON_BYTES_AT_ONCE
 from syncpoint.testing.servicer_harness import ServicerHarness, simulated
 from syncpoint.transforms.message_transforms import Outcome, Transformer
@@ -92,13 +92,17 @@ async def test_a_large_request_is_stored_by_the_settings_that_hold_when_it_is(ha
 
 @simulated()
 async def test_what_waits_is_bounded_and_turned_away_at_the_end(
-    harness: ServicerHarness, *, monkeypatch: pytest.MonkeyPatch
+    harness: ServicerHarness,
 ) -> None:
     await prepared(harness)
-    monkeypatch.setattr(prepared_publishes, "WAITING_BYTES_MAX", 2 * len(LARGE) + 200)
+    harness.publisher.prepared._room = ProjectRoom(4 * (len(LARGE) + 100))
     tasks = await begun(harness.put(LARGE, topic=T), harness.put(LARGE, topic=T))
     with pytest.raises(ResourceExhausted, match="retry later"):
         await harness.put(LARGE, topic=T)
+    other = "projects/other/topics/typed"
+    await harness.call("CreateTopic", name=other, schema_settings={"schema": NAME, "encoding": "JSON"})
+    tasks += await begun(harness.put(LARGE, topic=other))
+    assert not tasks[-1].done(), "what one project has waiting refuses nothing of another"
     await harness.publisher.stop()
     for task in tasks:
         with pytest.raises(SyncpointError, match="not stored") as refused:
@@ -136,7 +140,7 @@ class SlowTo(Transformer):
     """Takes longer for some messages than for others."""
 
     async def apply(
-        self, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+        self, project: str, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
     ) -> list[Outcome]:
         await asyncio.sleep({b"first": 2.0, b"second": 1.0}.get(messages[0].data, 0.0))
         return [None if one.data == b"drop" else one for one in messages]

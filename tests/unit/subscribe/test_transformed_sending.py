@@ -25,7 +25,7 @@ class Played(Transformer):
         self.seconds, self.given, self.failing = seconds, list[bytes](), True
 
     async def apply(
-        self, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+        self, project: str, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
     ) -> list[Outcome]:
         self.given += [one.data for one in messages]
         await asyncio.sleep(self.seconds)

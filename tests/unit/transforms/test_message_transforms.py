@@ -22,6 +22,7 @@ from syncpoint.transforms.sandbox import Sandbox
 from syncpoint.wire.messages import pubsub
 from tests.kit.loops import on_loop
 
+P, T = "projects/p", "projects/p/topics/t"
 MODEL = "projects/p/locations/l/endpoints/sentiment"
 KINDS = [
     (algorithm, mode)
@@ -90,7 +91,7 @@ async def test_transforms_follow_each_other_and_each_message_has_its_own_outcome
     off = udf("function g(m) { return null; }", "g", disabled=True)
     transforms = [first, off, compression(pubsub.Compression.ZLIB, pubsub.Compression.COMPRESS)]
     given_ = [message(data, a="1") for data in (b"one", b"drop", b"bad", b"\xff", b"two")]
-    one, dropped, bad, binary, two = await transformer.apply(transforms, given_)
+    one, dropped, bad, binary, two = await transformer.apply(P, transforms, given_)
     assert isinstance(one, pubsub.PubsubMessage)
     assert isinstance(two, pubsub.PubsubMessage)
     assert (zlib.decompress(one.data), zlib.decompress(two.data)) == (b"one!", b"two!")
@@ -130,14 +131,14 @@ async def test_messages_that_grow_too_large_together_are_not_all_kept(
 ) -> None:
     monkeypatch.setattr(message_transforms, "RESULTS_BYTES_MAX", 2_500)
     back = compression(pubsub.Compression.ZLIB, pubsub.Compression.DECOMPRESS)
-    found = await transformer.apply([back], [message(zlib.compress(bytes(1_000)))] * 5)
+    found = await transformer.apply(P, [back], [message(zlib.compress(bytes(1_000)))] * 5)
     assert [type(one) for one in found] == [pubsub.PubsubMessage] * 2 + [NotTried] * 3
 
 
 @with_transformer
 async def test_no_function_makes_a_message_larger_than_one_may_be(transformer: Transformer) -> None:
     (found,) = await transformer.apply(
-        [udf(f"function f(m) {{ return {{data: 'x'.repeat({PUBLISH_REQUEST_BYTES_MAX + 1})}}; }}")], [message(b"a")]
+        P, [udf(f"function f(m) {{ return {{data: 'x'.repeat({PUBLISH_REQUEST_BYTES_MAX + 1})}}; }}")], [message(b"a")]
     )
     assert "larger than" in str(found)
 
@@ -145,7 +146,9 @@ async def test_no_function_makes_a_message_larger_than_one_may_be(transformer: T
 @with_transformer
 async def test_a_model_is_asked_with_parameters_and_its_answer_added(transformer: Transformer) -> None:
     model = model_of(transformer)
-    (found,) = await transformer.apply([inference(depth=2, kind="short")], [message(b'{"text": "hi", "kind": "long"}')])
+    (found,) = await transformer.apply(
+        P, [inference(depth=2, kind="short")], [message(b'{"text": "hi", "kind": "long"}')]
+    )
     assert model.asked == [("http://127.0.0.1:9/predict", {"depth": 2, "kind": "long", "text": "hi"})]
     assert isinstance(found, pubsub.PubsubMessage)
     assert json.loads(found.data) == {"model_input": model.asked[0][1], "model_output": {"score": 0.5}}
@@ -171,7 +174,7 @@ async def test_what_a_model_cannot_answer_is_an_error(
 ) -> None:
     model = model_of(transformer)
     model.status, model.answer = status, answer
-    (found,) = await transformer.apply([inference()], [message(data)])
+    (found,) = await transformer.apply(P, [inference()], [message(data)])
     assert said in str(found)
 
 
@@ -196,7 +199,7 @@ async def test_a_bad_transform_is_refused_by_its_field(
     transformer: Transformer, *, transforms: list[pubsub.MessageTransform], field: str
 ) -> None:
     with pytest.raises(InvalidArgument) as refused:
-        await check_transforms(transforms, transformer)
+        await check_transforms(T, transforms, transformer)
     assert refused.value.field == field
 
 
@@ -204,6 +207,6 @@ async def test_a_bad_transform_is_refused_by_its_field(
 async def test_good_transforms_are_taken_and_models_nobody_configured_are_not(transformer: Transformer) -> None:
     fits = "function f() {}"
     longest = udf(fits + " " * (CODE_BYTES_MAX - len(fits)))
-    await check_transforms([longest, inference(), *(compression(*kind) for kind in KINDS[:3])], transformer)
+    await check_transforms(T, [longest, inference(), *(compression(*kind) for kind in KINDS[:3])], transformer)
     with pytest.raises(FailedPrecondition, match="No address is configured"):
-        await check_transforms([inference("projects/p/locations/l/publishers/a/models/b")], transformer)
+        await check_transforms(T, [inference("projects/p/locations/l/publishers/a/models/b")], transformer)

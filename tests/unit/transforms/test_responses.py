@@ -25,7 +25,7 @@ class Played(Transformer):
         self.away = away
 
     async def apply(
-        self, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+        self, project: str, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
     ) -> list[Outcome]:
         if self.away:
             raise self.away
@@ -92,7 +92,7 @@ class Grown(Transformer):
         pass
 
     async def apply(
-        self, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+        self, project: str, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
     ) -> list[Outcome]:
         return [pubsub.PubsubMessage(data=one.data * 400_000, ordering_key=one.ordering_key) for one in messages]
 

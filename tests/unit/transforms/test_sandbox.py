@@ -13,6 +13,7 @@ from syncpoint.transforms.errors import NotTried, OutOfTime, TransformError
 from syncpoint.transforms.sandbox import Function, Sandbox
 from tests.kit.loops import on_loop
 
+P = "projects/p"
 ECHO = Function("echo", "function echo(message, metadata) { return message; }")
 
 
@@ -32,7 +33,7 @@ async def test_what_a_function_returns_comes_back_in_order(sandbox: Sandbox) -> 
     function = does(
         "if (message.data === 'x') return null; message.attributes.id = metadata.message_id; return message;"
     )
-    found = await sandbox.run(function, [text(data, message_id=str(n)) for n, data in enumerate("axb\0")])
+    found = await sandbox.run(P, function, [text(data, message_id=str(n)) for n, data in enumerate("axb\0")])
     assert found[1] is None
     messages = [json.loads(one) for one in found if isinstance(one, str)]
     assert [one["data"] for one in messages] == ["a", "b", "\0"]
@@ -52,8 +53,8 @@ async def test_what_a_function_returns_comes_back_in_order(sandbox: Sandbox) -> 
 @with_sandbox
 async def test_code_that_cannot_be_loaded_is_refused(sandbox: Sandbox, *, code: str, said: str) -> None:
     with pytest.raises(TransformError, match=said):
-        await sandbox.check(Function("f", code))
-    await sandbox.check(ECHO)
+        await sandbox.check(P, Function("f", code))
+    await sandbox.check(P, ECHO)
 
 
 @pytest.mark.parametrize(
@@ -74,41 +75,41 @@ async def test_code_that_cannot_be_loaded_is_refused(sandbox: Sandbox, *, code: 
 )
 @with_sandbox
 async def test_a_message_that_fails_says_why_and_spoils_nothing(sandbox: Sandbox, *, body: str, said: str) -> None:
-    (failed,) = await sandbox.run(does(body), [text("a")])
+    (failed,) = await sandbox.run(P, does(body), [text("a")])
     assert isinstance(failed, TransformError)
     assert said in str(failed)
-    (good,) = await sandbox.run(ECHO, [text("b")])
+    (good,) = await sandbox.run(P, ECHO, [text("b")])
     assert isinstance(good, str)
 
 
 @with_sandbox
 async def test_what_the_engine_cannot_interrupt_is_killed_and_costs_others_nothing(sandbox: Sandbox) -> None:
     slow = does("if (message.data === 'a') /(a+)+$/.test('a'.repeat(40) + 'b'); return message;")
-    first, second = await sandbox.run(slow, [text("a"), text("b")])
+    first, second = await sandbox.run(P, slow, [text("a"), text("b")])
     assert "longer than" in str(first)
     assert isinstance(second, str), "a message that hangs must not fail those that came with it, again and again"
 
 
 @with_sandbox
 async def test_time_in_which_a_process_does_not_run_is_not_a_functions(sandbox: Sandbox) -> None:
-    await sandbox.check(ECHO)
+    await sandbox.check(P, ECHO)
     process = sandbox._runners[0]._process
     assert process is not None
     process.send_signal(signal.SIGSTOP)  # as where others have the processor
     asyncio.get_running_loop().call_later(1.2 * module.MESSAGE_S, process.send_signal, signal.SIGCONT)
-    (found,) = await sandbox.run(ECHO, [text("a")])
+    (found,) = await sandbox.run(P, ECHO, [text("a")])
     assert isinstance(found, str)
     assert sandbox._runners[0]._process is process
 
 
 @with_sandbox
 async def test_a_process_that_says_nothing_is_killed(sandbox: Sandbox, *, monkeypatch: pytest.MonkeyPatch) -> None:
-    await sandbox.check(ECHO)
+    await sandbox.check(P, ECHO)
     process = sandbox._runners[0]._process
     assert process is not None
     process.send_signal(signal.SIGSTOP)
     monkeypatch.setattr(module, "ANSWER_S", 0.05)
-    (found,) = await sandbox.run(ECHO, [text("a")])
+    (found,) = await sandbox.run(P, ECHO, [text("a")])
     assert "longer than" in str(found)
     assert await process.wait() == -signal.SIGKILL
 
@@ -118,21 +119,21 @@ async def test_messages_behind_those_that_took_all_the_time_or_room_are_not_trie
     sandbox: Sandbox, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "RUN_S", 0.1)
-    first, *others = await sandbox.run(does("while (true);"), [text("a")] * 50)
+    first, *others = await sandbox.run(P, does("while (true);"), [text("a")] * 50)
     assert "longer than" in str(first)
     assert {type(one) for one in others} == {OutOfTime}
     monkeypatch.setattr(module, "RUN_S", 10.0)
     monkeypatch.setattr(module, "RESULTS_MAX", 100_000)
-    found = await sandbox.run(does("return {data: 'x'.repeat(30000)};"), [text("a")] * 50)
+    found = await sandbox.run(P, does("return {data: 'x'.repeat(30000)};"), [text("a")] * 50)
     assert [type(one) for one in found] == [str] * 3 + [NotTried] * 47
 
 
 @with_sandbox
 async def test_messages_do_not_answer_for_a_process_that_somebody_else_ended(sandbox: Sandbox) -> None:
-    await sandbox.check(ECHO)
+    await sandbox.check(P, ECHO)
     process = sandbox._runners[0]._process
     assert process is not None
-    running = asyncio.ensure_future(sandbox.run(ECHO, [text("a" * 1_000_000)] * 20))
+    running = asyncio.ensure_future(sandbox.run(P, ECHO, [text("a" * 1_000_000)] * 20))
     await asyncio.sleep(0.05)
     process.kill()
     assert [isinstance(one, str) for one in await running] == [True] * 20
@@ -141,9 +142,9 @@ async def test_messages_do_not_answer_for_a_process_that_somebody_else_ended(san
 @with_sandbox
 async def test_one_function_sees_nothing_of_another(sandbox: Sandbox) -> None:
     spoiler = does("globalThis.kept = 1; Object.prototype.data = 'q'; JSON.stringify = () => '0'; return message;")
-    assert json.loads(str((await sandbox.run(spoiler, [text("a")]))[0]))["data"] == "a"
+    assert json.loads(str((await sandbox.run(P, spoiler, [text("a")]))[0]))["data"] == "a"
     looker = does("return {data: typeof kept + typeof ({}).data + typeof require + typeof std + typeof os}")
-    (found,) = await sandbox.run(looker, [text("a")])
+    (found,) = await sandbox.run(P, looker, [text("a")])
     assert json.loads(str(found)) == {"data": "undefined" * 5, "attributes": {}}
 
 
@@ -157,26 +158,26 @@ async def test_one_function_sees_nothing_of_another(sandbox: Sandbox) -> None:
 )
 @with_sandbox
 async def test_what_is_returned_is_what_was_checked(sandbox: Sandbox, *, body: str) -> None:
-    (found,) = await sandbox.run(does(body), [text("a")])
+    (found,) = await sandbox.run(P, does(body), [text("a")])
     assert json.loads(str(found)) == {"data": "x", "attributes": {"a": "y"}}
 
 
 @with_sandbox
 async def test_a_caller_that_gives_up_leaves_no_answer_for_the_next(sandbox: Sandbox) -> None:
-    await sandbox.check(ECHO)
-    waiting = asyncio.ensure_future(sandbox.run(does("while (true);"), [text("a")]))
+    await sandbox.check(P, ECHO)
+    waiting = asyncio.ensure_future(sandbox.run(P, does("while (true);"), [text("a")]))
     await asyncio.sleep(0.05)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    (found,) = await sandbox.run(ECHO, [text("b")])
+    (found,) = await sandbox.run(P, ECHO, [text("b")])
     assert json.loads(str(found))["data"] == "b"
 
 
 @with_sandbox
 async def test_large_messages_and_many_of_them_pass(sandbox: Sandbox) -> None:
     large = "é" * 3_000_000
-    (found,) = await sandbox.run(ECHO, [text(large)])
+    (found,) = await sandbox.run(P, ECHO, [text(large)])
     assert json.loads(str(found))["data"] == large
     many = [text("x" * 5_000 + str(n)) for n in range(500)]
-    assert [json.loads(str(one))["data"][5_000:] for one in await sandbox.run(ECHO, many)] == [*map(str, range(500))]
+    assert [json.loads(str(one))["data"][5_000:] for one in await sandbox.run(P, ECHO, many)] == [*map(str, range(500))]
