@@ -1,28 +1,23 @@
 """Makes a publish request one for its topic as it is known now: transformed, checked against a schema, sealed.
 
 Place: in front of the first attempt of `publisher`, and again where a forwarder knows another topic or other settings.
-Promise: nothing is refused for what it is before our copy of the catalog has caught up with what other proxies
-committed. What is being transformed takes half of the proxy's window at most, and a project a share of that.
+Promise: nothing is refused before our copy of the catalog has caught up with what other proxies committed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.model.errors import InvalidArgument, NotFound, Unavailable
-from syncpoint.model.names import parse_topic, project_of
-from syncpoint.proxy import rate_limits
+from syncpoint.model.names import parse_topic
 from syncpoint.proxy.publish_attempt import PublishAttempt, outcome_unknown
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.publish.message_preparation import MessagePreparation
-from syncpoint.publish.project_room import ProjectRoom
 from syncpoint.runtime.child_processes import Apart
 from syncpoint.schemas.publishing import SchemaGate
 from syncpoint.transforms.publish_requests import PublishTransforms
 
-TRANSFORMED_BYTES_MAX: Final = rate_limits.WINDOW_BYTES // 2  # at a time; the rest of the window is for all others
 Refresh = Callable[[], Awaitable[None]]
 
 
@@ -35,7 +30,6 @@ class PublishPreparation:
         self._catalog = catalog
         self._refresh = refresh
         self._sealer = sealer
-        self._room = ProjectRoom(TRANSFORMED_BYTES_MAX)
         self._messages = MessagePreparation(SchemaGate(catalog, apart), transforms)
 
     async def prepare(self, batch: PublishAttempt) -> bool:
@@ -73,15 +67,10 @@ class PublishPreparation:
     async def _as_stored(self, batch: PublishAttempt) -> bytes | None:
         """The messages changed by the transforms of the topic, and marked with what they fit."""
         topic, batch.transformed = batch.topic, None
-        if not topic.transforms:
-            return (await self._messages.prepared(topic, batch.plain)).request
-        project, size = project_of(topic.name), len(batch.plain)
-        self._room.take(project, size)
-        try:
-            batch.transformed = await self._messages.prepared(topic, batch.plain)
-        finally:
-            self._room.give_back(project, size)
-        return batch.transformed.request
+        found = await self._messages.prepared(topic, batch.plain)
+        if topic.transforms:
+            batch.transformed = found
+        return found.request
 
     async def renew(self, batch: PublishAttempt) -> bool:
         """The forwarder knows another topic by this name, or other settings of it. If those are the newer ones, the

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument
@@ -104,6 +104,7 @@ async def test_transforms_follow_each_other_and_each_message_has_its_own_outcome
 
 
 @pytest.mark.parametrize("algorithm", [pubsub.Compression.ZLIB, pubsub.Compression.ZSTD])
+@settings(deadline=None)
 @given(data=st.binary(max_size=2_000))
 def test_what_is_compressed_comes_back(algorithm: int, data: bytes) -> None:
     forth = pubsub.Compression(compression_algorithm=algorithm, compression_mode=pubsub.Compression.COMPRESS)

@@ -165,7 +165,7 @@ async def test_what_is_returned_is_what_was_checked(sandbox: Sandbox, *, body: s
 @with_sandbox
 async def test_a_caller_that_gives_up_leaves_no_answer_for_the_next(sandbox: Sandbox) -> None:
     await sandbox.check(P, ECHO)
-    waiting = asyncio.ensure_future(sandbox.run(P, does("while (true);"), [text("a")]))
+    waiting = asyncio.ensure_future(sandbox.run(P, does("while (true);"), [text("a")] * 20))
     await asyncio.sleep(0.05)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
