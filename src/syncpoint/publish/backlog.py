@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 from syncpoint.kernel.frames import count
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import Batch
+from syncpoint.model.lanes import in_lane
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.source import Source
 from syncpoint.runtime.tasks import complete
@@ -30,14 +32,15 @@ def first_stored(forwarder: PublishForwarder, source: Source) -> int:
 
 
 def unacknowledged(forwarder: PublishForwarder, record: Subscription) -> int:
-    """How many stored messages the subscription has not acknowledged."""
+    """How many stored messages the subscription has not acknowledged; of rules' copies, each counts."""
     ledger = forwarder.ledgers.get(record.incarnation)
     messages = 0
     for source in forwarder.sources.of_topic(record.topic_incarnation) if ledger is not None else ():
         assert ledger is not None
-        first, held = first_stored(forwarder, source), ledger.acks.get(source.number)
-        if first < source.visible:
-            messages += source.visible - first - (held.count(first, source.visible) if held is not None else 0)
+        first, held = first_stored(forwarder, source), ledger.known(source.number)
+        for lane in ledger.lane_numbers if first < source.visible else ():
+            begin, end = in_lane(lane, first), in_lane(lane, source.visible)
+            messages += end - begin - (held.count(begin, end) if held is not None else 0)
     return messages
 
 
@@ -45,15 +48,21 @@ async def backlog(forwarder: PublishForwarder, record: Subscription) -> Backlog:
     """Counted, and the oldest message read. Raises what storage says when it cannot be."""
     messages = unacknowledged(forwarder, record)
     for source in forwarder.sources.of_topic(record.topic_incarnation) if messages else ():
-        batch = await _oldest_in(forwarder, record, source.number)
-        if batch is not None:
+        ledger = forwarder.ledgers.get(record.incarnation)
+        found = [
+            batch
+            for lane in (list(ledger.lane_numbers) if ledger is not None else ())
+            if (batch := await _oldest_in(forwarder, record, source.number, lane)) is not None
+        ]
+        if found:
+            batch = min(found, key=attrgetter("time_ns"))
             age_s = (forwarder.clock.time_ns() - batch.time_ns) / 1e9
             return Backlog(messages, max(0.0, age_s), len(batch.payload) / max(1, count(batch.payload)))
     return Backlog()
 
 
-async def _oldest_in(forwarder: PublishForwarder, record: Subscription, source: int) -> Batch | None:
+async def _oldest_in(forwarder: PublishForwarder, record: Subscription, source: int, lane: int) -> Batch | None:
     answer: asyncio.Future[Sequence[Batch]] = asyncio.get_running_loop().create_future()
-    forwarder.server.fetch(record.incarnation, source, 0, 1, partial(complete, answer))
+    forwarder.server.fetch(record.incarnation, source, in_lane(lane, 0), 1, partial(complete, answer))
     batches = await answer
     return batches[0] if batches else None

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.model.delivery import Batch
+from syncpoint.model.lanes import ends_of, lane_of
 from syncpoint.publish.ledger import Ledger
 from syncpoint.publish.ledgers import Ledgers
 from syncpoint.storage.store import StoredBatch
@@ -27,21 +28,23 @@ def expired_before(catalog: Catalog, ledger: Ledger, now_ns: int) -> int:
 def deliverable(
     ledgers: Ledgers, ledger: Ledger, begin: int, end: int, stored: Sequence[StoredBatch], expired_ns: int
 ) -> list[Batch]:
-    """The messages in `[begin, end)` of what the store read, acknowledged ones to be skipped. Passes over those that
-    were deleted, or were published before `expired_ns`.
+    """The messages in `[begin, end)`, places of one lane, of what the store read, acknowledged ones to be skipped.
+    Passes over those that were deleted, or were published before `expired_ns`.
     """
-    out = []
+    out, base = [], ends_of(lane_of(begin))[0]
     for batch in stored:
-        last = min(end, batch.first_offset + batch.count)
-        if batch.first_offset > begin:
-            ledgers.pass_over(ledger, batch.source, begin, min(batch.first_offset, end))  # deleted
-        if batch.first_offset >= end:
+        place = base + batch.first_offset
+        behind = place + batch.count
+        last = min(end, behind)
+        if place > begin:
+            ledgers.pass_over(ledger, batch.source, begin, min(place, end))  # deleted
+        if place >= end:
             break
         if batch.time_ns < expired_ns:
-            ledgers.pass_over(ledger, batch.source, batch.first_offset, last)
-        acks = ledger.acks.get(batch.source)
-        skip = acks.mask(batch.first_offset, batch.first_offset + batch.count) if acks is not None else None
-        first = max(begin, batch.first_offset)
-        out.append(Batch(batch.source, batch.first_offset, first, last, skip, batch.time_ns, batch.payload))
+            ledgers.pass_over(ledger, batch.source, place, last)
+        acks = ledger.known(batch.source)
+        skip = acks.mask(place, behind) if acks is not None else None
+        first = max(begin, place)
+        out.append(Batch(batch.source, place, first, last, skip, batch.time_ns, batch.payload))
         begin = last
     return out

@@ -14,6 +14,7 @@ from functools import partial
 
 from syncpoint.model.delivery import Batch, SourceView
 from syncpoint.model.errors import FailedPrecondition, SyncpointError, Unavailable
+from syncpoint.model.lanes import in_lane, lane_of, place_in
 from syncpoint.model.times import GRANT_S
 from syncpoint.publish.envelope import acknowledged_message, data_message, fetched_message
 from syncpoint.publish.forwarder import PublishForwarder
@@ -142,7 +143,7 @@ class SourceDispatcher:
             session.send(fetched_message(number, batches))
             # Whoever asks from there on has had what lies before it, of an earlier owner of the chain perhaps.
             end = batches[-1].end if batches else request.begin
-            self.progress.hand_out(key, end)
+            self.progress.hand_out(key, place_in(end)[1])
             if batches:
                 return
             if self.progress.news(key) != news:
@@ -158,7 +159,8 @@ class SourceDispatcher:
         if fresh is None or not self.forwarder.server.is_reset_persisted(request.subscription):
             return False
         source = self.forwarder.sources.by_number.get(request.source)
-        end = batches[-1].end if batches else 0 if source is None else source.end
+        last = 0 if source is None else in_lane(lane_of(request.begin), source.end)
+        end = batches[-1].end if batches else last
         return end > request.begin and fresh.count(request.begin, end) > 0
 
     def acknowledge(self, session: Session, request: internal.Acknowledge) -> None:

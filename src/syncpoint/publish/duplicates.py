@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.model.errors import SyncpointError, Unavailable
+from syncpoint.model.lanes import in_lane
 from syncpoint.publish.dedup import RecentBatches
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.records import BatchFact
@@ -97,7 +98,7 @@ class DuplicateBatches:
             gone = end if covered else max(begin, min(end, self._handed_out(record.incarnation, source.number)))
             late = max(late, gone - begin)
             if not covered:
-                runs = encode_runs([(begin, end - begin)])
+                runs = encode_runs([(in_lane(lane, begin), end - begin) for lane in ledger.lane_numbers])
                 forwarder.server.acknowledge(
                     record.incarnation, ledger.generation, source.number, runs, waiting.one_more(), urgent=True
                 )

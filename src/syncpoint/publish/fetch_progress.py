@@ -29,8 +29,7 @@ class FetchProgress:
         return self._news.get(key)
 
     def wait(self, key: Key) -> None:
-        """The holder knows of all there is."""
-        self._news.pop(key, None)
+        """The holder knows of all there is. Another lane of it may be asked for at this moment, so `news` stays."""
         self._waiting.add(key)
 
     def notified(self, key: Key) -> None:

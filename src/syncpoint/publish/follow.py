@@ -18,7 +18,7 @@ from itertools import chain
 
 from syncpoint.metadata.records import CREATING, CatalogChange, ChangeOp, Snapshot, Subscription
 from syncpoint.model.delivery import Done
-from syncpoint.publish import records, seek
+from syncpoint.publish import lane_bounds, records, seek
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.ledger import begun
 from syncpoint.publish.recovery import drop_ledgers, reconcile_sources
@@ -57,6 +57,7 @@ class Follower:
             self._begin(record)
         self._keep_snapshots(snapshots)
         for record in subscriptions:
+            self._follow_lanes(record)
             self._follow_seek(record)
         self._keep_snapshots(snapshots)
         for number in [one for one in forwarder.snapshots if self.catalog.snapshot_by_incarnation(one) is None]:
@@ -163,6 +164,7 @@ class Follower:
     def _catch_up(self, record: Subscription) -> None:
         """Bring the ledger of a subscription to where its record is. What is published from now on belongs to it."""
         self._begin(record)
+        self._follow_lanes(record)
         self._follow_seek(record)
 
     def _begin(self, record: Subscription) -> None:
@@ -174,8 +176,21 @@ class Follower:
         places = {one.number: one.end for one in sources if one.end and one.revision < record.created_revision}
         # Where something is stored a seek has yet to be followed; where nothing is, there is nothing to follow.
         generation = 0 if sources else record.generation
-        forwarder.begin_ledger(begun(record.incarnation, generation, places))
+        state = begun(record.incarnation, generation, places)
+        if record.options.lanes:
+            state = lane_bounds.state_of(state, record, sources)
+        forwarder.begin_ledger(state)
         self.on_ledger(record.incarnation)
+
+    def _follow_lanes(self, record: Subscription) -> None:
+        """Lanes start and stop where the log stands when it learns of them."""
+        forwarder = self.forwarder
+        ledger = forwarder.ledgers.get(record.incarnation)
+        if ledger is None or not (record.options.lanes or ledger.lanes) or lane_bounds.is_followed(ledger, record):
+            return
+        forwarder.commit.append_pending()
+        sources = forwarder.sources.of_topic(record.topic_incarnation)
+        forwarder.change_lanes(lane_bounds.state_of(ledger, record, sources))
 
     def _follow_seek(self, record: Subscription) -> None:
         """Only the newest seek counts: each one gives a generation sets of its own."""

@@ -232,6 +232,20 @@ class PublishForwarder:
         self.begin_ledger(state, persisted)
         self.server.begin_reset(state)
 
+    def change_lanes(self, state: Ledger) -> None:
+        """A subscription has the lanes of a state from now on; it is served in them once that is persisted."""
+        ledger, server = self.ledgers[state.subscription], self.server
+        self.commit.check_writable()
+        for lane in [one for one in ledger.lane_numbers if one not in state.lanes]:
+            ledger.drop_lane(lane)
+        server.begin_lanes(state.subscription)
+
+        def persisted(error: Exception | None) -> None:
+            if error is None:
+                server.on_lanes_persisted(state.subscription)
+
+        self.begin_ledger(state, persisted)
+
     def begin_ledger(self, state: Ledger, done: Done | None = None) -> None:
         """A ledger is in this state from now on; persisted before `done`."""
         self.commit.check_writable()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from syncpoint.metadata.reader_holds import hold_of
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import Listener
+from syncpoint.model.lanes import place_in
 from syncpoint.publish import records
 from syncpoint.publish.envelope import data_message
 from syncpoint.publish.fetch_progress import FetchProgress
@@ -122,7 +123,7 @@ class SourceHolders:
                 if source is None:
                     self.done(subscription, number)
                     self.grants.on_source_gone(subscription, number)
-                elif sealed and (ledger is None or self.is_done(subscription, source, ledger.first_gap(number, 0))):
+                elif sealed and (ledger is None or self.is_done(subscription, source, ledger.begin_of(number))):
                     self.done(subscription, number)
 
     def forget_gone(self) -> None:
@@ -297,11 +298,11 @@ class SourceHolders:
             record = self.catalog.subscription_by_incarnation(subscription)
             message.generation = record.generation if record is not None else 0
         for source in sources:
-            begin = ledger.first_gap(source.number, 0) if ledger is not None else 0
+            begin = ledger.begin_of(source.number) if ledger is not None else 0
             fresh = self.forwarder.commit.acks.unpersisted(subscription, source.number)
             message.sources.add(
                 number=source.number,
-                begin=begin if fresh is None else min([begin, *(first for first, _ in fresh.runs())]),
+                begin=begin if fresh is None else min([begin, *(place_in(first)[1] for first, _ in fresh.runs())]),
                 sealed=is_whole(source),
                 epoch=source.epoch,
                 chain=self.chain,

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 
+from syncpoint.kernel.acks import decode_runs, encode_runs
+from syncpoint.model.lanes import LANE_SIZE, lane_of
 from syncpoint.publish.ledger import Ledger, SnapshotState
 
 
@@ -22,6 +24,7 @@ class AckVerdict(Enum):
 
     COUNTS = "counts"
     OLD = "old"  # of a generation before: a seek has decided otherwise, there is nothing to remember
+    NO_LANE = "no lane"  # of copies made by rules that are no more
     NEWER = "newer"  # of a seek that was not followed here yet: it must not be lost, and cannot be recorded now
     NO_LEDGER = "no ledger"
 
@@ -66,6 +69,10 @@ class Ledgers(Mapping[int, Ledger]):
             return AckVerdict.NO_LEDGER
         if generation != held.generation:
             return AckVerdict.OLD if generation < held.generation else AckVerdict.NEWER
+        if held.lanes:
+            runs = _of_lanes(runs, held.lanes)
+            if not runs:
+                return AckVerdict.NO_LANE
         held.of(source).add_runs(runs)
         return AckVerdict.COUNTS
 
@@ -101,8 +108,22 @@ class Ledgers(Mapping[int, Ledger]):
     def only_sources(self, known: Collection[int]) -> None:
         """Forget all sources but these."""
         for ledger in self._held.values():
-            for source in [one for one in {*ledger.acks, *ledger.start} if one not in known]:
+            for source in [one for one in ledger.sources() if one not in known]:
                 ledger.forget(source)
         for state in self.snapshots.values():
             for source in [one for one in state.acks if one not in known]:
                 del state.acks[source]
+
+
+def _of_lanes(runs: bytes, lanes: Collection[int]) -> bytes:
+    """Those of some runs that lie in these lanes."""
+    kept = []
+    for begin, length in decode_runs(runs):
+        end = begin + length
+        while begin < end:  # one run is in one lane, unless somebody else than a subscribe forwarder made it
+            lane = lane_of(begin)
+            behind = min(end, (lane + 1) * LANE_SIZE)
+            if lane in lanes:
+                kept.append((begin, behind - begin))
+            begin = behind
+    return encode_runs(kept)

@@ -6,24 +6,25 @@ The same records make up a checkpoint, so recovery has one reader for both.
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum, unique
 from typing import NamedTuple
 
 from syncpoint.kernel.acks import AckSet
-from syncpoint.publish.ledger import Ledger, SnapshotState
+from syncpoint.publish.ledger import LaneBounds, Ledger, SnapshotState
 from syncpoint.publish.source import Source
 
 _SOURCE = struct.Struct("<BQQ")
 _SOURCE_AT = struct.Struct("<BQQQQB")  # number, topic, epoch, revision, flags
-_LEDGER = struct.Struct("<BQQQQII")  # subscription, generation, catalog revision, renewed, numbers of starts and sets
+_LEDGER = struct.Struct("<BQQQQIII")  # subscription, generation, catalog revision, renewed; starts, lanes and sets
+_LANE = struct.Struct("<QBII")  # number, whether it was stopped, numbers of starts and stops
 _PLACE = struct.Struct("<QQ")  # source, offset
 _REVISION = struct.Struct("<BQ")
 _GRANT = struct.Struct("<BQQQQ")  # subscription, source, grant, holder
 _BATCH = struct.Struct("<QQQQI")  # sender, batch, source, first offset, count
 _BATCHES = struct.Struct("<BI")  # entries that hold them
 _SEALED, _KEYED = 1, 2
-_SNAPSHOT = struct.Struct("<BQQI")  # snapshot, catalog revision, number of sets
+_SNAPSHOT = struct.Struct("<BQQII")  # snapshot, catalog revision, numbers of lanes and sets
 _BELOW = struct.Struct("<BQI")  # bound, number of exceptions
 _NUMBER = struct.Struct("<Q")
 _SET = struct.Struct("<QI")
@@ -197,30 +198,60 @@ def _decode_sets(payload: bytes, at: int, count: int) -> dict[int, AckSet]:
     return acks
 
 
+def _places(places: Mapping[int, int]) -> Iterator[bytes]:
+    return (_PLACE.pack(*place) for place in places.items())
+
+
+def _read_places(payload: bytes, at: int, count: int) -> tuple[dict[int, int], int]:
+    end = at + count * _PLACE.size
+    return dict(_PLACE.iter_unpack(payload[at:end])), end
+
+
+def _encode_lanes(lanes: Mapping[int, LaneBounds]) -> Iterator[bytes]:
+    for number, bounds in lanes.items():
+        stops = bounds.stop or {}
+        yield _LANE.pack(number, bounds.stop is not None, len(bounds.start), len(stops))
+        yield from _places(bounds.start)
+        yield from _places(stops)
+
+
+def _decode_lanes(payload: bytes, at: int, count: int) -> tuple[dict[int, LaneBounds], int]:
+    lanes = {}
+    for _ in range(count):
+        number, stopped, starts, stops = _LANE.unpack_from(payload, at)
+        start, at = _read_places(payload, at + _LANE.size, starts)
+        stop, at = _read_places(payload, at, stops)
+        lanes[number] = LaneBounds(start, stop if stopped else None)
+    return lanes, at
+
+
 def encode_ledger(ledger: Ledger, revision: int = 0) -> bytes:
     """The whole state of a ledger. `revision`: of a catalog that is not in the same log."""
-    counts = len(ledger.start), len(ledger.acks)
+    counts = len(ledger.start), len(ledger.lanes), len(ledger.acks)
     head = _LEDGER.pack(FactKind.LEDGER, ledger.subscription, ledger.generation, revision, ledger.renewed_ns, *counts)
-    return b"".join((head, *(_PLACE.pack(*place) for place in ledger.start.items()), *_encode_sets(ledger.acks)))
+    return b"".join((head, *_places(ledger.start), *_encode_lanes(ledger.lanes), *_encode_sets(ledger.acks)))
 
 
 def decode_ledger(payload: bytes) -> LedgerFact:
-    _, subscription, generation, revision, renewed_ns, starts, sets = _LEDGER.unpack_from(payload)
-    start = dict(_PLACE.unpack_from(payload, _LEDGER.size + at * _PLACE.size) for at in range(starts))
-    acks = _decode_sets(payload, _LEDGER.size + starts * _PLACE.size, sets)
-    return LedgerFact(Ledger(subscription, generation, acks, start, renewed_ns), revision)
+    _, subscription, generation, revision, renewed_ns, starts, lanes, sets = _LEDGER.unpack_from(payload)
+    start, at = _read_places(payload, _LEDGER.size, starts)
+    found, at = _decode_lanes(payload, at, lanes)
+    acks = _decode_sets(payload, at, sets)
+    return LedgerFact(Ledger(subscription, generation, acks, start, renewed_ns, found), revision)
 
 
 def encode_snapshot(state: SnapshotState, revision: int = 0) -> bytes:
     """A snapshot's sets: the opaque `state` of its record in the catalog, or a chain's part of it in its log."""
-    head = _SNAPSHOT.pack(FactKind.SNAPSHOT, state.snapshot, revision, len(state.acks))
-    return b"".join((head, *_encode_sets(state.acks)))
+    head = _SNAPSHOT.pack(FactKind.SNAPSHOT, state.snapshot, revision, len(state.lanes), len(state.acks))
+    return b"".join((head, *map(_NUMBER.pack, state.lanes), *_encode_sets(state.acks)))
 
 
 def decode_snapshot(payload: bytes) -> tuple[SnapshotState, int]:
     """The state, and the catalog's revision that was acted by."""
-    _, snapshot, revision, count = _SNAPSHOT.unpack_from(payload)
-    return SnapshotState(snapshot, _decode_sets(payload, _SNAPSHOT.size, count)), revision
+    _, snapshot, revision, lanes, count = _SNAPSHOT.unpack_from(payload)
+    at = _SNAPSHOT.size + lanes * _NUMBER.size
+    numbers = tuple(number for (number,) in _NUMBER.iter_unpack(payload[_SNAPSHOT.size : at]))
+    return SnapshotState(snapshot, _decode_sets(payload, at, count), numbers), revision
 
 
 def encode_acks(acks: Iterable[Acks]) -> list[bytes]:

@@ -47,8 +47,7 @@ def is_needed(forwarder: PublishForwarder, source: int, first_offset: int, count
         state = forwarder.snapshots.get(snapshot.incarnation)
         if state is None:
             return True
-        held = state.acks.get(source)
-        if held is None or not held.covers(first_offset, end):
+        if not state.covers(source, first_offset, end):
             return True
     return any(extension.holds(found, first_offset, end, time_ns) for extension in forwarder.extensions)
 

@@ -11,8 +11,9 @@ from syncpoint.kernel.acks import AckSet
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import Done
 from syncpoint.model.errors import NotFound
+from syncpoint.model.lanes import in_lane
 from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.ledger import Ledger, SnapshotState
+from syncpoint.publish.ledger import Ledger, SnapshotState, copy_lanes
 
 _NS = 1_000_000_000
 
@@ -40,21 +41,22 @@ def acks_at_time(forwarder: PublishForwarder, record: Subscription, time_ns: int
     acks: dict[int, AckSet] = {}
     for source in forwarder.sources.of_topic(record.topic_incarnation):
         number = source.number
-        held = ledger.acks.get(number)
+        held = ledger.known(number)
         fresh = held.copy() if held is not None else AckSet()
         revive = source.end
         if own_cut is not None:
             revive = max(forwarder.store.offset_at(number, own_cut), ledger.start.get(number, 0))
         if topic_cut is not None:
             revive = min(revive, forwarder.store.offset_at(number, topic_cut))
-        if revive < source.end:
-            fresh.remove(revive, source.end)
         if not source.sealed and time_ns > forwarder.commit.newest_ns:
             boundary = source.end  # also what is on its way to the disks, which storage does not count yet
         else:
             boundary = min(forwarder.store.offset_at(number, time_ns), source.end)
-        if boundary:
-            fresh.add(0, boundary)
+        for lane in ledger.lane_numbers:  # what lies outside of their bounds is acknowledged again when it is taken
+            if revive < source.end:
+                fresh.remove(in_lane(lane, revive), in_lane(lane, source.end))
+            if boundary:
+                fresh.add(in_lane(lane, 0), in_lane(lane, boundary))
         acks[number] = fresh
     return acks
 
@@ -72,6 +74,13 @@ def seek_to_snapshot(
         raise NotFound(str(snapshot))
     known = forwarder.sources.by_number
     acks = {number: held.copy() for number, held in state.acks.items() if number in known}
+    had = set(state.lanes or (0,))
+    for lane in record.options.lanes:  # in the order of their numbers; one without others to copy begins at its start
+        copied = [one for one in lane.copy_of if one in had]
+        if lane.number not in had and copied:
+            had.add(lane.number)
+            for number, held in acks.items():
+                copy_lanes(held, copied, lane.number, known[number].end)
     forwarder.replace_acks(record.incarnation, acks, done, generation, forwarder.clock.time_ns())
 
 
@@ -79,6 +88,6 @@ def snapshot_of(forwarder: PublishForwarder, ledger: Ledger, topic: int, snapsho
     """The state of a snapshot of a ledger as of now. Sources opened later are unacknowledged in it by being absent."""
     acks = {}
     for source in forwarder.sources.of_topic(topic):
-        held = ledger.acks.get(source.number)
+        held = ledger.known(source.number)
         acks[source.number] = held.copy() if held is not None else AckSet()
-    return SnapshotState(snapshot, acks)
+    return SnapshotState(snapshot, acks, tuple(ledger.lanes))

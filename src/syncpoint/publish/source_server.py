@@ -13,6 +13,7 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import AttemptRun, Done, Fetched, Listener, Reply, SourceView
 from syncpoint.model.errors import FailedPrecondition, NotFound, SyncpointError, Unavailable
+from syncpoint.model.lanes import in_lane, lane_of
 from syncpoint.publish.append import ServiceCaller, outcome_unknown
 from syncpoint.publish.attempts import DeliveryAttempts
 from syncpoint.publish.commit import GroupCommit
@@ -44,6 +45,7 @@ class SourceServer:
         self._listeners: dict[int, Listener] = {}  # by subscription
         self._audience: dict[int, list[int]] = {}  # topic -> subscriptions with a listener
         self._resets: dict[int, Ledger] = {}  # moved to this state, which is not persisted: nobody is served yet
+        self._lanes: dict[int, int] = {}  # changes of a subscription's lanes that are not persisted
         commit.on_visible = self._notify
 
     # -- listeners ---------------------------------------------------------------------------------------------------
@@ -79,10 +81,10 @@ class SourceServer:
 
     def _name(self, subscription: int, sources: Sequence[Source]) -> None:
         """Name sources to a listener. All there are, are here: nobody else grants any."""
-        if subscription in self._resets:
+        if not self.is_reset_persisted(subscription):
             return  # they are named when the listener is notified of the seek
         ledger = self.ledgers[subscription]
-        views = [SourceView(one.number, ledger.first_gap(one.number, 0), one.sealed, one.epoch) for one in sources]
+        views = [SourceView(one.number, ledger.begin_of(one.number), one.sealed, one.epoch) for one in sources]
         self._listeners[subscription].on_sources(views, complete=True)
 
     def _notify(self, source: Source) -> None:
@@ -149,8 +151,29 @@ class SourceServer:
                 listener.on_reset()
 
     def is_reset_persisted(self, subscription: int) -> bool:
-        """Whether what the subscription was moved to last is persisted."""
-        return subscription not in self._resets
+        """Whether what the subscription was moved to last is persisted, and the lanes it has."""
+        return subscription not in self._resets and subscription not in self._lanes
+
+    # -- lanes -------------------------------------------------------------------------------------------------------
+
+    def begin_lanes(self, subscription: int) -> None:
+        """Its lanes have changed: what lies outside of them is not served before that is persisted. An owner that did
+        not find it would draw their ends elsewhere.
+        """
+        self._lanes[subscription] = self._lanes.get(subscription, 0) + 1
+
+    def on_lanes_persisted(self, subscription: int) -> None:
+        """A change of its lanes is persisted; with the last one the listener is served again."""
+        self._lanes[subscription] -= 1
+        if self._lanes[subscription]:
+            return
+        del self._lanes[subscription]
+        record = self.catalog.subscription_by_incarnation(subscription)
+        if record is not None and subscription in self._listeners and subscription not in self._resets:
+            sources = self.sources.of_topic(record.topic_incarnation)
+            self._name(subscription, sources)
+            for one in sources:
+                self._listeners[subscription].on_data(one.number)
 
     def generation(self, subscription: int) -> int:
         """The seek generation ack ids of the subscription must carry."""
@@ -169,12 +192,20 @@ class SourceServer:
     def fetch(self, subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
         """See `PublishSide`."""
         ledger, found = self.ledgers.get(subscription), self.sources.by_number.get(source)
-        if ledger is None or found is None or subscription in self._resets:
+        if ledger is None or found is None or not self.is_reset_persisted(subscription):
             reply([])  # the listener is notified of a seek once it is persisted, and asks again
             return
         store, early = self.commit.store, subscription in self.early
         visible = found.visible
         end = self.commit.appended_end(found) if early else visible
+        base = 0
+        if ledger.lanes:
+            lane, stop = lane_of(begin), ledger.stop_of(source, lane_of(begin))
+            if not ledger.has_lane(lane):
+                reply([])  # not followed here yet, or dropped
+                return
+            base = in_lane(lane, 0)
+            visible, end = base + visible, base + (end if stop is None else min(end, stop))
         begin = ledger.first_gap(source, begin)
         if begin >= end:
             reply([])
@@ -188,9 +219,9 @@ class SourceServer:
                 # Logged as an error, never acknowledged, so never deleted: what lies behind it is delivered all the
                 # same. The subscribe side is notified, too: it may be readable again some day.
                 log.error("messages %d to %d of source %d: %s", begin, stored.resume_offset - 1, source, stored)
-                passed.append((begin, max(begin + 1, stored.resume_offset)))
+                passed.append((begin, max(begin + 1, base + stored.resume_offset)))
                 begin = passed[-1][1]
-                store.read(source, begin, max_bytes, answer, early=early)
+                store.read(source, begin - base, max_bytes, answer, early=early)
             elif isinstance(stored, Exception):
                 reply(stored)
             elif ledger.generation != generation:
@@ -203,7 +234,7 @@ class SourceServer:
                 known = self.attempts.of(subscription, source, batches[0].begin, batches[-1].end) if batches else ()
                 reply(Fetched(batches, passed, known) if passed or known else batches)
 
-        store.read(source, begin, max_bytes, answer, early=early)
+        store.read(source, begin - base, max_bytes, answer, early=early)
 
     # -- acknowledgements --------------------------------------------------------------------------------------------
 
@@ -234,6 +265,8 @@ class SourceServer:
         """
         if verdict is AckVerdict.OLD:
             return FailedPrecondition("The subscription was reset by a seek while this call ran.")
+        if verdict is AckVerdict.NO_LANE:
+            return FailedPrecondition("The rules that made these copies were deleted while this call ran.")
         record = self.catalog.subscription_by_incarnation(subscription)
         if verdict is AckVerdict.NO_LEDGER and (record is None or record.detached):
             return FailedPrecondition("The subscription was deleted or detached while this call ran.")

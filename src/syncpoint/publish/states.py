@@ -15,6 +15,7 @@ from typing import Any
 from syncpoint.kernel.acks import AckSet
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.cluster import ChainRecord
+from syncpoint.model.lanes import ends_of, in_lane
 from syncpoint.publish.backlog import backlog, first_stored, unacknowledged
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.ledger import Ledger
@@ -51,11 +52,17 @@ async def _described(
 
 
 def _acknowledged(shown: internal.DescribedSource, source: Source, ledger: Ledger, ranges_max: int) -> None:
-    acks: AckSet | None = ledger.acks.get(source.number)
-    runs = list(acks.runs()) if acks is not None else []
+    """Of rules' copies: what is acknowledged of the messages of whom most wait."""
+    acks: AckSet | None = ledger.known(source.number)
     shown.start_offset = ledger.start.get(source.number, 0)
-    shown.first_unacked_offset = acks.first_gap(0) if acks is not None else 0
-    shown.acked_messages = acks.count(0, source.end) if acks is not None else 0
+    shown.first_unacked_offset = ledger.begin_of(source.number)
+    if acks is None:
+        return
+    counts = {lane: acks.count(in_lane(lane, 0), in_lane(lane, source.end)) for lane in ledger.lane_numbers}
+    least = min(counts, key=counts.__getitem__)
+    first, last = ends_of(least)
+    runs = [(begin - first, length) for begin, length in acks.runs() if first <= begin < last]
+    shown.acked_messages = counts[least]
     for begin, length in islice(runs, ranges_max):
         shown.acked.extend((begin, begin + length))
     shown.ranges_total = len(runs)

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, NamedTuple
 
 from syncpoint.kernel.acks import encode_runs
+from syncpoint.metadata.entity_options import MessageRule, RuleChange, changed_rules, lanes_of, without_dropped
 from syncpoint.metadata.records import ACTIVE, CREATING, CatalogChange, SeekTarget, Snapshot, Subscription, Topic
 from syncpoint.model.errors import FailedPrecondition
+from syncpoint.model.lanes import in_lane, place_in
 from tests.kit.chain import ChainHarness, Process
 
 NS = 10**9
@@ -33,6 +35,11 @@ class Message(NamedTuple):
     source: int
     offset: int
     time_ns: int  # not before the message's own, and before that of any later one
+    lane: int = 0  # which copy of it
+
+    @property
+    def place(self) -> int:
+        return in_lane(self.lane, self.offset)
 
 
 @dataclass
@@ -53,6 +60,17 @@ class Left:
         self.renewed_ns = min(self.renewed_ns, other.renewed_ns)
 
 
+class Lane(NamedTuple):
+    """`begins`, `ends`: indices of the first message that is its own, and of the first that is no more."""
+
+    begins: int = 0
+    ends: int = 1 << 60
+    copy_of: tuple[int, ...] = ()
+
+    def has(self, one: Message) -> bool:
+        return self.begins <= one.index < self.ends
+
+
 @dataclass
 class Sub:
     number: int
@@ -64,6 +82,13 @@ class Sub:
     left: dict[int, Left] = field(default_factory=dict)  # by chain
     followed: dict[int, int] = field(default_factory=dict)  # by chain: generation that its owner knew last
     gone: bool = False
+    lanes: dict[int, Lane] = field(default_factory=lambda: {0: Lane()})
+    known_copies: set[int] = field(default_factory=set)
+
+    def copies(self, messages: Iterable[Message]) -> set[Message]:
+        """All that its rules make of some messages."""
+        lanes = self.lanes.items()
+        return {one._replace(lane=number) for one in messages for number, lane in lanes if lane.has(one)}
 
 
 @dataclass
@@ -72,6 +97,7 @@ class Snap:
     topic: int
     of: Sub
     generation: int
+    lanes: dict[int, Lane]
     left: dict[int, Left] = field(default_factory=dict)
     finished: bool = False
 
@@ -93,8 +119,10 @@ class Run:
         self.subs: dict[int, Sub] = {}
         self.snaps: dict[int, Snap] = {}
         self.waiting: dict[int, list[Waiting]] = {chain: [] for chain in self.chains}
+        self.confirmed = 0  # the revision that every chain has confirmed
         self.forgotten: dict[int, set[int]] = {chain: set() for chain in self.chains}  # and that is persisted
         self.topic, self.retention_s = 1, {1: 0}
+        self.rules = self.random.random() < 0.5  # whether subscriptions have rules
 
     async def run(self, steps: int) -> None:
         for chain in self.chains:
@@ -103,7 +131,8 @@ class Run:
             self.publish: 8, self.acknowledge: 6, self.acknowledge_unheard: 1, self.subscribe: 3, self.seek: 5,
             self.snapshot: 3, self.drop_snapshot: 1, self.unsubscribe: 1, self.retain: 2, self.keep: 1,
             self.pass_time: 1, self.topic_again: 1, self.checkpoint: 1, self.rest: 1, self.hand_over: 3, self.lose: 2,
-            self.adopt: 3, self.run_empty: 1,
+            self.adopt: 3, self.run_empty: 1, self.change_rules: 4 if self.rules else 0,
+            self.leave_one_lane: 2 if self.rules else 0,
         }  # fmt: skip
         for number in range(steps):
             (step,) = self.random.choices(list(weights), list(weights.values()))
@@ -177,6 +206,7 @@ class Run:
             return
         for chain, process in self.owners.items():
             await process.host.confirm(chain, self.topic, self.harness.master.revision)
+        self.confirmed = self.harness.master.revision
         for sub in self.subs.values():
             if self.record(sub).state == CREATING:
                 self.put(sub, state=ACTIVE)
@@ -212,11 +242,17 @@ class Run:
             message = Message(self.published, self.topic, chain, source.number, len(known), now)
             self.published += 1
             known.append(message)
-            for holder in (*self.subs.values(), *self.snaps.values()):
-                if holder.topic == self.topic:
-                    left = holder.left.setdefault(chain, Left())
-                    left.must.add(message)
-                    left.may.add(message)
+            for sub in self.subs.values():
+                if sub.topic == self.topic:
+                    left, copies = sub.left.setdefault(chain, Left()), sub.copies([message])
+                    left.must |= copies
+                    left.may |= copies
+            for snap in self.snaps.values():
+                if snap.topic == self.topic:
+                    left = snap.left.setdefault(chain, Left())
+                    copies = {message._replace(lane=number) for number in snap.lanes}
+                    left.must |= copies
+                    left.may |= copies
         assert source.end == len(known)
         self.trace(f"publish {len(data)} messages to chain {chain}, source {source.number} ends at {source.end}")
         self.harness.clock.advance(0.01)
@@ -239,7 +275,7 @@ class Run:
                         if received:
                             left.may.discard(one)
                 if chosen:
-                    which = [(one.source, one.offset) for one in chosen]
+                    which = [(one.source, one.offset, one.lane) for one in chosen]
                     self.trace(f"subscription {sub.number} acknowledges{' an older' if old else ''} {which}")
 
     async def acknowledge_unheard(self) -> None:
@@ -253,7 +289,7 @@ class Run:
 
     def send_message(self, process: Process, one: Message, subscription: int, generation: int) -> asyncio.Future[Any]:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        runs = encode_runs([(one.offset, 1)])
+        runs = encode_runs([(in_lane(one.lane, one.offset), 1)])
         forwarder = process.host.chains[one.chain].forwarder
 
         def done(error: Exception | None) -> None:
@@ -299,14 +335,14 @@ class Run:
         generation = sub.generation
         if snaps and self.random.random() < 0.5:
             snap = self.random.choice(snaps)
-            kept = {chain: left.copy() for chain, left in snap.left.items()}
+            kept, lanes_then = {chain: left.copy() for chain, left in snap.left.items()}, dict(snap.lanes)
             self.put(sub, generation=generation, target=SeekTarget(snapshot=snap.number))
             self.trace(f"seek {sub.number} to snapshot {snap.number}")
 
             def moved(chain: int, stored: set[Message], left: Left) -> Left:
                 # As it is then: nothing can have come to this chain since.
-                found = kept.get(chain, Left())
-                return Left(found.must & stored, found.may & stored, self.harness.clock.time_ns())
+                found = of_lanes(kept.get(chain, Left()), sub, lanes_then, stored)
+                return Left(found.must, found.may, self.harness.clock.time_ns())
         else:
             every = sorted(one for held in self.messages.values() for one in held)
             mine = [one.time_ns + 1 for one in every if one.topic == sub.topic]
@@ -316,7 +352,7 @@ class Run:
             self.trace(f"seek {sub.number} to time {at}")
 
             def moved(chain: int, stored: set[Message], left: Left) -> Left:
-                since = {one for one in stored if one.time_ns >= at and one.topic == sub.topic}
+                since = sub.copies(one for one in stored if one.time_ns >= at and one.topic == sub.topic)
                 must = {one for one in since if one in left.must or self.is_retained(sub, one, SLACK_S)}
                 may = {one for one in since if one in left.may or self.is_retained(sub, one, -SLACK_S)}
                 return Left(must, may, left.renewed_ns)
@@ -335,7 +371,7 @@ class Run:
         if not self.subs or len(self.snaps) > 3:
             return
         sub = self.subs[self.random.choice(list(self.subs))]
-        snap = Snap(next(self.numbers), sub.topic, sub, sub.generation)
+        snap = Snap(next(self.numbers), sub.topic, sub, sub.generation, dict(sub.lanes))
         record = Snapshot(
             snap.number, f"projects/p/snapshots/n{snap.number}", sub.topic, NAME, expire_ns=1 << 62, status=CREATING,
             subscription=sub.number, generation=sub.generation,
@@ -347,11 +383,71 @@ class Run:
             snap.left[chain] = sub.left.setdefault(chain, Left()).copy()
             # Its owners have known this generation, or know it when all is done; else all counts as unacknowledged.
             if snap.generation != sub.followed.get(chain, -1) and (sub.gone or snap.generation != sub.generation):
-                snap.left[chain].may = {one for one in stored if one.topic == snap.topic}
+                all_there = {one for one in stored if one.topic == snap.topic}
+                snap.left[chain].may = {one._replace(lane=number) for one in all_there for number in snap.lanes}
 
         self.follow(act)
         self.trace(f"snapshot {snap.number} of {sub.number}")
         await self.confirm()
+
+    async def change_rules(self) -> None:
+        """Of a subscription, for what is published from now on, or also for what is left."""
+        if not self.subs:
+            return
+        sub = self.subs[self.random.choice(list(self.subs))]
+        record, to_all = self.record(sub), self.random.random() < 0.4
+        named = self.random.sample("abc", self.random.randrange(1, 3))
+        put = [MessageRule(name, f"v={self.published}", action=self.random.choice(["", "SET x=1"])) for name in named]
+        delete = self.random.sample("abc", 1)
+        change = RuleChange(tuple(put), ()) if self.random.random() < 0.6 else RuleChange((), tuple(delete))
+        options = changed_rules(record.options, change._replace(to_all=to_all), self.harness.master.revision + 1)
+        if self.random.random() < 0.3:
+            options = without_dropped(options, self.confirmed)
+        lanes = {lane.number: lane for lane in lanes_of(options)}
+        for number, lane in sorted(lanes.items()):
+            known = sub.lanes.get(number, Lane(0 if lane.copy_of else self.published, copy_of=lane.copy_of))
+            if lane.stopped and known.ends > self.published:
+                known = known._replace(ends=self.published)
+            if number in sub.lanes or not lane.dropped:
+                sub.lanes[number] = known
+        copies = {number: lane.copy_of for number, lane in lanes.items() if lane.copy_of and not lane.dropped}
+        alive = {number for number, lane in lanes.items() if not lane.dropped}
+        done = set(copies) & set(sub.known_copies)
+        sub.known_copies |= set(copies)
+
+        def act(chain: int, stored: set[Message]) -> None:
+            left = sub.left.setdefault(chain, Left())
+            for number in sorted(set(copies) - done):
+                for held in (left.must, left.may):
+                    held |= {one._replace(lane=number) for one in held if one.lane in copies[number]}
+            left.must = {one for one in left.must if one.lane in alive}
+            left.may = {one for one in left.may if one.lane in alive}
+
+        sub.lanes = {number: lane for number, lane in sub.lanes.items() if number in alive}
+        self.put(sub, options=options)
+        self.follow(act)
+        self.trace(f"rules of {sub.number}: {change}, to all: {to_all}, now {sub.lanes}")
+        await self.confirm()
+
+    async def leave_one_lane(self) -> None:
+        """Everything is acknowledged but for one lane of one subscription, and what nobody needs is deleted."""
+        having = [sub for sub in self.subs.values() if len(sub.lanes) > 1]
+        if not having or self.snaps:
+            return
+        chosen = self.random.choice(having)
+        lane = self.random.choice(list(chosen.lanes))
+        for sub in self.subs.values():
+            for chain, process in self.owners.items():
+                left = sub.left.setdefault(chain, Left())
+                done = {one for one in left.may if sub is not chosen or one.lane != lane}
+                for one in sorted(done):
+                    answer = self.send_message(process, one, sub.number, sub.generation)
+                    assert await asyncio.wait_for(answer, 5) is None
+                left.must -= done
+                left.may -= done
+        self.trace(f"all but lane {lane} of {chosen.number} is acknowledged")
+        await self.hand_over()  # what was written to is sealed now
+        await asyncio.sleep(self.random.choice([2.0, 6.0]))
 
     async def drop_snapshot(self, number: int | None = None) -> None:
         if self.snaps:
@@ -521,26 +617,34 @@ class Run:
     async def live(self, chain: int, process: Process, sub: Sub, when: str) -> set[Message]:
         """What the chain would deliver."""
         forwarder = process.host.chains[chain].forwarder
-        stored = {one for one in self.stored_of(chain, process) if one.topic == sub.topic}
+        stored = sub.copies(one for one in self.stored_of(chain, process) if one.topic == sub.topic)
         ledger = forwarder.ledgers.get(sub.number)
         if ledger is None:
             assert not stored, f"{when}: subscription {sub.number} has no ledger in chain {chain}"
             return set()
         known = sub.generation
         assert ledger.generation == known, f"{when}: {sub.number} is of generation {ledger.generation}, not {known}"
-        live = {one for one in stored if not ledger.covers(one.source, one.offset, one.offset + 1)}
+        assert set(ledger.lane_numbers) == set(sub.lanes), f"{when}: {sub.number} has lanes {ledger.lanes}"
+        every = {
+            one._replace(lane=lane)
+            for one in self.stored_of(chain, process)
+            for lane in sub.lanes
+            if one.topic == sub.topic
+        }
+        live = {one for one in every if ledger.first_gap(one.source, one.place) == one.place}
         if self.random.random() < 0.2:
             reached = set()
-            for source in {one.source for one in stored}:
-                offsets = await self.reached(process, chain, sub.number, source)
+            for source, lane in {(one.source, lane) for one in stored for lane in sub.lanes}:
+                offsets = await self.reached(process, chain, sub.number, source, lane)
                 held = self.messages[chain, source]
-                reached |= {held[offset] for offset in offsets}
+                reached |= {held[offset]._replace(lane=lane) for offset in offsets}
             assert reached <= live, f"{when}: {sub.number} is handed {brief(reached - live)}, not among what is left"
             return reached
         return live
 
-    async def reached(self, process: Process, chain: int, subscription: int, source: int) -> list[int]:
-        forwarder, begin, found = process.host.chains[chain].forwarder, 0, []
+    async def reached(self, process: Process, chain: int, subscription: int, source: int, lane: int) -> list[int]:
+        forwarder, begin = process.host.chains[chain].forwarder, in_lane(lane, 0)
+        found: list[int] = []
         while True:
             answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             forwarder.server.fetch(subscription, source, begin, 1 << 20, answer.set_result)
@@ -552,7 +656,7 @@ class Run:
                 for offset in range(batch.begin, batch.end):
                     at = offset - batch.first_offset
                     if not (batch.skip and batch.skip[at >> 3] >> (at & 7) & 1):
-                        found.append(offset)
+                        found.append(place_in(offset)[1])
                 begin = batch.end
 
     @staticmethod
@@ -601,5 +705,23 @@ class Run:
         return [*owned.store.sources(), *owned.forwarder.sources.by_number.values()]
 
 
-def brief(messages: set[Message]) -> list[tuple[int, int]]:
-    return sorted((one.source, one.offset) for one in messages)
+def of_lanes(kept: Left, sub: Sub, known: dict[int, Lane], stored: set[Message]) -> Left:
+    """What a snapshot of the lanes `known` has left for those of a subscription: others are as those they copy,
+    or have all since their beginning.
+    """
+    found = Left()
+    known_lanes = set(known)
+    for number, lane in sorted(sub.lanes.items()):
+        of = {number} if number in known_lanes else {one for one in lane.copy_of if one in known_lanes}
+        for ours, theirs in ((found.must, kept.must), (found.may, kept.may)):
+            copies = {one._replace(lane=number) for one in theirs if one.lane in of} if of else set()
+            ours |= {
+                one._replace(lane=number)
+                for one in stored
+                if one.topic == sub.topic and lane.has(one) and (not of or one._replace(lane=number) in copies)
+            }
+    return found
+
+
+def brief(messages: set[Message]) -> list[tuple[int, int, int]]:
+    return sorted((one.source, one.offset, one.lane) for one in messages)
