@@ -117,13 +117,14 @@ class Gate:
                 found[path] = Streaming(partial(self._stream, name, rule, method.handler))
         return found
 
-    def admit(self, call: CallContext) -> None:
+    def admit(self, call: CallContext, resource: str = "") -> None:
         """Refuse callers to whom nothing is granted at all: asked before a request is read, where that costs much.
+        `resource`: what the call is about, as far as its head says.
 
         Raises `Unauthenticated`; and `Unavailable` while keys are being fetched.
         """
-        if self._session(call).identity is ANONYMOUS and not self.policies.grant_to_everybody():
-            self._refuse(ANONYMOUS, call, call.path.decode("ascii", "replace"), Need("", ""))
+        if self._session(call, resource).identity is ANONYMOUS and not self.policies.grant_to_everybody():
+            self._refuse(ANONYMOUS, call, call.path.decode("ascii", "replace"), Need("", resource))
 
     def holds(self, call: Call, permission: str, resource: str) -> bool:
         """See `api.iam.Callers`."""
@@ -283,7 +284,7 @@ class Gate:
 
     # -- callers -----------------------------------------------------------------------------------------------------
 
-    def _session(self, call: CallContext) -> CallerSession:
+    def _session(self, call: CallContext, resource: str = "") -> CallerSession:
         """Who calls. Raises `Unauthenticated`, and `Unavailable` while keys are being fetched."""
         header = call.metadata.get(_HEADER)
         sessions: dict[Any, CallerSession] = self._certificates if header is None else self._sessions
@@ -303,7 +304,7 @@ class Gate:
             identity = self._identified(header, certificate)
         except Refused as refused:
             self._log_refusal(call, refused)
-            self._note(ANONYMOUS, call, call.path.decode("ascii", "replace"), Need("", ""), False, str(refused))
+            self._note(ANONYMOUS, call, call.path.decode("ascii", "replace"), Need("", resource), False, str(refused))
             raise Unauthenticated(INVALID) from None
         left_s = identity.expire_s - self.clock.time_ns() / 1e9
         session = CallerSession(identity, now + min(STANDS_S, left_s), generation, self.catalog.revision)

@@ -49,8 +49,8 @@ CONNECTION: Final = "syncpoint.connection"
 APART_BYTES: Final = 64 * 1024
 APART_THREADS: Final = 2
 
-Admit = Callable[[CallContext], None]
-"""Raises for callers to whom nothing is granted, whatever they ask for."""
+Admit = Callable[[CallContext, str], None]
+"""Raises for callers to whom nothing is granted, whatever they ask for. The text: the resource that the path names."""
 Result = TypeVar("Result")
 
 
@@ -101,7 +101,7 @@ class RestApp:
         call = RestCall(head.path, head.metadata, timeout_of(headers), head.peer, head.certificate, head.connection)
         try:
             if self._admit is not None:
-                self._admit(call)
+                self._admit(call, _resource(variables))
             body = self._unfolded(headers, await _body(receive))
             if verb == "GET" and is_form(headers):
                 wanted.add(body)
@@ -128,7 +128,7 @@ class RestApp:
         try:
             found = self.table.find(verb_of(scope, headers), scope["raw_path"].decode("ascii", "replace"))
             if found is not None and self._admit is not None:
-                self._admit(_head(scope, headers, found[0].method))
+                self._admit(_head(scope, headers, found[0].method), _resource(found[1]))
         except SyncpointError as error:
             return refusal(error, SystemParameters(scope["query_string"], headers))
         return None
@@ -174,6 +174,11 @@ def application(rest: RestApp, pages: Sequence[BaseRoute] = ()) -> Starlette:
     return Starlette(
         routes=[*pages, *own, Mount("/", app=rest)], exception_handlers={HTTPException: _refused, Exception: _failed}
     )
+
+
+def _resource(variables: Mapping[str, str]) -> str:
+    """What a path is about: the first of its variables that begins like the name of a resource."""
+    return next((value for value in variables.values() if value.startswith("projects/")), "")
 
 
 def _head(scope: Scope, headers: Headers, method: str) -> HeadOnly:

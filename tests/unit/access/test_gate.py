@@ -307,7 +307,8 @@ def test_a_table_with_a_method_that_has_no_rule_is_not_opened(harness: Harness) 
 def test_nothing_is_read_of_callers_to_whom_nothing_is_granted(harness: Harness) -> None:
     for header, text in ((None, MISSING), (b"Bearer nonsense", INVALID)):
         with pytest.raises(Unauthenticated, match=text[:40]):
-            harness.gate.admit(harness.opened(PUBLISH, header, []))
+            harness.gate.admit(harness.opened(PUBLISH, header, []), TOPIC)
+    assert [(one[0], one[4]) for one in harness.audited] == [("", TOPIC)] * 2, "who, and on what"
     harness.gate.admit(harness.opened(PUBLISH, harness.token(), []))
     harness.grant("projects/a", "roles/pubsub.viewer", "allUsers")
     harness.gate.admit(harness.opened(PUBLISH, None, []))

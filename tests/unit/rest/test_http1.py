@@ -31,13 +31,14 @@ LIMITS = TransportLimits(message_bytes=20_000)
 
 
 class Served:
-    """A served table of three methods. `pulls`: calls that nobody answers."""
+    """A served table of three methods. `pulls`: calls that nobody answers; `asked_about`: what admitted calls named."""
 
     server: Server
     fallback: HttpFallback
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
+        self.asked_about: list[str] = []
         self.pulls: asyncio.Queue[Call] = asyncio.Queue()
         self.connections: list[HttpConnection] = []
         self.callers: list[Caller] = []
@@ -63,7 +64,8 @@ class Served:
         call.on_cancel = lambda: self.calls.append(call)
         self.pulls.put_nowait(call)
 
-    def admit(self, call: CallContext) -> None:
+    def admit(self, call: CallContext, resource: str) -> None:
+        self.asked_about.append(resource)
         if call.metadata.get(b"authorization") == b"Bearer bad":
             raise Unauthenticated("Who are you?")
 
@@ -273,6 +275,7 @@ async def test_nothing_is_read_of_who_is_not_admitted(served: Served) -> None:
         )
         assert (status, body["error"]["status"]) == (401, "UNAUTHENTICATED")
         assert got["www-authenticate"].startswith("bearer")
+    assert set(served.asked_about) == {"projects/p/topics/t"}, "what is noted of a refusal"
 
 
 @plain_test(run, replace(LIMITS, unsent_total_bytes=10000))
