@@ -23,6 +23,14 @@ ctypedef struct Varint:
     u64 value
     Py_ssize_t next
 
+ctypedef struct Number:
+    int kind
+    i64 whole
+    double real
+
+cdef extern from "Python.h":
+    double PyOS_string_to_double(const char* text, char** end, void* overflow) except? -1.0
+
 cdef extern from *:
     """
     #define kernel_ones(word) __builtin_popcountll(word)
@@ -63,6 +71,16 @@ cdef inline void copy(WritePtr out, Py_ssize_t at, ReadPtr source, Py_ssize_t st
 cdef inline bint same(ReadPtr a, Py_ssize_t start_a, ReadPtr b, Py_ssize_t start_b, Py_ssize_t size) noexcept nogil:
     return memcmp(a + start_a, b + start_b, size) == 0
 
+cdef inline int order_of(
+    ReadPtr a, Py_ssize_t start_a, Py_ssize_t stop_a, ReadPtr b, Py_ssize_t start_b, Py_ssize_t stop_b
+) noexcept nogil:
+    cdef Py_ssize_t size_a = stop_a - start_a
+    cdef Py_ssize_t size_b = stop_b - start_b
+    cdef int order = memcmp(a + start_a, b + start_b, size_a if size_a < size_b else size_b)
+    if order == 0:
+        return (size_a > size_b) - (size_a < size_b)
+    return 1 if order > 0 else -1
+
 cdef inline bytes cut(ReadPtr p, Py_ssize_t start, Py_ssize_t stop):
     return PyBytes_FromStringAndSize(<const char*>p + start, stop - start)
 
@@ -79,6 +97,14 @@ cdef inline u32 get32(ReadPtr p, Py_ssize_t at) noexcept nogil:
 
 cdef inline u64 get64(ReadPtr p, Py_ssize_t at) noexcept nogil:
     cdef u64 value
+    memcpy(&value, p + at, 8)
+    return value
+
+cdef inline i64 get_signed64(ReadPtr p, Py_ssize_t at) noexcept nogil:
+    return <i64>get64(p, at)
+
+cdef inline double get_double(ReadPtr p, Py_ssize_t at) noexcept nogil:
+    cdef double value
     memcpy(&value, p + at, 8)
     return value
 
@@ -128,6 +154,58 @@ cdef inline Varint read_varint(ReadPtr p, Py_ssize_t at, Py_ssize_t end) noexcep
     return result
 
 
+cdef inline Number read_number(ReadPtr p, Py_ssize_t at, Py_ssize_t end) noexcept:
+    cdef Number number
+    cdef Py_ssize_t start = at
+    cdef Py_ssize_t digits = 0
+    cdef u64 value = 0
+    cdef bint fits = True
+    cdef char text[65]
+    number.kind = 0
+    number.whole = 0
+    number.real = 0.0
+    if end - at > 64:
+        return number
+    if at < end and (p[at] == 43 or p[at] == 45):
+        at += 1
+    while at < end and 48 <= p[at] <= 57:
+        if value > 922337203685477580ULL:
+            fits = False
+        value = value * 10 + (p[at] - 48)
+        digits += 1
+        at += 1
+    if at == end:
+        if digits and fits and value <= 9223372036854775807ULL + (1 if p[start] == 45 else 0):
+            number.kind = 1
+            number.whole = <i64>(0 - value) if p[start] == 45 else <i64>value
+            number.real = <double>number.whole
+        return number
+    if p[at] == 46:
+        at += 1
+        while at < end and 48 <= p[at] <= 57:
+            digits += 1
+            at += 1
+    if digits == 0:
+        return number
+    if at < end and (p[at] | 32) == 101:
+        at += 1
+        if at < end and (p[at] == 43 or p[at] == 45):
+            at += 1
+        digits = at
+        while at < end and 48 <= p[at] <= 57:
+            at += 1
+        if digits == at:
+            return number
+    if at != end:
+        return number
+    memcpy(text, p + start, end - start)
+    text[end - start] = 0
+    number.real = PyOS_string_to_double(text, NULL, NULL)
+    if number.real - number.real == 0:
+        number.kind = 2
+    return number
+
+
 # -- protobuf ---------------------------------------------------------------------------------------------------------
 
 cdef inline Field read_field(ReadPtr p, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
@@ -167,6 +245,14 @@ cdef inline Field read_field(ReadPtr p, Py_ssize_t at, Py_ssize_t end) noexcept 
     else:
         return field
     field.number = <u32>(tag.value >> 3)
+    return field
+
+cdef inline Field field_of(u32 number, Py_ssize_t start, Py_ssize_t stop) noexcept nogil:
+    cdef Field field
+    field.number = number
+    field.wire = 2
+    field.start = start
+    field.stop = stop
     return field
 
 cdef inline bint utf8_ok(ReadPtr p, Py_ssize_t at, Py_ssize_t end) noexcept nogil:

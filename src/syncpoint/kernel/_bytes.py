@@ -8,6 +8,9 @@ In C a `ReadPtr` and a `WritePtr` are pointers; here they are the buffers themse
 
 from __future__ import annotations
 
+import math
+import re
+import struct
 from typing import Any, NamedTuple
 
 ReadPtr = bytes | bytearray
@@ -31,6 +34,14 @@ class Varint(NamedTuple):
 
     value: int
     next: int
+
+
+class Number(NamedTuple):
+    """A number in decimal letters. Kind 0: there is none; 1: an integer of 64 bits; 2: a double."""
+
+    kind: int
+    whole: int
+    real: float
 
 
 # -- buffers ----------------------------------------------------------------------------------------------------------
@@ -81,6 +92,12 @@ def same(a: ReadPtr, start_a: int, b: ReadPtr, start_b: int, size: int) -> bool:
     return a[start_a : start_a + size] == b[start_b : start_b + size]
 
 
+def order_of(a: ReadPtr, start_a: int, stop_a: int, b: ReadPtr, start_b: int, stop_b: int) -> int:
+    """-1, 0, 1: the bytes of `a` come before those of `b`, are equal, come behind them."""
+    one, other = a[start_a:stop_a], b[start_b:stop_b]
+    return (one > other) - (one < other)
+
+
 def cut(p: ReadPtr, start: int, stop: int) -> bytes:
     """A copy of p[start:stop]."""
     return bytes(p[start:stop])
@@ -102,6 +119,17 @@ def get32(p: ReadPtr, at: int) -> int:
 def get64(p: ReadPtr, at: int) -> int:
     """The u64 at `at`."""
     return int.from_bytes(p[at : at + 8], "little")
+
+
+def get_signed64(p: ReadPtr, at: int) -> int:
+    """The i64 at `at`."""
+    return int.from_bytes(p[at : at + 8], "little", signed=True)
+
+
+def get_double(p: ReadPtr, at: int) -> float:
+    """The double at `at`."""
+    value: float = struct.unpack_from("<d", p, at)[0]
+    return value
 
 
 def put32(out: WritePtr, at: int, value: int) -> None:
@@ -144,6 +172,23 @@ def read_varint(p: ReadPtr, at: int, end: int) -> Varint:
     return Varint(0, -1)
 
 
+_NUMBER_MAX = 64
+_WHOLE = re.compile(rb"[+-]?[0-9]+")
+_REAL = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def read_number(p: ReadPtr, at: int, end: int) -> Number:
+    """The number that all of p[at:end] spells, of at most 64 letters; none beyond 64 bits, or beyond a double."""
+    text = bytes(p[at:end])
+    if len(text) <= _NUMBER_MAX:
+        if _WHOLE.fullmatch(text):
+            whole = int(text)
+            return Number(1, whole, float(whole)) if -(1 << 63) <= whole < 1 << 63 else Number(0, 0, 0.0)
+        if _REAL.fullmatch(text) and math.isfinite(real := float(text)):
+            return Number(2, 0, real)
+    return Number(0, 0, 0.0)
+
+
 # -- protobuf ---------------------------------------------------------------------------------------------------------
 
 
@@ -167,6 +212,11 @@ def read_field(p: ReadPtr, at: int, end: int) -> Field:
     else:
         return malformed
     return Field(number, wire, at, stop) if 0 <= stop <= end else malformed
+
+
+def field_of(number: int, start: int, stop: int) -> Field:
+    """A Field for a caller's own use of its parts."""
+    return Field(number, 2, start, stop)
 
 
 def utf8_ok(p: ReadPtr, at: int, end: int) -> bool:

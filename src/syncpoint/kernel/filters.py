@@ -2,8 +2,10 @@
 
 Place: `rules` compiles the text of a subscription's filter to a program; `leases` runs it on every message it passes.
 Format: postfix. `1 HAS`, `2 EQ`, `3 NE`, `4 PREFIX`, `5 NOT`, `6 AND`, `7 OR`, one byte each; HAS is followed by
-`u16 length, key`, EQ, NE and PREFIX by `u16 length, key, u16 length, value`, little-endian. b"" matches everything.
+`u16 length, key`, EQ, NE and PREFIX by `u16 length, key, u16 length, value`, little-endian. Operations from 8 on are
+conditions of SQL rules, each followed by `u16 size` and so many bytes, which `rule_conditions` reads. b"" matches all.
 NE is also true of a message without the attribute. Of attributes with equal keys the last one counts, as in protobuf.
+A condition of a rule can be unknown; NOT, AND and OR go on with that as SQL does, and only what is true matches.
 Promise: a program that runs out of bytes, of operands or of stack (64), or leaves more than one result, and a message
 that is no protobuf, raise Malformed.
 """
@@ -15,7 +17,8 @@ import cython
 from .errors import Malformed
 
 if not cython.compiled:
-    from ._bytes import Field, ReadPtr, as_bytes, read_field, read_ptr, same, u64
+    from ._bytes import Field, ReadPtr, as_bytes, low64, read_field, read_ptr, same, u64
+    from .rule_conditions import condition_at
 
 
 def matches(program: object, message: object) -> bool:
@@ -42,7 +45,10 @@ def match_at(
     op: cython.int
     depth: cython.int = 0
     result: cython.int
-    stack: u64 = 0  # the top is bit 0
+    stack: u64 = 0  # what is true; the top is bit 0
+    unknown: u64 = 0  # what is unknown; a bit is never set in both
+    one: u64
+    other: u64
     if program_end == 0:
         return 1
     while at < program_end:
@@ -63,14 +69,40 @@ def match_at(
             result = _holds(program, op, key_start, key_stop, at, message, start, stop)
             if result < 0:
                 return -1
-            stack = (stack << 1) | result
+            stack = low64(stack << 1) | result
+            unknown = low64(unknown << 1)
             depth += 1
         elif op == 5 and depth >= 1:
-            stack ^= 1
+            stack ^= 1 ^ (unknown & 1)
         elif (op == 6 or op == 7) and depth >= 2:
-            result = (stack & 1) & ((stack >> 1) & 1) if op == 6 else (stack & 1) | ((stack >> 1) & 1)
+            one = stack & 1
+            other = (stack >> 1) & 1
+            if unknown & 3 == 0:
+                result = one & other if op == 6 else one | other
+                unknown >>= 1
+            elif op == 6:
+                result = one & other
+                one |= unknown & 1
+                other |= (unknown >> 1) & 1
+                unknown = ((unknown >> 2) << 1) | (one & other & (1 ^ result))
+            else:
+                result = one | other
+                unknown = ((unknown >> 2) << 1) | ((unknown | (unknown >> 1)) & 1 & (1 ^ result))
             stack = ((stack >> 2) << 1) | result
             depth -= 1
+        elif op >= 8:
+            if program_end - at < 2 or depth == 64:
+                return -1
+            key_start = at + 2
+            at = key_start + (program[at] | (program[at + 1] << 8))
+            if at > program_end:
+                return -1
+            result = condition_at(program, op, key_start, at, message, start, stop)
+            if result < 0:
+                return -1
+            stack = low64(stack << 1) | (result & 1)
+            unknown = low64(unknown << 1) | (result >> 1)
+            depth += 1
         else:
             return -1
     return stack & 1 if depth == 1 else -1

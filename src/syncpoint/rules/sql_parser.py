@@ -95,6 +95,10 @@ def parse_action(text: str, field: str = "action") -> tuple[tree.Statement, ...]
 def _parsed(start: str, text: str, field: str, body: bool) -> Anything:
     if len(text) > TEXT_MAX:
         raise InvalidArgument(field, f"must not be longer than {TEXT_MAX} characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument(field, "is not valid Unicode") from None
     if not text.strip():
         raise InvalidArgument(field, "must not be empty")
     try:

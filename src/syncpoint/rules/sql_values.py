@@ -235,23 +235,32 @@ def like(text: Value, pattern: Value, escape: Value) -> bool | None:
     return _matcher(pattern, escape)(text)
 
 
-@lru_cache(512)
-def _matcher(pattern: str, escape: str) -> Callable[[str], bool]:
-    """By parts between `%`, each found as early as possible: no recursion, at most text times pattern steps."""
+def pattern_symbols(pattern: str, escape: str) -> list[str]:
+    """A pattern as `%`, `_`, and all other characters with `=` before them. Raises `RuleError`."""
     if len(escape) > 1:
         raise RuleError(f"the escape character {escape!r} is not one character")
-    parts: list[list[str | None]] = [[]]
+    found = list[str]()
     characters = iter(pattern)
     for character in characters:
         if character == escape:
             literal = next(characters, None)
             if literal is None:
                 raise RuleError(f"the pattern {pattern!r} ends with its escape character")
-            parts[-1].append(literal)
-        elif character == "%":
+            found.append("=" + literal)
+        else:
+            found.append(character if character in "%_" else "=" + character)
+    return found
+
+
+@lru_cache(512)
+def _matcher(pattern: str, escape: str) -> Callable[[str], bool]:
+    """By parts between `%`, each found as early as possible: no recursion, at most text times pattern steps."""
+    parts: list[list[str | None]] = [[]]
+    for symbol in pattern_symbols(pattern, escape):
+        if symbol == "%":
             parts.append([])
         else:
-            parts[-1].append(None if character == "_" else character)
+            parts[-1].append(None if symbol == "_" else symbol[1])
     first, last, middle = parts[0], parts[-1], parts[1:-1]
 
     def fits(text: str, at: int, part: list[str | None]) -> bool:

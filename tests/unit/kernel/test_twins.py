@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from syncpoint import kernel
 from syncpoint.kernel import ackids, acks, filters, frames, leases, publish
 from syncpoint.model import varint
+from syncpoint.rules.sql_values import number_of
 
 pytestmark = pytest.mark.skipif(not kernel.COMPILED, reason="nothing is compiled")
 
@@ -77,17 +79,66 @@ def operand(value: bytes) -> bytes:
     return len(value).to_bytes(2, "little") + value
 
 
+places = st.builds(lambda kind, name: bytes([kind]) + operand(name), st.integers(0, 2), texts) | st.binary(max_size=4)
+operands = st.one_of(
+    texts.map(lambda text: b"\x01" + operand(text)),
+    st.integers(-5, 5).map(lambda number: b"\x02" + number.to_bytes(8, "little", signed=True)),
+    st.floats().map(lambda number: b"\x03" + struct.pack("<d", number)),
+    st.sampled_from([b"\x00", b"\x04\x00", b"\x04\x01"]),
+    places.map(lambda place: b"\x05" + place),
+    st.binary(max_size=3),
+)
+conditions = st.one_of(
+    st.builds(
+        lambda place, relation, side: b"\x08" + operand(place + bytes([relation]) + side),
+        places,
+        st.integers(0, 8),
+        operands,
+    ),
+    st.builds(lambda place, sides: b"\x09" + operand(place + b"".join(sides)), places, st.lists(operands, max_size=3)),
+    st.builds(lambda place, pattern: b"\x0a" + operand(place + pattern), places, texts),
+    places.map(lambda place: b"\x0b" + operand(place)),
+    st.binary(max_size=2).map(lambda truth: b"\x0c" + operand(truth)),
+)
 operations = st.one_of(
     st.builds(lambda key: b"\x01" + operand(key), texts),
     st.builds(lambda op, key, value: bytes([op]) + operand(key) + operand(value), st.integers(2, 4), texts, texts),
     st.sampled_from([b"\x05", b"\x06", b"\x07"]),
     st.binary(max_size=3),
+    conditions,
 )
 
 
 @given(st.lists(operations, max_size=8).map(b"".join), bodies)
 def test_filters(pure: SimpleNamespace, program: bytes, message: bytes) -> None:
     assert outcome(filters.matches, program, message) == outcome(pure.filters.matches, program, message)
+
+
+NUMBERS = "+-.eE0123459 x"
+
+
+@given(
+    st.text(NUMBERS, max_size=12) | st.from_regex(r"[+-]?[0-9]{17,21}(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?", fullmatch=True)
+)
+@example("9223372036854775807")
+@example("-9223372036854775808")
+@example("9223372036854775808")
+@example("-9223372036854775809")
+@example("1e308")
+@example("1e309")
+@example("0" * 63 + "7")
+@example("0" * 64 + "7")
+@settings(max_examples=300)
+def test_numbers(pure: SimpleNamespace, text: str) -> None:
+    """Read as rules read them, compared with one half, which parts integers from other numbers, too."""
+    number = number_of(text)
+    message = field(2, field(1, b"n") + field(2, text.encode()))
+    for relation, wanted in ((2, number == number), (1, number is not None and number < 0.5)):
+        beside = 0.5 if relation == 1 or number is None else number
+        side = struct.pack("<Bd", 3, beside) if isinstance(beside, float) else struct.pack("<Bq", 2, beside)
+        program = b"\x08" + operand(b"\x00\x01\x00n" + bytes([relation]) + side)
+        assert filters.matches(program, message) == pure.filters.matches(program, message)
+        assert filters.matches(program, message) is (number is not None and wanted), text
 
 
 @given(st.binary(max_size=70), st.binary(max_size=60))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from google.pubsub_v1 import types
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from syncpoint.kernel.filters import matches
 from syncpoint.rules.explain import explain
+from syncpoint.rules.kernel_program import program_of
 from syncpoint.rules.sql_compile import compile_filter
 from syncpoint.rules.sql_parser import parse_filter
+from syncpoint.rules.sql_tree import Negation
 from syncpoint.rules.sql_values import RuleError
 from syncpoint.rules.system_properties import RuleMessage
 from tests.unit.rules import reference
 from tests.unit.rules.reference import Tree
 
+Message = types.PubsubMessage.pb()
 NAMES = ["a", "b", "B", "cc"]
 TEXTS = [
     "", "1", "2", "-3", "+3", "2.5", ".5", "2.", "1e1", "1e999", "9223372036854775807", "9223372036854775808", "true",
@@ -63,6 +68,25 @@ def outcome(tree: Tree, message: dict[str, str]) -> bool | str | None:
         return reference.holds(tree, message)
     except reference.Fails:
         return "fails"
+
+
+def in_bytes(message: dict[str, str]) -> bytes:
+    return Message(attributes=message, message_id="1").SerializeToString()
+
+
+@given(joined(plain), st.lists(messages, min_size=3, max_size=3))
+@settings(max_examples=200, deadline=None)
+def test_the_kernel_means_the_same(tree: Tree, held: list[dict[str, str]]) -> None:
+    node = parse_filter(reference.text(tree))
+    program = program_of(node)
+    negated = program_of(Negation((0, 0), node))
+    if program is None or negated is None:
+        assert outcome(tree, {}) == "fails" or "!" in reference.text(tree)
+        return
+    for message in held:
+        wanted = outcome(tree, message)
+        assert matches(program, in_bytes(message)) is (wanted is True), (reference.text(tree), message)
+        assert matches(negated, in_bytes(message)) is (wanted is False), (reference.text(tree), message)
 
 
 @given(joined(computed), st.lists(messages, min_size=3, max_size=3))

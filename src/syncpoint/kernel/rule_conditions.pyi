@@ -1,0 +1,1 @@
+"""Conditions have no function that Python calls; see rule_conditions.py."""
