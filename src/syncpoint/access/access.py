@@ -18,6 +18,7 @@ from syncpoint.access.tokens import Authenticator
 from syncpoint.access.upkeep import LOOK_S, AccessUpkeep
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.model.errors import InvalidArgument
+from syncpoint.model.settings_section import file_named
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.file_marks import marks_of
 from syncpoint.runtime.periodic import Periodic
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 class AccessFile:
     """The file as it stands: the service's own identity, and what projects may have outstanding. Raises
-    `InvalidArgument` and `OSError`."""
+    `InvalidArgument`."""
 
     def __init__(self, path: Path, catalog: Catalog, clock: Clock) -> None:
         self._path, self._settings = path, load(path)
@@ -55,7 +56,7 @@ class AccessFile:
         self._seen = marks
         try:
             self._settings = load(self._path)
-        except (InvalidArgument, OSError) as error:
+        except InvalidArgument as error:
             log.error("the file of --auth is not taken over: %s", error)
 
     async def _follow(self) -> None:
@@ -63,17 +64,21 @@ class AccessFile:
 
 
 class Access:
-    """The gate of a listener, and what keeps it up to date. Raises `InvalidArgument` and `OSError` for a file that
-    cannot be used."""
+    """The gate of a listener, and what keeps it up to date. Raises `InvalidArgument` for a file that cannot
+    be used."""
 
     def __init__(self, path: Path, catalog: Catalog, clock: Clock, name: str = "") -> None:
         """`name`: of the process, where several write audit logs into one folder."""
         settings = load(path)
-        authenticator = Authenticator(settings, catalog, clock)
         self._audit: AuditLog | None = None
-        if (file := settings.audit_file) is not None:
-            file = file.with_name(f"{file.stem}.{name}{file.suffix}") if name else file
-            self._audit = AuditLog(file, clock, data=settings.audit_data)
+        try:
+            authenticator = Authenticator(settings, catalog, clock)
+            if (file := settings.audit_file) is not None:
+                file = file.with_name(f"{file.stem}.{name}{file.suffix}") if name else file
+                with file_named("audit.file", file):
+                    self._audit = AuditLog(file, clock, data=settings.audit_data)
+        except InvalidArgument as error:
+            raise InvalidArgument(str(path), error.message) from None
         self.gate = Gate(authenticator, Policies(catalog), catalog, clock, self._audit)
         self.service = ServiceIdentity(lambda: authenticator.settings.service_identity, self.gate.policies, clock)
         self._upkeep = AccessUpkeep(path, self.gate, flush=None if self._audit is None else self._audit.flush)

@@ -19,7 +19,7 @@ from syncpoint.access.policy import is_member, normal
 from syncpoint.access.quotas import Quota
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.names import SERVICE_IDENTITY, parse_project
-from syncpoint.model.settings_section import SettingsSection
+from syncpoint.model.settings_section import SettingsSection, file_named
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
 """Signatures by a private key, all of them: what anybody could make who knows the public one is not among them."""
@@ -79,9 +79,10 @@ class AuthSettings:
 
 
 def load(path: Path) -> AuthSettings:
-    """Read the file. Raises `InvalidArgument` naming it, and `OSError`."""
+    """Read the file. Raises `InvalidArgument` naming it."""
     try:
-        content = yaml.safe_load(path.read_text())
+        with file_named("auth", path):
+            content = yaml.safe_load(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidArgument(str(path), f"is not YAML: {error}") from None
     try:

@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import jwt
 
@@ -24,6 +24,7 @@ from syncpoint.access.policy import ALL_AUTHENTICATED, ALL_USERS, is_member, nor
 from syncpoint.access.settings import PUBSUB_AUDIENCES, AuthSettings, Issuer
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.model.errors import InvalidArgument, Unavailable
+from syncpoint.model.settings_section import file_named
 from syncpoint.runtime.clock import Clock
 
 TOKEN_BYTES_MAX: Final = 16 * 1024
@@ -31,6 +32,7 @@ LEEWAY_S: Final = 10
 SELF_SIGNED_S_MAX: Final = 3600
 GROUPS_MAX: Final = 200
 FRESH_S: Final = 10.0  # a key that is not in a set this young does not exist
+_Read = TypeVar("_Read")
 _SCOPES = frozenset({"https://www.googleapis.com/auth/pubsub", "https://www.googleapis.com/auth/cloud-platform"})
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-._")
 _FOREIGN_KEYS = ("crit", "jku", "jwk", "x5u", "x5c")
@@ -76,17 +78,18 @@ class Authenticator:
         self.take(settings)
 
     def take(self, settings: AuthSettings) -> None:
-        """Go by these settings, and read the key files anew. Raises `InvalidArgument` and `OSError`, and changes
-        nothing then."""
+        """Go by these settings, and read the key files anew. Raises `InvalidArgument`, and changes nothing
+        then."""
         accounts: dict[str, dict[str, VerifyingKey]] = {}
         for email, paths in settings.accounts.items():
-            try:
-                accounts[email] = dict(key_of_pem(self._files(path).decode("ascii", "replace")) for path in paths)
-            except InvalidArgument as error:
-                raise InvalidArgument(f"service_accounts: {email}", error.message) from None
-        sets = {one.issuer: self._files(one.jwks_file) for one in settings.issuers.values() if one.jwks_file}
-        for data in sets.values():
-            keys_of_set(data)
+            accounts[email] = dict(
+                self._read(f"service_accounts: {email}: key_files", path, _pem_key) for path in paths
+            )
+        sets = {
+            one.issuer: self._read(f"issuers: {one.issuer}: jwks_file", one.jwks_file, _key_set)
+            for one in settings.issuers.values()
+            if one.jwks_file
+        }
         before = self.settings.issuers if self._reloads else {}
         self.sets.keep(
             {one.issuer for one in settings.issuers.values() if _source(before.get(one.issuer)) == _source(one)}
@@ -95,6 +98,15 @@ class Authenticator:
             self.sets.put(issuer, data, self._clock.monotonic())
         self.settings, self._accounts = settings, accounts
         self._reloads += 1
+
+    def _read(self, key: str, path: Path, understand: Callable[[bytes], _Read]) -> _Read:
+        """What a file holds that a key of the settings names. Raises `InvalidArgument` naming both."""
+        with file_named(key, path):
+            data = self._files(path)
+        try:
+            return understand(data)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{key}: {path}", error.message) from None
 
     @property
     def generation(self) -> int:
@@ -302,3 +314,12 @@ def _names_in(certificate: Mapping[str, Any]) -> list[str]:
     for part in certificate.get("subject", ()):
         names += [f"CN:{value}" for key, value in part if key == "commonName"]
     return names
+
+
+def _key_set(data: bytes) -> bytes:
+    keys_of_set(data)
+    return data
+
+
+def _pem_key(data: bytes) -> tuple[str, VerifyingKey]:
+    return key_of_pem(data.decode("ascii", "replace"))

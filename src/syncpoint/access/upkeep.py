@@ -105,7 +105,7 @@ class AccessUpkeep:
         try:
             self._authenticator.take(load(self._path))
             self._gate.take_quotas()
-        except (InvalidArgument, OSError) as error:
+        except InvalidArgument as error:
             log.error("the file of --auth is not taken over: %s", error)
         else:
             log.info("%s was taken over", self._path)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from syncpoint.model.errors import InvalidArgument
@@ -47,3 +50,15 @@ class SettingsSection:
             close = get_close_matches(unknown[0], self._asked, 1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise InvalidArgument(self.place or unknown[0], f"unknown: {', '.join(unknown)}{hint}")
+
+
+@contextmanager
+def file_named(key: str, path: Path) -> Iterator[None]:
+    """Around the use of a file that a key of the settings names: what the operating system refuses is said with both.
+    Raises `InvalidArgument`.
+    """
+    try:
+        yield
+    except OSError as error:
+        todo = "Put it there, or correct the path; a relative one starts at the folder of the file that names it"
+        raise InvalidArgument(key, f"{path} cannot be used: {error.strerror or error}. {todo}.") from None

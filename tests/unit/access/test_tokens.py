@@ -11,8 +11,10 @@ from typing import Any
 
 import jwt
 import pytest
+import yaml
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from syncpoint.access.access import Access
 from syncpoint.access.accounts import Account, Key
 from syncpoint.access.keysets import canonical, key_id, keys_of_set
 from syncpoint.access.settings import parse
@@ -247,3 +249,23 @@ def test_a_file_that_can_not_be_taken_over_leaves_everything_as_it_was(harness: 
         harness.authenticator.take(parse(harness.content))
     assert who(harness, harness.token()) == ann
     assert who(harness, harness.signed_by_itself()).account == ACCOUNT
+
+
+def test_a_key_file_that_cannot_be_used_is_named_with_its_key_and_the_file_that_names_it(
+    harness: Harness, tmp_path: Path
+) -> None:
+    auth = tmp_path / "auth.yaml"
+    (tmp_path / "app.pem").write_text("no key")
+    keys, gone = tmp_path / "keys.json", tmp_path / "gone" / "audit.log"
+    for content, named in (
+        (harness.content | {"service_accounts": []}, f"issuers: {ISSUER}: jwks_file: {keys} cannot be"),
+        (harness.content, f"service_accounts: {ACCOUNT}: key_files: {tmp_path / 'app.pem'}: "),
+        ({"audit": {"file": "gone/audit.log"}}, f"audit.file: {gone} cannot be used: No such"),
+    ):
+        auth.write_text(yaml.safe_dump(content))
+        with pytest.raises(InvalidArgument) as refused:
+            Access(auth, harness.catalog, harness.clock)
+        assert refused.value.message.startswith(f"{auth}: {named}")
+    auth.unlink()
+    with pytest.raises(InvalidArgument, match=r"auth: .* No such file"):
+        Access(auth, harness.catalog, harness.clock)

@@ -60,6 +60,7 @@ async def _serve(settings: ClusterSettings, process: ProcessSettings, ready_file
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    settings.check_files(process.roles)
     node = ClusterProcess(settings, process)
     await node.start()
     print(f"{process.name} ready on {node.named_address}", flush=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ import yaml
 
 from syncpoint.control.durability_classes import CLASSES, DurabilityClass
 from syncpoint.export.buckets import Place, place_of
+from syncpoint.model.cluster import PROXY, SUBSCRIBE
 from syncpoint.model.errors import InvalidArgument
-from syncpoint.model.settings_section import SettingsSection
+from syncpoint.model.settings_section import SettingsSection, file_named
 from syncpoint.push.addresses import networks
 from syncpoint.router.location import DEFAULT_CLASS
 from syncpoint.storage.placement import MODES
@@ -119,6 +120,21 @@ class ClusterSettings:
         """The fingerprint in 16 hexadecimal digits."""
         text = json.dumps(self.fingerprint(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def check_files(self, roles: Collection[str]) -> None:
+        """Raises `InvalidArgument` naming the key of a file that a process of these roles needs and cannot read."""
+        named = {
+            "metadata.password_file": self.etcd_password_file,
+            "metadata.ca_file": self.etcd_ca,
+            "metadata.cert_file": self.etcd_certificate,
+            "metadata.key_file": self.etcd_key,
+            "auth": self.auth if PROXY in roles or SUBSCRIBE in roles else None,
+            "sealing.key_file": self.sealing_key_file if PROXY in roles else None,
+        }
+        for key, path in named.items():
+            if path is not None:
+                with file_named(f"cluster.yaml: {key}", path):
+                    path.open("rb").close()
 
     def process(self, name: str, roles: tuple[str, ...] = ()) -> ProcessSettings:
         """One process. A name that is not in the file gets defaults; `roles` replace those of the file."""

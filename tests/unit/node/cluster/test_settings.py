@@ -1,6 +1,7 @@
 """cluster.yaml: what it may say, and that mistakes are named."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,3 +136,22 @@ def test_what_is_no_yaml_is_refused(tmp_path: Path) -> None:
         read("a: [b", tmp_path)
     with pytest.raises(InvalidArgument, match="mapping"):
         parse(["a"])
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"auth": "gone"}, "auth"),
+        ({"sealing": {"key_file": "gone"}}, "sealing.key_file"),
+        ({"metadata": {"etcd": ["h:1"], "user": "u", "password_file": "gone"}}, "metadata.password_file"),
+        ({"metadata": {"etcd": ["h:1"], "ca_file": "gone"}}, "metadata.ca_file"),
+    ],
+)
+def test_a_file_that_a_process_needs_is_named_with_its_key(tmp_path: Path, change: dict[str, Any], key: str) -> None:
+    settings = parse({"metadata": {"etcd": ["h:1"]}, **change}, tmp_path)
+    with pytest.raises(InvalidArgument, match=f"cluster.yaml: {key}: {tmp_path}/gone cannot be used: No such file"):
+        settings.check_files(("proxy",))
+    (tmp_path / "gone").write_text("")
+    settings.check_files(("proxy",))
+    if "metadata" not in change:
+        parse({"metadata": {"etcd": ["h:1"]}, **change}, tmp_path / "elsewhere").check_files(("storage",))
