@@ -17,6 +17,7 @@ from typing import Any
 import grpc
 import pytest
 
+from syncpoint.client.client import Client
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import attributes_of, bodies, eventually, refused
@@ -516,3 +517,55 @@ def test_nothing_overtakes_a_message_of_its_key_that_cannot_be_transformed(space
     assert bodies(space.pull(dead, 1, ack=True)) == [b"bad"]
     stream.wait(2)
     assert stream.bodies == [b"a", b"b"]
+
+
+def asked(space: Space, method: str, **fields: Any) -> Any:
+    """What a method of the admin service answers."""
+    path = methods.ADMIN[method]
+    with Client(space.endpoint) as client:
+        return client.call(f"Admin.{method}", path.request(**fields))
+
+
+def test_a_queue_has_one_subscription_and_is_suspended_in_either_direction(space: Space) -> None:
+    queue, received = space.path("topics", "jobs"), space.path("subscriptions", "jobs")
+    asked(space, "CreateQueue", topic={"name": queue})
+    space.publish(queue, b"first")
+    with refused("FAILED_PRECONDITION", "is a queue"):
+        space.subscription(queue, "second")
+    with refused("FAILED_PRECONDITION", "is a queue"):
+        space.api.delete_subscription({"subscription": received})
+    (out,) = space.pull(received)
+
+    def suspend(*, suspended: bool) -> None:
+        mask = {"paths": ["send_suspended"]}
+        asked(space, "UpdateTopicOptions", options={"topic": queue, "send_suspended": suspended}, update_mask=mask)
+        mask = {"paths": ["receive_suspended"]}
+        options = {"subscription": received, "receive_suspended": suspended}
+        asked(space, "UpdateSubscriptionOptions", options=options, update_mask=mask)
+
+    suspend(suspended=True)
+    with refused("FAILED_PRECONDITION", "suspended for sending"):
+        space.publish(queue, b"refused")
+    space.nack(received, out)
+
+    def is_held() -> bool:
+        """It is free again, and handed to nobody; a process of a cluster may know that a moment later."""
+        got = space.peek(received)
+        if got:
+            space.nack(received, *got)
+        return not got
+
+    eventually(is_held)
+    stream = space.stream(received)
+    shown = asked(space, "GetQueue", topic=queue)
+    assert shown.send_suspended
+    assert shown.receive_suspended
+    suspend(suspended=False)
+    (again,) = stream.wait(1)
+    assert again.message.data == b"first"
+    stream.acknowledge(again)
+    space.publish(queue, b"second")
+    stream.wait(2)
+    asked(space, "DeleteQueue", topic=queue)
+    with refused("NOT_FOUND"):
+        space.publish(queue, b"nobody receives this")

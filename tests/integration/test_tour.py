@@ -1,4 +1,4 @@
-"""README.md, docs/tour.md and docs/features.md, followed by copy and paste: all commands run, and print what is shown.
+"""README.md and pages of docs, followed by copy and paste: all commands run, and print what is shown.
 
 Numbers, ids, times and widths differ from run to run and are not compared. Clusters, Spark and Node have tests of
 their own; that their commands exist is checked in `tests/unit/docs/test_links`.
@@ -24,9 +24,11 @@ from syncpoint.testing.server_process import ServerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 README, TOUR, FEATURES = ROOT / "README.md", ROOT / "docs" / "tour.md", ROOT / "docs" / "features.md"
+SERVICE_BUS = ROOT / "docs" / "service-bus.md"
 ONE_NODE = {
     README: ("From the command line", "Filters, order, exactly once, back in time"),
     TOUR: ("From the command line", "Filters", "Ordering", "Exactly once", "Back in time", "Look after it"),
+    SERVICE_BUS: ("Queues", "Suspension"),
 }
 NUMBER = re.compile(r"\b[0-9a-f]{8}\b|\d[\d:.,TZ+-]*")
 OF_THE_MOMENT = {"EXAMINED", "FIELD", "SCOPE"}  # tables whose first column is the same on every machine and no other
@@ -118,7 +120,7 @@ def follow(blocks: list[Block], run: Shell) -> int:
     return followed
 
 
-@pytest.mark.parametrize("page", [README, TOUR], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [README, TOUR, SERVICE_BUS], ids=lambda page: page.stem)
 def test_one_node_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data") as server:
         run = shell(tmp_path, server.endpoint)

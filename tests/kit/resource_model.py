@@ -90,6 +90,16 @@ class ResourceModel:
     def _DeleteSubscription(self, asked: Any, answer: Any) -> None:
         del self.subscriptions[asked.subscription]
 
+    def _CreateQueue(self, asked: Any, answer: Any) -> None:
+        self._CreateTopic(asked.topic, answer.topic)
+        wanted = _copy(asked.subscription)
+        wanted.name, wanted.topic = queue_part(asked.topic.name), asked.topic.name
+        wanted.expiration_policy.SetInParent()
+        self._CreateSubscription(wanted, answer.subscription)
+
+    def _DeleteQueue(self, asked: Any, answer: Any) -> None:
+        del self.topics[asked.topic], self.subscriptions[queue_part(asked.topic)]
+
     def _CreateSnapshot(self, asked: Any, answer: Any) -> None:
         name, source = asked.name or answer.name, self.subscriptions[asked.subscription]
         assert name not in self.snapshots
@@ -183,6 +193,11 @@ class ResourceModel:
     def snapshots_of(self, topic: str) -> list[str]:
         """Names of the snapshots that ListTopicSnapshots shows."""
         return sorted(name for name, kept in self.snapshots.items() if kept.of == self.topics[topic].life)
+
+
+def queue_part(topic: str) -> str:
+    """The name of a queue's subscription."""
+    return topic.replace("/topics/", "/subscriptions/")
 
 
 def masked(target: Any, source: Any, paths: Any) -> None:

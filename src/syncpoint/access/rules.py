@@ -25,6 +25,7 @@ from syncpoint.model.names import (
     parse_subscription,
     parse_topic,
     project_of,
+    queue_subscription,
 )
 from syncpoint.wire import methods
 from syncpoint.wire.methods import Method, Service
@@ -146,6 +147,27 @@ def _all(*parts: Needs) -> Rule:
 
 def _hot(permission: str, collection: str) -> Rule:
     return Rule(hot=(permission, collection))
+
+
+def _part(field: str, *needs: Needs) -> Needs:
+    """What a message inside a request asks for."""
+
+    def inside(request: Any, catalog: Catalog) -> Iterator[Need]:
+        for one in needs:
+            yield from one(getattr(request, field), catalog)
+
+    return inside
+
+
+def _queue(verb: str) -> Rule:
+    """The same of both parts of a queue, which is named by its topic."""
+
+    def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
+        name = parse_topic(request.topic)
+        yield Need(f"pubsub.topics.{verb}", name)
+        yield Need(f"pubsub.subscriptions.{verb}", queue_subscription(name))
+
+    return Rule(needs=needs)
 
 
 _ACTING: Final = {
@@ -377,6 +399,20 @@ RULES: Final[dict[str, Rule]] = {
             "GetTopicState": _all(_on("pubsub.topics.get", "topic", _TOPIC)),
             "UpdateSubscriptionOptions": _all(
                 _on("pubsub.subscriptions.update", "options.subscription", _SUBSCRIPTION)
+            ),
+            "GetSubscriptionOptions": _all(_on("pubsub.subscriptions.get", "subscription", _SUBSCRIPTION)),
+            "CreateQueue": _all(
+                _in("pubsub.topics.create", "topic.name", _TOPIC),
+                _in("pubsub.subscriptions.create", "topic.name", _TOPIC),
+                _on("pubsub.schemas.attach", "topic.schema_settings.schema", _SCHEMA, optional=True),
+                _part("topic", _acting("")),
+                _part("subscription", _given_up(""), _acting("")),
+            ),
+            "GetQueue": _queue("get"),
+            "DeleteQueue": _queue("delete"),
+            "ListQueues": _all(
+                _on("pubsub.topics.list", "project", "projects"),
+                _on("pubsub.subscriptions.list", "project", "projects"),
             ),
             "ListMembers": _all(_server("syncpoint.server.get")),
             "ListChains": _all(_server("syncpoint.server.get")),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from syncpoint.api import pages, snapshots, subscriptions, topic_schemas, topics
+from syncpoint.api import pages, queue_admin, snapshots, subscriptions, topic_schemas, topics
 from syncpoint.api.catalog_retries import checked_again
 from syncpoint.api.exports import ExportStateOf
 from syncpoint.api.validate import refused
@@ -33,7 +33,7 @@ from syncpoint.model.names import (
 from syncpoint.push.addresses import Vetting
 from syncpoint.transforms.definitions import check_transforms
 from syncpoint.transforms.message_transforms import Transformer
-from syncpoint.transport.calls import Unary
+from syncpoint.transport.calls import Methods
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub, well_known
 from syncpoint.wire.serving import served
@@ -63,20 +63,29 @@ class CatalogService:
 
     async def create_topic(self, request: pubsub.Topic) -> pubsub.Topic:
         """CreateTopic."""
-        await check_transforms(request.name, request.message_transforms, self._transformer)
+        await self.check_transforms(request)
+        record = self.new_topic(request)
+        await self._control.commit([CatalogChange.put(record)])
+        return self.topic_message(record)
+
+    async def check_transforms(self, request: pubsub.Topic | pubsub.Subscription) -> None:
+        """Raises `InvalidArgument` for transforms that cannot work."""
+        about = request.name or (request.topic if isinstance(request, pubsub.Subscription) else "")
+        await check_transforms(about, request.message_transforms, self._transformer)
+
+    def new_topic(self, request: pubsub.Topic) -> Topic:
+        """The record of a topic that can be made now. Raises `SyncpointError`."""
         record = topics.new_topic(request, self._control.clock.time_ns())
         if self._catalog.topic(record.name) is not None:
             raise AlreadyExists(record.name)
         if self._regions is not None:
             topics.check_regions(record, self._regions())
         record = topic_schemas.bound(self._catalog, record)
-        record = replace(record, incarnation=self._control.next_incarnation())
-        await self._control.commit([CatalogChange.put(record)])
-        return self._topic_message(record)
+        return replace(record, incarnation=self._control.next_incarnation())
 
     async def get_topic(self, request: pubsub.GetTopicRequest) -> pubsub.Topic:
         """GetTopic."""
-        return self._topic_message(self._topic(request.topic))
+        return self.topic_message(self._topic(request.topic))
 
     async def update_topic(self, request: pubsub.UpdateTopicRequest) -> pubsub.Topic:
         """UpdateTopic."""
@@ -87,17 +96,20 @@ class CatalogService:
             topics.check_regions(record, self._regions())
         record = topic_schemas.bound(self._catalog, record, known, request.update_mask.paths)
         await self._control.commit([CatalogChange.put(record)])
-        return self._topic_message(record)
+        return self.topic_message(record)
 
     async def delete_topic(self, request: pubsub.DeleteTopicRequest) -> well_known.Empty:
         """DeleteTopic. Subscriptions and snapshots stay, with what they have not acknowledged."""
-        await self._control.commit([CatalogChange.delete(self._topic(request.topic))])
+        record = self._topic(request.topic)
+        if record.options.queue:
+            raise queue_admin.part_of_queue(record.name, "deleted")
+        await self._control.commit([CatalogChange.delete(record)])
         return well_known.Empty()
 
     async def list_topics(self, request: pubsub.ListTopicsRequest) -> pubsub.ListTopicsResponse:
         """ListTopics."""
         found, token = self._listed(request, "topics", self._catalog.topics_in)
-        return pubsub.ListTopicsResponse(topics=map(self._topic_message, found), next_page_token=token)
+        return pubsub.ListTopicsResponse(topics=map(self.topic_message, found), next_page_token=token)
 
     async def list_topic_subscriptions(
         self, request: pubsub.ListTopicSubscriptionsRequest
@@ -119,10 +131,20 @@ class CatalogService:
 
     async def create_subscription(self, request: pubsub.Subscription) -> pubsub.Subscription:
         """CreateSubscription. When it returns, every message published from then on will reach the subscription."""
-        await check_transforms(request.name or request.topic, request.message_transforms, self._transformer)
+        await self.check_transforms(request)
         if not request.name:
             request.name = self._assigned_name(parse_topic(request.topic), "subscriptions", "sub")
         topic = self._catalog.topic(request.topic)
+        record = self.new_subscription(request, topic)
+        if topic is not None and topic.options.queue:
+            raise FailedPrecondition(f"{topic.name} is a queue, which has exactly one subscription.")
+        await self._control.create(record)
+        return self.subscription_message(record)
+
+    def new_subscription(self, request: pubsub.Subscription, topic: Topic | None) -> Subscription:
+        """The record of a subscription that can be made now, or of one whose creation is to be finished. Raises
+        `SyncpointError`.
+        """
         record = subscriptions.new_subscription(request, topic, self._control.clock.time_ns(), self._vetting)
         known = self._catalog.subscription(record.name)
         if known is not None and not subscriptions.resumes(known, record):
@@ -131,28 +153,27 @@ class CatalogService:
             raise NotFound(record.topic_name)
         self._check_dead_letter(record)
         if known is not None:
-            record = known
-        elif self._catalog.subscription_count_of(topic.incarnation) >= SUBSCRIPTIONS_PER_TOPIC_MAX:
+            return known
+        if self._catalog.subscription_count_of(topic.incarnation) >= SUBSCRIPTIONS_PER_TOPIC_MAX:
             raise ResourceExhausted(f"Topic {topic.name} has {SUBSCRIPTIONS_PER_TOPIC_MAX} subscriptions already.")
-        else:
-            record = replace(record, incarnation=self._control.next_incarnation())
-        await self._control.create(record)
-        return self._subscription_message(record)
+        return replace(record, incarnation=self._control.next_incarnation())
 
     async def get_subscription(self, request: pubsub.GetSubscriptionRequest) -> pubsub.Subscription:
         """GetSubscription."""
-        return self._subscription_message(self._subscription(request.subscription))
+        return self.subscription_message(self._subscription(request.subscription))
 
     async def update_subscription(self, request: pubsub.UpdateSubscriptionRequest) -> pubsub.Subscription:
         """UpdateSubscription."""
         await check_transforms(request.subscription.name, request.subscription.message_transforms, self._transformer)
         known = self._subscription(request.subscription.name)
         record = subscriptions.changed_subscription(known, request, self._vetting)
+        if record.expiration_s is not None and self._is_queues(record):
+            raise queue_admin.expiring(record.topic_name)
         # A topic deleted since then does not stand in the way of other changes.
         if record.dead_letter and (known.dead_letter is None or record.dead_letter.topic != known.dead_letter.topic):
             self._check_dead_letter(record)
         await self._control.commit([CatalogChange.put(self._touched(record))])
-        return self._subscription_message(record)
+        return self.subscription_message(record)
 
     async def modify_push_config(self, request: pubsub.ModifyPushConfigRequest) -> well_known.Empty:
         """ModifyPushConfig. An empty one means pull; what is not acknowledged stays."""
@@ -163,12 +184,17 @@ class CatalogService:
 
     async def delete_subscription(self, request: pubsub.DeleteSubscriptionRequest) -> well_known.Empty:
         """DeleteSubscription."""
-        await self._control.commit([CatalogChange.delete(self._subscription(request.subscription))])
+        record = self._subscription(request.subscription)
+        if self._is_queues(record):
+            raise queue_admin.part_of_queue(record.topic_name, "deleted")
+        await self._control.commit([CatalogChange.delete(record)])
         return well_known.Empty()
 
     async def detach_subscription(self, request: pubsub.DetachSubscriptionRequest) -> pubsub.DetachSubscriptionResponse:
         """DetachSubscription. Its backlog is dropped; doing it again changes nothing."""
         record = self._subscription(request.subscription)
+        if self._is_queues(record):
+            raise queue_admin.part_of_queue(record.topic_name, "detached")
         if not record.detached:
             await self._control.commit([CatalogChange.put(self._touched(replace(record, detached=True)))])
         return pubsub.DetachSubscriptionResponse()
@@ -177,7 +203,7 @@ class CatalogService:
         """ListSubscriptions."""
         found, token = self._listed(request, "subscriptions", self._catalog.subscriptions_in)
         return pubsub.ListSubscriptionsResponse(
-            subscriptions=map(self._subscription_message, found), next_page_token=token
+            subscriptions=map(self.subscription_message, found), next_page_token=token
         )
 
     # -- snapshots ---------------------------------------------------------------------------------------------------
@@ -223,10 +249,12 @@ class CatalogService:
 
     # -- shared ------------------------------------------------------------------------------------------------------
 
-    def methods(self) -> dict[bytes, Unary]:
+    def methods(self) -> Methods:
         """The method table of this service."""
         named = ((service[name], _snake(name)) for service, names in _METHODS.items() for name in names)
-        return served({path: checked_again(self._control, getattr(self, name)) for path, name in named}, fair=True)
+        queues = queue_admin.QueueAdmin(self._control, self)
+        mine = served({path: checked_again(self._control, getattr(self, name)) for path, name in named}, fair=True)
+        return {**mine, **queues.methods()}
 
     def _topic(self, name: str) -> Topic:
         record = self._catalog.topic(parse_topic(name))
@@ -239,6 +267,10 @@ class CatalogService:
         if record is None:
             raise NotFound(name)
         return record
+
+    def _is_queues(self, record: Subscription) -> bool:
+        topic = self._catalog.topic_of(record)
+        return topic is not None and topic.options.queue
 
     def _attached(self, name: str) -> Subscription:
         record = self._subscription(name)
@@ -274,10 +306,12 @@ class CatalogService:
                 f"The dead_letter_topic must not be the topic of the subscription (resource={name}).",
             )
 
-    def _topic_message(self, record: Topic) -> pubsub.Topic:
+    def topic_message(self, record: Topic) -> pubsub.Topic:
+        """The pubsub.Topic that users see."""
         return topic_schemas.shown(self._catalog, record, topics.topic_message(record))
 
-    def _subscription_message(self, record: Subscription) -> pubsub.Subscription:
+    def subscription_message(self, record: Subscription) -> pubsub.Subscription:
+        """The pubsub.Subscription that users see."""
         exists = record.dead_letter is None or self._catalog.topic(record.dead_letter.topic) is not None
         return subscriptions.subscription_message(record, self._catalog.topic_of(record), exists, self._export_state)
 

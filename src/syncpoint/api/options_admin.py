@@ -44,6 +44,7 @@ class OptionsAdmin:
                 "UpdateLimits": self.update_limits,
                 "GetTopicOptions": self.get_topic_options,
                 "UpdateTopicOptions": self.update_topic_options,
+                "GetSubscriptionOptions": self.get_subscription_options,
                 "UpdateSubscriptionOptions": self.update_subscription_options,
             },
         )
@@ -87,15 +88,22 @@ class OptionsAdmin:
 
     async def update_topic_options(self, request: admin.UpdateTopicOptionsRequest) -> admin.TopicOptions:
         """UpdateTopicOptions. It holds for messages published from now on."""
-        wanted = request.options.durability_class
-        _paths(request.update_mask, ["durability_class"])  # the only one there is
+        wanted = request.options
+        paths = _paths(request.update_mask, ["durability_class", "send_suspended"])
         if request.validate_only:
-            parse_topic(request.options.topic)
-            await self._check_class(wanted)
-            return request.options
-        record = self.topic(request.options.topic)
-        await self._check_class(wanted)
-        record = replace(record, durability=wanted)
+            parse_topic(wanted.topic)
+        else:
+            self.topic(wanted.topic)
+        if "durability_class" in paths:
+            await self._check_class(wanted.durability_class)
+        if request.validate_only:
+            return wanted
+        record = self.topic(wanted.topic)
+        for path in paths:
+            if path == "durability_class":
+                record = replace(record, durability=wanted.durability_class)
+            else:
+                record = replace(record, options=record.options._replace(**{path: getattr(wanted, path)}))
         await self.control.commit([CatalogChange.put(record)])
         return topic_options(record)
 
@@ -106,13 +114,21 @@ class OptionsAdmin:
             known = ", ".join(self.classes) or "none besides the default"
             raise refused("durability_class", f"there is no durability class {wanted!r}; there are: {known}")
 
+    async def get_subscription_options(self, request: admin.GetSubscriptionOptionsRequest) -> admin.SubscriptionOptions:
+        """GetSubscriptionOptions."""
+        return subscription_options(self.subscription(request.subscription))
+
     async def update_subscription_options(
         self, request: admin.UpdateSubscriptionOptionsRequest
     ) -> admin.SubscriptionOptions:
         """UpdateSubscriptionOptions."""
         record = self.subscription(request.options.subscription)
-        for path in _paths(request.update_mask, ["early_delivery"]):
-            record = replace(record, **{path: getattr(request.options, path)})
+        for path in _paths(request.update_mask, ["early_delivery", "receive_suspended"]):
+            value = getattr(request.options, path)
+            if path == "early_delivery":
+                record = replace(record, early_delivery=value)
+            else:
+                record = replace(record, options=record.options._replace(**{path: value}))
         await self.control.commit([CatalogChange.put(record)])
         return subscription_options(record)
 
@@ -189,12 +205,21 @@ def follow_limits(shared: SharedCatalog) -> FlowLimits:
 
 def topic_options(record: Topic) -> admin.TopicOptions:
     """The options of a topic as the admin API shows them."""
-    return admin.TopicOptions(topic=record.name, durability_class=record.durability)
+    return admin.TopicOptions(
+        topic=record.name,
+        durability_class=record.durability,
+        queue=record.options.queue,
+        send_suspended=record.options.send_suspended,
+    )
 
 
 def subscription_options(record: Subscription) -> admin.SubscriptionOptions:
     """The options of a subscription as the admin API shows them."""
-    return admin.SubscriptionOptions(subscription=record.name, early_delivery=record.early_delivery)
+    return admin.SubscriptionOptions(
+        subscription=record.name,
+        early_delivery=record.early_delivery,
+        receive_suspended=record.options.receive_suspended,
+    )
 
 
 def _paths(mask: well_known.FieldMask, known: Iterable[str]) -> list[str]:

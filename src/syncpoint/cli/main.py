@@ -30,6 +30,7 @@ COMMANDS = {
     "cluster": ("cluster", "cluster", "Run a cluster on this machine, and look after it."),
     "topics": ("topics", "topics", "Create, change and list topics; publish to them."),
     "subscriptions": ("subscriptions", "subscriptions", "Create, change and list subscriptions; pull, ack and seek."),
+    "queues": ("queues", "queues", "Create and list queues: topics with one subscription each."),
     "snapshots": ("snapshots", "snapshots", "Keep what a subscription has not acknowledged, to seek back to it."),
     "schemas": ("schemas", "schemas", "Say what the messages of topics must fit."),
     "cursors": ("cursors", "cursors", "List and delete named readers of topics, such as data pipelines."),

@@ -53,7 +53,7 @@ PUSH_OPTIONS = (
         help="Without a wrapper: attributes and metadata in headers.",
     ),
 )
-OPTIONS = (
+QUEUE_OPTIONS = (
     click.option(
         "--ack-deadline", type=int, metavar="SECONDS", help="Time to acknowledge a message (10 to 600; default 10)."
     ),
@@ -84,6 +84,9 @@ OPTIONS = (
     click.option("--max-delivery-attempts", type=int, metavar="N", help="Attempts before that (5 to 100; default 5)."),
     click.option("--min-retry-delay", type=DurationType(), help="First pause before a redelivery (0 to 600s)."),
     click.option("--max-retry-delay", type=DurationType(), help="Longest pause before a redelivery (0 to 600s)."),
+)
+OPTIONS = (
+    *QUEUE_OPTIONS,
     click.option(
         "--expiration-period",
         type=DurationType(never=True),
@@ -120,6 +123,13 @@ FIELDS = {
 def configuration_options(command: Any) -> Any:
     """The options that both `create` and `update` have."""
     for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def queue_options(command: Any) -> Any:
+    """Those of them by which a queue is received from."""
+    for option in reversed(QUEUE_OPTIONS):
         command = option(command)
     return command
 

@@ -98,7 +98,7 @@ def create(
             if made[-1].state == pubsub.Subscription.RESOURCE_ERROR:
                 said(f"Its messages wait: `syncpoint subscriptions describe {given}` says for what.")
             if early_delivery:
-                _deliver_early(client, made[-1].name, early_delivery)
+                _change_options(client, made[-1].name, early_delivery=early_delivery)
     if settings.format == "json":
         print_json([as_dict(one) for one in made])
 
@@ -107,7 +107,7 @@ def create(
 @click.argument("subscription", shell_complete=names("subscriptions"))
 @with_settings
 def describe(settings: Settings, subscription: str) -> None:
-    """Show a subscription's configuration, and early delivery where it is on."""
+    """Show a subscription's configuration, and those of Syncpoint's own options that are set."""
     from syncpoint.wire.messages import admin
 
     name = settings.name("subscriptions", subscription)
@@ -117,7 +117,8 @@ def describe(settings: Settings, subscription: str) -> None:
         known = client.call("Admin.GetSubscriptionState", request)
     if settings.format != "json" and found.get("expirationPolicy") == {}:
         found["expirationPolicy"] = "never"  # what a policy without a period means
-    print_described(found, {"earlyDelivery": known.options.early_delivery}, settings.format)
+    known.options.ClearField("subscription")
+    print_described(found, as_dict(known.options), settings.format)
     if known.export.advice:
         said(f"Nothing is exported: {known.export.state}. {known.export.advice}")
     if known.dead_letter_advice:
@@ -145,6 +146,12 @@ def state(settings: Settings, subscription: str) -> None:
 @clear_option
 @click.option("--clear-dead-letter-policy", is_flag=True, help="Deliver for ever instead.")
 @click.option("--clear-retry-policy", is_flag=True, help="Redeliver at once.")
+@click.option(
+    "--suspend/--resume",
+    "suspend",
+    default=None,
+    help="Hand nothing out, to pulls, streams and pushes alike; hand out again. Acknowledgements count all the time.",
+)
 @label_changes
 @with_settings
 def update(
@@ -156,6 +163,7 @@ def update(
     remove_labels: tuple[str, ...],
     clear_labels: bool,
     early_delivery: bool | None,
+    suspend: bool | None,
     **chosen: Any,
 ) -> None:
     """Change a subscription. Topic, filter and ordering are fixed when it is created.
@@ -179,10 +187,12 @@ def update(
                 changed.append(policy)
         if change_labels(request.subscription.labels, update_labels, remove_labels, clear_labels):
             changed.append("labels")
-        if early_delivery is None:
-            require_change(changed)
+        given = {"early_delivery": early_delivery, "receive_suspended": suspend}
+        options = {option: value for option, value in given.items() if value is not None}
+        if options:
+            _change_options(client, name, **options)
         else:
-            _deliver_early(client, name, early_delivery)
+            require_change(changed)
         answer = current
         if changed:
             request.update_mask.paths.extend(dict.fromkeys(changed))
@@ -215,10 +225,11 @@ def modify_push_config(settings: Settings, subscription: str, push_endpoint: str
     said(f"Updated subscription [{name}].")
 
 
-def _deliver_early(client: Any, name: str, early: bool) -> None:
+def _change_options(client: Any, name: str, **changed: Any) -> None:
+    """Change what Google's interface has no words for."""
     from syncpoint.wire.messages import admin
 
-    request = admin.UpdateSubscriptionOptionsRequest()
-    request.options.subscription, request.options.early_delivery = name, early
-    request.update_mask.paths.append("early_delivery")
+    options = admin.SubscriptionOptions(subscription=name, **changed)
+    request = admin.UpdateSubscriptionOptionsRequest(options=options)
+    request.update_mask.paths.extend(changed)
     client.call("Admin.UpdateSubscriptionOptions", request)

@@ -21,6 +21,12 @@ from syncpoint.cli.values import DurationType, change_labels, parse_list, parse_
 
 COLUMNS = [("NAME", "name"), ("LABELS", "labels"), ("RETENTION", "messageRetentionDuration"), ("STATE", "state")]
 
+suspend_option = click.option(
+    "--suspend/--resume",
+    "suspend",
+    default=None,
+    help="Refuse publishes; take them again. What is stored is delivered.",
+)
 durability_class_option = click.option(
     "--durability-class",
     "durability_class",
@@ -103,7 +109,8 @@ def create(
     made, transforms = [], read_transforms(transforms_file)
     with settings.client() as client:
         for given in topic if durability_class else ():
-            _store_with(client, settings.name("topics", given), durability_class or "", validate_only=True)
+            name = settings.name("topics", given)
+            _change_options(client, name, validate_only=True, durability_class=durability_class)
         for given in topic:
             request = pubsub.Topic(name=settings.name("topics", given), labels=parse_pairs(labels, "--labels"))
             if retention is not None:
@@ -118,7 +125,7 @@ def create(
             made.append(client.call("Publisher.CreateTopic", request))
             said(f"Created topic [{made[-1].name}].")
             if durability_class:
-                _store_with(client, made[-1].name, durability_class)
+                _change_options(client, made[-1].name, durability_class=durability_class)
     if settings.format == "json":
         print_json([as_dict(one) for one in made])
 
@@ -127,14 +134,15 @@ def create(
 @click.argument("topic", shell_complete=names("topics"))
 @with_settings
 def describe(settings: Settings, topic: str) -> None:
-    """Show a topic's configuration, and its durability class where it is not the default."""
+    """Show a topic's configuration, and those of Syncpoint's own options that are set."""
     from syncpoint.wire.messages import admin
 
     name = settings.name("topics", topic)
     with settings.client() as client:
         found = as_dict(TOPIC.call(client, "Get", name))
         options = client.call("Admin.GetTopicOptions", admin.GetTopicOptionsRequest(topic=name))
-    print_described(found, {"durabilityClass": options.durability_class}, settings.format)
+    options.ClearField("topic")
+    print_described(found, as_dict(options), settings.format)
 
 
 @topics.command()
@@ -162,6 +170,7 @@ def state(settings: Settings, topic: str) -> None:
 @clear_option
 @durability_class_option
 @click.option("--clear-durability-class", is_flag=True, help="Store new messages with the default class.")
+@suspend_option
 @label_changes
 @with_settings
 def update(
@@ -178,6 +187,7 @@ def update(
     clear_transforms: bool,
     durability_class: str | None,
     clear_durability_class: bool,
+    suspend: bool | None,
     update_labels: tuple[str, ...],
     remove_labels: tuple[str, ...],
     clear_labels: bool,
@@ -207,8 +217,13 @@ def update(
                 request.topic.labels[key] = value
             change_labels(request.topic.labels, update_labels, remove_labels, clear_labels)
             request.update_mask.paths.append("labels")
+        options: dict[str, Any] = {}
         if clear_durability_class or durability_class is not None:
-            _store_with(client, name, "" if clear_durability_class else durability_class or "")
+            options["durability_class"] = "" if clear_durability_class else durability_class
+        if suspend is not None:
+            options["send_suspended"] = suspend
+        if options:
+            _change_options(client, name, **options)
             if not request.update_mask.paths:
                 changed = TOPIC.call(client, "Get", name)
         else:
@@ -301,13 +316,13 @@ def detach_subscription(settings: Settings, subscription: tuple[str, ...]) -> No
             said(f"Detached subscription [{name}].")
 
 
-def _store_with(client: Any, name: str, durability_class: str, *, validate_only: bool = False) -> None:
-    """Choose the durability class of messages published from now on; "" is the default one."""
+def _change_options(client: Any, name: str, *, validate_only: bool = False, **changed: Any) -> None:
+    """Change what Google's interface has no words for."""
     from syncpoint.wire.messages import admin
 
-    request = admin.UpdateTopicOptionsRequest(validate_only=validate_only)
-    request.options.topic, request.options.durability_class = name, durability_class
-    request.update_mask.paths.append("durability_class")
+    options = admin.TopicOptions(topic=name, **changed)
+    request = admin.UpdateTopicOptionsRequest(options=options, validate_only=validate_only)
+    request.update_mask.paths.extend(changed)
     client.call("Admin.UpdateTopicOptions", request)
 
 

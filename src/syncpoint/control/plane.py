@@ -182,11 +182,19 @@ def _in_state(record: Subscription | Snapshot, state: str) -> Subscription | Sna
     return replace(record, state=state) if isinstance(record, Subscription) else replace(record, status=state)
 
 
-def _kept(record: Subscription) -> tuple[int, bool, bool]:
-    """What decides which messages must be kept for a subscription."""
-    return record.retention_s, record.retain_acked, record.detached
+def _kept(record: Subscription) -> tuple[object, ...]:
+    """What decides which messages must be kept for a subscription, in which lanes."""
+    options = record.options._replace(receive_suspended=False)
+    return record.retention_s, record.retain_acked, record.detached, options
 
 
 def _stored(record: Topic) -> tuple[object, ...]:
     """What decides which messages of a topic are stored, where, and for how long."""
-    return record.retention_s, record.durability, record.regions, record.enforce_in_transit, record.stamp
+    return (
+        record.retention_s,
+        record.durability,
+        record.regions,
+        record.enforce_in_transit,
+        record.stamp,
+        record.options,
+    )

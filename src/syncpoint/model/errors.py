@@ -119,6 +119,11 @@ class FailedPrecondition(_Coded):
     _code = Code.FAILED_PRECONDITION
 
 
+def suspended(topic: str) -> FailedPrecondition:
+    """For what is published to a topic while that is suspended."""
+    return FailedPrecondition(f"The topic is suspended for sending: (resource={topic}).")
+
+
 class _Reasoned(FailedPrecondition):
     """A refusal that other processes recognise by its reason, a `google.rpc.ErrorInfo` among its details; `received`
     gives it its type back. What decides never looks at an error's text."""

@@ -91,6 +91,11 @@ def short_id(name: str) -> str:
     return name[name.rindex("/") + 1 :]
 
 
+def queue_subscription(topic: str) -> SubscriptionName:
+    """The name of a queue's one regular subscription, from the full name of its topic."""
+    return SubscriptionName(resource_name(project_of(topic), "subscriptions", short_id(topic)))
+
+
 def resource_name(project: str, collection: str, identifier: str) -> str:
     """Compose a full name from `projects/P`, a collection and an id. The result is not checked."""
     return f"{project}/{collection}/{identifier}"

@@ -20,6 +20,7 @@ from syncpoint.model.errors import (
     ResourceExhausted,
     SyncpointError,
     Unavailable,
+    suspended,
 )
 from syncpoint.model.names import parse_topic
 from syncpoint.pipeline import columns
@@ -216,6 +217,8 @@ class StageStream:
             raise FailedPrecondition(f"{frame.topic} was deleted and created again. Stage again.")
         if topic.schema is not None:  # nothing here looks into the messages
             raise FailedPrecondition(f"{frame.topic} has a schema: messages of pipelines are not checked against it.")
+        if topic.options.send_suspended:
+            raise suspended(frame.topic)
         if topic.transforms:
             raise FailedPrecondition(f"{frame.topic} has message transforms: pipelines do not apply them.")
         numbers = columns.named(frame.columns)

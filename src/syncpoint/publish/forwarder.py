@@ -11,9 +11,10 @@ from typing import Protocol
 from syncpoint.kernel import publish as kernel
 from syncpoint.kernel.acks import AckSet
 from syncpoint.kernel.errors import Invalid, Malformed
+from syncpoint.metadata.entity_options import NO_TOPIC_OPTIONS
 from syncpoint.metadata.records import CatalogChange, ChangeOp, Setting, Subscription, Topic
 from syncpoint.model.delivery import Done
-from syncpoint.model.errors import InvalidArgument, NotFound, not_a
+from syncpoint.model.errors import InvalidArgument, NotFound, not_a, suspended
 from syncpoint.model.flow import FlowLimits
 from syncpoint.model.names import parse_topic
 from syncpoint.publish import records
@@ -125,6 +126,8 @@ class PublishForwarder:
         limit of a request; `within`: its messages may have attributes beyond the limit, too. The log was writable just
         now.
         """
+        if topic.options is not NO_TOPIC_OPTIONS and topic.options.send_suspended and not within:
+            raise suspended(topic.name)
         self.admission.check(topic, len(request))
         self.store.admit(len(request))
         added = 0

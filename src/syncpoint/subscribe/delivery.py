@@ -88,6 +88,7 @@ class Delivery:
         if record is not before and record != before:
             for consumer in list(self.consumers):
                 consumer.changed()
+            self.wake()  # it may be received from again
 
     def __repr__(self) -> str:
         messages, nbytes = self.table.total()

@@ -35,6 +35,8 @@ class Pump:
 
     def run(self) -> None:
         """Look at everything once."""
+        if self._state.record.options.receive_suspended:
+            return
         consumers = self._state.consumers
         if consumers:
             self._again.read_due()
@@ -55,6 +57,8 @@ class Pump:
 
     def has_room(self) -> bool:
         """Whether anybody can take a message now."""
+        if self._state.record.options.receive_suspended:
+            return False
         table = self._state.table
         return any(consumer.room(table)[0] for consumer in self._state.consumers)
 

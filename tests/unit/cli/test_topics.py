@@ -99,6 +99,27 @@ def test_update_of_nothing_is_a_usage_error(server, run):
     assert server.calls == []
 
 
+@pytest.mark.parametrize(("word", "suspended"), [("--suspend", True), ("--resume", False)])
+def test_topics_and_subscriptions_are_suspended(server, run, word, suspended):
+    server.answers["Admin.UpdateTopicOptions"] = lambda request: request.options
+    server.answers["Admin.UpdateSubscriptionOptions"] = lambda request: request.options
+    server.answers["Publisher.GetTopic"] = pubsub.Topic()
+    server.answers["Subscriber.GetSubscription"] = pubsub.Subscription()
+    assert run("topics", "update", "orders", word).exit_code == 0
+    request = server.request("Admin.UpdateTopicOptions")
+    assert (request.options.send_suspended, request.update_mask.paths) == (suspended, ["send_suspended"])
+    assert run("subscriptions", "update", "billing", word).exit_code == 0
+    request = server.request("Admin.UpdateSubscriptionOptions")
+    assert (request.options.receive_suspended, request.update_mask.paths) == (suspended, ["receive_suspended"])
+
+
+def test_describe_shows_what_is_set(server, run_json):
+    server.answers["Publisher.GetTopic"] = pubsub.Topic(name="projects/p/topics/orders")
+    server.answers["Admin.GetTopicOptions"] = admin.TopicOptions(topic="t", queue=True, send_suspended=True)
+    described = run_json("topics", "describe", "orders")
+    assert described == {"name": "projects/p/topics/orders", "options": {"queue": True, "sendSuspended": True}}
+
+
 def test_list_subscriptions(server, run_json):
     server.answers["Publisher.ListTopicSubscriptions"] = pubsub.ListTopicSubscriptionsResponse(subscriptions=["a", "b"])
     assert run_json("topics", "list-subscriptions", "orders") == ["a", "b"]

@@ -189,7 +189,11 @@ class ExportState(_message.Message):
 class SubscriptionOptions(_message.Message):
     subscription: str
     early_delivery: bool
-    def __init__(self, subscription: _Optional[str] = ..., early_delivery: _Optional[bool] = ...) -> None: ...
+    receive_suspended: bool
+    def __init__(self, subscription: _Optional[str] = ..., early_delivery: _Optional[bool] = ..., receive_suspended: _Optional[bool] = ...) -> None: ...
+class GetSubscriptionOptionsRequest(_message.Message):
+    subscription: str
+    def __init__(self, subscription: _Optional[str] = ...) -> None: ...
 class UpdateSubscriptionOptionsRequest(_message.Message):
     options: SubscriptionOptions
     update_mask: _field_mask_pb2.FieldMask
@@ -263,7 +267,9 @@ class CreateDurabilityClassRequest(_message.Message):
 class TopicOptions(_message.Message):
     topic: str
     durability_class: str
-    def __init__(self, topic: _Optional[str] = ..., durability_class: _Optional[str] = ...) -> None: ...
+    queue: bool
+    send_suspended: bool
+    def __init__(self, topic: _Optional[str] = ..., durability_class: _Optional[str] = ..., queue: _Optional[bool] = ..., send_suspended: _Optional[bool] = ...) -> None: ...
 class GetTopicOptionsRequest(_message.Message):
     topic: str
     def __init__(self, topic: _Optional[str] = ...) -> None: ...
@@ -272,6 +278,33 @@ class UpdateTopicOptionsRequest(_message.Message):
     update_mask: _field_mask_pb2.FieldMask
     validate_only: bool
     def __init__(self, options: _Optional[_Union[TopicOptions, _Mapping]] = ..., update_mask: _Optional[_Union[_field_mask_pb2.FieldMask, _Mapping]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+class Queue(_message.Message):
+    topic: google_pubsub_v1.Topic
+    subscription: google_pubsub_v1.Subscription
+    send_suspended: bool
+    receive_suspended: bool
+    def __init__(self, topic: _Optional[_Union[google_pubsub_v1.Topic, _Mapping]] = ..., subscription: _Optional[_Union[google_pubsub_v1.Subscription, _Mapping]] = ..., send_suspended: _Optional[bool] = ..., receive_suspended: _Optional[bool] = ...) -> None: ...
+class CreateQueueRequest(_message.Message):
+    topic: google_pubsub_v1.Topic
+    subscription: google_pubsub_v1.Subscription
+    def __init__(self, topic: _Optional[_Union[google_pubsub_v1.Topic, _Mapping]] = ..., subscription: _Optional[_Union[google_pubsub_v1.Subscription, _Mapping]] = ...) -> None: ...
+class GetQueueRequest(_message.Message):
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+class ListQueuesRequest(_message.Message):
+    project: str
+    page_size: int
+    page_token: str
+    def __init__(self, project: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+class ListQueuesResponse(_message.Message):
+    queues: _containers.RepeatedCompositeFieldContainer[Queue]
+    next_page_token: str
+    def __init__(self, queues: _Optional[_Iterable[_Union[Queue, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+class DeleteQueueRequest(_message.Message):
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+class DeleteQueueResponse(_message.Message):
+    def __init__(self) -> None: ...
 class Constraint(_message.Message):
     class Action(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         ACTION_UNSPECIFIED: _ClassVar[Constraint.Action]
