@@ -13,10 +13,13 @@ from pathlib import Path
 from random import Random
 from threading import Event
 from typing import Any
+from urllib.request import urlopen
 
 import grpc
+import jwt
 import pytest
 
+from syncpoint.access.keysets import keys_of_set
 from syncpoint.client.client import Client
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.etcd import why_not
@@ -33,17 +36,27 @@ from tests.kit.endpoint import Endpoint
 SERVICES = (methods.PUBLISHER, methods.SUBSCRIBER, methods.SCHEMAS, methods.IAM)
 OFTEN = ["CreateTopic", "CreateSubscription", "CreateSnapshot", "UpdateTopic", "UpdateSubscription", "UpdateSnapshot",
          "Publish", "Pull", "StreamingPull", "Acknowledge", "ModifyAckDeadline", "Seek"]  # fmt: skip
+ISSUER, MODEL = "https://pubsub.example", "projects/p/locations/l/endpoints/sentiment"
 FIRST: list[Any] = []  # what the first of the three answered
 SHAPE = Shape(clusters=1, disks=3, forwarders=2, routers=1, proxies=1)
 
 
+@pytest.fixture(scope="module")
+def model() -> Iterator[Endpoint]:
+    """What transforms that name MODEL ask."""
+    with Endpoint() as found:
+        found.status, found.answer = 200, b'{"score": 0.5}'
+        yield found
+
+
 @pytest.fixture(scope="module", params=["node", "workers", "cluster"])
-def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, model: Endpoint) -> Iterator[str]:
     """Where one of the three is served; each is started once."""
     folder: Path = tmp_path_factory.mktemp(request.param)
     if request.param != "cluster":
         (folder / "bucket").mkdir()
         args = ["--push-network", "loopback", "--bucket", f"archive={folder}/bucket"]
+        args += ["--push-issuer", ISSUER, "--model", f"{MODEL}={model.url}"]
         args += ["--workers", "2"] if request.param == "workers" else []
         server = ServerProcess(folder / "data", args=args)
         try:
@@ -54,7 +67,9 @@ def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if why_not():
         pytest.skip("etcd is not installed (Debian: apt-get install etcd-server)")
     (folder / "bucket").mkdir()
-    kit = Kit(folder, SHAPE, {"push": {"networks": ["loopback"]}, "buckets": {"archive": str(folder / "bucket")}})
+    push = {"networks": ["loopback"], "issuer": ISSUER}
+    more = {"push": push, "buckets": {"archive": str(folder / "bucket")}, "models": {MODEL: model.url}}
+    kit = Kit(folder, SHAPE, more)
     try:
         yield kit.up().proxies[0]
     finally:
@@ -501,6 +516,24 @@ def test_a_subscription_changes_what_it_delivers_and_gives_up_what_it_cannot(spa
     assert bodies(space.pull(changed, 1, ack=True)) == [b"C"]
     space.stream(changed)
     assert bodies(space.pull(dead, 1, ack=True)) == [b"bad"]
+
+
+def test_a_model_is_asked_by_a_service_account_and_its_answer_is_stored(
+    space: Space, house: str, model: Endpoint
+) -> None:
+    account = "asker@p.example"
+    asking = {"endpoint": MODEL, "unstructured_inference": {"parameters": {"depth": 2}}}
+    topic = space.topic(message_transforms=[{"ai_inference": {**asking, "service_account_email": account}}])
+    subscription = space.subscription(topic)
+    space.publish(topic, b'{"text": "hi"}')
+    headers, body = model.next()
+    with urlopen(f"http://{house}/oauth2/v3/certs") as answer:
+        keys = keys_of_set(answer.read())
+    token = headers["authorization"].removeprefix("Bearer ")
+    found = jwt.decode(token, keys[jwt.get_unverified_header(token)["kid"]].key, ["RS256"], audience=model.url)
+    assert (found["iss"], found["email"], json.loads(body)) == (ISSUER, account, {"depth": 2, "text": "hi"})
+    [data] = bodies(space.pull(subscription, ack=True))
+    assert json.loads(data) == {"model_input": json.loads(body), "model_output": {"score": 0.5}}
 
 
 def test_nothing_overtakes_a_message_of_its_key_that_cannot_be_transformed(space: Space) -> None:

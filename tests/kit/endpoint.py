@@ -1,4 +1,4 @@
-"""An endpoint that push subscriptions push to: an HTTP server of this machine."""
+"""An endpoint that push subscriptions push to, or a model: an HTTP server of this machine."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ WAIT_S = 30.0
 
 
 class Endpoint:
-    """What arrives, answered with `status` after a while."""
+    """What arrives, answered with `status` and `answer` after a while."""
 
     def __init__(self) -> None:
-        self.status, self.delay_s = 204, 0.0
+        self.status, self.answer, self.delay_s = 204, b"", 0.0
         self.requests: queue.Queue[tuple[dict[str, str], bytes]] = queue.Queue()
         endpoint = self
 
@@ -27,12 +27,13 @@ class Endpoint:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
-                status = endpoint.status
+                status, answer = endpoint.status, endpoint.answer
                 time.sleep(endpoint.delay_s)
                 endpoint.requests.put(({name.lower(): value for name, value in self.headers.items()}, body))
                 self.send_response(status)
-                self.send_header("content-length", "0")
+                self.send_header("content-length", str(len(answer)))
                 self.end_headers()
+                self.wfile.write(answer)
 
             def log_message(self, *_: object) -> None:
                 """Not wanted."""

@@ -160,6 +160,7 @@ class Node:
             Pushes(consuming, self.vetting, self.control.commit, issuer=settings.push_issuer, identified=identified),
             Exports(consuming, settings.buckets, environment.outside),
         )
+        self.transformer.models.tokens = self.consumption.pushes.tokens
         inquiry = LocalInquiry(self.publish, self.subscribe, self.consumption.describe)
         self.admin = NodeAdmin(
             self.control, self.publish, inquiry, self.limits, settings.durability, self.clock.time_ns()

@@ -47,12 +47,8 @@ class Pushes:
             sender = self._http = HttpSender(vetting, agent=f"Syncpoint-Push/{__version__}")
         self.keys = SigningKeys(self._catalog, commit, process.clock) if issuer else None
         known = partial(_exists, process.copy) if identified else (lambda account: True)
-        self.driver = PushDriver(
-            process,
-            sender,
-            vetting,
-            tokens=None if self.keys is None else OidcTokens(self.keys, issuer, process.clock, known),
-        )
+        self.tokens = None if self.keys is None else OidcTokens(self.keys, issuer, process.clock, known)
+        self.driver = PushDriver(process, sender, vetting, tokens=self.tokens)
         self._keeping: Periodic | None = None
         if self.keys is not None:
             pauses, failed = partial(_keys_pause_s, self.keys), "the keys that sign pushes cannot be published now"

@@ -1,6 +1,6 @@
-"""Who a push says it comes from: the token (OpenID Connect, JWT) in its header.
+"""Who a request of ours says it comes from: the token (OpenID Connect, JWT) in its header.
 
-Place: under the driver, over `signing_keys`.
+Place: under the driver of pushes, and under `transforms.inference`, over `signing_keys`.
 Promise: a token is for one audience, by default the endpoint itself, so an endpoint that gets one cannot use it at
 another. It is used for half of its hour at most, and never after the account it names is gone.
 """
@@ -26,13 +26,16 @@ class OidcTokens:
         self._cached: dict[tuple[str, str], tuple[int, str | None, bytes]] = {}  # until when, by which key
 
     def header(self, config: pubsub.PushConfig) -> tuple[bytes, bytes] | None:
-        """The header that pushes carry; None where none is asked for. Raises `PermissionDenied` for an account that
-        does not exist, `Unavailable` while nothing can be signed.
-        """
+        """The header that pushes carry; None where none is asked for. Raises as `bearer`."""
         if not config.HasField("oidc_token"):
             return None
-        account = config.oidc_token.service_account_email
-        audience = config.oidc_token.audience or config.push_endpoint
+        token = config.oidc_token
+        return b"authorization", self.bearer(token.service_account_email, token.audience or config.push_endpoint)
+
+    def bearer(self, account: str, audience: str) -> bytes:
+        """What stands in the header `authorization`. Raises `PermissionDenied` for an account that does not exist,
+        `Unavailable` while nothing can be signed.
+        """
         if not self._known(account):
             raise PermissionDenied(f"The service account {account} does not exist.")
         now_s = self._clock.time_ns() // 1_000_000_000
@@ -42,7 +45,7 @@ class OidcTokens:
             if len(self._cached) >= CACHED_MAX:
                 self._cached.clear()
             self._cached[account, audience] = now_s + TOKEN_S // 2, self._keys.current, value
-        return b"authorization", value
+        return value
 
     def _claims(self, account: str, audience: str, now_s: int) -> dict[str, object]:
         subject = subject_of(account)

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import InvalidArgument
+from syncpoint.model.names import SERVICE_ACCOUNT
 from syncpoint.push.addresses import LOOPBACK, Vetting
 from syncpoint.wire.messages import pubsub
 
@@ -27,7 +28,6 @@ VERSIONS: Final = frozenset(("v1beta1", "v1beta2", "v1"))
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII | re.IGNORECASE)
 _URL = re.compile(r"[!-~]+")  # no white space, nothing that is not ASCII
 _NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)", re.ASCII | re.IGNORECASE)
-_EMAIL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def _is_name(host: str) -> bool:
 
 
 def _check_token(token: pubsub.PushConfig.OidcToken) -> None:
-    if not _EMAIL.fullmatch(token.service_account_email):
+    if not SERVICE_ACCOUNT.fullmatch(token.service_account_email):
         raise _refused("push_config.oidc_token.service_account_email", "must be the address of a service account")
     if len(token.audience) > AUDIENCE_CHARACTERS_MAX or not token.audience.isprintable():
         raise _refused(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Unavailable
+from syncpoint.model.names import SERVICE_ACCOUNT
 from syncpoint.transforms.errors import SandboxUnavailable, TransformError
 from syncpoint.transforms.inference import ENDPOINT
 from syncpoint.transforms.message_transforms import Transformer
@@ -72,5 +73,7 @@ def _check_inference(kind: pubsub.AIInference, transformer: Transformer, place: 
         )
     if not kind.HasField("unstructured_inference"):
         raise InvalidArgument(f"{place}.unstructured_inference", "must be set")
+    if kind.service_account_email and not SERVICE_ACCOUNT.fullmatch(kind.service_account_email):
+        raise InvalidArgument(f"{place}.service_account_email", "must be the address of a service account")
     if not transformer.models.knows(kind.endpoint):
         raise FailedPrecondition(f"No address is configured for {kind.endpoint}. The operator can add one.")

@@ -11,8 +11,9 @@ class NotTried(TransformError):
     """Nothing is known against the message itself: those that came with it took the time or the room."""
 
 
-class OutOfTime(NotTried):
-    """Those that came with it took the time: on a machine with less to do they might not have."""
+class TryLater(NotTried):
+    """Those that came with it took the time, which on a machine with less to do they might not have; or nothing can be
+    signed for the moment."""
 
 
 class SandboxUnavailable(Exception):

@@ -4,12 +4,12 @@ Place: the operator says which address stands for which endpoint name; a caller 
 Promise: the message's data, a JSON object, is sent with the transform's parameters beside its fields (a field of the
 message counts before a parameter of its name). What comes back is a JSON object `{"model_input": what was sent,
 "model_output": the answer}`, the new data. Any other outcome than an answer of status 200 in time is an error; nothing
-is repeated here, since whoever sends or receives the message does.
+is repeated here, since whoever sends or receives the message does. A transform that names a service account has its
+requests carry a token of it, for the model's address. Projects take turns at an endpoint, see `project_turns`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Mapping
@@ -17,13 +17,15 @@ from typing import Final, Protocol
 
 from google.protobuf.json_format import MessageToDict
 
-from syncpoint.transforms.errors import TransformError
+from syncpoint.model.errors import SyncpointError, Unavailable
+from syncpoint.transforms.errors import TransformError, TryLater
 from syncpoint.transforms.model_client import ModelClient
+from syncpoint.transforms.project_turns import ProjectTurns
 from syncpoint.wire.messages import pubsub
 
 ANSWER_S: Final = 30.0
 ANSWER_BYTES_MAX: Final = 10_000_000
-TOGETHER_MAX: Final = 16  # requests to one endpoint at a time
+TOGETHER_MAX: Final = 16  # requests to one endpoint at a time, of one project one less
 
 
 ENDPOINT: Final = re.compile(
@@ -43,24 +45,35 @@ def check_model(endpoint: str, url: str) -> None:
 
 
 class Ask(Protocol):
-    """POST a JSON body to a URL: the status and body of the answer. Raises `OSError` when none comes."""
+    """POST a JSON body to a URL: the status and body of the answer. `authorization`: of the header, if that is not
+    empty. Raises `OSError` when none comes."""
 
-    async def __call__(self, url: str, body: bytes, timeout_s: float, answer_bytes_max: int) -> tuple[int, bytes]: ...
+    async def __call__(
+        self, url: str, body: bytes, authorization: bytes, timeout_s: float, answer_bytes_max: int
+    ) -> tuple[int, bytes]: ...
+
+
+class Tokens(Protocol):
+    """The header `authorization` of a request that comes from a service account. Raises `SyncpointError`."""
+
+    def bearer(self, account: str, audience: str) -> bytes: ...
 
 
 class Models:
-    """`urls`: for each endpoint name (`projects/…/endpoints/…` or `projects/…/models/…`) where it is."""
+    """`urls`: for each endpoint name (`projects/…/endpoints/…` or `projects/…/models/…`) where it is. `tokens`: None
+    where nothing can be signed."""
 
     def __init__(self, urls: Mapping[str, str], ask: Ask | None = None) -> None:
         self._urls = urls
         self.client = ModelClient() if ask is None else ask
-        self._turns: dict[str, asyncio.Semaphore] = {}
+        self.tokens: Tokens | None = None
+        self._turns = {endpoint: ProjectTurns(TOGETHER_MAX) for endpoint in urls}
 
     def knows(self, endpoint: str) -> bool:
         return endpoint in self._urls
 
-    async def infer(self, kind: pubsub.AIInference, data: bytes) -> bytes:
-        """The new data. Raises `TransformError`."""
+    async def infer(self, project: str, kind: pubsub.AIInference, data: bytes) -> bytes:
+        """The new data. `project`: whose turn it is. Raises `TransformError`."""
         url = self._urls.get(kind.endpoint)
         if url is None:
             raise TransformError(f"no address is configured for {kind.endpoint}")
@@ -71,9 +84,11 @@ class Models:
         if not isinstance(fields, dict):
             raise TransformError("the data is not a JSON object")
         request = {**MessageToDict(kind.unstructured_inference.parameters), **fields}
-        async with self._turns.setdefault(kind.endpoint, asyncio.Semaphore(TOGETHER_MAX)):
+        async with self._turns[kind.endpoint].turn(project):
             try:
-                status, body = await self.client(url, json.dumps(request).encode(), ANSWER_S, ANSWER_BYTES_MAX)
+                status, body = await self.client(
+                    url, json.dumps(request).encode(), self._bearer(kind, url), ANSWER_S, ANSWER_BYTES_MAX
+                )
             except OSError as error:
                 raise TransformError(f"{kind.endpoint} does not answer: {error}") from None
         if status != 200:
@@ -85,3 +100,16 @@ class Models:
             raise TransformError("the data, or the answer, has text that is not Unicode") from None
         except (ValueError, RecursionError):
             raise TransformError(f"{kind.endpoint} did not answer with JSON") from None
+
+    def _bearer(self, kind: pubsub.AIInference, url: str) -> bytes:
+        account = kind.service_account_email
+        if not account:
+            return b""
+        if self.tokens is None:
+            raise TransformError("This server signs no tokens: no issuer is configured.")
+        try:
+            return self.tokens.bearer(account, url)
+        except Unavailable as error:
+            raise TryLater(error.message) from None
+        except SyncpointError as error:
+            raise TransformError(error.message) from None

@@ -73,7 +73,7 @@ class Transformer:
                 room = _Room()
                 return [await _data(one, partial(_compressed, kind), room) for one in messages]
             case "ai_inference":
-                ask = partial(self.models.infer, transform.ai_inference)
+                ask = partial(self.models.infer, project, transform.ai_inference)
                 room = _Room()
                 return await asyncio.gather(*(_data(one, ask, room) for one in messages))
         return messages  # unset: nothing to do

@@ -16,12 +16,16 @@ class ModelClient:
     def __init__(self) -> None:
         self._pool: httpcore.AsyncConnectionPool | None = None
 
-    async def __call__(self, url: str, body: bytes, timeout_s: float, answer_bytes_max: int) -> tuple[int, bytes]:
+    async def __call__(
+        self, url: str, body: bytes, authorization: bytes, timeout_s: float, answer_bytes_max: int
+    ) -> tuple[int, bytes]:
         if self._pool is None:  # the certificates of the system are read from many files
             self._pool = httpcore.AsyncConnectionPool(
                 ssl_context=ssl.create_default_context(), max_connections=_CONNECTIONS_MAX
             )
-        headers = [("content-type", "application/json"), ("content-length", str(len(body)))]
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        if authorization:
+            headers.append((b"authorization", authorization))
         try:
             async with (
                 asyncio.timeout(timeout_s),

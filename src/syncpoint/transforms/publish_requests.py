@@ -17,7 +17,7 @@ from syncpoint.model.limits import PUBLISH_MESSAGES_MAX, PUBLISH_REQUEST_BYTES_M
 from syncpoint.model.names import project_of
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
-from syncpoint.transforms.errors import OutOfTime, SandboxUnavailable, TransformError
+from syncpoint.transforms.errors import SandboxUnavailable, TransformError, TryLater
 from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.wire.messages import pubsub
 
@@ -68,7 +68,7 @@ class PublishTransforms:
         except SandboxUnavailable as error:
             raise Unavailable(f"Messages cannot be transformed now: {error}") from None
         for index, outcome in enumerate(outcomes):
-            if isinstance(outcome, OutOfTime):
+            if isinstance(outcome, TryLater):
                 raise Unavailable(f"Messages cannot be transformed now: {outcome}")
             if isinstance(outcome, TransformError):
                 raise InvalidArgument(f"messages[{index}]", f"Message transform failed: {outcome}")

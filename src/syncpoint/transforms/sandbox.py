@@ -19,7 +19,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from syncpoint.transforms.errors import NotTried, OutOfTime, SandboxUnavailable, TransformError
+from syncpoint.transforms.errors import NotTried, SandboxUnavailable, TransformError, TryLater
 from syncpoint.transforms.project_turns import ProjectTurns
 
 PROCESSES: Final = 3  # of which one project has two at most
@@ -182,7 +182,7 @@ class _Runner:
 def _not_tried(left: int) -> NotTried:
     if left < 0:
         return NotTried(f"the function returned more than {RESULTS_MAX >> 20} MiB for the messages that came with it")
-    return OutOfTime(f"the function needed more than {RUN_S:g} s for the messages that came with it")
+    return TryLater(f"the function needed more than {RUN_S:g} s for the messages that came with it")
 
 
 def _send(process: asyncio.subprocess.Process, kind: bytes, text: str) -> None:

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument
@@ -38,7 +38,10 @@ class Model:
         self.status, self.answer = 200, b'{"score": 0.5}'
         self.asked: list[tuple[str, object]] = []
 
-    async def __call__(self, url: str, body: bytes, timeout_s: float, answer_bytes_max: int) -> tuple[int, bytes]:
+    async def __call__(
+        self, url: str, body: bytes, authorization: bytes, timeout_s: float, answer_bytes_max: int
+    ) -> tuple[int, bytes]:
+        assert not authorization
         self.asked.append((url, json.loads(body)))
         if not self.status:
             raise OSError("connection refused")
@@ -69,6 +72,12 @@ def udf(code: str, name: str = "f", **rest: bool) -> pubsub.MessageTransform:
 def compression(algorithm: int, mode: int) -> pubsub.MessageTransform:
     kind = pubsub.Compression(compression_algorithm=algorithm, compression_mode=mode)
     return pubsub.MessageTransform(compression=kind)
+
+
+def asked_by(account: str) -> pubsub.MessageTransform:
+    found = inference()
+    found.ai_inference.service_account_email = account
+    return found
 
 
 def inference(endpoint: str = MODEL, **parameters: object) -> pubsub.MessageTransform:
@@ -104,7 +113,6 @@ async def test_transforms_follow_each_other_and_each_message_has_its_own_outcome
 
 
 @pytest.mark.parametrize("algorithm", [pubsub.Compression.ZLIB, pubsub.Compression.ZSTD])
-@settings(deadline=None)
 @given(data=st.binary(max_size=2_000))
 def test_what_is_compressed_comes_back(algorithm: int, data: bytes) -> None:
     forth = pubsub.Compression(compression_algorithm=algorithm, compression_mode=pubsub.Compression.COMPRESS)
@@ -192,6 +200,7 @@ async def test_what_a_model_cannot_answer_is_an_error(
         ([compression(0, 1)], "message_transforms[0].compression.compression_algorithm"),
         ([compression(1, 0)], "message_transforms[0].compression.compression_mode"),
         ([inference("sentiment")], "message_transforms[0].ai_inference.endpoint"),
+        ([asked_by("nobody")], "message_transforms[0].ai_inference.service_account_email"),
         ([compression(*KINDS[0])] * (TRANSFORMS_MAX + 1), "message_transforms"),
     ],
 )

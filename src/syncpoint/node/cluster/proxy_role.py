@@ -124,10 +124,9 @@ class ProxyRole:
             ),
             Exports(consuming, settings.buckets, context.environment.outside, EXPORT_REST_S),
         )
+        transformer.models.tokens = self.consumption.pushes.tokens
         self._methods = self.proxy.methods(
-            CatalogService(
-                self.control, vetting, self._regions, self.proxy.transformer, self.consumption.exports.state
-            ).methods(),
+            CatalogService(self.control, vetting, self._regions, transformer, self.consumption.exports.state).methods(),
             SchemaService(self.control, apart=context.environment.apart).methods(),
             IamService(self.control, Policies(context.catalog), gate).methods(),
             AccountsService(self.control).methods(),
