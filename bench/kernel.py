@@ -80,7 +80,7 @@ def measure(size: int, attributes: int, rounds: int, runs: int) -> dict[str, flo
             first = n * BATCH
             start = clock()
             publish.topic_of(request)
-            count, payload, _, _, _ = publish.scan(request, b"123456789012316777216", first, 1_790_000_000, 5)
+            count, payload, *_ = publish.scan(request, b"123456789012316777216", first, 1_790_000_000, 5)
             mid = clock()
             response, _, given, _, _ = table.lease(
                 16777216, payload, first, first, first + count, None, b"", 1, 1000, 1000, 10_000_000, 0

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import ModuleType
 
 MODULES = (
-    "ackids", "acks", "blocks", "columns", "filters", "frames", "leases", "publish", "rows", "rule_conditions",
-    "seal", "split", "stamps",
+    "ackids", "acks", "blocks", "columns", "filters", "frames", "leases", "lifetimes", "publish", "rows",
+    "rule_conditions", "seal", "split", "stamps",
 )  # fmt: skip
 
 

@@ -36,6 +36,7 @@ if not cython.compiled:
         utf8_ok,
         write_ptr,
     )
+    from .lifetimes import is_name, span_ms
 
 _REQUEST_MAX = cython.declare(cython.Py_ssize_t, limits.PUBLISH_REQUEST_BYTES_MAX)
 _MESSAGES_MAX = cython.declare(cython.Py_ssize_t, limits.PUBLISH_MESSAGES_MAX)
@@ -60,7 +61,12 @@ _PROBLEMS: list = [
     (".ordering_key", "is not valid UTF-8"),
     (".ordering_key", "all messages of a request must specify the same ordering key"),
     (".message_id", "is not valid UTF-8"),
+    (".attributes", "sys.TimeToLive is not a span of time above 0, as [days.]hours:minutes[:seconds[.fraction]]"),
 ]
+MARK_TTL = 1  # what reserved attributes ask for: some message has a time to live
+_PROBLEM_MASK = cython.declare(cython.int, 255)  # in the answers below marks stand above the problem
+_MARKS_SHIFT = cython.declare(cython.int, 8)
+_TTL_FOUND = cython.declare(cython.int, 1 << 8)
 _GOOG: bytes = b"googclient_"
 
 
@@ -101,10 +107,10 @@ def scan(
     """Check a PublishRequest, number its messages, and write what is stored and what is answered.
 
     Message ids are `prefix` and the offset in 12 digits, counted from `first_offset`; `seconds` and `nanos` since the
-    epoch are the publish time of all. Returns (count, payload, response, data bytes, ordering key): data bytes is
-    the size of the messages as sent, the ordering key (b"" = none) is the one all of them carry. `room`: bytes that the
-    request may have beyond the limit, because they were added on the way; `added`: attributes that every message may
-    have beyond it, for the same reason.
+    epoch are the publish time of all. Returns (count, payload, response, data bytes, ordering key, marks): data bytes
+    is the size of the messages as sent, the ordering key (b"" = none) is the one all of them carry, marks are the bits
+    of what their reserved attributes ask for (`MARK_TTL`). `room`: bytes that the request may have beyond the limit,
+    because they were added on the way; `added`: attributes that every message may have beyond it, for the same reason.
     Raises Malformed, or Invalid for a broken rule; ValueError for a prefix, offset or time out of range.
     """
     data: bytes = as_bytes(request)
@@ -143,6 +149,8 @@ def scan(
     size: cython.Py_ssize_t
     digit: cython.Py_ssize_t
     problem: cython.int
+    found: cython.int
+    marks: cython.int = 0
     key_start: cython.Py_ssize_t = 0
     key_stop: cython.Py_ssize_t = 0
     at = 0
@@ -154,7 +162,9 @@ def scan(
         if index == 0:
             key_start = _ordering_key(p, field.start, field.stop)
             key_stop = key_start + _ordering_key_size(p, field.start, field.stop)
-        problem = _problem(p, field.start, field.stop, key_start, key_stop, _ATTRIBUTES_MAX + added)
+        found = _problem(p, field.start, field.stop, key_start, key_stop, _ATTRIBUTES_MAX + added)
+        problem = found & _PROBLEM_MASK
+        marks |= found >> _MARKS_SHIFT
         if problem != 0:
             raise _refusal(problem, index)
         size = field.stop - field.start
@@ -173,7 +183,7 @@ def scan(
                 s[digit] = 48
                 digit -= 1
             s[digit] += 1
-    return count, finished(payload), finished(response), total, cut(p, key_start, key_stop)
+    return count, finished(payload), finished(response), total, cut(p, key_start, key_stop), marks
 
 
 def _stamp(prefix: bytes, first_offset: int, count: int, seconds: int, nanos: int) -> bytearray:
@@ -237,13 +247,16 @@ def _problem(
     key_stop: cython.Py_ssize_t,
     attributes_max: cython.int,
 ) -> cython.int:
-    """What is wrong with a message whose ordering key must equal p[key_start:key_stop]; 0 if nothing."""
+    """What is wrong with a message whose ordering key must equal p[key_start:key_stop]; 0 if nothing. Above that, by
+    `_MARKS_SHIFT`, the marks of its attributes.
+    """
     field: Field
     data_size: cython.Py_ssize_t = 0
     attributes: cython.int = 0
     own_start: cython.Py_ssize_t = at
     own_size: cython.Py_ssize_t = 0
     problem: cython.int
+    marks: cython.int = 0
     while at < stop:
         field = read_field(p, at, stop)
         if field.number == 0:
@@ -257,7 +270,9 @@ def _problem(
             attributes += 1
             problem = _attribute_problem(p, field.start, field.stop)
             if problem != 0:
-                return problem
+                if problem & _PROBLEM_MASK:
+                    return problem
+                marks |= problem
         elif field.number == 5:
             own_start = field.start
             own_size = field.stop - field.start
@@ -276,16 +291,18 @@ def _problem(
         return 2
     if own_size != key_stop - key_start or (own_size > 0 and not same(p, own_start, p, key_start, own_size)):
         return 11
-    return 0
+    return marks
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
 def _attribute_problem(p: ReadPtr, at: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.int:
-    """What is wrong with one entry of the attributes; 0 if nothing."""
+    """What is wrong with one entry of the attributes; 0 if nothing. A mark if it is a reserved one."""
     field: Field
     key_start: cython.Py_ssize_t = at
     key_size: cython.Py_ssize_t = 0
+    value_start: cython.Py_ssize_t = at
+    value_stop: cython.Py_ssize_t = at
     while at < stop:
         field = read_field(p, at, stop)
         if field.number == 0:
@@ -298,8 +315,11 @@ def _attribute_problem(p: ReadPtr, at: cython.Py_ssize_t, stop: cython.Py_ssize_
             key_size = field.stop - field.start
             if key_size > _KEY_MAX:
                 return 5
-        elif field.stop - field.start > _VALUE_MAX:
-            return 6
+        else:
+            value_start = field.start
+            value_stop = field.stop
+            if value_stop - value_start > _VALUE_MAX:
+                return 6
         if not utf8_ok(p, field.start, field.stop):
             return 8
     if key_size == 0:
@@ -307,6 +327,8 @@ def _attribute_problem(p: ReadPtr, at: cython.Py_ssize_t, stop: cython.Py_ssize_
     if key_size >= 4 and same(p, key_start, read_ptr(_GOOG), 0, 4):
         if key_size < 11 or not same(p, key_start, read_ptr(_GOOG), 0, 11):
             return 7
+    if is_name(p, key_start, key_size):
+        return _TTL_FOUND if span_ms(p, value_start, value_stop) > 0 else 13
     return 0
 
 

@@ -58,11 +58,24 @@ class AttemptRun(NamedTuple):
     rest_ms: int
 
 
+class Freshness(NamedTuple):
+    """When batches run out: nothing of them before `soonest_ns`; everything `live_ns` (0: never) after it was
+    published, and a message by a time to live that it carries. `now_ns`: a time that had been reached when they were
+    handed out.
+    """
+
+    now_ns: int
+    live_ns: int
+    soonest_ns: int
+
+
 class Fetched(list[Batch]):
     """Batches, and what lies before or between them that could not be read now; how often some came back before.
 
     Offsets in `passed`, ranges of begin and end, are not acknowledged and may be readable later. What is neither here
-    nor there, up to the end of the last batch, needs no delivery.
+    nor there, up to the end of the last batch, needs no delivery. Of what is in the batches the ranges in `expired`
+    have outlived their time to live: not to be delivered, but to go to the dead-letter topic. `freshness`: None where
+    nothing of the batches runs out.
     """
 
     def __init__(
@@ -70,10 +83,14 @@ class Fetched(list[Batch]):
         batches: Iterable[Batch] = (),
         passed: Iterable[tuple[int, int]] = (),
         attempts: Iterable[AttemptRun] = (),
+        expired: Iterable[tuple[int, int]] = (),
+        freshness: Freshness | None = None,
     ) -> None:
         super().__init__(batches)
         self.passed = tuple(passed)
         self.attempts = tuple(attempts)
+        self.expired = tuple(expired)
+        self.freshness = freshness
 
 
 def passed_over(batches: Sequence[Batch]) -> tuple[tuple[int, int], ...]:
@@ -84,6 +101,16 @@ def passed_over(batches: Sequence[Batch]) -> tuple[tuple[int, int], ...]:
 def attempts_of(batches: Sequence[Batch]) -> tuple[AttemptRun, ...]:
     """What an answer says of earlier deliveries."""
     return batches.attempts if isinstance(batches, Fetched) else ()
+
+
+def expired_of(batches: Sequence[Batch]) -> tuple[tuple[int, int], ...]:
+    """The ranges of an answer that have run out and go to the dead-letter topic."""
+    return batches.expired if isinstance(batches, Fetched) else ()
+
+
+def freshness_of(batches: Sequence[Batch]) -> Freshness | None:
+    """When what an answer brought runs out."""
+    return batches.freshness if isinstance(batches, Fetched) else None
 
 
 Reply = Callable[[Sequence[Batch] | Exception], None]

@@ -12,6 +12,7 @@ from syncpoint.kernel.frames import count
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import Batch
 from syncpoint.model.lanes import in_lane
+from syncpoint.publish.deliverable import expired_at, pass_over_expired
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.source import Source
 from syncpoint.runtime.tasks import complete
@@ -34,9 +35,11 @@ def first_stored(forwarder: PublishForwarder, source: Source) -> int:
 def unacknowledged(forwarder: PublishForwarder, record: Subscription) -> int:
     """How many stored messages the subscription has not acknowledged; of rules' copies, each counts."""
     ledger = forwarder.ledgers.get(record.incarnation)
-    messages = 0
-    for source in forwarder.sources.of_topic(record.topic_incarnation) if ledger is not None else ():
-        assert ledger is not None
+    if ledger is None:
+        return 0
+    expired, messages = expired_at(forwarder.catalog, ledger, forwarder.clock.sure_ns()), 0
+    for source in forwarder.sources.of_topic(record.topic_incarnation):
+        pass_over_expired(forwarder.ledgers, ledger, source, expired, forwarder.expiry, forwarder.store)
         first, held = first_stored(forwarder, source), ledger.known(source.number)
         for lane in ledger.lane_numbers if first < source.visible else ():
             begin, end = in_lane(lane, first), in_lane(lane, source.visible)

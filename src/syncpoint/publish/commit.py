@@ -17,6 +17,7 @@ from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish import records
 from syncpoint.publish.ack_batch import AckBatch
 from syncpoint.publish.admission import Admission
+from syncpoint.publish.ahead import AheadOfMessages, FactsAhead
 from syncpoint.publish.append import CommitWaiters, Completion, PendingEntry, PublishCaller, notify_all, outcome_unknown
 from syncpoint.publish.source import Source
 from syncpoint.runtime.trusted import TrustedClock
@@ -41,7 +42,8 @@ class GroupCommit:
         self.on_visible: Callable[[Source], None] = lambda source: None  # messages were persisted
         self.on_appended: Callable[[Source], None] | None = None  # and before; None: nobody takes messages early
         self.published = 0
-        self.batches: list[records.BatchFact] = []  # numbered ones of this turn; their fact goes before their messages
+        self.ahead = AheadOfMessages()
+        self.batches = FactsAhead(self.ahead, records.encode_batches)  # numbered ones of this turn
         self.acks = AckBatch()
         self._soon, self._later = soon, later
         self._waiting = CommitWaiters()
@@ -181,11 +183,7 @@ class GroupCommit:
             return
         pending, self._pending = self._pending, {}
         try:
-            if self.batches:
-                # In front of the messages they became, and nothing in between: recovery knows by the place alone
-                # whether these were persisted, also when they were deleted since.
-                batches, self.batches = self.batches, []
-                self.store.append(EntryKind.LEDGER, records.encode_batches(batches, len(pending)))
+            self.ahead.write(self.store, len(pending))
             while pending:
                 number, entry = next(iter(pending.items()))
                 self._append_entry(entry)
@@ -287,7 +285,7 @@ class GroupCommit:
         """
         first = self.failed is None
         self.failed = self.failed or cause
-        self.batches.clear()
+        self.ahead.clear()
         if first:
             log.error("the log cannot be written, nothing new is taken: %s", cause)
         for entry in self._pending.values():

@@ -1,37 +1,68 @@
 """Deliverable: which of the stored messages a subscription still receives.
 
 Place: between the store and `source_server`. What has outlived the retention of a subscription and of its topic is not
-delivered, nor is what was deleted; `retention` judges by the same times whether it must be kept.
+delivered, nor what has outlived its time to live, nor what was deleted; `retention` judges by the same times whether it
+must be kept.
 Promise: what is passed over counts as acknowledged in memory. Nothing is written: the same follows again, from times
-and from what is stored, after a restart.
+and from what is stored, after a restart. What has run out and goes to a dead-letter topic is not passed over but named.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from syncpoint.kernel import lifetimes as kernel
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.model.delivery import Batch
-from syncpoint.model.lanes import ends_of, lane_of
+from syncpoint.model.delivery import Batch, Fetched, Freshness
+from syncpoint.model.lanes import ends_of, in_lane, lane_of
 from syncpoint.publish.ledger import Ledger
 from syncpoint.publish.ledgers import Ledgers
-from syncpoint.storage.store import StoredBatch
+from syncpoint.publish.source import Source
+from syncpoint.publish.time_to_live import NEVER_NS, ExpiryIndex, goes_to_letters, time_to_live_ns
+from syncpoint.storage.store import Store, StoredBatch
 
 
-def expired_before(catalog: Catalog, ledger: Ledger, now_ns: int) -> int:
-    """The publish time before which messages have expired for the subscription; 0: none have."""
+class Expired(NamedTuple):
+    """What a subscription does not receive any more: what was published before `retained_ns`, or `live_ns` ago (0: no
+    matter how long), the time to live of the subscription and its topic. `letters`: the latter is not dropped. `once`:
+    whoever has one of them must still be able to acknowledge it, so it does not count as acknowledged before.
+    """
+
+    now_ns: int
+    retained_ns: int
+    live_ns: int
+    letters: bool
+    once: bool
+
+
+def expired_at(catalog: Catalog, ledger: Ledger, now_ns: int) -> Expired:
+    """As of a time that surely has been reached."""
     record = catalog.subscription_by_incarnation(ledger.subscription)
     topic = catalog.topic_of(record) if record else None
     kept_s = max(record.retention_s if record else 0, topic.retention_s if topic else 0)
     oldest = now_ns - kept_s * 1_000_000_000
-    return 0 if ledger.renewed_ns >= oldest else oldest  # a seek to a snapshot kept them
+    retained = 0 if ledger.renewed_ns >= oldest else oldest  # a seek to a snapshot kept them
+    live = time_to_live_ns(record, topic) if record else 0
+    letters, once = (goes_to_letters(record), record.exactly_once) if record else (False, False)
+    return Expired(now_ns, retained, live, letters, once)
 
 
 def deliverable(
-    ledgers: Ledgers, ledger: Ledger, begin: int, end: int, stored: Sequence[StoredBatch], expired_ns: int
-) -> list[Batch]:
-    """The messages in `[begin, end)`, places of one lane, of what the store read, acknowledged ones to be skipped.
-    Passes over those that were deleted, or were published before `expired_ns`.
+    ledgers: Ledgers,
+    ledger: Ledger,
+    begin: int,
+    end: int,
+    stored: Sequence[StoredBatch],
+    expired: Expired,
+    own: ExpiryIndex,
+) -> Fetched:
+    """The messages in `[begin, end)`, places of one lane, of what the store read, acknowledged ones to be skipped, with
+    what of them has run out and goes to the dead-letter topic. Passes over those that were deleted or have run out
+    else; `own`: the times to live of messages.
     """
-    out, base = [], ends_of(lane_of(begin))[0]
+    out: list[Batch] = []
+    base = ends_of(lane_of(begin))[0]
+    dead: list[tuple[int, int]] = []
+    soonest = NEVER_NS
     for batch in stored:
         place = base + batch.first_offset
         behind = place + batch.count
@@ -40,11 +71,65 @@ def deliverable(
             ledgers.pass_over(ledger, batch.source, begin, min(place, end))  # deleted
         if place >= end:
             break
-        if batch.time_ns < expired_ns:
+        first, hidden = max(begin, place), []
+        if batch.time_ns < expired.retained_ns:
             ledgers.pass_over(ledger, batch.source, place, last)
+        else:
+            found, next_ns = _run_out(batch, first - base, last - base, expired, own)
+            runs = [(base + one, base + other) for one, other in found]
+            soonest = min(soonest, next_ns)
+            if expired.letters:
+                dead += runs
+            elif expired.once:
+                hidden = runs
+            else:
+                for run in runs:
+                    ledgers.pass_over(ledger, batch.source, *run)
         acks = ledger.known(batch.source)
         skip = acks.mask(place, behind) if acks is not None else None
-        first = max(begin, place)
+        if hidden:
+            skip = _with(skip, place, behind, hidden)
         out.append(Batch(batch.source, place, first, last, skip, batch.time_ns, batch.payload))
         begin = last
-    return out
+    freshness = Freshness(expired.now_ns, expired.live_ns, soonest) if soonest < NEVER_NS else None
+    return Fetched(out, expired=dead, freshness=freshness)
+
+
+def pass_over_expired(
+    ledgers: Ledgers, ledger: Ledger, source: Source, expired: Expired, own: ExpiryIndex, store: Store
+) -> None:
+    """Pass over what has run out of a source, as far as that is known without reading messages."""
+    if expired.letters or expired.once:
+        return
+    first = ledger.begin_of(source.number)
+    runs = own.ended(source.number, first, source.visible, expired.now_ns)
+    if expired.live_ns:
+        lived_ns = expired.now_ns - expired.live_ns
+        runs.append((first, min(source.visible, store.offset_at(source.number, lived_ns + 1))))
+    for begin, end in runs:
+        for lane in ledger.lane_numbers if begin < end else ():
+            ledgers.pass_over(ledger, source.number, in_lane(lane, begin), in_lane(lane, end))
+
+
+def _with(skip: bytes | None, first: int, end: int, runs: Sequence[tuple[int, int]]) -> bytes:
+    """The bits of places from `first` to `end` with those of runs."""
+    bits = int.from_bytes(skip or b"", "little")
+    for begin, behind in runs:
+        bits |= (1 << behind - first) - (1 << begin - first)
+    return bits.to_bytes((end - first + 7) // 8, "little")
+
+
+def _run_out(
+    batch: StoredBatch, first: int, last: int, expired: Expired, own: ExpiryIndex
+) -> tuple[list[tuple[int, int]], int]:
+    """The runs of `[first, last)` whose time to live is over; and when the next one is."""
+    ends_ns = batch.time_ns + expired.live_ns if expired.live_ns else NEVER_NS
+    if ends_ns <= expired.now_ns:
+        return [(first, last)], NEVER_NS
+    own_ns = own.soonest_ns(batch.source, first, last)
+    if own_ns > expired.now_ns:
+        return [], min(own_ns, ends_ns)
+    found, shortest_ms = kernel.expired(batch.payload, (expired.now_ns - batch.time_ns) // 1_000_000)
+    runs = [(max(first, batch.first_offset + begin), min(last, batch.first_offset + end)) for begin, end in found]
+    next_ns = batch.time_ns + shortest_ms * 1_000_000 if shortest_ms else NEVER_NS
+    return [run for run in runs if run[0] < run[1]], min(next_ns, ends_ns)

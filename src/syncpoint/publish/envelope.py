@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from syncpoint.kernel.errors import Malformed
 from syncpoint.model import varint
-from syncpoint.model.delivery import Batch, attempts_of, passed_over
+from syncpoint.model.delivery import Batch, attempts_of, expired_of, freshness_of, passed_over
 
 _U64 = struct.Struct("<Q")
 _REQUEST = 15 << 3 | 2
@@ -145,9 +145,13 @@ def fetched_message(number: int, batches: Sequence[Batch]) -> list[bytes]:
             head += b"\x2a%b%b" % (varint.encode(len(batch.skip)), batch.skip)
         head += b"\x31%b\x3a%b" % (_U64.pack(batch.time_ns), varint.encode(len(batch.payload)))
         parts += (b"\x12%b%b" % (varint.encode(len(head) + len(batch.payload)), head), batch.payload)
-    for begin, end in passed_over(batches):
-        found = b"\x08%b\x10%b" % (varint.encode(begin), varint.encode(end))
-        parts.append(b"\x2a%b%b" % (varint.encode(len(found)), found))
+    for tag, ranges in ((b"\x2a", passed_over(batches)), (b"\x3a", expired_of(batches))):
+        for begin, end in ranges:
+            found = b"\x08%b\x10%b" % (varint.encode(begin), varint.encode(end))
+            parts.append(b"%b%b%b" % (tag, varint.encode(len(found)), found))
+    freshness = freshness_of(batches)
+    if freshness is not None:
+        parts.append(b"\x42\x1b\x09%b\x11%b\x19%b" % tuple(map(_U64.pack, freshness)))
     for run in attempts_of(batches):
         found = b"\x08%b\x10%b\x18%b\x20%b" % tuple(map(varint.encode, run))
         parts.append(b"\x32%b%b" % (varint.encode(len(found)), found))

@@ -27,6 +27,7 @@ from syncpoint.publish.needs import Needs
 from syncpoint.publish.recovery import RecoveredState
 from syncpoint.publish.source import Source
 from syncpoint.publish.source_server import SourceServer
+from syncpoint.publish.time_to_live import ExpiryIndex
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.schemas.publishing import ATTRIBUTES_ADDED, LETTER_ATTRIBUTES_ADDED, ROOM_BYTES
@@ -77,8 +78,11 @@ class PublishForwarder:
             later,
             memory.extensions.pop(DeliveryAttempts.number, []),
         )
-        self.server = SourceServer(self.commit, self.catalog, self.sources, self.ledgers, self.attempts, self.letter)
-        self.extensions: list[Extension] = [self.attempts]
+        self.expiry = ExpiryIndex(self.commit.ahead, store.bounds, memory.extensions.pop(ExpiryIndex.number, []))
+        self.server = SourceServer(
+            self.commit, self.catalog, self.sources, self.ledgers, self.attempts, self.expiry, self.letter
+        )
+        self.extensions: list[Extension] = [self.attempts, self.expiry]
         self.needs = Needs()
 
     # -- publishing --------------------------------------------------------------------------------------------------
@@ -139,7 +143,7 @@ class PublishForwarder:
             source = self.open_source(topic.incarnation)
         seconds, nanos = self.commit.turn_time()
         try:
-            count, payload, response, _, _ = kernel.scan(
+            count, payload, response, _, _, marks = kernel.scan(
                 request, source.prefix, source.end, seconds, nanos, room, added
             )
         except Invalid as bad:
@@ -147,6 +151,15 @@ class PublishForwarder:
         except (Malformed, UnicodeDecodeError):
             raise not_a("PublishRequest") from None
         self.commit.add(source, count, payload, caller, response)
+        if marks:
+            self._note_marked(source, source.end - count, (seconds, nanos), payload)
+
+    def _note_marked(self, source: Source, begin: int, time: tuple[int, int], payload: bytes) -> None:
+        """What the reserved attributes of messages just added ask for."""
+        try:
+            self.expiry.note(source, begin, time[0] * 1_000_000_000 + time[1], payload)
+        except Exception as error:  # they are taken, and their facts are not
+            self.commit.on_inconsistency(error)
 
     # -- sources -----------------------------------------------------------------------------------------------------
 

@@ -230,7 +230,7 @@ class PublishIngress:
         self.forwarder.publish(caller, topic, source, batch.request, PUBLISH_SEALED_ROOM_BYTES, within=batch.within)
         try:
             fact = BatchFact(batch.sender, batch.batch, source.number, first, source.end - first)
-            self.forwarder.commit.batches.append(fact)
+            self.forwarder.commit.batches.note(fact)
             self.recent_batches.note(fact)
         except Exception as error:  # sent again it would be stored again; this way it never is: the turn is not written
             self.forwarder.commit.on_inconsistency(error)

@@ -14,6 +14,7 @@ from collections.abc import Collection
 from syncpoint.metadata.records import CatalogChange, ChangeOp, Setting, Subscription, Topic
 
 TOPICS_MAX = 1000  # remembered one by one
+WITHOUT_END = 1 << 62  # a time to live
 
 
 class Needs:
@@ -51,9 +52,11 @@ class Needs:
             self._kept.pop(record.incarnation, None)
             return
         if isinstance(record, Topic):
-            kept: tuple[int, ...] = (record.retention_s,)
+            kept: tuple[int, ...] = (record.retention_s, record.options.default_ttl_s or WITHOUT_END)
         elif isinstance(record, Subscription):
-            kept = (0, 0) if record.detached else (record.retention_s, int(record.retain_acked))
+            options = record.options
+            live = WITHOUT_END if options.dead_letter_expired and record.dead_letter else options.ttl_s or WITHOUT_END
+            kept = (0, 0, 0) if record.detached else (record.retention_s, int(record.retain_acked), live)
         else:
             kept = (record.expire_ns,)
         before = self._kept.get(record.incarnation)

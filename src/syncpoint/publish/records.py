@@ -42,6 +42,7 @@ class ExtensionNumber(IntEnum):
     ATTEMPTS = 3
     USES = 4
     ENDED_SOURCES = 5
+    EXPIRY = 7
 
 
 class FactKind(IntEnum):

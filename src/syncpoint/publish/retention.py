@@ -1,10 +1,10 @@
 """Retention: what must still be kept, asked entry by entry by `storage/recovery/trim`.
 
 Place: the end of a message's life. A message is needed while a subscription has neither acknowledged it nor outlived
-its retention of it, while a subscription or the topic keeps acknowledged messages for a seek, or while a snapshot
-holds it unacknowledged. Nothing else keeps a message: a topic without subscriptions keeps none unless it has a
-retention of its own. What a restore of older metadata has made unknown (`metadata.restored_topics`) is kept until an
-operator has decided.
+its retention of it, unless the message has outlived its time to live and is dropped then; while a subscription or the
+topic keeps acknowledged messages for a seek, or while a snapshot holds it unacknowledged. Nothing else keeps a message:
+a topic without subscriptions keeps none unless it has a retention of its own. What a restore of older metadata has made
+unknown (`metadata.restored_topics`) is kept until an operator has decided.
 """
 
 from syncpoint.metadata.catalog import Catalog
@@ -12,6 +12,7 @@ from syncpoint.metadata.restored_topics import NOTHING, lost_of
 from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.source import Source
+from syncpoint.publish.time_to_live import LENT_NS, NEVER_NS, goes_to_letters, time_to_live_ns
 from syncpoint.storage.record import EntryKind
 
 _NS = 1_000_000_000
@@ -31,8 +32,13 @@ def is_needed(forwarder: PublishForwarder, source: int, first_offset: int, count
     if topic is not None and topic.retention_s and age_ns < topic.retention_s * _NS:
         return True
     end = first_offset + count
+    own_ns = forwarder.expiry.latest_ns(source, first_offset, end)
     for record in catalog.subscriptions_of(found.topic):
         if record.detached:
+            continue
+        live_ns = time_to_live_ns(record, topic)
+        ends_ns = min(own_ns, time_ns + live_ns if live_ns else NEVER_NS) + (LENT_NS if record.exactly_once else 0)
+        if ends_ns <= now_ns and not goes_to_letters(record):
             continue
         ledger, kept_ns = forwarder.ledgers.get(record.incarnation), record.retention_s * _NS
         if age_ns < kept_ns and (ledger is None or record.retain_acked):

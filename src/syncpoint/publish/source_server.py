@@ -17,10 +17,11 @@ from syncpoint.model.lanes import in_lane, lane_of
 from syncpoint.publish.append import ServiceCaller, outcome_unknown
 from syncpoint.publish.attempts import DeliveryAttempts
 from syncpoint.publish.commit import GroupCommit
-from syncpoint.publish.deliverable import deliverable, expired_before
+from syncpoint.publish.deliverable import deliverable, expired_at
 from syncpoint.publish.ledger import Ledger
 from syncpoint.publish.ledgers import AckVerdict, Ledgers
 from syncpoint.publish.source import Source, SourceTable
+from syncpoint.publish.time_to_live import ExpiryIndex
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.store import StoredBatch
 
@@ -37,10 +38,11 @@ class SourceServer:
         sources: SourceTable,
         ledgers: Ledgers,
         attempts: DeliveryAttempts,
+        expiry: ExpiryIndex,
         publish_request: Callable[[ServiceCaller, bytes], None],
     ) -> None:
         self.commit, self.catalog, self.sources, self.ledgers = commit, catalog, sources, ledgers
-        self.attempts, self._publish_request = attempts, publish_request
+        self.attempts, self.expiry, self._publish_request = attempts, expiry, publish_request
         self.early: set[int] = set()  # attached subscriptions that take messages before they are persisted
         self._listeners: dict[int, Listener] = {}  # by subscription
         self._audience: dict[int, list[int]] = {}  # topic -> subscriptions with a listener
@@ -229,10 +231,10 @@ class SourceServer:
             elif not stored and not passed and begin >= visible:
                 reply(Unavailable("It is not persisted yet, and not in memory any more."))  # it may have been had early
             else:
-                expired_ns = expired_before(self.catalog, ledger, self.commit.clock.sure_ns())
-                batches = deliverable(self.ledgers, ledger, begin, end, stored, expired_ns)
-                known = self.attempts.of(subscription, source, batches[0].begin, batches[-1].end) if batches else ()
-                reply(Fetched(batches, passed, known) if passed or known else batches)
+                expired = expired_at(self.catalog, ledger, self.commit.clock.sure_ns())
+                found = deliverable(self.ledgers, ledger, begin, end, stored, expired, self.expiry)
+                known = self.attempts.of(subscription, source, found[0].begin, found[-1].end) if found else ()
+                reply(Fetched(found, passed, known, found.expired, found.freshness))
 
         store.read(source, begin - base, max_bytes, answer, early=early)
 

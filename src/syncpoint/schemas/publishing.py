@@ -39,7 +39,7 @@ REVISION: Final = "googclient_schemarevisionid"
 ENCODING: Final = "googclient_schemaencoding"
 ATTRIBUTES_ADDED: Final = 3
 """To each message. They do not count among the attributes that a message may have."""
-LETTER_ATTRIBUTES_ADDED: Final = 4
+LETTER_ATTRIBUTES_ADDED: Final = 6
 """By which a dead letter says where it comes from, see `subscribe.dead_letter`."""
 ROOM_BYTES: Final = PUBLISH_MESSAGES_MAX * 1024
 """What marking adds to a request at most."""

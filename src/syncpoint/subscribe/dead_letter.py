@@ -1,9 +1,10 @@
-"""Dead letters: a message that was delivered too often goes to another topic.
+"""Dead letters: a message that was delivered too often, or outlived its time to live, goes to another topic.
 
-It is published there with a new id, its data, ordering key and attributes, and four attributes that say where it came
-from (left out where the message would outgrow a limit with them); only when that is persisted the original is
-acknowledged. If the topic is missing, or the publish fails or is not allowed, the original is offered again instead:
-nothing is lost.
+It is published there with a new id, its data, ordering key and attributes, without a time to live (it waits for
+somebody to look at it), and with four attributes that say where it came from; one that was not delivered too often has
+two more that say why (all left out where the message would outgrow a limit with them). Only when that is persisted the
+original is acknowledged. If the topic is missing, or the publish fails or is not allowed, the original is offered again
+instead: nothing is lost.
 """
 
 from collections.abc import Sequence
@@ -15,14 +16,18 @@ from syncpoint.model.delivery import Batch, passed_over
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.names import project_of, short_id
 from syncpoint.subscribe.delivery import Delivery
+from syncpoint.subscribe.shared_state import Reason
 from syncpoint.wire.messages import pubsub
 
 PREFIX = "CloudPubSubDeadLetterSource"
+TIME_TO_LIVE = "sys.TimeToLive"
 
 
-def dead_letter(delivery: Delivery, source: int, offset: int, attempts: int, *, allowed: bool = True) -> None:
-    """Move one message of the subscription to its dead-letter topic, if that is `allowed`. The answer comes later;
-    nothing is raised."""
+def dead_letter(
+    delivery: Delivery, source: int, offset: int, attempts: int, reason: Reason | None, *, allowed: bool = True
+) -> None:
+    """Move one message of the subscription to its dead-letter topic, if that is `allowed`. `reason` None: it was
+    delivered too often. The answer comes later; nothing is raised."""
     record, leases, publish = delivery.record, delivery.leases, delivery.publish
     policy, runs = record.dead_letter, encode_runs([(offset, 1)])
 
@@ -31,6 +36,7 @@ def dead_letter(delivery: Delivery, source: int, offset: int, attempts: int, *, 
             leases.order.unblock((source, offset))
         else:
             leases.redelivery.add(source, offset, at=delivery.now() + 1.0)
+        leases.letters.ended((source, offset))
         delivery.wake()
 
     def fetched(batches: Sequence[Batch] | Exception) -> None:
@@ -40,6 +46,7 @@ def dead_letter(delivery: Delivery, source: int, offset: int, attempts: int, *, 
             keep()
         elif batch is None:  # acknowledged in the meantime, or deleted; if it is neither, it must not become so by this
             leases.discharge(source, runs)
+            leases.letters.ended((source, offset))
             delivery.wake()
         else:
             message = frames.message_at(batch.payload, offset - batch.first_offset)
@@ -50,13 +57,14 @@ def dead_letter(delivery: Delivery, source: int, offset: int, attempts: int, *, 
                 else:
                     done(answer)
 
-            publish.publish(policy[0], letter(message, record.name, policy[0], attempts), answered)
+            publish.publish(policy[0], letter(message, record.name, policy[0], attempts, reason), answered)
 
     def done(answer: bytes | Exception) -> None:
         if isinstance(answer, Exception):
             keep()
         else:
             leases.drop(source, runs)
+            leases.letters.ended((source, offset))
             delivery.wake()
 
     if allowed:
@@ -65,19 +73,23 @@ def dead_letter(delivery: Delivery, source: int, offset: int, attempts: int, *, 
         keep()
 
 
-def letter(message: bytes, subscription: str, topic: str, attempts: int | None) -> bytes:
+def letter(message: bytes, subscription: str, topic: str, attempts: int | None, reason: Reason | None = None) -> bytes:
     """The PublishRequest that carries a dead message (a serialised PubsubMessage). `attempts` None: as it came, without
-    attributes that say so.
+    attributes that say so. `reason` None: it was delivered too often.
     """
     dead = pubsub.PubsubMessage.FromString(message)
     published = dead.publish_time.ToNanoseconds()
     when = datetime.fromtimestamp(published // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     dead.ClearField("message_id")
     dead.ClearField("publish_time")
+    dead.attributes.pop(TIME_TO_LIVE, None)
     if attempts is None:
         return bytes(pubsub.PublishRequest(topic=topic, messages=[dead]).SerializeToString())
     dead.attributes[f"{PREFIX}DeliveryCount"] = str(attempts)
     dead.attributes[f"{PREFIX}Subscription"] = short_id(subscription)
     dead.attributes[f"{PREFIX}SubscriptionProject"] = project_of(subscription).removeprefix("projects/")
     dead.attributes[f"{PREFIX}TopicPublishTime"] = f"{when}.{published // 1_000_000 % 1000:03d}Z"
+    if reason is not None:
+        dead.attributes["sys.DeadLetterReason"] = reason.name
+        dead.attributes["sys.DeadLetterErrorDescription"] = reason.description
     return bytes(pubsub.PublishRequest(topic=topic, messages=[dead]).SerializeToString())

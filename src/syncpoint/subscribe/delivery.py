@@ -6,6 +6,7 @@ the consumers that have room, `lease_batches` leases it. All of these are made a
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from syncpoint.kernel.leases import LeaseTable
 from syncpoint.metadata.records import Subscription
@@ -17,7 +18,7 @@ from syncpoint.subscribe.lease import LeaseManager
 from syncpoint.subscribe.lease_batches import BatchLeasing
 from syncpoint.subscribe.pump import Pump
 from syncpoint.subscribe.redelivery import RedeliveryReader
-from syncpoint.subscribe.shared_state import SharedState
+from syncpoint.subscribe.shared_state import Reason, SharedState
 from syncpoint.subscribe.source_reader import SourceReader
 
 WANTED_FULL_S = 10.0  # how long a subscription stays wanted although its subscribers can take nothing,
@@ -39,7 +40,7 @@ class Delivery:
         program: bytes,
         now: Callable[[], float],
         soon: Callable[[Callable[[], None]], object],
-        dead_letter: Callable[["Delivery", int, int, int], None],
+        dead_letter: Callable[["Delivery", int, int, int, Reason | None], None],
         doubted: Callable[[], bool],
         ours: Callable[[int], bool],
     ) -> None:
@@ -53,7 +54,7 @@ class Delivery:
             now=now,
             wake=self.wake,
             doubted=doubted,
-            dead_letter=lambda source, offset, attempts: dead_letter(self, source, offset, attempts),
+            dead_letter=partial(dead_letter, self),
             ours=ours,
         )
         self.consumers = self.state.consumers
@@ -215,6 +216,11 @@ class Delivery:
             linger_s = WANTED_IDLE_S if self._pulled else 0.0 if self.state.strict else WANTED_GONE_S
             wanted = now - self._could_take < linger_s
         self._want(wanted)
+        if now >= self.reader.aging.due:
+            self.reader.aging.begin()
+            self.reader.grow_old()
+            self.redeliveries.grow_old()
+            self.wake()
         self.leases.examine(self.reader.sources.holds, self.reader.fetch, now)
         if self.consumers:
             self.redeliveries.read_passed(now)

@@ -17,6 +17,7 @@ from syncpoint.kernel.acks import decode_runs, encode_runs
 from syncpoint.model.delivery import AttemptRun, Batch
 from syncpoint.model.errors import FailedPrecondition, GivenUp, Unavailable
 from syncpoint.subscribe.confirm import REMEMBER_S, Confirmation, Confirmed, Joined, Unsure, place_of
+from syncpoint.subscribe.expired_letters import ExpiredLetters
 from syncpoint.subscribe.ordering import KeyOrder
 from syncpoint.subscribe.retry import Redelivery, note_run, rest_s
 from syncpoint.subscribe.shared_state import SharedState
@@ -47,6 +48,7 @@ class LeaseManager:
         self.state, self.table, self.publish = state, state.table, state.publish
         self.redelivery = Redelivery()
         self.order = KeyOrder() if state.record.ordered else None
+        self.letters = ExpiredLetters(state, self.redelivery.attempts)
         self.generation = generation
         self.voids: dict[int, int] = {}  # source -> how often everything lent of it became void
         self._unknown: list[_Record] = []
@@ -221,6 +223,7 @@ class LeaseManager:
     def _forget(self, source: int) -> None:
         self.table.drop_source(source)
         self.redelivery.forget_source(source)
+        self.letters.forget_source(source)
         if self.order is not None:
             self.order.forget(source)
 
@@ -229,6 +232,7 @@ class LeaseManager:
         `heir`: where neither is the reason, the one that goes on sending it.
         """
         self._closed, self._heir = True, heir
+        self.letters.close()
         unknown = [*self._unknown, *self._doubtful, *self._examining]
         self._unknown, self._doubtful = [], []
         for record in unknown:
@@ -321,11 +325,11 @@ class LeaseManager:
                 for later in order.take_back((source, offset), block=is_dead or delay > 0):
                     self.table.revoke(*later)
                 if is_dead:
-                    self.state.dead_letter(source, offset, attempts)
+                    self.state.dead_letter(source, offset, attempts, None)
                 elif delay:
                     self.redelivery.add(source, offset, at=now + delay)
             elif is_dead:
-                self.state.dead_letter(source, offset, attempts)
+                self.state.dead_letter(source, offset, attempts, None)
             else:
                 self.redelivery.add(source, offset, at=now + delay if delay else None)
         for source, runs in counted.items():

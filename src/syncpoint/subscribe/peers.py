@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
-from syncpoint.model.delivery import AttemptRun, Batch, Fetched
+from syncpoint.model.delivery import AttemptRun, Batch, Fetched, Freshness
 from syncpoint.model.errors import SyncpointError, Unavailable, received
 from syncpoint.model.times import BEAT_S, HOLD_S
 from syncpoint.runtime.clock import Clock
@@ -165,7 +165,9 @@ class Peer:
             batches = [_batch(one) for one in answer.batches]
             passed = [(one.begin, one.end) for one in answer.passed]
             attempts = [AttemptRun(one.begin, one.end, one.times, one.rest_ms) for one in answer.attempts]
-            answered(Fetched(batches, passed, attempts) if passed or attempts else batches)
+            expired = [(one.begin, one.end) for one in answer.expired]
+            freshness = Freshness(answer.freshness.now_ns, answer.freshness.live_ns, answer.freshness.soonest_ns)
+            answered(Fetched(batches, passed, attempts, expired, freshness if freshness.soonest_ns else None))
 
         number = self._ask(fetched, fields["subscription"])
         self.send_message(fetch=internal.Fetch(id=number, max_bytes=max_bytes, **fields))

@@ -72,6 +72,7 @@ class RedeliveryReader:
                 self._leases.redelivery.add(run.source, offset, at=self._state.now() + 0.1)
             return
         self._reader.pass_over(run, batches)
+        self._reader.aging.note(batches)
         read_to = run.begin if batches else run.end  # nothing came: nothing of the run is unacknowledged any more
         for batch in batches:
             if batch.begin < run.end:
@@ -98,6 +99,11 @@ class RedeliveryReader:
         """The same for one source, from which nothing may be lent now."""
         self._put_back([one for one in self.ready if one[0].source == source])
         self.forget(source)
+
+    def grow_old(self) -> None:
+        """Something that was read again may have run out."""
+        aged = self._reader.aging.aged([batch for batch, _ in self.ready])
+        self.ready = deque(zip(aged, [attempt for _, attempt in self.ready], strict=True))
 
     def forget(self, source: int) -> None:
         """What was read again of a source is not lent."""

@@ -6,6 +6,7 @@ What is set here outlives a seek; the parts do not, they are made anew.
 
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from syncpoint.kernel.leases import LeaseTable
 from syncpoint.metadata.records import Subscription
@@ -13,9 +14,17 @@ from syncpoint.model.delivery import PublishSide
 from syncpoint.subscribe.consumer import Consumer
 
 
+class Reason(NamedTuple):
+    """Why a message is given up, as its letter says."""
+
+    name: str
+    description: str
+
+
 class SharedState:
     """`wake()`: something changed, look at everything once at the end of this turn. `doubted()`: something failed in
-    its middle, and it is not begun anew yet. `dead_letter(source, offset, attempts)`: a message is given up.
+    its middle, and it is not begun anew yet. `dead_letter(source, offset, attempts, reason)`: a message is given up;
+    None: it was delivered too often.
     `ours(epoch)`: whether lease tables of this process had that epoch.
     """
 
@@ -32,7 +41,7 @@ class SharedState:
         now: Callable[[], float],
         wake: Callable[[], None],
         doubted: Callable[[], bool],
-        dead_letter: Callable[[int, int, int], None],
+        dead_letter: Callable[[int, int, int, Reason | None], None],
         ours: Callable[[int], bool],
     ) -> None:
         self.record = record

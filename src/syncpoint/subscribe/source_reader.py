@@ -5,11 +5,13 @@ grant, or doubt about it, is not used. What could not be read is tried again lat
 forwarder perhaps, goes on with its count and its rest.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from syncpoint.model.delivery import Batch, attempts_of, passed_over
+from syncpoint.model.delivery import Batch, Fetched, attempts_of, freshness_of, passed_over
 from syncpoint.model.errors import Unavailable
+from syncpoint.subscribe.aging import Aging
 from syncpoint.subscribe.fetch import CREDIT_BYTES, FetchCursor
 from syncpoint.subscribe.lease import LeaseManager
 from syncpoint.subscribe.ordering import Identity
@@ -27,6 +29,7 @@ class SourceReader:
     def __init__(self, state: SharedState, leases: LeaseManager) -> None:
         self.sources = SubscriptionSources(self.read_on, ordered=state.record.ordered)
         self.passed = PassedOver()
+        self.aging = Aging(state, leases.letters)
         self.resuming: dict[Identity, float | None] = {}  # came back before, in order: until when they rest
         self._state, self._leases = state, leases
         self._closed = False
@@ -45,8 +48,12 @@ class SourceReader:
                 reply(())
             elif state.strict and (state.doubted() or not self.sources.holds(source)):
                 reply(Unavailable("whether the source is still granted here is in doubt"))
-            else:
+            elif isinstance(batches, Exception):
                 reply(batches)
+            elif self._leases.letters.is_full(batches):
+                reply(Unavailable("Messages whose time to live is over are being moved first."))
+            else:
+                reply(self._leases.letters.taken_out(batches))
 
         state.publish.fetch(state.record.incarnation, source, begin, min(CREDIT_BYTES, (end - begin) << 10), answer)
 
@@ -68,8 +75,15 @@ class SourceReader:
         if attempts_of(batches):
             batches = self._resume(cursor.source, batches)
         cursor.received(batches)
+        self.aging.note(batches)
         if batches or cursor.drained:  # what comes after a source that is drained may begin
             self._state.wake()
+
+    def grow_old(self) -> None:
+        """Something that was read ahead may have run out."""
+        for cursor in self.sources.cursors():
+            if cursor.batches:
+                cursor.batches = deque(self.aging.aged(cursor.batches))
 
     def pass_over(self, run: OffsetRun, batches: Sequence[Batch]) -> None:
         """What of a run could not be read is tried again later. Whatever its keys were, they go on without it."""
@@ -98,7 +112,8 @@ class SourceReader:
                     else:
                         skip[index >> 3] |= 1 << (index & 7)
                         redelivery.add(source, offset, at=at)
-        return [one._replace(skip=bytes(skip)) for one, skip in zip(batches, skips, strict=True)]
+        out = (one._replace(skip=bytes(skip)) for one, skip in zip(batches, skips, strict=True))
+        return Fetched(out, freshness=freshness_of(batches))
 
     def forget(self, source: int) -> None:
         """The source's grant is over: what was to be tried again, or to rest, is nobody's business here any more."""

@@ -26,6 +26,7 @@ from syncpoint.subscribe.consumer import PULLS, Consumer
 from syncpoint.subscribe.dead_letter import dead_letter
 from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.outstanding_quota import OutstandingQuota
+from syncpoint.subscribe.shared_state import Reason
 from syncpoint.subscribe.step_guard import EVERYTHING, GuardedSide, StepGuard
 from syncpoint.subscribe.transformed_sending import DeliveryTransforms, TransformedSending
 from syncpoint.wire.messages import internal
@@ -78,8 +79,8 @@ class SubscribeForwarder:
         self._tables: dict[int, int] = {}  # subscription -> how many lease tables it has had here
         self._known_max = KNOWN_MAX  # entries from which on those of deleted subscriptions are looked for
 
-    def _dead_letter(self, delivery: Delivery, source: int, offset: int, attempts: int) -> None:
-        dead_letter(delivery, source, offset, attempts, allowed=self.may_give_up(delivery.record))
+    def _dead_letter(self, delivery: Delivery, source: int, offset: int, attempts: int, reason: Reason | None) -> None:
+        dead_letter(delivery, source, offset, attempts, reason, allowed=self.may_give_up(delivery.record))
 
     def delivery(self, record: Subscription) -> Delivery:
         """The delivery of a subscription, begun when first needed."""

@@ -143,6 +143,10 @@ class SubscriptionSources:
             if ahead >= SOURCES_AHEAD:
                 break
 
+    def cursors(self) -> list[FetchCursor]:
+        """All that wait here."""
+        return [*self._cursors.values(), *self._resting.values()]
+
     def ready(self) -> int:
         """Messages that were read and wait."""
         return sum(b.end - b.begin for cursor in self._cursors.values() for b in cursor.batches)

@@ -58,8 +58,9 @@ def expected(message: object, offset: int) -> object:
     return wanted
 
 
-def check(request: object, first_offset: int, result: tuple[int, bytes, bytes, int, bytes]) -> None:
-    count, payload, response, data_bytes, ordering_key = result
+def check(request: object, first_offset: int, result: tuple[int, bytes, bytes, int, bytes, int]) -> None:
+    count, payload, response, data_bytes, ordering_key, marks = result
+    assert marks == 0
     stored = [Message.FromString(frames.message_at(payload, i)) for i in range(frames.count(payload))]
     wanted = [expected(message, first_offset + i) for i, message in enumerate(request.messages)]
     assert count == len(request.messages)
@@ -249,7 +250,7 @@ def test_the_last_of_a_repeated_field_counts() -> None:
 
 def test_a_time_sent_by_the_client_does_not_shine_through() -> None:
     sent = Message(data=b"x", message_id="mine", publish_time={"seconds": 99, "nanos": 77})
-    _, payload, _, _, _ = scan(Request(messages=[sent]).SerializeToString(), PREFIX, 4, 0, 0)
+    _, payload, *_ = scan(Request(messages=[sent]).SerializeToString(), PREFIX, 4, 0, 0)
     stored = Message.FromString(frames.message_at(payload, 0))
     assert (stored.publish_time.seconds, stored.publish_time.nanos) == (0, 0)
     assert stored.message_id == PREFIX.decode() + "000000000004"

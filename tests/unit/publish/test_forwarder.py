@@ -80,7 +80,7 @@ def test_a_turn_that_is_written_by_half_ends_the_log(failing: EntryKind, monkeyp
     source = harness.publish.sources.of_topic(1)[0]
     confirmed: list[Exception | None] = []
     caller = harness.send("x", quiesce=False)
-    harness.publish.commit.batches.append(records.BatchFact(1, 1, source.number, source.end - 1, 1))
+    harness.publish.commit.batches.note(records.BatchFact(1, 1, source.number, source.end - 1, 1))
     harness.publish.server.acknowledge(2, 0, source.number, encode_runs([(0, 1)]), confirmed.append, urgent=True)
     append = harness.store.append
 

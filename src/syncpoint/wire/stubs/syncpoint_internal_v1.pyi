@@ -144,7 +144,14 @@ class Fetched(_message.Message):
     code: int
     passed: _containers.RepeatedCompositeFieldContainer[Range]
     attempts: _containers.RepeatedCompositeFieldContainer[Attempts]
-    def __init__(self, id: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[Batch, _Mapping]]] = ..., error: _Optional[str] = ..., code: _Optional[int] = ..., passed: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., attempts: _Optional[_Iterable[_Union[Attempts, _Mapping]]] = ...) -> None: ...
+    expired: _containers.RepeatedCompositeFieldContainer[Range]
+    freshness: Freshness
+    def __init__(self, id: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[Batch, _Mapping]]] = ..., error: _Optional[str] = ..., code: _Optional[int] = ..., passed: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., attempts: _Optional[_Iterable[_Union[Attempts, _Mapping]]] = ..., expired: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., freshness: _Optional[_Union[Freshness, _Mapping]] = ...) -> None: ...
+class Freshness(_message.Message):
+    now_ns: int
+    live_ns: int
+    soonest_ns: int
+    def __init__(self, now_ns: _Optional[int] = ..., live_ns: _Optional[int] = ..., soonest_ns: _Optional[int] = ...) -> None: ...
 class Range(_message.Message):
     begin: int
     end: int

@@ -1,0 +1,62 @@
+"""Facts about messages of a turn, which stand in the log directly in front of them.
+
+Place: part of `commit`. What is noted is written as soon as messages of the turn are, with nothing in between.
+Promise: where a message is found, the facts about it are there, too. They may be there without the messages, which were
+lost with what came behind; each fact says how many entries behind it hold them, so that recovery knows by the place
+alone whether they were persisted, also when they were deleted since.
+To be noted after `GroupCommit.add` in one synchronous step: `add` may write what came before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from syncpoint.storage.record import EntryKind
+from syncpoint.storage.store import Store
+
+WriteAhead = Callable[[Store, int], None]
+"""Append exactly one entry to the store; so many entries behind it, up to the last message, belong to the turn."""
+
+Fact = TypeVar("Fact")
+
+
+class AheadOfMessages:
+    """What is to be written in front of the messages of this turn."""
+
+    def __init__(self) -> None:
+        self._writers: list[WriteAhead] = []
+
+    def add(self, write: WriteAhead) -> None:
+        """Write one more entry, behind those that were added before."""
+        self._writers.append(write)
+
+    def write(self, store: Store, messages: int) -> None:
+        """Write all, in front of so many entries of messages."""
+        writers, self._writers = self._writers, []
+        behind = len(writers) + messages
+        for write in writers:
+            behind -= 1
+            write(store, behind)
+
+    def clear(self) -> None:
+        """The log is given up."""
+        self._writers.clear()
+
+
+class FactsAhead(Generic[Fact]):
+    """Facts of one kind, all those of a turn in one entry. `encode(facts, behind)`: see `WriteAhead`."""
+
+    def __init__(self, ahead: AheadOfMessages, encode: Callable[[list[Fact], int], bytes]) -> None:
+        self._ahead, self._encode = ahead, encode
+        self._noted: list[Fact] = []
+
+    def note(self, fact: Fact) -> None:
+        """One about messages that were just added."""
+        if not self._noted:
+            self._ahead.add(self._write)
+        self._noted.append(fact)
+
+    def _write(self, store: Store, behind: int) -> None:
+        noted, self._noted = self._noted, []
+        store.append(EntryKind.LEDGER, self._encode(noted, behind))

@@ -1,0 +1,67 @@
+"""Aging: what was read ahead and waits for room runs out while it does.
+
+Place: beside `source_reader` and `redelivery`, whose batches are looked through again when something of them is due.
+Promise: what runs out here is not lent any more: it is left to the publish side, which drops it, or moved to the
+dead-letter topic. Time is that of the publish side plus what has passed here since, so a wrong clock here does nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from syncpoint.kernel import lifetimes
+from syncpoint.model.delivery import Batch, Freshness, freshness_of
+from syncpoint.subscribe.expired_letters import ExpiredLetters
+from syncpoint.subscribe.shared_state import SharedState
+
+_NEVER_NS = 1 << 63
+
+
+class Aging:
+    """See the module. `due`: when something runs out next, in seconds of the monotonic clock."""
+
+    def __init__(self, state: SharedState, letters: ExpiredLetters) -> None:
+        self.due = math.inf
+        self._state, self._letters = state, letters
+        self._freshness: Freshness | None = None
+        self._as_of = 0.0  # seconds of the monotonic clock, to its time
+
+    def note(self, batches: Sequence[Batch]) -> None:
+        """An answer came, of which something may wait."""
+        freshness, now = freshness_of(batches), self._state.now()
+        if freshness is None:
+            return
+        self.due = min(self.due, now + max(0, freshness.soonest_ns - freshness.now_ns) / 1e9)
+        known = self._freshness
+        if known is None or freshness.now_ns - now * 1e9 <= known.now_ns - self._as_of * 1e9:
+            self._freshness, self._as_of = freshness, now
+        elif freshness.live_ns != known.live_ns:
+            self._freshness = known._replace(live_ns=freshness.live_ns)
+
+    def begin(self) -> None:
+        """What waits is looked through from here on."""
+        self.due = math.inf
+
+    def aged(self, batches: Iterable[Batch]) -> list[Batch]:
+        """Batches that wait, without what has run out by now."""
+        freshness = self._freshness
+        if freshness is None:
+            return list(batches)
+        now = self._state.now()
+        now_ns = freshness.now_ns + int((now - self._as_of) * 1e9)
+        out = []
+        for batch in batches:
+            ends_ns = batch.time_ns + freshness.live_ns if freshness.live_ns else _NEVER_NS
+            if ends_ns <= now_ns:
+                runs = [(batch.begin, batch.end)]
+            else:
+                age_ms = max(0, now_ns - batch.time_ns) // 1_000_000
+                found, shortest_ms = lifetimes.expired(batch.payload, age_ms)
+                if shortest_ms:
+                    ends_ns = min(ends_ns, batch.time_ns + shortest_ms * 1_000_000)
+                self.due = min(self.due, now + (ends_ns - now_ns) / 1e9)
+                runs = [(batch.first_offset + begin, batch.first_offset + end) for begin, end in found]
+            out.append(self._letters.without(batch, runs) if runs else batch)
+        self._letters.go_on()
+        return out

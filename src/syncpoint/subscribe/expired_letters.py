@@ -1,0 +1,90 @@
+"""Expired letters: messages that outlived their time to live on their way to the dead-letter topic.
+
+Place: between `source_reader`, through which everything comes that is read of a subscription, and `dead_letter`. The
+publish side names what has run out; it is not lent, but moved, some messages at a time.
+Promise: what is lent is left alone: its subscriber may acknowledge it, and if it comes back, it is read, and named,
+again. What waits here is not acknowledged before its letter is persisted; where it is forgotten it is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from syncpoint.model.delivery import Batch, Fetched, attempts_of, expired_of, freshness_of, passed_over
+from syncpoint.subscribe.ordering import Identity
+from syncpoint.subscribe.shared_state import Reason, SharedState
+
+MOVED_AT_ONCE = 64
+WAITING_MAX = 10_000
+EXPIRED = Reason("TTLExpiredException", "The message outlived its time to live.")
+
+
+class ExpiredLetters:
+    """See the module. `attempts`: how often messages came back from a delivery."""
+
+    def __init__(self, state: SharedState, attempts: Mapping[Identity, int]) -> None:
+        self._state, self._attempts = state, attempts
+        self._waiting: dict[Identity, None] = {}
+        self._moving: set[Identity] = set()
+        self._going_on = False
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._moving)
+
+    def is_full(self, batches: Sequence[Batch]) -> bool:
+        """Whether batches have to be read later, because too many wait already."""
+        return bool(expired_of(batches)) and len(self._waiting) >= WAITING_MAX
+
+    def taken_out(self, batches: Sequence[Batch]) -> Sequence[Batch]:
+        """The batches without what has run out, which is moved."""
+        runs = expired_of(batches)
+        if not runs:
+            return batches
+        out = [self.without(batch, runs) for batch in batches]
+        self.go_on()
+        return Fetched(out, passed_over(batches), attempts_of(batches), freshness=freshness_of(batches))
+
+    def without(self, batch: Batch, runs: Iterable[tuple[int, int]]) -> Batch:
+        """A batch without these runs of offsets, which are to be moved where that is wanted."""
+        moved = self._state.record.dead_letter is not None and self._state.record.options.dead_letter_expired
+        skip = bytearray(batch.skip or bytes((batch.end - batch.first_offset + 7) // 8))
+        for begin, end in runs:
+            for offset in range(max(begin, batch.begin), min(end, batch.end)):
+                at, bit = divmod(offset - batch.first_offset, 8)
+                if not skip[at] >> bit & 1:
+                    skip[at] |= 1 << bit
+                    if moved:
+                        self._take((batch.source, offset))
+        return batch._replace(skip=bytes(skip))
+
+    def _take(self, identity: Identity) -> None:
+        if identity not in self._moving and not self._state.table.is_outstanding(*identity):
+            self._waiting[identity] = None
+
+    def go_on(self) -> None:
+        """Move as many as may be at once."""
+        if self._going_on:
+            return  # one has ended in the same turn
+        self._going_on = True
+        try:
+            while self._waiting and len(self._moving) < MOVED_AT_ONCE:
+                identity = next(iter(self._waiting))
+                del self._waiting[identity]
+                self._moving.add(identity)
+                self._state.dead_letter(*identity, self._attempts.get(identity, 0), EXPIRED)
+        finally:
+            self._going_on = False
+
+    def ended(self, identity: Identity) -> None:
+        """Its letter is persisted, or it will be read again."""
+        if identity in self._moving:
+            self._moving.remove(identity)
+            self.go_on()
+
+    def forget_source(self, source: int) -> None:
+        """Its grant is over: whoever has it reads again what waits here."""
+        self._waiting = {one: None for one in self._waiting if one[0] != source}
+
+    def close(self) -> None:
+        """Nothing more is moved."""
+        self._waiting.clear()
