@@ -26,6 +26,11 @@ class Batch(NamedTuple):
     time_ns: int
     payload: bytes
 
+    def skips(self, offset: int) -> bool:
+        """Whether one of its offsets is to be skipped."""
+        index = offset - self.first_offset
+        return self.skip is not None and self.skip[index >> 3] >> (index & 7) & 1 == 1
+
 
 class SourceView(NamedTuple):
     """One publish message source as a subscription sees it.

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from syncpoint.kernel import frames
 from syncpoint.kernel.acks import encode_runs
+from syncpoint.kernel.filters import matches
 from syncpoint.model.delivery import Batch, passed_over
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.names import project_of, short_id
@@ -40,7 +41,11 @@ def dead_letter(
         delivery.wake()
 
     def fetched(batches: Sequence[Batch] | Exception) -> None:
+        if not isinstance(batches, Exception):
+            batches = delivery.reader.rules.applied(batches, offset + 1)
         batch = None if isinstance(batches, Exception) else next((b for b in batches if b.begin == offset), None)
+        if batch is not None and batch.skips(offset):
+            batch = None
         unread = isinstance(batches, Exception) or any(begin <= offset < end for begin, end in passed_over(batches))
         if policy is None or unread:
             keep()
@@ -50,6 +55,10 @@ def dead_letter(
             delivery.wake()
         else:
             message = frames.message_at(batch.payload, offset - batch.first_offset)
+            program = delivery.state.program_of(offset)
+            if program and not matches(program, message):
+                done(b"")  # it has run out, and nobody was to have it
+                return
 
             def answered(answer: bytes | Exception) -> None:
                 if isinstance(answer, InvalidArgument):  # with our attributes it is too large: better without them

@@ -9,11 +9,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from syncpoint.kernel.leases import LeaseTable
+from syncpoint.metadata.entity_options import lanes_of
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import PublishSide, SourceView
 from syncpoint.subscribe.confirm import Unsure
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.key_reader import KeyReader
+from syncpoint.subscribe.lane_rules import compiled
 from syncpoint.subscribe.lease import LeaseManager
 from syncpoint.subscribe.lease_batches import BatchLeasing
 from syncpoint.subscribe.pump import Pump
@@ -66,6 +68,7 @@ class Delivery:
         self._pulled = False  # whether the last one to come was a pull, after which another may follow
         self._looked = now()
         self._scheduled = False
+        self._is_other = False  # its rules have changed so that it has to begin anew
         self._make_parts(None)
 
     def _make_parts(self, unsure: Unsure | None) -> None:
@@ -87,9 +90,25 @@ class Delivery:
     def record(self, record: Subscription) -> None:
         before, self.state.record = self.state.record, record
         if record is not before and record != before:
+            if record.options.lanes != before.options.lanes:
+                self._change_rules(record, before)
             for consumer in list(self.consumers):
                 consumer.changed()
             self.wake()  # it may be received from again
+
+    def _change_rules(self, record: Subscription, before: Subscription) -> None:
+        """Lanes that are new are read beside the others. Where one is no more, or is for other messages than it was,
+        what was read and lent counts no more.
+        """
+        state = self.state
+        state.rules = compiled(record, state.program)
+        kept = {lane.number: lane.rules for lane in lanes_of(record.options) if not lane.dropped}
+        had = {lane.number: lane.rules for lane in lanes_of(before.options) if not lane.dropped}
+        if all(kept.get(number) == rules for number, rules in had.items()):
+            self.reader.sources.set_lanes(tuple(kept))
+            self.wake()
+        else:
+            self._is_other = True
 
     def __repr__(self) -> str:
         messages, nbytes = self.table.total()
@@ -205,6 +224,9 @@ class Delivery:
 
     def review(self, now: float) -> None:
         """Every tick: whether sources are wanted here, and how far others are where keys wait for them."""
+        if self._is_other:
+            self._is_other = False
+            self.begin_anew()
         if self._pump.has_room():
             self._could_take = now
         out = self.state.strict and self.leases.is_out

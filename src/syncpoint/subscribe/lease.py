@@ -351,7 +351,6 @@ def _has(batches: Sequence[Batch], begin: int, end: int) -> bool:
     """Whether any offset in `[begin, end)` is among what was handed out."""
     for batch in batches:
         for offset in range(max(begin, batch.begin), min(end, batch.end)):
-            index = offset - batch.first_offset
-            if not (batch.skip and batch.skip[index >> 3] >> (index & 7) & 1):
+            if not batch.skips(offset):
                 return True
     return False

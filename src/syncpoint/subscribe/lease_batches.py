@@ -36,7 +36,7 @@ class BatchLeasing:
             batch.begin,
             batch.end,
             batch.skip,
-            state.program,
+            state.program_of(batch.begin),
             consumer.number,
             int((state.now() + consumer.deadline_s) * TICKS_PER_S),
             room,
@@ -60,7 +60,7 @@ class BatchLeasing:
         any_first: bool,
     ) -> Leased:
         """Like `lease`, leaving out what its ordering key holds back. `any_first`: one message may be of any size."""
-        program, resuming = self._state.program, self._reader.resuming
+        program, resuming = self._state.program_of(batch.begin), self._reader.resuming
         sizes, keys = frames.describe(batch.payload)
         skip = bytearray(batch.skip or bytes((len(sizes) + 7) // 8))
         taken = taken_bytes = 0

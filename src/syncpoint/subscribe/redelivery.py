@@ -116,8 +116,7 @@ class RedeliveryReader:
     def _put_back(self, ready: Iterable[tuple[Batch, int]]) -> None:
         for batch, _ in ready:
             for offset in range(batch.begin, batch.end):
-                index = offset - batch.first_offset
-                if not (batch.skip and batch.skip[index >> 3] >> (index & 7) & 1):
+                if not batch.skips(offset):
                     self._leases.redelivery.add(batch.source, offset)
 
 

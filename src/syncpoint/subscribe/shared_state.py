@@ -11,7 +11,9 @@ from typing import NamedTuple
 from syncpoint.kernel.leases import LeaseTable
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import PublishSide
+from syncpoint.model.lanes import lane_of
 from syncpoint.subscribe.consumer import Consumer
+from syncpoint.subscribe.lane_rules import NOTHING, compiled
 
 
 class Reason(NamedTuple):
@@ -29,7 +31,7 @@ class SharedState:
     """
 
     __slots__ = ("consumers", "dead_letter", "delivered", "doubted", "now", "ours", "program", "publish", "record",
-                 "stalled", "table", "wake")  # fmt: skip
+                 "rules", "stalled", "table", "wake")  # fmt: skip
 
     def __init__(
         self,
@@ -48,6 +50,7 @@ class SharedState:
         self.publish = publish
         self.table = table
         self.program = program  # of the filter
+        self.rules = compiled(record, program)  # of each lane; None: there are none
         self.now = now
         self.wake = wake
         self.doubted = doubted
@@ -56,6 +59,10 @@ class SharedState:
         self.consumers: deque[Consumer] = deque()  # in the order of their turns
         self.delivered = 0
         self.stalled = False  # something could not be read, or recorded: it is tried again at the next tick
+
+    def program_of(self, place: int) -> bytes:
+        """What the kernel judges by, of messages in the lane of a place."""
+        return self.program if self.rules is None else self.rules.get(lane_of(place), NOTHING).program
 
     @property
     def strict(self) -> bool:

@@ -17,6 +17,7 @@ from syncpoint.subscribe.lease import LeaseManager
 from syncpoint.subscribe.ordering import Identity
 from syncpoint.subscribe.passed import PassedOver
 from syncpoint.subscribe.retry import OffsetRun, rest_s
+from syncpoint.subscribe.rule_batches import RuleBatches
 from syncpoint.subscribe.shared_state import SharedState
 from syncpoint.subscribe.subscription_sources import SubscriptionSources
 
@@ -27,7 +28,9 @@ class SourceReader:
     """See the module. `sources` says whose turn it is."""
 
     def __init__(self, state: SharedState, leases: LeaseManager) -> None:
-        self.sources = SubscriptionSources(self.read_on, ordered=state.record.ordered)
+        lanes = None if state.rules is None else tuple(state.rules)
+        self.sources = SubscriptionSources(self.read_on, ordered=state.record.ordered, lanes=lanes)
+        self.rules = RuleBatches(state, leases)
         self.passed = PassedOver()
         self.aging = Aging(state, leases.letters)
         self.resuming: dict[Identity, float | None] = {}  # came back before, in order: until when they rest
@@ -53,7 +56,7 @@ class SourceReader:
             elif self._leases.letters.is_full(batches):
                 reply(Unavailable("Messages whose time to live is over are being moved first."))
             else:
-                reply(self._leases.letters.taken_out(batches))
+                reply(self.rules.applied(self._leases.letters.taken_out(batches), end))
 
         state.publish.fetch(state.record.incarnation, source, begin, min(CREDIT_BYTES, (end - begin) << 10), answer)
 

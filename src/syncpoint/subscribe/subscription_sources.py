@@ -5,26 +5,36 @@ served from all of them. With ordering keys a source waits until those before it
 read here to the end (then the keys themselves keep the order) or, where somebody else delivers from them, acknowledged
 to the end. A source comes after all of a lower epoch and after those of its chain with a lower number; until every
 source is known nothing is read at all.
+
+With rules, each lane of a source is read by itself, and a source is read to its end when all its lanes are.
 """
 
-from collections.abc import Callable, Iterator
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
 
 from syncpoint.model.delivery import Batch, SourceView
+from syncpoint.model.lanes import in_lane
 from syncpoint.subscribe.fetch import FetchCursor
 
+_Key = tuple[int, int]  # source and lane
 SOURCES_AHEAD = 4  # sources read ahead at once: bounds memory after many restarts
 
 
 class SubscriptionSources:
     """See the module. `read_on` asks for more of a cursor that wants it."""
 
-    def __init__(self, read_on: Callable[[FetchCursor], None], *, ordered: bool) -> None:
+    def __init__(
+        self, read_on: Callable[[FetchCursor], None], *, ordered: bool, lanes: Sequence[int] | None = None
+    ) -> None:
+        """`lanes`: those a subscription with rules has."""
         self._read_on, self._ordered = read_on, ordered
-        self._cursors: dict[int, FetchCursor] = {}  # in the order of their turns
+        self._ruled, self._lanes = lanes is not None, lanes or (0,)
+        self._cursors: dict[_Key, FetchCursor] = {}  # in the order of their turns
         self._elsewhere: dict[int, SourceView] = {}  # known, delivered by somebody else, not done
         self._held: dict[int, SourceView] = {}  # as they were last named, also those that were read to their end
-        self._resting: dict[int, FetchCursor] = {}  # of sources whose grant is in doubt
-        self._eligible: list[int] | None = None
+        self._resting: dict[_Key, FetchCursor] = {}  # of sources whose grant is in doubt
+        self._eligible: list[_Key] | None = None
         self.complete = not ordered
 
     @property
@@ -39,40 +49,63 @@ class SubscriptionSources:
         self._eligible = None
         self._elsewhere.pop(view.source, None)
         before = self._held.get(view.source)
-        cursor = self._cursors.get(view.source) or self._resting.pop(view.source, None)
         if view.done:
             self._held.pop(view.source, None)
-            self._cursors.pop(view.source, None)
+            self._drop(view.source)
         elif not view.held:
             self._elsewhere[view.source] = view
-            self._cursors.pop(view.source, None)
-            if cursor is not None and view.grant:
-                self._resting[view.source] = cursor  # what was read is not read again: it may be acknowledged by then
+            for key in self._keys(view.source):
+                cursor = self._cursors.pop(key, None) or self._resting.pop(key, None)
+                if cursor is not None and view.grant:
+                    self._resting[key] = cursor  # what was read is not read again: it may be acknowledged by then
         else:
             self._held[view.source] = view
-            if cursor is not None:
-                self._cursors[view.source] = cursor
-                cursor.sealed = cursor.sealed or view.sealed
-                cursor.named()
-            elif before is None or before.grant != view.grant:
-                self._cursors[view.source] = FetchCursor(
-                    view.source, view.begin, sealed=view.sealed, epoch=view.epoch, chain=view.chain
-                )
+            for key in self._keys(view.source):
+                cursor = self._cursors.get(key) or self._resting.pop(key, None)
+                if cursor is not None:
+                    self._cursors[key] = cursor
+                    cursor.sealed = cursor.sealed or view.sealed
+                    cursor.named()
+                elif before is None or before.grant != view.grant:
+                    self._cursors[key] = self._cursor(view, key)
+
+    def _keys(self, source: int) -> Iterator[_Key]:
+        return ((source, lane) for lane in self._lanes)
+
+    def _drop(self, source: int) -> None:
+        for key in self._keys(source):
+            self._cursors.pop(key, None)
+            self._resting.pop(key, None)
+
+    def _cursor(self, view: SourceView, key: _Key) -> FetchCursor:
+        """Of rules' copies only the chain knows where the first one is."""
+        begin = in_lane(key[1], 0) if self._ruled else view.begin
+        return FetchCursor(view.source, begin, sealed=view.sealed, epoch=view.epoch, chain=view.chain)
+
+    def set_lanes(self, lanes: Sequence[int]) -> None:
+        """The subscription has these lanes from now on: those it had, and new ones."""
+        known, self._ruled, self._lanes = self._lanes, True, tuple(lanes)
+        self._eligible = None
+        for view in self._held.values():
+            to = self._cursors if self.holds(view.source) else self._resting
+            for key in self._keys(view.source):
+                if key[1] not in known:
+                    to[key] = self._cursor(view, key)
 
     def holds(self, source: int) -> bool:
         """Whether it may be delivered from here now: it was named so, and is not in doubt."""
         return source in self._held and source not in self._elsewhere
 
     def data_came(self, source: int) -> None:
-        cursor = self._cursors.get(source)
-        if cursor is not None:
-            cursor.data_came()
+        for key in self._keys(source):
+            cursor = self._cursors.get(key)
+            if cursor is not None:
+                cursor.data_came()
 
     def forget(self, source: int) -> None:
         """Somebody else delivers from it from now on; how far it is will be learned."""
         self._eligible = None
-        self._cursors.pop(source, None)
-        self._resting.pop(source, None)
+        self._drop(source)
         view = self._held.pop(source, None)
         if view is not None and self._ordered:
             self._elsewhere[source] = view._replace(held=False)
@@ -91,8 +124,7 @@ class SubscriptionSources:
     def begin_again(self, source: int) -> None:
         """Read a source anew, once it is named again: what comes before it is delivered again first."""
         self._eligible = None
-        self._cursors.pop(source, None)
-        self._resting.pop(source, None)
+        self._drop(source)
         view = self._held.pop(source, None)
         if view is not None:
             self._elsewhere[source] = view  # it has to come before others still
@@ -112,32 +144,32 @@ class SubscriptionSources:
         again = True
         while again:
             again = False
-            for source in self._turns():
-                cursor = self._cursors[source]
+            for key in self._turns():
+                cursor = self._cursors[key]
                 self._read_on(cursor)
                 head = cursor.head()
                 if head is not None:
-                    self._turn_over(source)
+                    self._turn_over(key)
                     return head, cursor
                 if cursor.drained:
-                    del self._cursors[source]
+                    del self._cursors[key]
                     self._eligible = None
                     again = self._ordered  # those behind it may begin
         return None
 
-    def _turn_over(self, source: int) -> None:
+    def _turn_over(self, key: _Key) -> None:
         """The others come first next time."""
         if len(self._cursors) > 1:
-            self._cursors[source] = self._cursors.pop(source)
+            self._cursors[key] = self._cursors.pop(key)
             if self._eligible is not None:
-                self._eligible.remove(source)
-                self._eligible.append(source)
+                self._eligible.remove(key)
+                self._eligible.append(key)
 
     def ask_ahead(self) -> None:
         """Read ahead, so that the next look finds something."""
         ahead = 0
-        for source in self._turns():
-            cursor = self._cursors[source]
+        for key in self._turns():
+            cursor = self._cursors[key]
             self._read_on(cursor)
             ahead += bool(cursor.batches or cursor.asking)
             if ahead >= SOURCES_AHEAD:
@@ -151,7 +183,7 @@ class SubscriptionSources:
         """Messages that were read and wait."""
         return sum(b.end - b.begin for cursor in self._cursors.values() for b in cursor.batches)
 
-    def _turns(self) -> list[int]:
+    def _turns(self) -> list[_Key]:
         if not self._ordered:
             return list(self._cursors)
         if not self.complete:
@@ -160,7 +192,7 @@ class SubscriptionSources:
             self._eligible = list(self._first())
         return list(self._eligible)
 
-    def _first(self) -> Iterator[int]:
+    def _first(self) -> Iterator[_Key]:
         """Sources that nothing comes before."""
         places = [(c.epoch, c.chain, c.source) for c in self._cursors.values()]
         places += [(view.epoch, view.chain, view.source) for view in self._elsewhere.values()]
@@ -168,6 +200,6 @@ class SubscriptionSources:
         first_of: dict[int, int] = {}
         for _, chain, source in places:
             first_of[chain] = min(first_of.get(chain, source), source)
-        for source, cursor in self._cursors.items():
-            if cursor.epoch == lowest and first_of[cursor.chain] == source:
-                yield source
+        for key, cursor in self._cursors.items():
+            if cursor.epoch == lowest and first_of[cursor.chain] == cursor.source:
+                yield key

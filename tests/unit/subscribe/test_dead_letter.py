@@ -1,5 +1,6 @@
 """Messages that were delivered too often and go to the dead letter topic."""
 
+from syncpoint.metadata.entity_options import SubscriptionOptions
 from syncpoint.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
 from syncpoint.testing.forwarder_harness import SUB, ForwarderHarness, Subscriber
 
@@ -96,3 +97,22 @@ def test_a_message_as_large_as_the_limits_allow_still_becomes_a_dead_letter() ->
     letters = Subscriber(harness)
     harness.quiesce()
     assert letters.data == ["poison"]
+
+
+def test_what_the_filter_leaves_out_becomes_no_letter() -> None:
+    """Its time to live has ended before it was looked at."""
+    harness = ForwarderHarness(
+        dead_letter=DeadLetter("projects/p/topics/dead", 5), filter_text="attributes:wanted",
+        options=SubscriptionOptions(ttl_s=60, dead_letter_expired=True),
+    )  # fmt: skip
+    harness.commit(CatalogChange.put(Topic(7, "projects/p/topics/dead")))
+    harness.send("no")
+    harness.send("yes", wanted="1")
+    harness.quiesce()
+    harness.clock.advance(100)
+    Subscriber(harness)
+    harness.advance(2)
+    (letters,) = harness.publish.sources.of_topic(7)
+    (source,) = harness.publish.sources.of_topic(harness.record.topic_incarnation)
+    assert letters.end == 1
+    assert harness.publish.ledgers[harness.record.incarnation].covers(source.number, 0, 2)

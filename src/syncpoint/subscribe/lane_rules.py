@@ -1,0 +1,155 @@
+"""Lane rules: what the rules of a subscription make of a message, lane by lane, ready to be called.
+
+Place: between the records of the catalog and `rule_batches`, `lease_batches`. Where the kernel can judge by a program
+it does, on whole batches; everything else is judged here, message by message.
+Promise: the same message in the same lane comes to the same copy, however often it is read: also what `newid()` gives.
+A rule that cannot be evaluated for a message does not select it, nor one whose action cannot be carried out.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from syncpoint.kernel.filters import matches
+from syncpoint.metadata.entity_options import MessageRule, RuleLane
+from syncpoint.metadata.records import Subscription
+from syncpoint.model.lanes import place_in
+from syncpoint.model.limits import ATTRIBUTE_KEY_BYTES_MAX, ATTRIBUTE_VALUE_BYTES_MAX, MESSAGE_ATTRIBUTES_MAX
+from syncpoint.rules.correlation import correlation
+from syncpoint.rules.kernel_program import MATCH_ALL, any_of, correlation_program, program_of
+from syncpoint.rules.sql_compile import Action, compile_action, compile_filter
+from syncpoint.rules.sql_values import RuleError
+from syncpoint.rules.system_properties import RuleMessage
+from syncpoint.schemas.publishing import ATTRIBUTES_ADDED
+from syncpoint.wire.messages import pubsub
+
+RULE_NAME = "RuleName"
+"""The attribute that names the rule with an action that made a copy."""
+EVERYTHING = ("", "1=1")  # filters that need no look at a message
+_PLACE = struct.Struct("<QQQI")
+
+Judge = Callable[[bytes, int, int], bytes | None]
+"""(a serialised PubsubMessage, its source, its place): the copy the lane makes of it; None: the lane is not for it."""
+_Selects = Callable[[RuleMessage, Callable[[int], str]], bool]
+
+
+class LaneRules(NamedTuple):
+    """Of one lane. `program`: which messages the kernel lends; `judge`: what has to be asked before, if anything."""
+
+    program: bytes
+    judge: Judge | None = None
+
+
+NOTHING = LaneRules(any_of(()))
+"""A lane that is for no message."""
+
+
+def compiled(record: Subscription, program: bytes) -> dict[int, LaneRules] | None:
+    """The lanes a subscription delivers from; None: it has no rules. `program`: of its filter. Raises `InvalidArgument`
+    for a rule that means nothing.
+    """
+    lanes = record.options.lanes
+    if not lanes:
+        return None
+    return {one.number: _lane(one, record.incarnation, program) for one in lanes if not one.dropped}
+
+
+def _lane(lane: RuleLane, subscription: int, program: bytes) -> LaneRules:
+    tests = [_test(rule) for rule in lane.rules]
+    programs = [one for one in tests if isinstance(one, bytes)]
+    in_kernel = any_of(programs, program) if len(programs) == len(tests) or MATCH_ALL in programs else None
+    if lane.is_plain:
+        return LaneRules(in_kernel) if in_kernel is not None else _judged(tests, None, "", subscription, program)
+    from syncpoint.rules.sql_parser import parse_action  # its parser is large: only who has such rules loads it
+
+    (rule,) = lane.rules
+    action = compile_action(parse_action(rule.action), dict(rule.parameters))
+    if in_kernel is not None:
+        return _judged([MATCH_ALL], action, rule.name, subscription, in_kernel)
+    return _judged(tests, action, rule.name, subscription, program)
+
+
+def _test(rule: MessageRule) -> bytes | _Selects:
+    """What a rule selects, as a program of the kernel if there is one."""
+    if rule.correlation:
+        wanted = correlation(dict(rule.correlation))
+        program = correlation_program(wanted)
+        return program if program is not None else lambda message, ids: wanted.matches(message)
+    if rule.sql in EVERYTHING:
+        return MATCH_ALL
+    from syncpoint.rules.sql_parser import parse_filter
+
+    parsed, given = parse_filter(rule.sql), dict(rule.parameters)
+    program = program_of(parsed, given)
+    if program is not None:
+        return program
+    judged = compile_filter(parsed, given)
+    return lambda message, ids: judged(message, ids) is True
+
+
+def _judged(
+    tests: Sequence[bytes | _Selects], action: Action | None, name: str, subscription: int, program: bytes
+) -> LaneRules:
+    """`program`: what a message has to match in any case."""
+    programs = [one for one in tests if isinstance(one, bytes)]
+    selects = [one for one in tests if not isinstance(one, bytes)]
+
+    def judge(message: bytes, source: int, place: int) -> bytes | None:
+        if program and not matches(program, message):
+            return None
+        found = pubsub.PubsubMessage.FromString(message)
+        seen = RuleMessage(
+            dict(found.attributes),
+            found.message_id,
+            found.ordering_key,
+            found.publish_time.ToNanoseconds(),
+            place_in(place)[1],
+        )
+        ids = _new_ids(subscription, source, place)
+        fits = any(not one or matches(one, message) for one in programs)
+        if not fits and not any(_selected(one, seen, ids) for one in selects):
+            return None
+        if action is None:
+            return message
+        try:
+            attributes = action(seen, ids)
+        except RuleError:
+            return None
+        attributes[RULE_NAME] = name
+        return _with_attributes(found, attributes)
+
+    return LaneRules(MATCH_ALL, judge)
+
+
+def _selected(selects: _Selects, message: RuleMessage, ids: Callable[[int], str]) -> bool:
+    try:
+        return selects(message, ids)
+    except RuleError:
+        return False
+
+
+def _with_attributes(message: Any, attributes: Mapping[str, str]) -> bytes | None:
+    """None where they are beyond the limits of a message."""
+    if len(attributes) > MESSAGE_ATTRIBUTES_MAX + ATTRIBUTES_ADDED + 1:
+        return None
+    for name, value in attributes.items():
+        if not 0 < len(name.encode()) <= ATTRIBUTE_KEY_BYTES_MAX or len(value.encode()) > ATTRIBUTE_VALUE_BYTES_MAX:
+            return None
+    message.attributes.clear()
+    message.attributes.update(attributes)
+    encoded: bytes = message.SerializeToString()
+    return encoded
+
+
+def _new_ids(subscription: int, source: int, place: int) -> Callable[[int], str]:
+    """What each `newid()` of a rule stands for."""
+
+    def new_id(number: int) -> str:
+        digest = blake2b(_PLACE.pack(subscription, source, place, number), digest_size=16).digest()
+        return str(uuid.UUID(bytes=digest, version=4))
+
+    return new_id

@@ -1,0 +1,242 @@
+"""Rules of a subscription on the way to its subscribers: which copies come, and that each is a message by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from syncpoint.metadata.entity_options import MessageRule, RuleChange, changed_rules
+from syncpoint.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
+from syncpoint.model.lanes import in_lane
+from syncpoint.testing.forwarder_harness import ForwarderHarness, Subscriber
+
+RED = MessageRule("red", "colour = 'red'", action="SET mark = 'r'")
+BIG = MessageRule("big", "size > 10", action="SET mark = 'b'; SET id = newid(); REMOVE colour")
+DEFAULT = MessageRule("$Default", "1=1")
+
+
+def change(harness: ForwarderHarness, *rules: MessageRule, delete: tuple[str, ...] = (), to_all: bool = False) -> None:
+    known = harness.publish.catalog.subscription(harness.record.name)
+    assert known is not None
+    revision = harness.publish.catalog.revision + 1
+    options = changed_rules(known.options, RuleChange(rules, delete, to_all), revision)
+    harness.record = replace(known, options=options)
+    harness.commit(CatalogChange.put(harness.record))
+    harness.quiesce()
+
+
+def ruled(*rules: MessageRule, delete: tuple[str, ...] = ("$Default",), **options: Any) -> ForwarderHarness:
+    harness = ForwarderHarness(**options)
+    change(harness, *rules, delete=delete)
+    return harness
+
+
+def copies(subscriber: Subscriber) -> list[tuple[str, str]]:
+    """Data and rule of everything received."""
+    return sorted((one.message.data.decode(), one.message.attributes["RuleName"]) for one in subscriber.received)
+
+
+def ids(subscriber: Subscriber, rule: str) -> list[str]:
+    return [one.ack_id for one in subscriber.received if one.message.attributes["RuleName"] == rule]
+
+
+def ledger_has(harness: ForwarderHarness, lane: int, offset: int) -> bool:
+    (source,) = harness.publish.sources.of_topic(harness.record.topic_incarnation)
+    place = in_lane(lane, offset)
+    return harness.publish.ledgers[harness.record.incarnation].of(source.number).covers(place, place + 1)
+
+
+def test_each_rule_with_an_action_makes_a_copy_of_what_it_selects() -> None:
+    harness = ruled(RED, BIG)
+    subscriber = Subscriber(harness)
+    harness.send("a", colour="red", size="20")
+    harness.send("b", colour="red", size="5")
+    harness.send("c", colour="blue")
+    assert copies(subscriber) == [("a", "big"), ("a", "red"), ("b", "red")]
+    found = {one.message.attributes["RuleName"]: one.message for one in subscriber.received if one.message.data == b"a"}
+    assert found["red"].message_id == found["big"].message_id
+    assert dict(found["red"].attributes) == {"colour": "red", "size": "20", "mark": "r", "RuleName": "red"}
+    assert "colour" not in found["big"].attributes
+
+
+def test_plain_rules_together_make_one_copy() -> None:
+    harness = ruled(MessageRule("one", "a = 1"), MessageRule("two", "b = 1 OR a = 1"), MessageRule("x", "1/0 = a"))
+    subscriber = Subscriber(harness)
+    harness.send("a", a="1", b="1")
+    harness.send("b", a="2")
+    assert copies(subscriber) == [("a", "")]
+
+
+def test_without_any_rule_nothing_comes_and_nothing_is_kept() -> None:
+    harness = ruled()
+    subscriber = Subscriber(harness)
+    harness.send("a")
+    harness.quiesce()
+    assert subscriber.received == []
+    (source,) = harness.publish.sources.of_topic(harness.record.topic_incarnation)
+    assert harness.publish.ledgers[harness.record.incarnation].covers(source.number, 0, 1)
+
+
+def test_the_filter_of_the_subscription_comes_first() -> None:
+    harness = ruled(RED, DEFAULT, delete=(), filter_text='attributes.kind = "k"')
+    subscriber = Subscriber(harness)
+    harness.send("a", colour="red", kind="k")
+    harness.send("b", colour="red")
+    assert copies(subscriber) == [("a", ""), ("a", "red")]
+
+
+def test_an_acknowledged_copy_leaves_the_others() -> None:
+    harness = ruled(RED, DEFAULT, delete=())
+    subscriber = Subscriber(harness)
+    harness.send("a", colour="red")
+    subscriber.ack(*ids(subscriber, "red"))
+    harness.restart()
+    harness.advance(1)
+    again = Subscriber(harness)
+    harness.quiesce()
+    assert copies(again) == [("a", "")]
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_a_copy_that_comes_back_is_the_same(exactly_once: bool) -> None:
+    harness = ruled(BIG, exactly_once=exactly_once)
+    subscriber = Subscriber(harness)
+    harness.send("a", size="11", colour="red")
+    subscriber.nack(*subscriber.held)
+    first, second = (one.message for one in subscriber.received)
+    assert first == second
+    assert first.attributes["id"]
+    assert subscriber.ack(subscriber.received[-1].ack_id) == []
+    assert ledger_has(harness, 1, 0) == (harness.record.options.lanes[1].number == 1)
+
+
+def test_exactly_once_ids_are_of_one_copy() -> None:
+    harness = ruled(RED, BIG, exactly_once=True)
+    subscriber = Subscriber(harness)
+    harness.send("a", colour="red", size="20")
+    (red,), (big,) = ids(subscriber, "red"), ids(subscriber, "big")
+    assert subscriber.ack(red) == []
+    assert subscriber.ack(red) == [red.encode()]
+    assert subscriber.ack(big) == []
+
+
+def test_keys_are_in_order_in_each_lane() -> None:
+    harness = ruled(RED, DEFAULT, delete=(), ordered=True)
+    subscriber = Subscriber(harness, max_messages=3)
+    for data in "abcdef":
+        harness.send(data, key="k", colour="red")
+    for _ in range(20):
+        if subscriber.held:
+            subscriber.ack()
+        harness.advance(0.2)
+    for rule in ("", "red"):
+        found = [one.message.data.decode() for one in subscriber.received if one.message.attributes["RuleName"] == rule]
+        assert found == list("abcdef")
+
+
+def test_a_key_whose_copy_comes_back_goes_on_in_order() -> None:
+    harness = ruled(RED, ordered=True)
+    subscriber = Subscriber(harness)
+    for data in "abc":
+        harness.send(data, key="k", colour="red")
+    subscriber.nack(subscriber.received[0].ack_id)
+    harness.advance(0.2)
+    assert subscriber.data[-3:] == ["a", "b", "c"]
+    assert {one.message.attributes["mark"] for one in subscriber.received} == {"r"}
+
+
+def test_a_rule_is_for_what_comes_after_it() -> None:
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a", colour="red")
+    change(harness, RED)
+    harness.advance(0.2)
+    harness.send("b", colour="red")
+    assert copies(subscriber) == [("a", ""), ("b", ""), ("b", "red")]
+    assert len(subscriber.held) == 3, "what was lent stays lent"
+
+
+def test_a_rule_for_all_is_for_what_is_left() -> None:
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness)
+    harness.send("a", colour="red")
+    subscriber.ack()
+    harness.send("b", colour="red")
+    change(harness, RED, to_all=True)
+    harness.advance(0.2)
+    assert copies(subscriber) == [("a", ""), ("b", ""), ("b", "red")]
+
+
+def test_other_plain_rules_take_up_where_the_old_ones_stop() -> None:
+    harness = ForwarderHarness()
+    harness.send("a", n="1")
+    change(harness, MessageRule("$Default", "n > 1"))
+    harness.send("b", n="1")
+    harness.send("c", n="2")
+    subscriber = Subscriber(harness)
+    harness.quiesce()
+    assert sorted(subscriber.data) == ["a", "c"]
+
+
+def test_other_plain_rules_for_all_judge_what_is_left_anew() -> None:
+    harness = ForwarderHarness()
+    subscriber = Subscriber(harness, max_messages=1)
+    harness.send("a", n="1")
+    harness.send("b", n="1")
+    harness.send("c", n="2")
+    change(harness, MessageRule("$Default", "n > 1"), to_all=True)
+    harness.advance(0.3)
+    assert subscriber.data == ["a", "c"]
+
+
+def test_what_a_deleted_rule_has_made_is_delivered_or_dropped() -> None:
+    harness = ruled(RED)
+    harness.send("a", colour="red")
+    change(harness, delete=("red",))
+    harness.send("b", colour="red")
+    subscriber = Subscriber(harness)
+    harness.quiesce()
+    assert copies(subscriber) == [("a", "red")]
+    harness = ruled(RED)
+    harness.send("a", colour="red")
+    subscriber = Subscriber(harness)
+    harness.quiesce()
+    (held,) = subscriber.held
+    change(harness, delete=("red",), to_all=True)
+    harness.advance(0.3)
+    assert subscriber.ack(held) == []
+    harness.restart()
+    harness.advance(1)
+    again = Subscriber(harness)
+    harness.quiesce()
+    assert again.received == []
+
+
+def test_a_dead_letter_is_the_copy() -> None:
+    harness = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    harness.commit(
+        CatalogChange.put(Topic(7, "projects/p/topics/dead")),
+        CatalogChange.put(Subscription(8, "projects/p/subscriptions/dead", 7, "projects/p/topics/dead")),
+    )
+    change(harness, RED, delete=("$Default",))
+    subscriber = Subscriber(harness)
+    harness.send("a", colour="red")
+    for _ in range(5):
+        subscriber.nack(*subscriber.held)
+    assert [one.delivery_attempt for one in subscriber.received] == [1, 2, 3, 4, 5]
+    harness.record = harness.publish.catalog.subscription("projects/p/subscriptions/dead")  # type: ignore[assignment]
+    dead = Subscriber(harness)
+    harness.quiesce()
+    (letter,) = dead.received
+    assert (letter.message.attributes["RuleName"], letter.message.attributes["mark"]) == ("red", "r")
+
+
+def test_an_action_that_cannot_be_carried_out_makes_no_copy() -> None:
+    long = MessageRule("long", "1=1", action="SET a = b + b")
+    harness = ruled(long, MessageRule("bad", "1=1", action="SET a = 1/n"))
+    subscriber = Subscriber(harness)
+    harness.send("a", b="x" * 600, n="0")
+    harness.send("b", b="x", n="1")
+    assert copies(subscriber) == [("b", "bad"), ("b", "long")]
