@@ -602,3 +602,31 @@ def test_a_queue_has_one_subscription_and_is_suspended_in_either_direction(space
     asked(space, "DeleteQueue", topic=queue)
     with refused("NOT_FOUND"):
         space.publish(queue, b"nobody receives this")
+
+
+def test_messages_are_shown_without_being_delivered(space: Space) -> None:
+    topic, subscription = space.pair()
+    for number in range(6):
+        space.publish(topic, b"%d" % number, attributes={"odd": str(number % 2)})
+    got = space.pull(subscription, 6)
+    space.ack(subscription, *(one for one in got if one.message.data < b"2"))
+
+    def shown(method: str, **fields: Any) -> list[bytes]:
+        """All pages of it; which of the chains of a cluster has which messages is none of the caller's business."""
+        found, token = [], ""
+        while True:
+            answer = asked(space, method, page_size=2, page_token=token, **fields)
+            assert not answer.unknown
+            found += [one.message.data for one in answer.messages]
+            token = answer.next_page_token
+            if not token:
+                return sorted(found)
+
+    rest = [b"2", b"3", b"4", b"5"]
+    eventually(lambda: shown("PeekSubscription", subscription=subscription) == rest)
+    assert shown("PeekSubscription", subscription=subscription, filter='attributes.odd = "1"') == [b"3", b"5"]
+    assert set(shown("PeekTopic", topic=topic)) >= set(rest)
+    one = next(one for one in got if one.message.data == b"4")
+    assert b"4" in shown("PeekTopic", topic=topic, message_id=one.message.message_id)
+    space.ack(subscription, *(one for one in got if one.message.data >= b"2"))
+    assert not shown("PeekSubscription", subscription=subscription)

@@ -408,6 +408,8 @@ RULES: Final[dict[str, Rule]] = {
                 _part("topic", _acting("")),
                 _part("subscription", _given_up(""), _acting("")),
             ),
+            "PeekTopic": _all(_on("syncpoint.topics.read", "topic", _TOPIC)),
+            "PeekSubscription": _all(_on("syncpoint.subscriptions.read", "subscription", _SUBSCRIPTION)),
             "GetQueue": _queue("get"),
             "DeleteQueue": _queue("delete"),
             "ListQueues": _all(

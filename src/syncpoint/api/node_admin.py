@@ -13,6 +13,7 @@ from syncpoint.control.plane import ControlPlane
 from syncpoint.model.flow import FlowLimits
 from syncpoint.publish import states
 from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.source_peek import peek
 from syncpoint.storage.placement import ANY
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.wire.messages import admin, internal
@@ -40,6 +41,10 @@ class LocalInquiry:
         record = self._publish.catalog.subscription_by_incarnation(subscription) if subscription else None
         found = await states.describe({CHAIN: self._publish}, topic, record, ranges_max)
         return found, [one.unreadable for one in found if one.unreadable]
+
+    async def peek(self, chain: int, request: internal.PeekRequest) -> internal.PeekResponse:
+        """In the one log."""
+        return await peek(self._publish, request)
 
     async def deliveries(self, subscription: int) -> tuple[tuple[int, int, int], list[str]]:
         """What is out with subscribers here."""

@@ -59,10 +59,11 @@ def cut(
                 break
     if len(items) == len(found):
         return items, ""
-    return items, _encode(name(items[-1]), listing)
+    return items, token_of(name(items[-1]), listing)
 
 
-def _encode(last: str, listing: str) -> str:
+def token_of(last: str, listing: str) -> str:
+    """What says that the next page begins behind `last`."""
     return base64.urlsafe_b64encode(f"1\n{listing}\n{last}".encode()).decode().rstrip("=")
 
 

@@ -16,6 +16,7 @@ import syncpoint
 from syncpoint import kernel
 from syncpoint.api.exports import is_exported
 from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table, subscription_options
+from syncpoint.api.peek_admin import AskingChains, Opener, PeekAdmin, as_it_is
 from syncpoint.api.validate import refused
 from syncpoint.control.durability_classes import DurabilityClass
 from syncpoint.control.plane import ControlPlane
@@ -32,14 +33,10 @@ from syncpoint.wire.messages import admin, internal
 RANGES_MAX = 100
 
 
-class Asking(Protocol):
-    """Questions to those who know a part of the answer; what could not be found out is said in words."""
-
-    async def chains(
-        self, topic: int, subscription: int = 0, ranges_max: int = 0
-    ) -> tuple[list[internal.DescribedChain], list[str]]:
-        """What each chain holds of a topic: internal.v1.DescribedChain."""
-        ...
+class Asking(AskingChains, Protocol):
+    """Questions to those who know a part of the answer; what could not be found out is said in words. `chains`: what
+    each chain holds of a topic.
+    """
 
     async def deliveries(self, subscription: int) -> tuple[tuple[int, int, int], list[str]]:
         """What is out with the subscribers of a subscription: messages, bytes, subscribers."""
@@ -73,6 +70,7 @@ class ServerAdmin(ABC):
         self.options = OptionsAdmin(control, limits, classes)
         self.draining = False
         self.may_give_up: Callable[[Subscription], bool] = lambda record: True
+        self.opener: Opener = as_it_is
         self._asking = inquiry
 
     def methods(self) -> Methods:
@@ -85,7 +83,8 @@ class ServerAdmin(ABC):
             "GetTopicState": self.get_topic_state,
             "GetSubscriptionState": self.get_subscription_state,
         }
-        return {**self.options.methods(), **admin_table(self.control, table)}
+        peeks = PeekAdmin(self.options, self._asking, lambda: self.opener)
+        return {**self.options.methods(), **peeks.methods(), **admin_table(self.control, table)}
 
     def positions(self) -> admin.Server:
         """Fields of GetServer that only a single log has."""

@@ -214,13 +214,13 @@ def _print(received: Any, form: str, with_ack_ids: bool) -> None:
     rows = []
     for one in received:
         value = as_dict(one)
-        row = [_text(one.message.data), *[show(dig(value, path)) for _, path in COLUMNS]]
+        row = [data_text(one.message.data), *[show(dig(value, path)) for _, path in COLUMNS]]
         rows.append([*row, one.ack_id if with_ack_ids else ""])
     # What is acknowledged does not come again: all of it is shown.
     print_table(*without_empty_columns(headings, rows), whole=not with_ack_ids)
 
 
-def _text(data: bytes) -> str:
+def data_text(data: bytes) -> str:
     """Data as text where it is text, else as Python would write the bytes."""
     try:
         text = data.decode()

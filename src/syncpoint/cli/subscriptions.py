@@ -15,6 +15,7 @@ from syncpoint.cli import deliveries
 from syncpoint.cli.message_transforms import clear_option
 from syncpoint.cli.names import names
 from syncpoint.cli.output import as_dict, print_described, print_json, print_message, said
+from syncpoint.cli.peek import peek_subscription
 from syncpoint.cli.resources import Kind, ResourceGroup, label_changes, labels_option, require_change
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.cli.subscription_options import configuration_options, configure, configure_push, push_options
@@ -44,6 +45,7 @@ SUBSCRIPTION.add_delete(
 
 for verb in (deliveries.pull, deliveries.ack, deliveries.modify_ack_deadline, deliveries.seek):
     subscriptions.add_command(verb)
+subscriptions.add_command(peek_subscription, "peek")
 shorter = copy.copy(deliveries.modify_ack_deadline)
 shorter.hidden = True
 subscriptions.add_command(shorter, "modify-ack-deadline")

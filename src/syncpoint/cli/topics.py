@@ -15,6 +15,7 @@ import click
 from syncpoint.cli.message_transforms import changed_transforms, clear_option, file_option, read_transforms
 from syncpoint.cli.names import names
 from syncpoint.cli.output import as_dict, print_described, print_json, print_message, print_table, said
+from syncpoint.cli.peek import peek_topic
 from syncpoint.cli.resources import Kind, ResourceGroup, label_changes, labels_option, limit_option, require_change
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.cli.values import DurationType, change_labels, parse_list, parse_pairs, put_duration
@@ -54,6 +55,7 @@ def topics() -> None:
 
 
 TOPIC = Kind("topic", "Publisher", "topic")
+topics.add_command(peek_topic, "peek")
 TOPIC.add_list(topics, COLUMNS)
 TOPIC.add_delete(topics, "Delete one or more topics. Their subscriptions stay, with the messages they have.")
 

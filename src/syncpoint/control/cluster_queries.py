@@ -17,11 +17,12 @@ from syncpoint.control.registration import registered_chains
 from syncpoint.metadata.contract import StoreError
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PROXY, PUBLISH, STORAGE, SUBSCRIBE
-from syncpoint.model.errors import SyncpointError
+from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
 DEADLINE_S = 2.0
+PEEK_S = 10.0
 _PAUSE_S = 0.1
 _LEAST_S = 0.2  # to answer in, however late it is
 
@@ -35,7 +36,7 @@ class Outstanding(NamedTuple):
 
 
 class ClusterQueries:
-    """See the module. Nothing here raises `SyncpointError`."""
+    """See the module. Nothing here but `peek` raises `SyncpointError`."""
 
     def __init__(self, view: ClusterView, peers: PeerChannels, *, deadline_s: float = DEADLINE_S) -> None:
         self._view, self._peers, self._deadline_s = view, peers, deadline_s
@@ -74,6 +75,15 @@ class ClusterQueries:
         unknown += [f"chain {chain}: {reason}" for chain, reason in sorted(why.items())]
         unknown += [f"chain {number}: {one.unreadable}" for number, one in sorted(found.items()) if one.unreadable]
         return [found[chain] for chain in sorted(found) if chain in wanted], unknown
+
+    async def peek(self, chain: int, request: internal.PeekRequest) -> internal.PeekResponse:
+        """Messages of a source, from who has its chain open. Raises `SyncpointError`."""
+        owner = self._view.owner(chain)
+        if owner is None:
+            raise Unavailable("nobody has it open now")
+        asked = request.SerializeToString()
+        answer = await self._peers.call(owner.address, methods.CHAINS.Peek, asked, timeout_s=PEEK_S)
+        return internal.PeekResponse.FromString(answer)
 
     async def deliveries(self, subscription: int, revision: int = 0) -> tuple[Outstanding, list[str]]:
         """What is out with the subscribers of a subscription, at all subscribe forwarders; and who did not report.

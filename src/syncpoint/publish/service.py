@@ -1,7 +1,7 @@
 """The methods of internal.v1.Chains, in front of the host.
 
 Place: in the method table of every publish forwarder process. Publish and Serve are on the path of every message and
-run without a task of their own; Confirm, Describe and Void are not.
+run without a task of their own; the others are not.
 Promise: what is asked of a chain that is not open here is refused as UNAVAILABLE, with nothing done.
 """
 
@@ -18,6 +18,7 @@ from syncpoint.model.delivery import AttemptRun
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.publish.envelope import fetched_message, heartbeat_message, read_publish
 from syncpoint.publish.host import ChainHost
+from syncpoint.publish.source_peek import peek
 from syncpoint.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
 from syncpoint.transport.stream_state import Message
 from syncpoint.wire import methods
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class ChainsService:
-    """Publish, Serve, Confirm, Describe and Void. For HandOver see `control.hand_over`."""
+    """Publish, Serve, Confirm, Describe, Void and Peek. For HandOver see `control.hand_over`."""
 
     def __init__(self, host: ChainHost) -> None:
         self.host = host
@@ -43,6 +44,7 @@ class ChainsService:
                     methods.CHAINS.Confirm: self._confirm,
                     methods.CHAINS.Describe: self._describe,
                     methods.CHAINS.Void: self._void,
+                    methods.CHAINS.Peek: self._peek,
                 }
             ),
         }
@@ -65,6 +67,14 @@ class ChainsService:
     async def _describe(self, asked: internal.DescribeRequest) -> internal.DescribeResponse:
         found = await self.host.describe(asked.topic, asked.subscription, asked.ranges_max)
         return internal.DescribeResponse(chains=found)
+
+    async def _peek(self, asked: internal.PeekRequest) -> internal.PeekResponse:
+        chain = self.host.chain_of(asked.source)
+        if chain is not None:
+            return await peek(chain.forwarder, asked)
+        if self.host.chain_that_had(asked.source) is not None:
+            return internal.PeekResponse(next=asked.begin, end=True)
+        raise Unavailable("No chain here has the source.")
 
 
 class _ServeStream:

@@ -98,6 +98,8 @@ class ProxyRole:
             context.classes,
             ClusterQueries(context.view, context.peers),
         )
+        if self.proxy.sealer is not None:
+            self.admin.opener = self.proxy.sealer.open
         self.expiry = Expiry(self.control, ReportedUses(context.store, context.catalog, context.clock), context.clock)
         self.cleaner = KeyCleaner(context.store, self._topic_exists, self._cleans, context.random)
         self.cursor_cleaner = CursorCleaner(self.proxy.cursors, self._cleans, context.random)

@@ -305,6 +305,35 @@ class DeleteQueueRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ...) -> None: ...
 class DeleteQueueResponse(_message.Message):
     def __init__(self) -> None: ...
+class PeekTopicRequest(_message.Message):
+    topic: str
+    start_time: _timestamp_pb2.Timestamp
+    start_offset: int
+    message_id: str
+    filter: str
+    ordering_key: str
+    page_size: int
+    page_token: str
+    def __init__(self, topic: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., start_offset: _Optional[int] = ..., message_id: _Optional[str] = ..., filter: _Optional[str] = ..., ordering_key: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+class PeekSubscriptionRequest(_message.Message):
+    subscription: str
+    start_time: _timestamp_pb2.Timestamp
+    filter: str
+    ordering_key: str
+    page_size: int
+    page_token: str
+    def __init__(self, subscription: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., filter: _Optional[str] = ..., ordering_key: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+class PeekResponse(_message.Message):
+    messages: _containers.RepeatedCompositeFieldContainer[PeekedMessage]
+    next_page_token: str
+    unknown: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, messages: _Optional[_Iterable[_Union[PeekedMessage, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., unknown: _Optional[_Iterable[str]] = ...) -> None: ...
+class PeekedMessage(_message.Message):
+    message: google_pubsub_v1.PubsubMessage
+    source: int
+    offset: int
+    chain: int
+    def __init__(self, message: _Optional[_Union[google_pubsub_v1.PubsubMessage, _Mapping]] = ..., source: _Optional[int] = ..., offset: _Optional[int] = ..., chain: _Optional[int] = ...) -> None: ...
 class Constraint(_message.Message):
     class Action(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         ACTION_UNSPECIFIED: _ClassVar[Constraint.Action]

@@ -202,6 +202,26 @@ class DescribeRequest(_message.Message):
 class DescribeResponse(_message.Message):
     chains: _containers.RepeatedCompositeFieldContainer[DescribedChain]
     def __init__(self, chains: _Optional[_Iterable[_Union[DescribedChain, _Mapping]]] = ...) -> None: ...
+class PeekRequest(_message.Message):
+    topic: int
+    subscription: int
+    source: int
+    begin: int
+    since_ns: int
+    programs: _containers.RepeatedScalarFieldContainer[bytes]
+    ordering_key: str
+    messages_max: int
+    def __init__(self, topic: _Optional[int] = ..., subscription: _Optional[int] = ..., source: _Optional[int] = ..., begin: _Optional[int] = ..., since_ns: _Optional[int] = ..., programs: _Optional[_Iterable[bytes]] = ..., ordering_key: _Optional[str] = ..., messages_max: _Optional[int] = ...) -> None: ...
+class PeekResponse(_message.Message):
+    messages: _containers.RepeatedCompositeFieldContainer[PeekedPlace]
+    next: int
+    end: bool
+    unreadable: int
+    def __init__(self, messages: _Optional[_Iterable[_Union[PeekedPlace, _Mapping]]] = ..., next: _Optional[int] = ..., end: _Optional[bool] = ..., unreadable: _Optional[int] = ...) -> None: ...
+class PeekedPlace(_message.Message):
+    place: int
+    message: bytes
+    def __init__(self, place: _Optional[int] = ..., message: _Optional[bytes] = ...) -> None: ...
 class DescribedChain(_message.Message):
     chain: int
     sources: _containers.RepeatedCompositeFieldContainer[DescribedSource]

@@ -1,0 +1,187 @@
+"""Peek: looking at messages without consuming them, by pages.
+
+Place: a part of syncpoint.admin.v1, mounted by `server_admin`; each chain looks into its own sources, see
+`publish.source_peek`.
+Promise: nothing is lent, delivered or counted by it. A page is bounded in messages, bytes and reading; one may hold
+nothing although there is a next one. What cannot be reached or opened is said, and the rest is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from syncpoint.api import pages
+from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table
+from syncpoint.api.validate import refused
+from syncpoint.metadata.entity_options import NO_SUBSCRIPTION_OPTIONS, lanes_of
+from syncpoint.metadata.records import Subscription
+from syncpoint.model.errors import FailedPrecondition, SyncpointError
+from syncpoint.model.identity import parse_message_id
+from syncpoint.model.lanes import in_lane, lane_of, place_in
+from syncpoint.rules import pubsub_filter
+from syncpoint.transport.calls import Methods
+from syncpoint.wire.messages import admin, internal, pubsub
+
+ASKED_MAX = 16
+"""Times that chains are asked for one page."""
+PAGE_BYTES_MAX = 2 << 20
+
+Opener = Callable[[bytes], Awaitable[bytes]]
+"""A PullResponse with the data of its messages opened, without those that cannot be."""
+
+
+async def as_it_is(response: bytes) -> bytes:
+    """Where nothing is sealed."""
+    return response
+
+
+class AskingChains(Protocol):
+    """See `server_admin.Asking`."""
+
+    async def chains(
+        self, topic: int, subscription: int = 0, ranges_max: int = 0
+    ) -> tuple[list[internal.DescribedChain], list[str]]: ...
+
+    async def peek(self, chain: int, request: internal.PeekRequest) -> internal.PeekResponse:
+        """What a chain has of a source. Raises `SyncpointError`."""
+        ...
+
+
+class _PeekedRange(NamedTuple):
+    """What pages are made of."""
+
+    listing: str
+    topic: int
+    subscription: int
+    lanes: Sequence[int]
+    programs: Sequence[bytes]
+    ordering_key: str
+    since_ns: int
+    source: int | None = None  # in this one alone
+    offset: int = 0  # in each source
+
+
+class PeekAdmin:
+    """These methods on messages; `methods()` serves them on bytes. `opener()`: how sealed data is opened."""
+
+    def __init__(self, options: OptionsAdmin, asking: AskingChains, opener: Callable[[], Opener]) -> None:
+        self._options, self._asking, self._opener = options, asking, opener
+
+    def methods(self) -> Methods:
+        """The method table."""
+        table: Handlers = {"PeekTopic": self.peek_topic, "PeekSubscription": self.peek_subscription}
+        return admin_table(self._options.control, table)
+
+    async def peek_topic(self, request: admin.PeekTopicRequest) -> admin.PeekResponse:
+        """PeekTopic: what is stored."""
+        record = self._options.topic(request.topic)
+        source, offset = None, request.start_offset
+        if request.message_id:
+            _, source, offset = parse_message_id(request.message_id)
+            if request.start_offset:
+                raise refused("start_offset", "start_offset and message_id exclude each other")
+        wanted = _PeekedRange(
+            f"messages of {record.name}", record.incarnation, 0, (0,), _programs(request.filter), request.ordering_key,
+            _since(request), source, offset,
+        )  # fmt: skip
+        return await self._page(wanted, request.page_size, request.page_token)
+
+    async def peek_subscription(self, request: admin.PeekSubscriptionRequest) -> admin.PeekResponse:
+        """PeekSubscription: what is stored and not acknowledged, what is out with subscribers included."""
+        record = self._options.subscription(request.subscription)
+        if record.detached:
+            raise FailedPrecondition(f"The subscription is detached from its topic: (resource={record.name}).")
+        programs = _programs(record.filter_text) + _programs(request.filter)
+        wanted = _PeekedRange(
+            f"messages of {record.name}", record.topic_incarnation, record.incarnation, _lanes(record), programs,
+            request.ordering_key, _since(request),
+        )  # fmt: skip
+        return await self._page(wanted, request.page_size, request.page_token)
+
+    async def _page(self, wanted: _PeekedRange, page_size: int, page_token: str) -> admin.PeekResponse:
+        page = pages.asked(page_size, page_token, wanted.listing)
+        begin = _parse_place(page.after) if page.after is not None else (0, 0)
+        chains, unknown = await self._asking.chains(wanted.topic)
+        places = sorted(
+            (source.source, in_lane(lane, max(source.first_offset, wanted.offset)), chain.chain)
+            for chain in chains
+            for source in chain.sources
+            for lane in wanted.lanes
+            if wanted.source in (None, source.source)
+        )
+        found: list[tuple[int, int, int, bytes]] = []
+        left = ASKED_MAX
+        token = ""
+        for source, first, chain in places:
+            if (source, lane_of(first)) < (begin[0], lane_of(begin[1])):
+                continue
+            at = max(first, begin[1]) if (source, lane_of(first)) == (begin[0], lane_of(begin[1])) else first
+            end = False
+            while not (end or token):
+                if not left or len(found) == page.size or sum(len(one[3]) for one in found) >= PAGE_BYTES_MAX:
+                    token = pages.token_of(f"{source} {at}", wanted.listing)
+                    break
+                left -= 1
+                asked = internal.PeekRequest(
+                    topic=wanted.topic,
+                    subscription=wanted.subscription,
+                    source=source,
+                    begin=at,
+                    since_ns=wanted.since_ns,
+                    programs=wanted.programs,
+                    ordering_key=wanted.ordering_key,
+                    messages_max=page.size - len(found),
+                )
+                try:
+                    answer = await self._asking.peek(chain, asked)
+                except SyncpointError as error:
+                    unknown.append(f"chain {chain}, source {source}: {error.message}")
+                    break
+                if answer.unreadable:
+                    unknown.append(f"chain {chain}, source {source}: {answer.unreadable} messages cannot be read")
+                found += [(chain, source, one.place, one.message) for one in answer.messages]
+                at, end = answer.next, answer.end
+            if token:
+                break
+        return admin.PeekResponse(messages=await self._opened(found, unknown), next_page_token=token, unknown=unknown)
+
+    async def _opened(
+        self, found: Sequence[tuple[int, int, int, bytes]], unknown: list[str]
+    ) -> list[admin.PeekedMessage]:
+        sealed = pubsub.PullResponse(
+            received_messages=[
+                pubsub.ReceivedMessage(ack_id=str(number), message=pubsub.PubsubMessage.FromString(one[3]))
+                for number, one in enumerate(found)
+            ]
+        )
+        opened = pubsub.PullResponse.FromString(await self._opener()(sealed.SerializeToString()))
+        if len(opened.received_messages) < len(found):
+            lost = len(found) - len(opened.received_messages)
+            unknown.append(f"{lost} messages cannot be opened: their data was changed, or their key is gone")
+        shown = []
+        for one in opened.received_messages:
+            chain, source, place, _ = found[int(one.ack_id)]
+            offset = place_in(place)[1]
+            shown.append(admin.PeekedMessage(message=one.message, source=source, offset=offset, chain=chain))
+        return shown
+
+
+def _lanes(record: Subscription) -> Sequence[int]:
+    if record.options.lanes != NO_SUBSCRIPTION_OPTIONS.lanes:
+        raise FailedPrecondition(f"What the rules of {record.name} make of its messages cannot be shown yet.")
+    return [lane.number for lane in lanes_of(record.options)]
+
+
+def _programs(text: str) -> list[bytes]:
+    return [pubsub_filter.compile(text)] if text else []
+
+
+def _since(request: admin.PeekTopicRequest | admin.PeekSubscriptionRequest) -> int:
+    found = request.start_time.ToNanoseconds() if request.HasField("start_time") else 0
+    return max(0, found)
+
+
+def _parse_place(text: str) -> tuple[int, int]:
+    source, _, place = text.partition(" ")
+    return int(source), int(place)

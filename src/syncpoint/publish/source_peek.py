@@ -1,0 +1,105 @@
+"""Peek: messages of one source as they are stored, for people. Nothing is lent, delivered or counted.
+
+Place: behind `internal.v1.Chains/Peek`, and called directly on one node; `api.peek_admin` makes pages of it.
+Promise: an answer costs a bounded amount of reading, whatever is looked for; `next` says where to go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from syncpoint.kernel import filters, frames
+from syncpoint.model.delivery import Batch, expired_of, passed_over
+from syncpoint.model.lanes import in_lane, lane_of, place_in
+from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.source import Source
+from syncpoint.runtime.tasks import complete
+from syncpoint.storage.errors import StorageDamaged
+from syncpoint.storage.store import StoredBatch
+from syncpoint.wire.messages import internal
+
+READ_BYTES = 1 << 20
+SCANNED_BYTES_MAX = 4 << 20
+FOUND_BYTES_MAX = 1 << 20
+
+
+class _Part(NamedTuple):
+    """What was read: batches, and where to go on; `end`: there is nothing behind them."""
+
+    batches: Sequence[Batch]
+    next: int
+    end: bool = False
+    unreadable: int = 0
+    expired: Sequence[tuple[int, int]] = ()
+
+
+async def peek(forwarder: PublishForwarder, asked: internal.PeekRequest) -> internal.PeekResponse:
+    """Raises what storage says, except of messages that are damaged: they are counted."""
+    answer = internal.PeekResponse(next=asked.begin)
+    source = forwarder.sources.by_number.get(asked.source)
+    if source is None or source.topic != asked.topic:
+        answer.end = True  # nothing of it is left
+        return answer
+    if asked.since_ns:
+        since = in_lane(lane_of(asked.begin), forwarder.store.offset_at(source.number, asked.since_ns))
+        answer.next = max(answer.next, since)
+    programs, key = list(asked.programs), asked.ordering_key.encode()
+    scanned = found = 0
+    while not answer.end and scanned < SCANNED_BYTES_MAX and found < FOUND_BYTES_MAX:
+        part = await _read(forwarder, source, asked.subscription, answer.next)
+        for place, message, its_key in (one for batch in part.batches for one in _messages(batch)):
+            if any(begin <= place < end for begin, end in part.expired):
+                continue  # it waits for the dead-letter topic alone
+            if len(answer.messages) == asked.messages_max or found >= FOUND_BYTES_MAX:
+                return answer  # before this one
+            answer.next = place + 1
+            if (not key or key == its_key) and all(filters.matches(program, message) for program in programs):
+                answer.messages.add(place=place, message=message)
+                found += len(message)
+        scanned += sum(len(batch.payload) for batch in part.batches)
+        answer.next, answer.end = max(answer.next, part.next), part.end
+        answer.unreadable += part.unreadable
+    return answer
+
+
+async def _read(forwarder: PublishForwarder, source: Source, subscription: int, begin: int) -> _Part:
+    if subscription:
+        waiting: asyncio.Future[Sequence[Batch]] = asyncio.get_running_loop().create_future()
+        forwarder.server.fetch(subscription, source.number, begin, READ_BYTES, partial(complete, waiting))
+        batches = await waiting
+        passed = passed_over(batches)
+        ends = [end for _, end in passed] + [batch.end for batch in batches]
+        unreadable = sum(end - begin for begin, end in passed)
+        return _Part(batches, max(ends, default=begin), not ends, unreadable, expired_of(batches))
+    offset = place_in(begin)[1]
+    stored: asyncio.Future[Sequence[StoredBatch]] = asyncio.get_running_loop().create_future()
+    forwarder.store.read(source.number, offset, READ_BYTES, partial(complete, stored))
+    try:
+        found = await stored
+    except StorageDamaged as damaged:
+        if damaged.resume_offset is None:
+            raise
+        behind = max(offset + 1, damaged.resume_offset)
+        return _Part((), behind, unreadable=behind - offset)
+    made = [
+        Batch(one.source, one.first_offset, max(offset, one.first_offset), one.first_offset + one.count, None,
+              one.time_ns, one.payload)
+        for one in found
+    ]  # fmt: skip
+    return _Part(made, made[-1].end if made else offset, not made)
+
+
+def _messages(batch: Batch) -> Iterator[tuple[int, bytes, bytes]]:
+    """(place, PubsubMessage, ordering key) of those that are asked for."""
+    sizes, keys = frames.describe(batch.payload)
+    at = 0
+    for index, (size, key) in enumerate(zip(sizes, keys, strict=True)):
+        at += 4  # the length in front of it
+        place = batch.first_offset + index
+        done = batch.skip is not None and index >> 3 < len(batch.skip) and batch.skip[index >> 3] >> (index & 7) & 1
+        if batch.begin <= place < batch.end and not done:
+            yield place, bytes(batch.payload[at : at + size]), key
+        at += size
