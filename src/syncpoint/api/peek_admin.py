@@ -13,11 +13,11 @@ from typing import NamedTuple, Protocol
 
 from syncpoint.api import pages
 from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table
-from syncpoint.api.validate import refused
+from syncpoint.api.validate import in_bounds, refused
 from syncpoint.metadata.entity_options import NO_SUBSCRIPTION_OPTIONS, lanes_of
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import FailedPrecondition, SyncpointError
-from syncpoint.model.identity import parse_message_id
+from syncpoint.model.identity import OFFSET_END, parse_message_id
 from syncpoint.model.lanes import in_lane, lane_of, place_in
 from syncpoint.rules import pubsub_filter
 from syncpoint.transport.calls import Methods
@@ -26,6 +26,8 @@ from syncpoint.wire.messages import admin, internal, pubsub
 ASKED_MAX = 16
 """Times that chains are asked for one page."""
 PAGE_BYTES_MAX = 2 << 20
+_TIME_NS_MAX = (1 << 63) - 1
+_NUMBER_MAX = (1 << 64) - 1
 
 Opener = Callable[[bytes], Awaitable[bytes]]
 """A PullResponse with the data of its messages opened, without those that cannot be."""
@@ -81,6 +83,7 @@ class PeekAdmin:
             _, source, offset = parse_message_id(request.message_id)
             if request.start_offset:
                 raise refused("start_offset", "start_offset and message_id exclude each other")
+        in_bounds("start_offset", request.start_offset, 0, OFFSET_END)
         wanted = _PeekedRange(
             f"messages of {record.name}", record.incarnation, 0, (0,), _programs(request.filter), request.ordering_key,
             _since(request), source, offset,
@@ -178,10 +181,12 @@ def _programs(text: str) -> list[bytes]:
 
 
 def _since(request: admin.PeekTopicRequest | admin.PeekSubscriptionRequest) -> int:
-    found = request.start_time.ToNanoseconds() if request.HasField("start_time") else 0
-    return max(0, found)
+    moment = request.start_time
+    return max(0, min(moment.seconds * 1_000_000_000 + moment.nanos, _TIME_NS_MAX))
 
 
 def _parse_place(text: str) -> tuple[int, int]:
-    source, _, place = text.partition(" ")
-    return int(source), int(place)
+    parts = text.split(" ")
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() and int(part) <= _NUMBER_MAX for part in parts):
+        raise refused("page_token", "Invalid page_token: it was not given out for this list.")
+    return int(parts[0]), int(parts[1])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from syncpoint.api import pages as pages_of_api
 from syncpoint.api import peek_admin
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Unavailable
 from syncpoint.publish import source_peek
@@ -129,16 +130,25 @@ async def test_what_cannot_be_reached_or_opened_is_said(harness: ServicerHarness
 
 @simulated()
 async def test_what_is_refused(harness: ServicerHarness) -> None:
+    await fill(harness)
     refusals: tuple[dict[str, Any], ...] = (
         {"message_id": "x"},
         {"message_id": "1" * 26 + "0" * 12, "start_offset": 1},
         {"filter": "attributes.a ="},
         {"page_token": "x"},
         {"page_size": -1},
+        {"start_offset": 10**12 + 1},
+        *(
+            {"page_token": pages_of_api.token_of(text, f"messages of {TOPIC}")}
+            for text in ("x", "1", "1 -1", "1 " + "9" * 20)
+        ),
     )
     for fields in refusals:
         with pytest.raises(InvalidArgument):
             await harness.call("PeekTopic", topic=TOPIC, **fields)
+    for seconds, expected in ((1 << 40, 0), (-(1 << 62), 12)):
+        found = await pages(harness, "PeekTopic", topic=TOPIC, start_time={"seconds": seconds, "nanos": 1 << 30})
+        assert len(found) == expected
     await harness.call("DetachSubscription", subscription=SUB)
     with pytest.raises(FailedPrecondition, match="detached"):
         await harness.call("PeekSubscription", subscription=SUB)
