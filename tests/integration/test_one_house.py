@@ -21,6 +21,7 @@ import pytest
 
 from syncpoint.access.keysets import keys_of_set
 from syncpoint.client.client import Client
+from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import attributes_of, bodies, eventually, refused
@@ -160,6 +161,35 @@ def test_what_is_refused_five_times_is_a_dead_letter(space: Space) -> None:
     assert letter.message.data == b"poison"
     assert attributes_of(letter)["CloudPubSubDeadLetterSourceDeliveryCount"] == "5"
     assert not space.peek(subscription)
+
+
+def test_what_outlives_its_time_is_dropped_or_becomes_a_letter(space: Space) -> None:
+    topic, letters = space.topic("brief"), space.topic("brief-dead")
+    policy = {"dead_letter_topic": letters, "max_delivery_attempts": 100}
+    dropping = space.subscription(topic, "dropping")
+    burying = space.subscription(topic, "burying", dead_letter_policy=policy)
+    dead = space.subscription(letters, "brief-letters")
+    options = {"subscription": burying, "ttl": {"seconds": 3600}, "dead_letter_expired": True}
+    mask = {"paths": ["ttl", "dead_letter_expired"]}
+    assert asked(space, "UpdateSubscriptionOptions", options=options, update_mask=mask).ttl.seconds == 3600
+    options = {"subscription": dropping, "dead_letter_expired": True}
+    with pytest.raises(FailedPrecondition, match="no dead-letter policy"):
+        asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["dead_letter_expired"]})
+    with refused("INVALID_ARGUMENT", "sys.TimeToLive"):
+        space.publish(topic, b"x", attributes={"sys.TimeToLive": "soon"})
+    space.publish(topic, b"short", attributes={"sys.TimeToLive": "0:0:0.001"})
+    space.publish(topic, b"long", attributes={"sys.TimeToLive": "31.0:0"})
+    for subscription in (dropping, burying):
+
+        def only_long(subscription: str = subscription) -> bool:
+            got = space.peek(subscription)
+            space.nack(subscription, *got)
+            return bodies(got) == [b"long"]
+
+        eventually(only_long)
+    (letter,) = space.pull(dead, 1, ack=True)
+    assert letter.message.data == b"short"
+    assert attributes_of(letter)["sys.DeadLetterReason"] == "TTLExpiredException"
 
 
 def test_a_filter_passes_over_what_it_does_not_want(space: Space) -> None:

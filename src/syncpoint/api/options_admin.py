@@ -13,13 +13,14 @@ from typing import Any
 from google.protobuf.message import Message
 
 from syncpoint.api.catalog_retries import checked_again
-from syncpoint.api.validate import refused
+from syncpoint.api.validate import duration, in_bounds, refused, seconds_of, whole_seconds
 from syncpoint.control.durability_classes import DurabilityClasses
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.catalog_replica import SharedCatalog
 from syncpoint.metadata.records import CatalogChange, Setting, Subscription, Topic
-from syncpoint.model.errors import NotFound
+from syncpoint.model.errors import FailedPrecondition, NotFound
 from syncpoint.model.flow import FlowLimit, FlowLimits
+from syncpoint.model.limits import TTL_SECONDS_MAX, TTL_SECONDS_MIN
 from syncpoint.model.names import parse_subscription, parse_topic
 from syncpoint.transport.calls import Methods
 from syncpoint.wire import methods
@@ -89,19 +90,22 @@ class OptionsAdmin:
     async def update_topic_options(self, request: admin.UpdateTopicOptionsRequest) -> admin.TopicOptions:
         """UpdateTopicOptions. It holds for messages published from now on."""
         wanted = request.options
-        paths = _paths(request.update_mask, ["durability_class", "send_suspended"])
+        paths = _paths(request.update_mask, ["durability_class", "default_ttl", "send_suspended"])
         if request.validate_only:
             parse_topic(wanted.topic)
         else:
             self.topic(wanted.topic)
         if "durability_class" in paths:
             await self._check_class(wanted.durability_class)
+        live_s = _time_to_live(wanted, "default_ttl")
         if request.validate_only:
             return wanted
         record = self.topic(wanted.topic)
         for path in paths:
             if path == "durability_class":
                 record = replace(record, durability=wanted.durability_class)
+            elif path == "default_ttl":
+                record = replace(record, options=record.options._replace(default_ttl_s=live_s))
             else:
                 record = replace(record, options=record.options._replace(**{path: getattr(wanted, path)}))
         await self.control.commit([CatalogChange.put(record)])
@@ -123,12 +127,19 @@ class OptionsAdmin:
     ) -> admin.SubscriptionOptions:
         """UpdateSubscriptionOptions."""
         record = self.subscription(request.options.subscription)
-        for path in _paths(request.update_mask, ["early_delivery", "receive_suspended"]):
+        known = ["early_delivery", "ttl", "dead_letter_expired", "receive_suspended"]
+        for path in _paths(request.update_mask, known):
             value = getattr(request.options, path)
             if path == "early_delivery":
                 record = replace(record, early_delivery=value)
+            elif path == "ttl":
+                live_s = _time_to_live(request.options, "ttl")
+                record = replace(record, options=record.options._replace(ttl_s=live_s))
             else:
                 record = replace(record, options=record.options._replace(**{path: value}))
+        asked = "dead_letter_expired" in request.update_mask.paths and record.options.dead_letter_expired
+        if asked and record.dead_letter is None:
+            raise FailedPrecondition(f"{record.name} has no dead-letter policy: nothing that expires can go there.")
         await self.control.commit([CatalogChange.put(record)])
         return subscription_options(record)
 
@@ -208,6 +219,7 @@ def topic_options(record: Topic) -> admin.TopicOptions:
     return admin.TopicOptions(
         topic=record.name,
         durability_class=record.durability,
+        default_ttl=_shown(record.options.default_ttl_s),
         queue=record.options.queue,
         send_suspended=record.options.send_suspended,
     )
@@ -218,8 +230,22 @@ def subscription_options(record: Subscription) -> admin.SubscriptionOptions:
     return admin.SubscriptionOptions(
         subscription=record.name,
         early_delivery=record.early_delivery,
+        ttl=_shown(record.options.ttl_s),
+        dead_letter_expired=record.options.dead_letter_expired,
         receive_suspended=record.options.receive_suspended,
     )
+
+
+def _time_to_live(options: Message, field: str) -> int:
+    """The seconds of a field; 0: none."""
+    seconds = seconds_of(options, field) or 0.0
+    if seconds:
+        in_bounds(field, seconds, TTL_SECONDS_MIN, TTL_SECONDS_MAX, "s")
+    return whole_seconds(seconds)
+
+
+def _shown(seconds: int) -> well_known.Duration | None:
+    return duration(seconds) if seconds else None
 
 
 def _paths(mask: well_known.FieldMask, known: Iterable[str]) -> list[str]:

@@ -134,6 +134,18 @@ def queue_options(command: Any) -> Any:
     return command
 
 
+def time_to_live_options(command: Any) -> Any:
+    """How long messages live for a subscription, and what becomes of them then."""
+    command = click.option(
+        "--dead-letter-expired/--drop-expired",
+        "dead_letter_expired",
+        default=None,
+        help="Move messages that outlived their time to the dead letter topic; drop them.",
+    )(command)
+    ttl = click.option("--ttl", type=DurationType(), help="How long messages live at most, for this subscription.")
+    return ttl(command)
+
+
 def push_options(command: Any) -> Any:
     """The options of pushes alone."""
     for option in reversed(PUSH_OPTIONS):

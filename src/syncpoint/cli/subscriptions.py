@@ -18,7 +18,13 @@ from syncpoint.cli.output import as_dict, print_described, print_json, print_mes
 from syncpoint.cli.peek import peek_subscription
 from syncpoint.cli.resources import Kind, ResourceGroup, label_changes, labels_option, require_change
 from syncpoint.cli.settings import Settings, with_settings
-from syncpoint.cli.subscription_options import configuration_options, configure, configure_push, push_options
+from syncpoint.cli.subscription_options import (
+    configuration_options,
+    configure,
+    configure_push,
+    push_options,
+    time_to_live_options,
+)
 from syncpoint.cli.values import change_labels, parse_pairs
 
 COLUMNS = [
@@ -62,6 +68,7 @@ subscriptions.add_command(shorter, "modify-ack-deadline")
 @click.option("--message-filter", default="", metavar="FILTER", help="Only messages whose attributes match.")
 @click.option("--enable-message-ordering", "ordering", is_flag=True, help="Deliver each ordering key in order.")
 @configuration_options
+@time_to_live_options
 @labels_option
 @with_settings
 def create(
@@ -72,6 +79,8 @@ def create(
     ordering: bool,
     labels: tuple[str, ...],
     early_delivery: bool | None,
+    ttl: tuple[int, int] | None,
+    dead_letter_expired: bool | None,
     **chosen: Any,
 ) -> None:
     """Create one or more subscriptions of a topic. They get every message published from now on.
@@ -84,7 +93,7 @@ def create(
     """
     from syncpoint.wire.messages import pubsub
 
-    made = []
+    made, options = [], _options(ttl, early_delivery=early_delivery, dead_letter_expired=dead_letter_expired)
     with settings.client() as client:
         for given in subscription:
             request = pubsub.Subscription(
@@ -99,8 +108,8 @@ def create(
             said(f"Created subscription [{made[-1].name}].")
             if made[-1].state == pubsub.Subscription.RESOURCE_ERROR:
                 said(f"Its messages wait: `syncpoint subscriptions describe {given}` says for what.")
-            if early_delivery:
-                _change_options(client, made[-1].name, early_delivery=early_delivery)
+            if options:
+                _change_options(client, made[-1].name, **options)
     if settings.format == "json":
         print_json([as_dict(one) for one in made])
 
@@ -145,6 +154,8 @@ def state(settings: Settings, subscription: str) -> None:
 @subscriptions.command()
 @click.argument("subscription", shell_complete=names("subscriptions"))
 @configuration_options
+@time_to_live_options
+@click.option("--clear-ttl", is_flag=True, help="Let messages live as long as those of the topic.")
 @clear_option
 @click.option("--clear-dead-letter-policy", is_flag=True, help="Deliver for ever instead.")
 @click.option("--clear-retry-policy", is_flag=True, help="Redeliver at once.")
@@ -166,6 +177,9 @@ def update(
     clear_labels: bool,
     early_delivery: bool | None,
     suspend: bool | None,
+    ttl: tuple[int, int] | None,
+    clear_ttl: bool,
+    dead_letter_expired: bool | None,
     **chosen: Any,
 ) -> None:
     """Change a subscription. Topic, filter and ordering are fixed when it is created.
@@ -189,16 +203,20 @@ def update(
                 changed.append(policy)
         if change_labels(request.subscription.labels, update_labels, remove_labels, clear_labels):
             changed.append("labels")
-        given = {"early_delivery": early_delivery, "receive_suspended": suspend}
-        options = {option: value for option, value in given.items() if value is not None}
-        if options:
-            _change_options(client, name, **options)
-        else:
+        given = {
+            "early_delivery": early_delivery,
+            "receive_suspended": suspend,
+            "dead_letter_expired": dead_letter_expired,
+        }
+        options = _options(ttl, clear_ttl=clear_ttl, **given)
+        if not options:
             require_change(changed)
         answer = current
         if changed:
             request.update_mask.paths.extend(dict.fromkeys(changed))
             answer = client.call("Subscriber.UpdateSubscription", request)
+        if options:
+            _change_options(client, name, **options)
     said(f"Updated subscription [{name}].")
     if settings.format == "json":
         print_message(answer, "json")
@@ -225,6 +243,16 @@ def modify_push_config(settings: Settings, subscription: str, push_endpoint: str
     with settings.client() as client:
         client.call("Subscriber.ModifyPushConfig", request)
     said(f"Updated subscription [{name}].")
+
+
+def _options(ttl: tuple[int, int] | None, *, clear_ttl: bool = False, **given: bool | None) -> dict[str, Any]:
+    """The options that are given."""
+    from syncpoint.wire.messages import well_known
+
+    options: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
+    if clear_ttl or ttl is not None:
+        options["ttl"] = None if clear_ttl or ttl is None else well_known.Duration(seconds=ttl[0], nanos=ttl[1])
+    return options
 
 
 def _change_options(client: Any, name: str, **changed: Any) -> None:

@@ -34,6 +34,9 @@ durability_class_option = click.option(
     metavar="NAME",
     help="Of a cluster: store new messages with this class of cluster.yaml.",
 )
+default_ttl_option = click.option(
+    "--default-ttl", type=DurationType(), help="How long messages live at most, taken by somebody or not (from 1s on)."
+)
 schema_option = click.option("--schema", help="What its messages must fit.")
 encoding_option = click.option(
     "--message-encoding",
@@ -82,6 +85,7 @@ TOPIC.add_delete(topics, "Delete one or more topics. Their subscriptions stay, w
 @last_revision_option
 @file_option
 @durability_class_option
+@default_ttl_option
 @labels_option
 @with_settings
 def create(
@@ -95,10 +99,11 @@ def create(
     last_revision: str | None,
     transforms_file: Path | None,
     durability_class: str | None,
+    default_ttl: tuple[int, int] | None,
     labels: tuple[str, ...],
 ) -> None:
-    """Create one or more topics. A durability class is set right after a topic is made; nothing is created with one
-    that does not exist.
+    """Create one or more topics. A durability class and a time to live are set right after a topic is made; nothing is
+    created with one that is refused.
 
     \b
     Example:
@@ -108,11 +113,12 @@ def create(
 
     if (schema is None) != (encoding is None) or (schema is None and (first_revision or last_revision)):
         raise click.UsageError("--schema and --message-encoding go together.")
-    made, transforms = [], read_transforms(transforms_file)
+    made, transforms, options = [], read_transforms(transforms_file), _time_to_live(default_ttl)
+    if durability_class:
+        options["durability_class"] = durability_class
     with settings.client() as client:
-        for given in topic if durability_class else ():
-            name = settings.name("topics", given)
-            _change_options(client, name, validate_only=True, durability_class=durability_class)
+        for given in topic if options else ():
+            _change_options(client, settings.name("topics", given), validate_only=True, **options)
         for given in topic:
             request = pubsub.Topic(name=settings.name("topics", given), labels=parse_pairs(labels, "--labels"))
             if retention is not None:
@@ -126,8 +132,8 @@ def create(
                 _fill_schema_settings(request.schema_settings, *bound)
             made.append(client.call("Publisher.CreateTopic", request))
             said(f"Created topic [{made[-1].name}].")
-            if durability_class:
-                _change_options(client, made[-1].name, durability_class=durability_class)
+            if options:
+                _change_options(client, made[-1].name, **options)
     if settings.format == "json":
         print_json([as_dict(one) for one in made])
 
@@ -172,6 +178,8 @@ def state(settings: Settings, topic: str) -> None:
 @clear_option
 @durability_class_option
 @click.option("--clear-durability-class", is_flag=True, help="Store new messages with the default class.")
+@default_ttl_option
+@click.option("--clear-default-ttl", is_flag=True, help="Let messages live as long as they are kept.")
 @suspend_option
 @label_changes
 @with_settings
@@ -189,6 +197,8 @@ def update(
     clear_transforms: bool,
     durability_class: str | None,
     clear_durability_class: bool,
+    default_ttl: tuple[int, int] | None,
+    clear_default_ttl: bool,
     suspend: bool | None,
     update_labels: tuple[str, ...],
     remove_labels: tuple[str, ...],
@@ -219,7 +229,7 @@ def update(
                 request.topic.labels[key] = value
             change_labels(request.topic.labels, update_labels, remove_labels, clear_labels)
             request.update_mask.paths.append("labels")
-        options: dict[str, Any] = {}
+        options = _time_to_live(default_ttl, clear=clear_default_ttl)
         if clear_durability_class or durability_class is not None:
             options["durability_class"] = "" if clear_durability_class else durability_class
         if suspend is not None:
@@ -242,9 +252,15 @@ def update(
 @click.option("--message", metavar="TEXT", help="The data; `-` reads it from standard input.")
 @click.option("--attribute", "attributes", multiple=True, metavar="KEY=VALUE,...", help="Attributes of the message.")
 @click.option("--ordering-key", default="", metavar="KEY", help="Messages of one key are delivered in order.")
+@click.option("--ttl", type=DurationType(), help="How long the message lives; the attribute sys.TimeToLive.")
 @with_settings
 def publish(
-    settings: Settings, topic: str, message: str | None, attributes: tuple[str, ...], ordering_key: str
+    settings: Settings,
+    topic: str,
+    message: str | None,
+    attributes: tuple[str, ...],
+    ordering_key: str,
+    ttl: tuple[int, int] | None,
 ) -> None:
     """Publish one message and print its id.
 
@@ -261,6 +277,11 @@ def publish(
         raise click.UsageError("Give --message, --attribute, or both.")
     data = sys.stdin.buffer.read() if message == "-" else (message or "").encode()
     pairs = parse_pairs(attributes, "--attribute")
+    if ttl is not None:
+        minutes, seconds = divmod(ttl[0], 60)
+        pairs["sys.TimeToLive"] = (
+            f"{minutes // 1440}.{minutes // 60 % 24:02}:{minutes % 60:02}:{seconds:02}.{ttl[1] // 100:07}"
+        )
     one = pubsub.PubsubMessage(data=data, attributes=pairs, ordering_key=ordering_key)
     with settings.client() as client:
         request = pubsub.PublishRequest(topic=settings.name("topics", topic), messages=[one])
@@ -316,6 +337,17 @@ def detach_subscription(settings: Settings, subscription: tuple[str, ...]) -> No
             name = settings.name("subscriptions", given)
             client.call("Publisher.DetachSubscription", pubsub.DetachSubscriptionRequest(subscription=name))
             said(f"Detached subscription [{name}].")
+
+
+def _time_to_live(default_ttl: tuple[int, int] | None, *, clear: bool = False) -> dict[str, Any]:
+    """The options that say it."""
+    from syncpoint.wire.messages import well_known
+
+    if clear:
+        return {"default_ttl": None}
+    if default_ttl is None:
+        return {}
+    return {"default_ttl": well_known.Duration(seconds=default_ttl[0], nanos=default_ttl[1])}
 
 
 def _change_options(client: Any, name: str, *, validate_only: bool = False, **changed: Any) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import syncpoint
-from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.model.errors import Code, InvalidArgument, SyncpointError
 from syncpoint.model.flow import FlowLimit, FlowLimits
 from syncpoint.testing.forwarder_harness import SUB, TOPIC
 from syncpoint.testing.servicer_harness import ServicerHarness, simulated
@@ -372,6 +373,30 @@ async def test_early_delivery_reaches_a_stream_that_is_open(harness: ServicerHar
     stream = await harness.stream()
     await stream.messages(4)
     assert await seen_before_persisted()
+
+
+@simulated()
+async def test_times_to_live_are_kept_shown_and_in_force(harness: ServicerHarness) -> None:
+    async def change(method: str, **options: object) -> Any:
+        return await harness.call(method, options=options, update_mask={"paths": [*options][1:]})
+
+    for method, name in (("UpdateTopicOptions", "default_ttl"), ("UpdateSubscriptionOptions", "ttl")):
+        of = {"topic": TOPIC} if name == "default_ttl" else {"subscription": SUB}
+        for bad in ({"nanos": 1}, {"seconds": -1}, {"seconds": 400_000_000}):
+            with pytest.raises(InvalidArgument, match=name):
+                await change(method, **of, **{name: bad})
+        changed = await change(method, **of, **{name: {"seconds": 1, "nanos": 5}})
+        assert getattr(changed, name).seconds == 2
+        assert getattr(await harness.call(method.replace("Update", "Get"), **of), name).seconds == 2
+        await harness.put("old")
+        await asyncio.sleep(2.5)
+        await harness.put("new")
+        assert [one.message.data for one in await harness.pull()] == [b"new"]
+        await asyncio.sleep(12)
+        await change(method, **of, **{name: None})
+    assert not (await harness.call("GetSubscriptionOptions", subscription=SUB)).HasField("ttl")
+    with pytest.raises(SyncpointError, match="no dead-letter policy"):
+        await change("UpdateSubscriptionOptions", subscription=SUB, dead_letter_expired=True)
 
 
 @simulated()

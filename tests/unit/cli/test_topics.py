@@ -113,6 +113,36 @@ def test_topics_and_subscriptions_are_suspended(server, run, word, suspended):
     assert (request.options.receive_suspended, request.update_mask.paths) == (suspended, ["receive_suspended"])
 
 
+def test_times_to_live_are_set_and_cleared(server, run):
+    def last(method):
+        return [request for name, request in server.calls if name == method][-1]
+
+    server.answers["Publisher.CreateTopic"] = lambda request: request
+    server.answers["Publisher.GetTopic"] = pubsub.Topic()
+    server.answers["Publisher.Publish"] = pubsub.PublishResponse(message_ids=["1"])
+    server.answers["Admin.UpdateTopicOptions"] = lambda request: request.options
+    server.answers["Subscriber.CreateSubscription"] = lambda request: request
+    server.answers["Subscriber.GetSubscription"] = pubsub.Subscription()
+    server.answers["Admin.UpdateSubscriptionOptions"] = lambda request: request.options
+    assert run("topics", "create", "orders", "--default-ttl", "2m").exit_code == 0
+    request = last("Admin.UpdateTopicOptions")
+    assert (request.options.default_ttl.seconds, request.update_mask.paths) == (120, ["default_ttl"])
+    assert run("topics", "update", "orders", "--clear-default-ttl").exit_code == 0
+    request = last("Admin.UpdateTopicOptions")
+    assert (request.options.HasField("default_ttl"), request.update_mask.paths) == (False, ["default_ttl"])
+    words = ["--topic", "orders", "--ttl", "2s", "--dead-letter-expired"]
+    assert run("subscriptions", "create", "billing", *words).exit_code == 0
+    request = last("Admin.UpdateSubscriptionOptions")
+    assert (request.options.ttl.seconds, request.options.dead_letter_expired) == (2, True)
+    assert run("subscriptions", "update", "billing", "--clear-ttl", "--drop-expired").exit_code == 0
+    request = last("Admin.UpdateSubscriptionOptions")
+    assert (request.options.HasField("ttl"), request.options.dead_letter_expired) == (False, False)
+    assert sorted(request.update_mask.paths) == ["dead_letter_expired", "ttl"]
+    assert run("topics", "publish", "orders", "--message", "x", "--ttl", "36h").exit_code == 0
+    (message,) = last("Publisher.Publish").messages
+    assert message.attributes == {"sys.TimeToLive": "1.12:00:00.0000000"}
+
+
 def test_describe_shows_what_is_set(server, run_json):
     server.answers["Publisher.GetTopic"] = pubsub.Topic(name="projects/p/topics/orders")
     server.answers["Admin.GetTopicOptions"] = admin.TopicOptions(topic="t", queue=True, send_suspended=True)

@@ -189,8 +189,10 @@ class ExportState(_message.Message):
 class SubscriptionOptions(_message.Message):
     subscription: str
     early_delivery: bool
+    ttl: _duration_pb2.Duration
+    dead_letter_expired: bool
     receive_suspended: bool
-    def __init__(self, subscription: _Optional[str] = ..., early_delivery: _Optional[bool] = ..., receive_suspended: _Optional[bool] = ...) -> None: ...
+    def __init__(self, subscription: _Optional[str] = ..., early_delivery: _Optional[bool] = ..., ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., dead_letter_expired: _Optional[bool] = ..., receive_suspended: _Optional[bool] = ...) -> None: ...
 class GetSubscriptionOptionsRequest(_message.Message):
     subscription: str
     def __init__(self, subscription: _Optional[str] = ...) -> None: ...
@@ -267,9 +269,10 @@ class CreateDurabilityClassRequest(_message.Message):
 class TopicOptions(_message.Message):
     topic: str
     durability_class: str
+    default_ttl: _duration_pb2.Duration
     queue: bool
     send_suspended: bool
-    def __init__(self, topic: _Optional[str] = ..., durability_class: _Optional[str] = ..., queue: _Optional[bool] = ..., send_suspended: _Optional[bool] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., durability_class: _Optional[str] = ..., default_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., queue: _Optional[bool] = ..., send_suspended: _Optional[bool] = ...) -> None: ...
 class GetTopicOptionsRequest(_message.Message):
     topic: str
     def __init__(self, topic: _Optional[str] = ...) -> None: ...
