@@ -10,6 +10,7 @@ import uuid
 
 import pytest
 
+from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import bodies, eventually, refused
@@ -66,6 +67,10 @@ def test_what_is_sealed_is_exported_opened_and_only_to_buckets_of_the_regions_in
         eventually(lambda topic=topic, region=region: near[region].publish(topic, *sent))
         states[region] = space.api.get_subscription({"subscription": name}).cloud_storage_config.state
     assert states == {"r1": 1, "r2": 4}  # ACTIVE, IN_TRANSIT_LOCATION_RESTRICTION
+    peek = admin.PeekTopicRequest(topic=topic, page_size=1)
+    with pytest.raises(FailedPrecondition, match="may not pass"):
+        kit.admin("PeekTopic", peek, proxy=0)
+    eventually(lambda: kit.admin("PeekTopic", peek, proxy=1).messages[0].message.data in sent)
     folder = kit.local.folder / "bucket" / space.project
     eventually(lambda: list(folder.glob("*")), 20, "a file is stored")
     (path,) = folder.glob("*")

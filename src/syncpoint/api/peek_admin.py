@@ -15,7 +15,7 @@ from syncpoint.api import pages
 from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table
 from syncpoint.api.validate import in_bounds, refused
 from syncpoint.metadata.entity_options import NO_SUBSCRIPTION_OPTIONS, lanes_of
-from syncpoint.metadata.records import Subscription
+from syncpoint.metadata.records import Subscription, Topic
 from syncpoint.model.errors import FailedPrecondition, SyncpointError
 from syncpoint.model.identity import OFFSET_END, parse_message_id
 from syncpoint.model.lanes import in_lane, lane_of, place_in
@@ -36,6 +36,10 @@ Opener = Callable[[bytes], Awaitable[bytes]]
 async def as_it_is(response: bytes) -> bytes:
     """Where nothing is sealed."""
     return response
+
+
+Passing = Callable[[Topic], bool]
+"""Whether messages of a topic may come here, where it keeps them from some regions."""
 
 
 class AskingChains(Protocol):
@@ -65,10 +69,12 @@ class _PeekedRange(NamedTuple):
 
 
 class PeekAdmin:
-    """These methods on messages; `methods()` serves them on bytes. `opener()`: how sealed data is opened."""
+    """These methods on messages; `methods()` serves them on bytes."""
 
-    def __init__(self, options: OptionsAdmin, asking: AskingChains, opener: Callable[[], Opener]) -> None:
-        self._options, self._asking, self._opener = options, asking, opener
+    def __init__(self, options: OptionsAdmin, asking: AskingChains) -> None:
+        self._options, self._asking = options, asking
+        self.open: Opener = as_it_is
+        self.may_pass: Passing = lambda topic: True
 
     def methods(self) -> Methods:
         """The method table."""
@@ -78,6 +84,7 @@ class PeekAdmin:
     async def peek_topic(self, request: admin.PeekTopicRequest) -> admin.PeekResponse:
         """PeekTopic: what is stored."""
         record = self._options.topic(request.topic)
+        self._check_passing(record)
         source, offset = None, request.start_offset
         if request.message_id:
             _, source, offset = parse_message_id(request.message_id)
@@ -95,12 +102,19 @@ class PeekAdmin:
         record = self._options.subscription(request.subscription)
         if record.detached:
             raise FailedPrecondition(f"The subscription is detached from its topic: (resource={record.name}).")
+        topic = self._options.control.catalog.topic_of(record)
+        if topic is not None:
+            self._check_passing(topic)
         programs = _programs(record.filter_text) + _programs(request.filter)
         wanted = _PeekedRange(
             f"messages of {record.name}", record.topic_incarnation, record.incarnation, _lanes(record), programs,
             request.ordering_key, _since(request),
         )  # fmt: skip
         return await self._page(wanted, request.page_size, request.page_token)
+
+    def _check_passing(self, topic: Topic) -> None:
+        if not self.may_pass(topic):
+            raise FailedPrecondition(f"Messages of {topic.name} may not pass through the region of this process.")
 
     async def _page(self, wanted: _PeekedRange, page_size: int, page_token: str) -> admin.PeekResponse:
         page = pages.asked(page_size, page_token, wanted.listing)
@@ -158,7 +172,7 @@ class PeekAdmin:
                 for number, one in enumerate(found)
             ]
         )
-        opened = pubsub.PullResponse.FromString(await self._opener()(sealed.SerializeToString()))
+        opened = pubsub.PullResponse.FromString(await self.open(sealed.SerializeToString()))
         if len(opened.received_messages) < len(found):
             lost = len(found) - len(opened.received_messages)
             unknown.append(f"{lost} messages cannot be opened: their data was changed, or their key is gone")

@@ -16,7 +16,7 @@ import syncpoint
 from syncpoint import kernel
 from syncpoint.api.exports import is_exported
 from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table, subscription_options
-from syncpoint.api.peek_admin import AskingChains, Opener, PeekAdmin, as_it_is
+from syncpoint.api.peek_admin import AskingChains, PeekAdmin
 from syncpoint.api.validate import refused
 from syncpoint.control.durability_classes import DurabilityClass
 from syncpoint.control.plane import ControlPlane
@@ -70,7 +70,7 @@ class ServerAdmin(ABC):
         self.options = OptionsAdmin(control, limits, classes)
         self.draining = False
         self.may_give_up: Callable[[Subscription], bool] = lambda record: True
-        self.opener: Opener = as_it_is
+        self.peeks = PeekAdmin(self.options, inquiry)
         self._asking = inquiry
 
     def methods(self) -> Methods:
@@ -83,8 +83,7 @@ class ServerAdmin(ABC):
             "GetTopicState": self.get_topic_state,
             "GetSubscriptionState": self.get_subscription_state,
         }
-        peeks = PeekAdmin(self.options, self._asking, lambda: self.opener)
-        return {**self.options.methods(), **peeks.methods(), **admin_table(self.control, table)}
+        return {**self.options.methods(), **self.peeks.methods(), **admin_table(self.control, table)}
 
     def positions(self) -> admin.Server:
         """Fields of GetServer that only a single log has."""

@@ -114,7 +114,7 @@ async def test_what_cannot_be_reached_or_opened_is_said(harness: ServicerHarness
         del found.received_messages[1:2]
         return bytes(found.SerializeToString())
 
-    harness.admin.opener = closed
+    harness.admin.peeks.open = closed
     answer = await harness.call("PeekTopic", topic=TOPIC)
     assert numbers(answer.messages) == [0, 2]
     assert answer.unknown == ["1 messages cannot be opened: their data was changed, or their key is gone"]
@@ -149,6 +149,10 @@ async def test_what_is_refused(harness: ServicerHarness) -> None:
     for seconds, expected in ((1 << 40, 0), (-(1 << 62), 12)):
         found = await pages(harness, "PeekTopic", topic=TOPIC, start_time={"seconds": seconds, "nanos": 1 << 30})
         assert len(found) == expected
+    harness.admin.peeks.may_pass = lambda topic: False
+    for method, fields in (("PeekTopic", {"topic": TOPIC}), ("PeekSubscription", {"subscription": SUB})):
+        with pytest.raises(FailedPrecondition, match="may not pass"):
+            await harness.call(method, **fields)
     await harness.call("DetachSubscription", subscription=SUB)
     with pytest.raises(FailedPrecondition, match="detached"):
         await harness.call("PeekSubscription", subscription=SUB)

@@ -43,7 +43,7 @@ from syncpoint.push.addresses import Vetting, networks
 from syncpoint.push.distribution import Distribution
 from syncpoint.push.inner_driver import ConsumingProcess
 from syncpoint.router.distance import Distances, Prober
-from syncpoint.router.location import DEFAULT_CLASS
+from syncpoint.router.location import DEFAULT_CLASS, may_pass
 from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits
@@ -99,7 +99,8 @@ class ProxyRole:
             ClusterQueries(context.view, context.peers),
         )
         if self.proxy.sealer is not None:
-            self.admin.opener = self.proxy.sealer.open
+            self.admin.peeks.open = self.proxy.sealer.open
+        self.admin.peeks.may_pass = lambda topic: may_pass(topic, context.process.region)
         self.expiry = Expiry(self.control, ReportedUses(context.store, context.catalog, context.clock), context.clock)
         self.cleaner = KeyCleaner(context.store, self._topic_exists, self._cleans, context.random)
         self.cursor_cleaner = CursorCleaner(self.proxy.cursors, self._cleans, context.random)
