@@ -13,7 +13,7 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import AttemptRun, Done, Fetched, Listener, Reply, SourceView
 from syncpoint.model.errors import FailedPrecondition, NotFound, SyncpointError, Unavailable
-from syncpoint.model.lanes import in_lane, lane_of
+from syncpoint.model.lanes import LANE_SIZE, in_lane, lane_of
 from syncpoint.publish.append import ServiceCaller, outcome_unknown
 from syncpoint.publish.attempts import DeliveryAttempts
 from syncpoint.publish.commit import GroupCommit
@@ -153,29 +153,27 @@ class SourceServer:
                 listener.on_reset()
 
     def is_reset_persisted(self, subscription: int) -> bool:
-        """Whether what the subscription was moved to last is persisted, and the lanes it has."""
-        return subscription not in self._resets and subscription not in self._lanes
+        """Whether what the subscription was moved to last is persisted."""
+        return subscription not in self._resets
 
     # -- lanes -------------------------------------------------------------------------------------------------------
 
     def begin_lanes(self, subscription: int) -> None:
-        """Its lanes have changed: what lies outside of them is not served before that is persisted. An owner that did
-        not find it would draw their ends elsewhere.
+        """Its lanes have changed: nothing is served before that is persisted. An owner that did not find it would draw
+        their ends elsewhere.
         """
         self._lanes[subscription] = self._lanes.get(subscription, 0) + 1
 
     def on_lanes_persisted(self, subscription: int) -> None:
-        """A change of its lanes is persisted; with the last one the listener is served again."""
+        """A change of its lanes is persisted."""
         self._lanes[subscription] -= 1
-        if self._lanes[subscription]:
-            return
-        del self._lanes[subscription]
-        record = self.catalog.subscription_by_incarnation(subscription)
-        if record is not None and subscription in self._listeners and subscription not in self._resets:
-            sources = self.sources.of_topic(record.topic_incarnation)
-            self._name(subscription, sources)
-            for one in sources:
-                self._listeners[subscription].on_data(one.number)
+        if not self._lanes[subscription]:
+            del self._lanes[subscription]
+
+    def _lane_unknown(self, ledger: Ledger, lane: int) -> bool:
+        """Whether a lane is not followed here yet. One that is not there any more has nothing."""
+        record = self.catalog.subscription_by_incarnation(ledger.subscription)
+        return record is not None and lane >= record.options.next_lane
 
     def generation(self, subscription: int) -> int:
         """The seek generation ack ids of the subscription must carry."""
@@ -194,17 +192,21 @@ class SourceServer:
     def fetch(self, subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
         """See `PublishSide`."""
         ledger, found = self.ledgers.get(subscription), self.sources.by_number.get(source)
-        if ledger is None or found is None or not self.is_reset_persisted(subscription):
+        if ledger is None or found is None or subscription in self._resets:
             reply([])  # the listener is notified of a seek once it is persisted, and asks again
+            return
+        if subscription in self._lanes:
+            reply(Unavailable("The rules of the subscription have changed, and that is not persisted yet."))
             return
         store, early = self.commit.store, subscription in self.early
         visible = found.visible
         end = self.commit.appended_end(found) if early else visible
         base = 0
-        if ledger.lanes:
+        if ledger.lanes or begin >= LANE_SIZE:
             lane, stop = lane_of(begin), ledger.stop_of(source, lane_of(begin))
             if not ledger.has_lane(lane):
-                reply([])  # not followed here yet, or dropped
+                unknown = Unavailable("The rules of the subscription have changed, and that is not known here yet.")
+                reply(unknown if self._lane_unknown(ledger, lane) else [])
                 return
             base = in_lane(lane, 0)
             visible, end = base + visible, base + (end if stop is None else min(end, stop))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from syncpoint.kernel.acks import AckSet, encode_runs
 from syncpoint.metadata.entity_options import MessageRule, RuleChange, RuleLane, SubscriptionOptions, changed_rules
 from syncpoint.metadata.records import CREATING, CatalogChange, SeekTarget, Snapshot, Subscription
-from syncpoint.model.errors import FailedPrecondition
+from syncpoint.model.errors import FailedPrecondition, Unavailable
 from syncpoint.model.lanes import in_lane, place_in
 from syncpoint.publish import lane_bounds, records
 from syncpoint.publish.backlog import unacknowledged
@@ -140,7 +142,10 @@ async def fetched(process: Process, source: int, lane: int) -> list[int]:
     server = process.host.chains[1].forwarder.server
     server.fetch(SUB_NUMBER, source, in_lane(lane, 0), 1 << 20, answer.set_result)
     found = []
-    for batch in await answer:
+    batches = await answer
+    if isinstance(batches, Exception):
+        raise batches
+    for batch in batches:
         for place in range(batch.begin, batch.end):
             at = place - batch.first_offset
             if not (batch.skip and batch.skip[at >> 3] >> (at & 7) & 1):
@@ -199,10 +204,13 @@ async def test_a_change_is_served_once_it_is_persisted(harness: ChainHarness) ->
     process.paused = True
     options = changed_rules(record_of(harness).options, RuleChange((MARKED,)), harness.master.revision + 1)
     revision = harness.update(options=options)
-    assert await fetched(process, source.number, 0) == []
+    with pytest.raises(Unavailable, match="not persisted yet"):
+        await fetched(process, source.number, 0)
     process.paused = False
     await harness.confirm(revision)
     assert await fetched(process, source.number, 0) == [0]
+    with pytest.raises(Unavailable, match="not known here yet"):
+        await fetched(process, source.number, 7)
 
 
 @simulated
@@ -237,3 +245,19 @@ async def test_a_message_is_kept_until_its_last_copy_is_acknowledged(harness: Ch
     await acknowledge(second, source.number, 1, 0, 1)
     await asyncio.sleep(10)
     assert not second.host.chains[1].forwarder.sources.of_topic(TOPIC_NUMBER)
+
+
+@simulated
+async def test_a_lane_that_a_chain_does_not_know_yet_is_not_taken_for_an_empty_one(harness: ChainHarness) -> None:
+    process = await harness.subscribed()
+    await process.publish("a")
+    (source,) = process.host.chains[1].forwarder.sources.of_topic(TOPIC_NUMBER)
+    process.shared.held = True
+    options = changed_rules(record_of(harness).options, RuleChange((MARKED,), to_all=True), harness.master.revision + 1)
+    harness.update(options=options)
+    with pytest.raises(Unavailable, match="not known here yet"):
+        await fetched(process, source.number, 1)
+    process.shared.held = False
+    process.shared.catch_up()
+    await asyncio.sleep(0.1)
+    assert await fetched(process, source.number, 1) == [0]
