@@ -105,8 +105,11 @@ class CommandChannel:
             send_frame(sock, encode_request(request))
             reply = Reply(Status.WORKING)
             while reply.status == Status.WORKING:
-                head, pieces = reader.read_cut(REPLY_HEAD, request.sizes)
+                head, payload = reader.read_head(REPLY_HEAD)
                 reply = decode_reply(head, b"")
+                pieces: list[bytes] = []
+                wanted = reply.status == Status.OK and reply.seq == request.seq and payload
+                reader.read_cut(payload, request.sizes, (request.take if wanted else None) or pieces.append)
         except (OSError, ValueError) as error:
             self.break_off()
             raise ChannelLost(f"{self._where}: {error}") from error

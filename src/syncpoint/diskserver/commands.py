@@ -40,6 +40,12 @@ def execute(files: Files, folder: str, handles: Handles, request: Request) -> Re
     if request.handle:
         return _on_handle(files, folder, handles, request)
     path = _inside(folder, request.path)
+    if op == DiskOp.PREAD:
+        handle = files.open(path, write=False)
+        try:
+            return _pread(files, handle, request)
+        finally:
+            files.close(handle)
     if op == DiskOp.STAT:
         found = files.stat(path)
         return Reply(a=found.size, b=found.inode, c=found.device)
@@ -80,9 +86,7 @@ def _on_handle(files: Files, folder: str, handles: Handles, request: Request) ->
     except KeyError:
         raise OSError(errno.EBADF, "no such handle") from None
     if op == DiskOp.PREAD:
-        data = read_exactly(files, handle, min(request.a, READ_MAX), request.b)
-        # Whoever opens a chain reads the part of segments that was never written: nothing but zeros, not worth sending.
-        return Reply(a=len(data)) if _ZEROS.startswith(data) else Reply(payload=data)
+        return _pread(files, handle, request)
     if op == DiskOp.SKIP_ZEROS:
         return Reply(a=files.skip_zeros(handle, request.b))
     if request.changes:
@@ -102,6 +106,12 @@ def _on_handle(files: Files, folder: str, handles: Handles, request: Request) ->
         found = files.fstat(handle)
         return Reply(a=found.size, b=found.inode, c=found.device)
     return Reply()
+
+
+def _pread(files: Files, handle: int, request: Request) -> Reply:
+    data = read_exactly(files, handle, min(request.a, READ_MAX), request.b)
+    # Whoever opens a chain reads the part of segments that was never written: nothing but zeros, not worth sending.
+    return Reply(a=len(data)) if _ZEROS.startswith(data) else Reply(payload=data)
 
 
 def _open(files: Files, folder: str, handles: Handles, request: Request) -> None:

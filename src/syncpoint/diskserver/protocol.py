@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -95,7 +95,8 @@ class FileChange(NamedTuple):
 class Request(NamedTuple):
     """One command. What `a`, `b` and the texts are depends on the operation, see `disk_service`.
 
-    `sizes` are not sent: the pieces in which the caller wants to have what is read.
+    `sizes` and `take` are not sent: the pieces in which the caller wants to have what is read, and who is given each
+    of them as it comes. `take` raises nothing, and begins anew where the command has to be sent again.
     """
 
     op: int
@@ -110,6 +111,7 @@ class Request(NamedTuple):
     epoch: int = 0
     seq: int = 0
     sizes: Sequence[int] = ()
+    take: Callable[[bytes], None] | None = None
 
 
 class Status(IntEnum):

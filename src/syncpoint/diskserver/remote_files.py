@@ -34,7 +34,7 @@ from syncpoint.diskserver.protocol import (
 from syncpoint.diskserver.remote_disk import DiskAddress, Make, RemoteDisk, Where
 from syncpoint.diskserver.remote_file import KEEP_MAX, RemoteFile
 from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.file_content import cut
+from syncpoint.runtime.file_content import cut, read_opened
 from syncpoint.runtime.files import Buffer, DiskUnreachable, FileStat, waits_for_disk
 from syncpoint.storage.settings import Durability
 
@@ -137,6 +137,23 @@ class RemoteFiles:
         if reply.pieces and not reply.a:
             return list(reply.pieces)
         return cut(bytes(reply.payload) or bytes(reply.a), sizes)
+
+    def pread_path(self, path: str, sizes: Sequence[int], offset: int, take: Callable[[bytes], None]) -> None:
+        """With a handle where something on the disk is not synced: only an open file says which one it is."""
+        (disk, inner), size = self._find(path), sum(sizes)
+        if size > READ_MAX or any(one.changes and one.disk is disk for one in list(self._handles.values())):
+            read_opened(self, path, sizes, offset, take)
+            return
+        pieces = _OnceEach(take)
+
+        def made(server: int, again: bool) -> Request:
+            pieces.begin()
+            return Request(DiskOp.PREAD, a=size, b=offset, path=inner, sizes=sizes, take=pieces.came)
+
+        reply = self._call(disk, made, disk.generation)
+        if not pieces.at:
+            for piece in cut(bytes(reply.a), sizes):  # so many zeros
+                take(piece)
 
     def _unsynced(self, found: RemoteFile) -> bool:
         """Whether the server may not have all that was written to a file."""
@@ -346,6 +363,26 @@ class RemoteFiles:
 
 def _where(place: DiskAddress | Where) -> Where:
     return (lambda: place) if isinstance(place, DiskAddress) else place
+
+
+class _OnceEach:
+    """Passes on pieces of which the first ones may come again, with a command that had to be sent again."""
+
+    __slots__ = ("_passed", "_take", "at")
+
+    def __init__(self, take: Callable[[bytes], None]) -> None:
+        self._take = take
+        self._passed = 0
+        self.at = 0
+
+    def begin(self) -> None:
+        self.at = 0
+
+    def came(self, piece: bytes) -> None:
+        self.at += 1
+        if self.at > self._passed:
+            self._passed = self.at
+            self._take(piece)
 
 
 def as_changes(buffers: Sequence[Buffer], offset: int, share_min: int) -> list[FileChange]:

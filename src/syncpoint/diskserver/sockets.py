@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from syncpoint.diskserver.protocol import FRAME_MAX, LENGTHS, check_lengths
 from syncpoint.runtime.files import Buffer
@@ -110,21 +110,25 @@ class FrameReader:
         self._buffer = bytearray(1 << 16)
         return True
 
-    def read_cut(self, head_size: int, sizes: Sequence[int]) -> tuple[bytes, list[bytes]]:
-        """Head and payload of a frame whose head has `head_size` bytes. The payload is cut into pieces of these sizes,
-        the last ones short or empty where it is shorter; what it has beyond them is one more.
-        """
+    def read_head(self, head_size: int) -> tuple[bytes, int]:
+        """Head of a frame, of `head_size` bytes, and how large its payload is, which is to be read next."""
         start = self._exactly(LENGTHS.size + head_size)
-        head, left = check_lengths(start[: LENGTHS.size])
+        head, payload = check_lengths(start[: LENGTHS.size])
         if head != head_size:
             raise ValueError(f"a head of {head} bytes, not of {head_size}")
-        pieces = []
+        return start[LENGTHS.size :], payload
+
+    def read_cut(self, payload: int, sizes: Sequence[int], take: Callable[[bytes], None]) -> None:
+        """Give away a payload of so many bytes in pieces of these sizes, each as soon as it is there, the last ones
+        short or empty where it is shorter; what it has beyond them is one more.
+        """
+        left = payload
         for size in sizes:
-            pieces.append(self._exactly(min(size, left)))
-            left -= len(pieces[-1])
+            part = min(size, left)
+            left -= part
+            take(self._exactly(part))  # no name for it: where it is used at once, the next one gets its memory
         if left:
-            pieces.append(self._exactly(left))
-        return start[LENGTHS.size :], pieces
+            take(self._exactly(left))
 
     def _exactly(self, size: int) -> bytes:
         """So many bytes. On a plain socket that is mostly one call, and the bytes are written once."""

@@ -130,7 +130,7 @@ class RangeStream:
         return min(size, READ_BYTES)
 
     def _take(self, batch: StoredBatch) -> bool:
-        """On the reader's thread, while `_reading`: then nobody else touches what is gathered."""
+        """On a thread of the store, while `_reading`: then nobody else touches what is gathered."""
         self._taken = True
         self._batches.append(batch)
         self._gather(self.wanted.frame_bytes)

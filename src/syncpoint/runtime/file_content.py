@@ -7,7 +7,7 @@ Promise: a file that is replaced has its old content or its new one, whenever th
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from syncpoint.runtime.files import Buffer, Files
@@ -66,6 +66,17 @@ def read_pieces(files: Files, handle: int, sizes: Sequence[int], offset: int) ->
             pieces[number] += read_exactly(files, handle, size - got, offset + got)
         offset += size
     return pieces
+
+
+def read_opened(files: Files, path: str, sizes: Sequence[int], offset: int, take: Callable[[bytes], None]) -> None:
+    """What `Files.pread_path` promises, with a handle."""
+    handle = files.open(path, write=False)
+    try:
+        pieces = read_pieces(files, handle, sizes, offset)
+    finally:
+        files.close(handle)
+    for piece in pieces:
+        take(piece)
 
 
 def cut(data: bytes, sizes: Sequence[int]) -> list[bytes]:

@@ -9,7 +9,7 @@ Leaves to `file_content`: looping over short writes, syncing folders after creat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import NamedTuple, Protocol
 
@@ -62,6 +62,13 @@ class Files(Protocol):
     def pread_pieces(self, handle: int, sizes: Sequence[int], offset: int) -> list[bytes]:
         """What `pread` of all the sizes together gives, cut into pieces of these sizes; each may be short. Where the
         disk is near, no byte is copied for the cutting.
+        """
+        ...
+
+    def pread_path(self, path: str, sizes: Sequence[int], offset: int, take: Callable[[bytes], None]) -> None:
+        """Open a file, read adjacent pieces of these sizes from `offset` on, and close it. They are short only where
+        the file ends. `take` is given each, on this thread, once it is there; it raises nothing. Some may have been
+        given when this raises. Where the disk is served by another process, this is mostly one call to it.
         """
         ...
 

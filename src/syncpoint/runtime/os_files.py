@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Lock
 
-from syncpoint.runtime.file_content import write_all
+from syncpoint.runtime.file_content import read_opened, write_all
 from syncpoint.runtime.files import Buffer, FileStat
 from syncpoint.runtime.held import HeldFolder
 
@@ -80,6 +80,9 @@ class OsFiles:
             pieces.append(self.pread(handle, size, offset))
             offset += size
         return pieces
+
+    def pread_path(self, path: str, sizes: Sequence[int], offset: int, take: Callable[[bytes], None]) -> None:
+        read_opened(self, path, sizes, offset, take)
 
     def skip_zeros(self, handle: int, offset: int) -> int:
         end = os.fstat(handle).st_size

@@ -10,6 +10,7 @@ late with its writes has said nothing yet: then it is `CopiesUnreachable`.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from syncpoint.runtime.call_queues import CallQueue
@@ -25,6 +26,8 @@ from syncpoint.storage.segment import PAGE
 log = logging.getLogger(__name__)
 
 Damaged = Callable[[Segment, int, Damage], None]
+TakeFrame = Callable[[IndexRecord, bytes], bool]
+"""Is given the payload of a record, and says whether it takes another."""
 SLOWEST_BYTES_S = 1 << 20  # a disk that hands out this much does not hang, however large a message is
 RUN_GAP = 64 * 1024  # frames that lie closer are fetched in one read
 PART_BYTES = 256 * 1024  # read, verified and used before the next: so much stays in a processor's cache
@@ -92,11 +95,9 @@ class CopyReader:
         return bool(self._queues) and len(segment.copies) > 1
 
     def _read_now(self, copy: SegmentCopy, sizes: Sequence[int], offset: int) -> list[bytes]:
-        handle = self._files.open(copy.path, write=False)
-        try:
-            return read_pieces(self._files, handle, sizes, offset)
-        finally:
-            self._files.close(handle)
+        pieces: list[bytes] = []
+        self._files.pread_path(copy.path, sizes, offset, pieces.append)
+        return pieces
 
     def page(self, segment: Segment, offset: int, seed: int) -> bytes:
         """One page of the segment's index.
@@ -173,6 +174,31 @@ class CopyReader:
             first_offset=record.first_offset,
         )
 
+    def hand_over(self, segment: Segment, records: Sequence[IndexRecord], take: TakeFrame) -> tuple[int, bool]:
+        """Give `take` the frames of records, each while it comes from a disk, as far as the first copy asked has them
+        in good order: how many it got, and whether it wants more. It is called by another thread, never after this has
+        returned; what it raises is raised here. Whatever may be wrong with the rest is left to `frames`.
+
+        Only where reads are queued: elsewhere it is none, since a small part is read as fast as the next one.
+        """
+        if not self._queued(segment):
+            return 0, True
+        first = segment.first_position
+        whole = (one for one in self._copies(segment) if all(one[1].has(first + record.ordinal) for record in records))
+        slot, copy = next(whole, (0, None))
+        if copy is None or _runs(records, range(len(records))) != [list(range(len(records)))]:
+            return 0, True
+        sizes = _sizes(records)
+        coming = _Coming(records, sizes, copy.seed, first, take)
+        patience_s = self._patience_s + sum(sizes) / SLOWEST_BYTES_S
+        try:
+            self._queues[slot].run(
+                lambda: self._files.pread_path(copy.path, sizes, records[0].offset, coming.piece), patience_s
+            )
+        except OSError as error:
+            log.debug("segment %d of log %d is read from elsewhere: %s", segment.seq, segment.log, error)
+        return coming.stop()
+
     def opened(self, segment: Segment) -> Opened:
         """For many calls of `frames` in a row; to be closed."""
         return Opened(self, self._files, segment)
@@ -200,6 +226,57 @@ class CopyReader:
                 else:
                     found[number] = frame
         return missing
+
+
+class _Coming:
+    """Frames that are verified and used piece by piece, as they come; their bytes are let go of at once."""
+
+    def __init__(
+        self, records: Sequence[IndexRecord], sizes: Sequence[int], seed: int, first: int, take: TakeFrame
+    ) -> None:
+        self._records, self._first, self._take = records, first, take
+        self._pieces: list[bytes] = []
+        self._frames = _frames(records, sizes, self._pieces, seed)
+        self._ends = _ends(records)
+        self._lock = threading.Lock()  # a call that was given up may still go on in its thread
+        self._taken = 0
+        self._over = False
+        self._wants = True
+        self._error: Exception | None = None
+
+    def piece(self, data: bytes) -> None:
+        """On the thread of the disk."""
+        with self._lock:
+            if self._over:
+                return
+            self._pieces.append(data)
+            try:
+                while not self._over and self._taken < len(self._records):
+                    if self._ends[self._taken] >= len(self._pieces):
+                        return
+                    self._use()
+            except Exception as error:  # for the one who waits
+                self._error = error
+            self._over = True
+
+    def _use(self) -> None:
+        record, frame = self._records[self._taken], next(self._frames)
+        if frame is None or frame[0].position != self._first + record.ordinal:
+            self._over = True
+            return
+        if record.length >= LARGE:
+            self._pieces[-1] = b""
+        self._taken += 1
+        self._over = not self._take(record, frame[1])
+        self._wants = not self._over
+
+    def stop(self) -> tuple[int, bool]:
+        """Nothing is taken any more. How many frames were, and whether more are wanted."""
+        with self._lock:
+            self._over = True
+        if self._error is not None:
+            raise self._error
+        return self._taken, self._wants
 
 
 class Opened:
@@ -269,6 +346,16 @@ def _sizes(records: Sequence[IndexRecord]) -> list[int]:
     if at < end:
         sizes.append(end - at)
     return sizes
+
+
+def _ends(records: Sequence[IndexRecord]) -> list[int]:
+    """The number of the piece with which each record is whole."""
+    ends, number = [], 0
+    for record in records:
+        large = record.length >= LARGE
+        ends.append(number + large)
+        number += 2 * large
+    return ends
 
 
 def _frames(

@@ -22,7 +22,8 @@ from syncpoint.storage.record import StoredBatch
 
 Reply = Callable[[list[StoredBatch] | Exception], None]
 Take = Callable[[StoredBatch], bool]
-"""Is given a batch, on the reader's thread, and says whether it takes another."""
+"""Is given a batch, while the reader's thread is at this read, and says whether it takes another. It may be called by
+another thread, for which that one waits."""
 _FIRST_LOOK = 8  # records taken from an index at first: entries are mostly large, or there are few
 _LOOK = 64  # and at once later on
 
@@ -183,7 +184,21 @@ class StoreReader:
 
     def _hand_over(self, take: Take, found: list[_Found]) -> list[StoredBatch]:
         """What comes out of the disk's cache is used while it is in the processor's, and then let go of."""
-        for part in self._in_parts(found, self._access.part_bytes):
+
+        def took(record: IndexRecord, payload: bytes) -> bool:
+            return take(StoredBatch(record.source, record.first_offset, record.count, record.time_ns, payload))
+
+        at = 0
+        while at < len(found):
+            segment = found[at].segment
+            run = _run(found, at, self._access.part_bytes(segment))
+            taken, wants = self._access.hand_over(segment, run, took)
+            at += taken
+            if not wants:
+                return []
+            if taken < len(run):
+                break
+        for part in self._in_parts(found, self._access.part_bytes, at):
             while part:
                 if not take(part.pop(0)):
                     return []
@@ -196,11 +211,13 @@ class StoreReader:
             self._ahead.put(request.source, batches[len(asked) :])
         return asked
 
-    def _in_parts(self, found: list[_Found], part_bytes: Callable[[Segment], int]) -> Iterator[list[StoredBatch]]:
-        """The batches, so many bytes of a segment at a time. It ends where trouble begins, and raises if that is at
-        the first batch: what was found before is good, and the next read meets the trouble first.
+    def _in_parts(
+        self, found: list[_Found], part_bytes: Callable[[Segment], int], at: int = 0
+    ) -> Iterator[list[StoredBatch]]:
+        """The batches from number `at` on, so many bytes of a segment at a time. It ends where trouble begins, and
+        raises if that is at the very first batch: what was found before is good, and the next read meets the trouble
+        first.
         """
-        at = 0
         with ExitStack() as opened:
             here: Opened | None = None
             while at < len(found):

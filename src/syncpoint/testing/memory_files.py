@@ -12,7 +12,7 @@ import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from syncpoint.runtime.file_content import cut
+from syncpoint.runtime.file_content import cut, read_opened
 from syncpoint.runtime.files import Buffer, FileStat, FolderExchanged
 from syncpoint.runtime.random import Random
 
@@ -147,6 +147,9 @@ class MemoryFiles:
 
     def pread_pieces(self, handle: int, sizes: Sequence[int], offset: int) -> list[bytes]:
         return cut(self.pread(handle, sum(sizes), offset), sizes)
+
+    def pread_path(self, path: str, sizes: Sequence[int], offset: int, take: Callable[[bytes], None]) -> None:
+        read_opened(self, path, sizes, offset, take)
 
     def skip_zeros(self, handle: int, offset: int) -> int:
         file, path = self._file(handle)

@@ -56,7 +56,8 @@ requests = st.builds(
     st.lists(numbers, max_size=5),
     numbers,
     numbers,
-    st.just(()),  # sizes are not sent
+    st.just(()),  # sizes are not sent,
+    st.none(),  # nor who takes the pieces
 )
 
 

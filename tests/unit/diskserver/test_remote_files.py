@@ -7,7 +7,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncpoint.diskserver.command_channel import CommandChannel
-from syncpoint.diskserver.protocol import ChangeKind, FileChange, Reply, Request
+from syncpoint.diskserver.protocol import ChangeKind, DiskOp, FileChange, Reply, Request
 from syncpoint.diskserver.remote_files import RemoteFiles, as_changes, overlay
+from syncpoint.diskserver.sockets import FrameReader
 from syncpoint.runtime.file_content import cut
 from syncpoint.runtime.files import DiskFenced, DiskUnreachable
 from tests.kit.disk_process import DiskProcess, hang_up, remote
@@ -469,3 +470,69 @@ def test_pieces_are_what_one_read_is(served: DiskProcess) -> None:
     assert files.pread_pieces(handle, (500, 600), 10_000) == [bytes(500), bytes(600)]
     assert files.pread_pieces(handle, (500, 600), 11_990) == [bytes(10), b""]
     assert files.pread_pieces(handle, (500, 600), 12_000) == [b"", b""]
+
+
+def at_path(files: RemoteFiles, path: str, sizes: Sequence[int], offset: int) -> list[bytes]:
+    pieces: list[bytes] = []
+    files.pread_path(path, sizes, offset, pieces.append)
+    return pieces
+
+
+def test_a_closed_file_is_read_by_one_call(served: DiskProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = remote([served])
+    handle = files.open("/c0/d0/a", create=True)
+    content = bytes(range(1, 251)) * 40
+    files.pwritev(handle, [content], 0)
+    sizes = (0, 300, 9_000, 500, 700)
+    asked: list[int] = []
+    exchange = CommandChannel.exchange
+
+    def noted(channel: CommandChannel, request: Request) -> Reply:
+        asked.append(request.op)
+        return exchange(channel, request)
+
+    monkeypatch.setattr(CommandChannel, "exchange", noted)
+    assert at_path(files, "/c0/d0/a", sizes, 100) == cut(content[100:], sizes)  # of what is not synced yet
+    assert DiskOp.OPEN in asked
+    files.truncate(handle, 12_000)
+    files.fdatasync(handle)
+    files.close(handle)
+    asked.clear()
+    assert at_path(files, "/c0/d0/a", sizes, 100) == cut((content + bytes(2_000))[100:], sizes)
+    assert at_path(files, "/c0/d0/a", (500, 600), 10_000) == [bytes(500), bytes(600)]
+    assert at_path(files, "/c0/d0/a", (500, 600), 11_990) == [bytes(10), b""]
+    with pytest.raises(FileNotFoundError):
+        at_path(files, "/c0/d0/b", sizes, 0)
+    assert asked == [DiskOp.PREAD] * 4
+    with pytest.raises(PermissionError):
+        at_path(files, "/c0/d0/../a", sizes, 0)
+
+
+def test_a_read_whose_connection_breaks_gives_every_piece_once(
+    served: DiskProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = remote([served])
+    handle = files.open("/c0/d0/a", create=True)
+    content = bytes(range(1, 251)) * 40
+    files.pwritev(handle, [content], 0)
+    files.fdatasync(handle)
+    files.close(handle)
+    sizes = (300, 2_000, 500, 700)
+    read_cut = FrameReader.read_cut
+
+    def broken(self: FrameReader, payload: int, cut_to: Sequence[int], take: Callable[[bytes], None]) -> None:
+        pieces: list[bytes] = []
+        read_cut(self, payload, cut_to, pieces.append)
+        if pieces and not broke:
+            broke.append(len(pieces))
+            for piece in pieces[:2]:
+                take(piece)
+            raise ConnectionResetError("gone")
+        for piece in pieces:
+            take(piece)
+
+    files.stat("/c0/d0/a")
+    broke: list[int] = []
+    monkeypatch.setattr(FrameReader, "read_cut", broken)
+    assert at_path(files, "/c0/d0/a", sizes, 100) == cut(content[100:3_600], sizes)
+    assert broke == [4]

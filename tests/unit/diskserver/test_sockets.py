@@ -26,7 +26,10 @@ def frame(payload: bytes) -> bytes:
 
 
 def read(sock: socket.socket, sizes: list[int]) -> list[bytes]:
-    head, pieces = FrameReader(sock).read_cut(REPLY_HEAD, sizes)
+    reader = FrameReader(sock)
+    head, payload = reader.read_head(REPLY_HEAD)
+    pieces: list[bytes] = []
+    reader.read_cut(payload, sizes, pieces.append)
     assert decode_reply(head, b"").a == 7
     assert all(type(piece) is bytes for piece in pieces)
     return pieces
@@ -82,7 +85,7 @@ def test_a_frame_that_does_not_come_whole_is_an_error(pair: Pair, came: int) -> 
     there.sendall(frame(b"0123456789")[:came])
     there.shutdown(socket.SHUT_WR)
     with pytest.raises(ConnectionError):
-        FrameReader(here).read_cut(200, [500])
+        FrameReader(here).read_head(200)
 
 
 def test_a_reader_that_takes_nothing_is_an_error(pair: Pair) -> None:

@@ -224,6 +224,9 @@ def test_adjacent_pieces_are_read_at_once_and_end_with_the_file(system: tuple[Fi
     assert read_pieces(files, handle, (2, 0, 5), 1) == [b"12", b"", b"34567"]
     assert read_pieces(files, handle, (3, 4, 1), 6) == [b"678", b"9", b""]
     files.close(handle)
+    pieces: list[bytes] = []
+    files.pread_path(root + "/f", (2, 0, 9, 1), 4, pieces.append)
+    assert pieces == [b"45", b"", b"6789", b""]
 
 
 def test_many_buffers_are_written_in_several_calls(system: tuple[Files, str]) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from syncpoint.storage import copy_reader
 from syncpoint.storage.errors import StorageDamaged
-from syncpoint.storage.record import HEADER_BYTES
+from syncpoint.storage.record import HEADER_BYTES, StoredBatch
 from syncpoint.storage.segment import DATA_START, PAGE, decode_trailer
 from syncpoint.storage.store import DiskStatus
 from tests.kit.disks import Harness
@@ -99,6 +99,19 @@ def test_what_all_disks_have_lost_is_counted_on_each() -> None:
     harness.judge()
 
 
+def one_by_one(harness: Harness, source: int) -> list[tuple[int, int, bytes]]:
+    """What one read gives away batch by batch."""
+    taken: list[tuple[int, int, bytes]] = []
+
+    def take(one: StoredBatch) -> bool:
+        taken.append((one.first_offset, one.count, one.payload))
+        return True
+
+    harness.store.read(source, 0, 1 << 20, lambda answer: None, take=take)
+    harness.quiesce()
+    return taken
+
+
 @pytest.mark.parametrize("sizes", [(500, 20, 20, 500, 500, 20), (20, 500, 20), (500,), (20, 20)])
 def test_large_payloads_among_small_ones_are_read_whole_and_their_rot_is_found(
     sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
@@ -111,12 +124,14 @@ def test_large_payloads_among_small_ones_are_read_whole_and_their_rot_is_found(
     stored = [(first, *harness.appended[source, first]) for _, first in keys]
     assert harness.read_all(source) == stored
     assert harness.read_all(source, stored[-1][0]) == stored[-1:]
+    assert one_by_one(harness, source) == stored
     paths = [harness.files.paths(f"/d{disk}/logs")[0] for disk in range(3)]
     at = DATA_START
     for number, (_, _, payload) in enumerate(stored):  # its header is bad on one disk, its payload on another
         harness.files.flip(paths[number % 3], at + 40)
         harness.files.flip(paths[(number + 1) % 3], at + HEADER_BYTES + len(payload) // 2)
         at += HEADER_BYTES + len(payload)
+    assert one_by_one(harness, source) == stored
     assert harness.read_all(source) == stored
     harness.files.flip(paths[0], at - 1)
     harness.files.flip(paths[1], at - 1)

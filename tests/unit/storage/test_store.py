@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 
 from syncpoint.model.errors import Unavailable
+from syncpoint.runtime.files import DiskUnreachable
 from syncpoint.storage import copy_reader
 from syncpoint.storage.errors import DisksFailed, StorageDamaged
 from syncpoint.storage.record import HEADER_BYTES, EntryKind, StoredBatch
@@ -130,6 +133,46 @@ def test_who_takes_batches_one_by_one_gets_them_from_disk_in_order(disks: int, m
 
     (refused,) = given(harness, source, refuse)
     assert isinstance(refused, ValueError)
+
+
+@pytest.mark.parametrize("came", [0, 1, 3, 4, 8])
+def test_a_disk_that_is_given_up_within_a_read_gives_nothing_any_more(
+    came: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copy_reader, "LARGE", 300)
+    harness = Harness.opened(1, 3, cache_bytes=1)
+    source = harness.store.log_counter << 24
+    for _ in range(4):
+        harness.publish(0, 2, size=500)
+    harness.commit()
+    stored = harness.read_all(source)
+    late: list[Callable[[], None]] = []
+    whole = harness.files.pread_path
+
+    def hang(path: str, sizes: Sequence[int], offset: int, take: Callable[[bytes], None]) -> None:
+        monkeypatch.setattr(harness.files, "pread_path", whole)
+        pieces: list[bytes] = []
+        whole(path, sizes, offset, pieces.append)
+        for piece in pieces[:came]:
+            take(piece)
+        late.extend(partial(take, piece) for piece in pieces[came:])
+        raise DiskUnreachable(errno.ETIMEDOUT, "it hangs")
+
+    monkeypatch.setattr(harness.files, "pread_path", hang)
+    taken: list[tuple[int, int, bytes]] = []
+
+    def take(one: StoredBatch) -> bool:
+        if len(taken) == came // 2:
+            for call in late:
+                call()  # on the thread that hung, while others are asked
+        taken.append((one.first_offset, one.count, one.payload))
+        return True
+
+    assert given(harness, source, take) == [[]]
+    for call in late:
+        call()
+    assert len(late) == 8 - came
+    assert taken == stored
 
 
 def test_who_takes_batches_is_answered_from_the_cache_as_everybody_is() -> None:
