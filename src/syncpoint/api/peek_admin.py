@@ -8,24 +8,26 @@ nothing although there is a next one. What cannot be reached or opened is said, 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from syncpoint.api import pages
 from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table
 from syncpoint.api.validate import in_bounds, refused
-from syncpoint.metadata.entity_options import NO_SUBSCRIPTION_OPTIONS, lanes_of
-from syncpoint.metadata.records import Subscription, Topic
+from syncpoint.kernel.filters import matches
+from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import FailedPrecondition, SyncpointError
 from syncpoint.model.identity import OFFSET_END, parse_message_id
 from syncpoint.model.lanes import in_lane, lane_of, place_in
 from syncpoint.rules import pubsub_filter
+from syncpoint.subscribe.lane_rules import LaneRules, compiled
 from syncpoint.transport.calls import Methods
 from syncpoint.wire.messages import admin, internal, pubsub
 
 ASKED_MAX = 16
 """Times that chains are asked for one page."""
 PAGE_BYTES_MAX = 2 << 20
+EVERY_MESSAGE = LaneRules(b"")
 _TIME_NS_MAX = (1 << 63) - 1
 _NUMBER_MAX = (1 << 64) - 1
 
@@ -60,8 +62,8 @@ class _PeekedRange(NamedTuple):
     listing: str
     topic: int
     subscription: int
-    lanes: Sequence[int]
-    programs: Sequence[bytes]
+    lanes: Mapping[int, LaneRules]
+    programs: Sequence[bytes]  # of the request
     ordering_key: str
     since_ns: int
     source: int | None = None  # in this one alone
@@ -92,22 +94,26 @@ class PeekAdmin:
                 raise refused("start_offset", "start_offset and message_id exclude each other")
         in_bounds("start_offset", request.start_offset, 0, OFFSET_END)
         wanted = _PeekedRange(
-            f"messages of {record.name}", record.incarnation, 0, (0,), _programs(request.filter), request.ordering_key,
-            _since(request), source, offset,
+            f"messages of {record.name}", record.incarnation, 0, {0: EVERY_MESSAGE}, _programs(request.filter),
+            request.ordering_key, _since(request), source, offset,
         )  # fmt: skip
         return await self._page(wanted, request.page_size, request.page_token)
 
     async def peek_subscription(self, request: admin.PeekSubscriptionRequest) -> admin.PeekResponse:
-        """PeekSubscription: what is stored and not acknowledged, what is out with subscribers included."""
+        """PeekSubscription: what is stored and not acknowledged, what is out with subscribers included; copies as the
+        rules make them.
+        """
         record = self._options.subscription(request.subscription)
         if record.detached:
             raise FailedPrecondition(f"The subscription is detached from its topic: (resource={record.name}).")
         topic = self._options.control.catalog.topic_of(record)
         if topic is not None:
             self._check_passing(topic)
-        programs = _programs(record.filter_text) + _programs(request.filter)
+        own = pubsub_filter.compile(record.filter_text) if record.filter_text else b""
+        lanes = compiled(record, own) or {0: LaneRules(own)}
         wanted = _PeekedRange(
-            f"messages of {record.name}", record.topic_incarnation, record.incarnation, _lanes(record), programs,
+            f"messages of {record.name}", record.topic_incarnation, record.incarnation, lanes,
+            _programs(request.filter),
             request.ordering_key, _since(request),
         )  # fmt: skip
         return await self._page(wanted, request.page_size, request.page_token)
@@ -140,13 +146,15 @@ class PeekAdmin:
                     token = pages.token_of(f"{source} {at}", wanted.listing)
                     break
                 left -= 1
+                rules = wanted.lanes[lane_of(first)]
+                programs = [] if rules.judge else [one for one in (rules.program, *wanted.programs) if one]
                 asked = internal.PeekRequest(
                     topic=wanted.topic,
                     subscription=wanted.subscription,
                     source=source,
                     begin=at,
                     since_ns=wanted.since_ns,
-                    programs=wanted.programs,
+                    programs=programs,
                     ordering_key=wanted.ordering_key,
                     messages_max=page.size - len(found),
                 )
@@ -157,7 +165,10 @@ class PeekAdmin:
                     break
                 if answer.unreadable:
                     unknown.append(f"chain {chain}, source {source}: {answer.unreadable} messages cannot be read")
-                found += [(chain, source, one.place, one.message) for one in answer.messages]
+                for one in answer.messages:
+                    copy = one.message if rules.judge is None else rules.judge(one.message, source, one.place)
+                    if copy is not None and (not rules.judge or all(matches(p, copy) for p in wanted.programs)):
+                        found.append((chain, source, one.place, copy))
                 at, end = answer.next, answer.end
             if token:
                 break
@@ -182,12 +193,6 @@ class PeekAdmin:
             offset = place_in(place)[1]
             shown.append(admin.PeekedMessage(message=one.message, source=source, offset=offset, chain=chain))
         return shown
-
-
-def _lanes(record: Subscription) -> Sequence[int]:
-    if record.options.lanes != NO_SUBSCRIPTION_OPTIONS.lanes:
-        raise FailedPrecondition(f"What the rules of {record.name} make of its messages cannot be shown yet.")
-    return [lane.number for lane in lanes_of(record.options)]
 
 
 def _programs(text: str) -> list[bytes]:

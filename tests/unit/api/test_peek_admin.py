@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from syncpoint.api import pages as pages_of_api
 from syncpoint.api import peek_admin
+from syncpoint.metadata.entity_options import MessageRule, RuleChange, changed_rules
+from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Unavailable
 from syncpoint.publish import source_peek
 from syncpoint.testing.forwarder_harness import SUB, TOPIC
@@ -87,6 +90,34 @@ async def test_a_filter_of_the_subscription_holds(harness: ServicerHarness) -> N
     await harness.call("CreateSubscription", name=SUB + "2", topic=TOPIC, filter='attributes.color = "blue"')
     await fill(harness)
     assert numbers(await pages(harness, "PeekSubscription", subscription=SUB + "2")) == list(range(1, 12, 2))
+
+
+@simulated()
+async def test_copies_are_shown_as_the_rules_make_them(harness: ServicerHarness) -> None:
+    rules = (
+        MessageRule("red", "color = 'red'"),
+        MessageRule("sized", "color = 'blue' AND sys.Label IS NULL", action="SET size = 2; SET color = 'green'"),
+    )
+    record = harness.control.catalog.subscription(SUB)
+    assert record is not None
+    revision = harness.control.catalog.revision + 1
+    options = changed_rules(record.options, RuleChange(rules, ("$Default",)), revision)
+    await harness.control.commit([CatalogChange.put(replace(record, options=options))])
+    await fill(harness)
+    for size in (1, 3, 0):
+        found = await pages(harness, "PeekSubscription", subscription=SUB, page_size=size)
+        plain = [one for one in found if "RuleName" not in one.message.attributes]
+        copies = [one for one in found if one.message.attributes.get("RuleName") == "sized"]
+        assert len(plain) + len(copies) == len(found)
+        assert numbers(plain) == list(range(0, 12, 2))
+        assert numbers(copies) == list(range(1, 12, 2))
+        assert {one.message.attributes["color"] for one in copies} == {"green"}
+        assert [one.offset for one in copies] == numbers(copies)
+    green = await pages(harness, "PeekSubscription", subscription=SUB, filter='attributes.color = "green"')
+    assert numbers(green) == list(range(1, 12, 2))
+    assert not await pages(harness, "PeekSubscription", subscription=SUB, filter='attributes.color = "blue"')
+    pulled = sorted(one.message.SerializeToString(deterministic=True) for one in await harness.pull())
+    assert sorted(one.message.SerializeToString(deterministic=True) for one in found) == pulled
 
 
 @simulated()
