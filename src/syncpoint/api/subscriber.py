@@ -30,6 +30,7 @@ from syncpoint.wire.status import ack_failure, quota_exceeded
 ACK_IDS_FIELD = 2
 MODIFY_ACK_IDS_FIELD = 4
 PULL_AT_ONCE_S = 0.1  # return_immediately: time for one look, on disk if need be
+PULL_FIRST_LOOK_S = 2.0  # there, at most: as long as chains have not said what they have, or what they have is read
 
 
 def usable(forwarder: SubscribeForwarder, name: str) -> Subscription:
@@ -112,9 +113,12 @@ class SubscriberService:
         if self.forwarder.quota.room(record) <= 0:  # streams wait instead: their clients would take it for the end
             raise quota_exceeded(project_of(record), "bytes of outstanding messages", 1.0)
         loop = asyncio.get_running_loop()
-        if wait > PULL_AT_ONCE_S and call.deadline is not None:
+        at_once = wait <= PULL_AT_ONCE_S
+        until = loop.time() + (PULL_FIRST_LOOK_S if at_once else wait)
+        if call.deadline is not None:
             left = call.deadline - self.forwarder.clock.monotonic()
-            wait = min(wait, max(left - 1.0, left / 2))  # the empty answer must come before the caller's deadline
+            # The empty answer must come before the caller's deadline.
+            until = min(until, loop.time() + max(left - 1.0, left / 2))
 
         def over() -> None:
             timer.cancel()
@@ -140,7 +144,15 @@ class SubscriberService:
             over()
             call.fail(ended(self.forwarder, record))
 
-        timer = loop.call_later(wait, empty)
+        def look() -> None:
+            nonlocal timer
+            delivery = self.forwarder.deliveries.get(record.incarnation)
+            if at_once and delivery is not None and delivery.looking and loop.time() < until:
+                timer = loop.call_later(min(PULL_AT_ONCE_S, until - loop.time()), look)
+            else:
+                empty()
+
+        timer = loop.call_later(PULL_AT_ONCE_S, look) if at_once else loop.call_at(until, empty)
         self._waiting[empty] = None
         call.on_cancel = stop
         consumer = self.forwarder.join(

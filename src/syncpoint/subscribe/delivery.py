@@ -139,7 +139,7 @@ class Delivery:
             elif view.source in self._grants:
                 self.redeliveries.put_back_of(view.source)
             self.reader.sources.named(view)
-        self.reader.sources.complete = complete
+        self.reader.sources.complete = self.reader.sources.known = complete
         self._go_back()
         self.wake()
 
@@ -267,6 +267,11 @@ class Delivery:
                 return
             self.publish.check_grants(self.record.incarnation)
         self._pump.run()
+
+    @property
+    def looking(self) -> bool:
+        """Whether it is not known yet what waits for who comes now."""
+        return self._scheduled or self.reader.sources.looking
 
     @property
     def at_rest(self) -> bool:

@@ -63,7 +63,7 @@ class Gatherer:
         if served is None:
             served = self._served.views[subscription] = SubscriptionView(record, listener)
         served.listener = listener
-        if served.sources:
+        if served.sources or self._served.complete(served):
             listener.on_sources(list(served.sources.values()), self._served.complete(served))
         for peer in self._chains.serving(served):
             self._served.ask_sources(served, peer)

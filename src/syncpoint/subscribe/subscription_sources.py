@@ -36,6 +36,14 @@ class SubscriptionSources:
         self._resting: dict[_Key, FetchCursor] = {}  # of sources whose grant is in doubt
         self._eligible: list[_Key] | None = None
         self.complete = not ordered
+        self.known = False  # every chain has named its sources
+
+    @property
+    def looking(self) -> bool:
+        """Whether it is not known yet what waits: a chain has not named its sources, or a source is to be read."""
+        return not self.known or any(
+            one.asking or one.wants_more for one in map(self._cursors.get, self._turns()) if one
+        )
 
     @property
     def waits(self) -> bool:

@@ -69,6 +69,25 @@ async def test_return_immediately_looks_once(harness: ServicerHarness) -> None:
 
 
 @simulated()
+async def test_return_immediately_waits_for_what_is_being_read(harness: ServicerHarness) -> None:
+    publish, loop = harness.subscribe.publish, asyncio.get_running_loop()
+    fetch = publish.fetch
+
+    def slow(*asked: Any) -> None:
+        fetch(*asked[:-1], lambda found: loop.call_later(0.7, asked[-1], found))
+
+    publish.fetch = slow  # type: ignore[method-assign]
+    begin = harness.clock.monotonic()
+    answer = await harness.call("Pull", subscription=SUB, max_messages=1, return_immediately=True)
+    assert not answer.received_messages
+    assert harness.clock.monotonic() - begin < 0.9, "no longer than until it is known"
+    await harness.put("x")
+    await asyncio.sleep(60)
+    answer = await harness.call("Pull", subscription=SUB, max_messages=1, return_immediately=True)
+    assert [one.message.data for one in answer.received_messages] == [b"x"]
+
+
+@simulated()
 async def test_pulls_are_refused_in_words(harness: ServicerHarness) -> None:
     for fields, code, words in (
         ({"subscription": GONE, "max_messages": 1}, Code.NOT_FOUND, f"Resource not found (resource={GONE})."),
