@@ -144,6 +144,8 @@ class SubscriberService:
             over()
             call.fail(ended(self.forwarder, record))
 
+        timer: asyncio.TimerHandle
+
         def look() -> None:
             nonlocal timer
             delivery = self.forwarder.deliveries.get(record.incarnation)

@@ -32,13 +32,18 @@ SERVER = {
 
 UNAVAILABLE = (
     (
-        r"No connection to ",
+        r"(.* does not answer: )?No connection to ",
         "Is a server running at {endpoint}? Start one with `syncpoint serve`, or name another one with "
         "--endpoint or PUBSUB_EMULATOR_HOST; one that serves TLS needs --tls-ca, and "
         "--tls-cert where it asks for certificates. `syncpoint doctor` finds more.",
     ),
     (
-        r"The (connection|channel|stream) (was|is) ",
+        r"(.* does not answer: )?The connection was closed: frame of \d+ bytes",
+        "What listens at {endpoint} does not speak gRPC: it may be another program, or a port of Syncpoint that is not "
+        "for clients. `syncpoint doctor` finds more.",
+    ),
+    (
+        r"(.* does not answer: )?The (connection|channel|stream) (was|is) ",
         "There was no answer: what listens at {endpoint} ended the connection. It may have stopped, or serve TLS, "
         "which needs --tls-ca, and --tls-cert where it asks for certificates. `syncpoint doctor` finds more.",
     ),
@@ -95,6 +100,15 @@ SAID = (
     (
         r"The value for ttl is too small",
         "A subscription lives from 1d on without use, and not less than its --message-retention-duration (7d).",
+    ),
+    (
+        r"Resource not found \(resource=[^/\s]+@",
+        "`syncpoint iam accounts list` shows a project's service accounts, `syncpoint iam accounts create` makes one.",
+    ),
+    (r"Resource already exists in the project \(resource=[^/\s]+@", "`syncpoint iam accounts list` shows it."),
+    (
+        r".* holds neither a token nor the key of a service account",
+        "Such a key file is written by `syncpoint iam accounts keys create`, or by `syncpoint iam init` for an owner.",
     ),
     (r"filter: ", "docs/api.md describes the language of filters."),
     (r"message_transforms\[", "docs/api.md shows a file of each kind of transform."),
@@ -163,11 +177,11 @@ def _found(failed: CheckFailed) -> str:
     group = failed.command[0] if failed.command else ""
     if _INVALID_NAME.match(failed.message):
         return NAMES
-    if not failed.called:
-        return ""
     for pattern, text in SAID:
         if re.match(pattern, failed.message):
             return text
+    if not failed.called:
+        return ""
     if failed.missing:
         return "You need {missing}; `syncpoint iam roles` lists the roles that hold it, an owner grants them."
     if failed.code is Code.UNIMPLEMENTED:

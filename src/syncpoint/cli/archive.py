@@ -52,6 +52,7 @@ def create(settings: Settings, topic: str, folder: Path, rows_per_part: int, mas
     A cursor at the server keeps what is not archived yet, within its limits (`syncpoint cursors list`). Broken off, it
     goes on where it was.
     """
+    settings.called = True  # by the work, through clients of its own
     from syncpoint.federation.archive import archive as work
 
     with _spark(master) as spark, _progress("archiving") as progress:

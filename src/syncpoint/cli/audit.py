@@ -26,6 +26,12 @@ def audit() -> None:
     """
 
 
+_NO_LOG = (
+    "Give all files of the log, and nothing else: the one that `audit` names in the file of --auth, and those put "
+    "aside beside it (NAME.NUMBER). What they say behind this place proves nothing."
+)
+
+
 @audit.command()
 @_FILES
 @click.option("--hash", "known", metavar="HASH", help="A hash that was printed before: it must still be in the chain.")
@@ -42,9 +48,9 @@ def verify(settings: Settings, files: tuple[Path, ...], known: str | None) -> No
         lines, last = logs.verify(ordered)
         seen = known is None or known == last or any(line.entry["before"] == known for line in logs.lines(ordered))
     except logs.Broken as broken:
-        raise Problem(f"the log was changed: {broken}") from None
+        raise Problem(f"the log was changed: {broken}", _NO_LOG) from None
     if not seen:
-        raise Problem(f"the log was cut: no line has the hash {known}")
+        raise Problem(f"the log was cut: no line has the hash {known}", _NO_LOG)
     if settings.format == "json":
         print_json({"lines": lines, "hash": last})
     else:
@@ -71,7 +77,7 @@ def show(settings: Settings, files: tuple[Path, ...], who: str, resource: str, d
             and (not denied or line.entry.get("allowed") is False)
         ][-limit:]
     except logs.Broken as broken:
-        raise Problem(f"the log was changed: {broken}") from None
+        raise Problem(f"the log was changed: {broken}", _NO_LOG) from None
     if settings.format == "json":
         print_json(found)
         return

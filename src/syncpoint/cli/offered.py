@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from syncpoint.cli.errors import Problem
+from syncpoint.model.errors import InvalidArgument
+
 if TYPE_CHECKING:
     from syncpoint.export.buckets import Place
 
@@ -72,14 +75,15 @@ class Offered(NamedTuple):
         models: tuple[str, ...],
         buckets: tuple[str, ...],
     ) -> Offered:
-        """From what was given. Raises `click.UsageError`, and what is wrong in the file of --auth."""
+        """From what was given. Raises `click.UsageError`, and `Problem` for the file of --auth."""
         if push_networks:
             from syncpoint.push.addresses import networks
 
             try:
                 networks(push_networks)
             except ValueError as error:
-                raise click.UsageError(f"--push-network: {error}.") from None
+                what = "Write addresses like 10.1.0.0/16, or loopback"
+                raise click.UsageError(f"--push-network: {error}. {what}.") from None
         if push_issuer and not push_issuer.startswith("https://"):
             raise click.UsageError("--push-issuer must begin with https://.")
         known_models = tuple((name, url) for name, _, url in (one.partition("=") for one in models))
@@ -105,7 +109,10 @@ class Offered(NamedTuple):
         if auth is not None:
             from syncpoint.access.settings import load
 
-            load(auth)  # what is wrong with it is said now
+            try:
+                load(auth)  # what is wrong with it is said now
+            except InvalidArgument as error:
+                raise Problem(error.message, "docs/security.md explains every key of the file of --auth.") from error
         return Offered(auth, push_networks, push_issuer, known_models, tuple(known_buckets))
 
     def as_settings(self) -> dict[str, Any]:

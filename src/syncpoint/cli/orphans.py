@@ -40,8 +40,9 @@ def _with_orphans(folder: Path, act: Callable[[Orphans], Awaitable[_T]]) -> _T:
     from syncpoint.node.cluster.orphans import Orphans
     from syncpoint.node.cluster.tls import operator_tls
 
+    settings = LocalCluster(folder).settings()
+
     async def run() -> _T:
-        settings = LocalCluster(folder).settings()
         environment = ClusterEnvironment.of(operator_tls(settings))
         store, peers = await environment.metadata(settings), PeerChannels(environment.network)
         found = Orphans(store, peers, environment.clock)

@@ -205,6 +205,9 @@ def test_the_advice_follows_the_command(
             "schemas commit order",
         ),
         (Code.NOT_FOUND, "Resource not found (resource=projects/p/schemas/order).", "schemas list"),
+        (Code.NOT_FOUND, "Resource not found (resource=etl@p.example).", "iam accounts list"),
+        (Code.ALREADY_EXISTS, "Resource already exists in the project (resource=etl@p.example).", "accounts list"),
+        (Code.INVALID_ARGUMENT, "f holds neither a token nor the key of a service account", "accounts keys create"),
     ],
 )
 def test_the_advice_follows_what_was_refused(run: Run, server: Any, code: Code, message: str, reported: str) -> None:
@@ -232,6 +235,8 @@ def test_a_refusal_says_what_is_missing(run: Run, server: Any) -> None:
         ("No subscribe forwarder answers now. Try again.", "cluster status"),
         ("Chain 3 is not open here.", "cluster status"),
         ("The connection was closed: shutdown.", "--tls-ca"),
+        ("The connection was closed: frame of 3940676 bytes.", "does not speak gRPC"),
+        ("server (h:1) does not answer: The connection was closed: x.", "--tls-ca"),
         ("The server is stopping.", "try again"),
     ],
 )
