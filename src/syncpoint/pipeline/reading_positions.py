@@ -65,6 +65,8 @@ def subscription_named(catalog: Catalog, name: str, field: str = "subscription")
         raise FailedPrecondition(f"{field}: {name} is detached from its topic and has no backlog.")
     if catalog.topic_of(record) is None:
         raise FailedPrecondition(f"{field}: the topic of {name} was deleted; pull what is left of its backlog.")
+    if record.options.lanes:
+        raise FailedPrecondition(f"{field}: {name} has rules, which pipelines do not apply. Read its topic.")
     return record
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from syncpoint.metadata.entity_options import MessageRule, RuleChange, changed_rules
 from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import columns, reading_ranges
@@ -121,6 +123,15 @@ def test_refused_positions() -> None:
         assert refusal(harness.positions, **fields).code == code, fields
     harness.take_snapshot(7, SNAPSHOT)
     assert refusal(harness.positions, topic=other, snapshot=SNAPSHOT).code == Code.INVALID_ARGUMENT
+
+
+def test_a_subscription_with_rules_is_not_read() -> None:
+    harness = ReadingHarness()
+    rules = changed_rules(harness.record.options, RuleChange((MessageRule("big", "size > 1"),)), 9)
+    harness.commit(CatalogChange.put(replace(harness.record, options=rules)))
+    error = refusal(harness.positions, subscription=SUB)
+    assert error.code == Code.FAILED_PRECONDITION
+    assert "has rules" in str(error)
 
 
 def test_a_topic_created_again_is_another_topic() -> None:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
+from syncpoint.kernel.acks import AckSet, decode_runs, encode_runs
+from syncpoint.model.lanes import ends_of, in_lane, place_in
+from syncpoint.publish.ledger import Ledger
+from syncpoint.publish.ledgers import AckVerdict, Ledgers
 from syncpoint.testing.simulation.planted_rules import a_seek_while_nothing_is_stored_is_left_aside
+from syncpoint.testing.simulation.scaled import patched
 from tests.kit.chain import ChainHarness, simulated
 from tests.unit.publish.ledger_model import Run
 
@@ -39,4 +46,42 @@ def test_a_seek_that_is_left_aside_while_nothing_is_stored_is_noticed() -> None:
 
     run()
     with a_seek_while_nothing_is_stored_is_left_aside(), pytest.raises(AssertionError, match="of generation 0, not 1"):
+        run()
+
+
+def an_acknowledgement_counts_in_every_lane() -> AbstractContextManager[None]:
+    right = Ledgers.acknowledge
+
+    def acknowledge(self: Ledgers, subscription: int, generation: int, source: int, runs: bytes) -> AckVerdict:
+        held = self.get(subscription)
+        if held is not None and held.lanes:
+            found = [(place_in(begin)[1], length) for begin, length in decode_runs(runs)]
+            runs = encode_runs([(in_lane(lane, begin), length) for begin, length in found for lane in held.lanes])
+        return right(self, subscription, generation, source, runs)
+
+    return patched(Ledgers, acknowledge=acknowledge)
+
+
+def a_stopped_lane_begins_anew() -> AbstractContextManager[None]:
+    """In sources that were opened after it was stopped."""
+
+    def bound(self: Ledger, source: int, acks: AckSet) -> None:
+        for lane, bounds in self.lanes.items():
+            begin, end = ends_of(lane)
+            acks.add(begin, begin + bounds.start.get(source, 0))
+            if bounds.stop is not None and source in bounds.stop:
+                acks.add(begin + bounds.stop[source], end)
+
+    return patched(Ledger, _bound=bound)
+
+
+@pytest.mark.parametrize(
+    ("planted", "noticed"), [(an_acknowledgement_counts_in_every_lane, "lost"), (a_stopped_lane_begins_anew, "again")]
+)
+def test_a_bug_planted_into_lanes_is_noticed(planted: Callable[[], AbstractContextManager[None]], noticed: str) -> None:
+    @simulated
+    async def run(harness: ChainHarness) -> None:
+        await Run(harness, 15).run(STEPS)
+
+    with planted(), pytest.raises(AssertionError, match=noticed):
         run()
