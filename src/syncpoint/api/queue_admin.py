@@ -70,6 +70,8 @@ class QueueAdmin:
         wanted.expiration_policy.SetInParent()  # one without a time: never
         if wanted.expiration_policy.HasField("ttl"):
             raise expiring(name)
+        if wanted.filter:
+            raise refused("subscription.filter", "A queue has no filter: nobody would receive what it passes over.")
         await self._makers.check_transforms(request.topic)
         await self._makers.check_transforms(wanted)
         made = self._makers.new_topic(request.topic)

@@ -52,19 +52,20 @@ class Pump:
                 self._state.wake()  # one consumer: the next response belongs to the next turn
                 break
         self._ask_ahead()
-        if self._again.has_more and self.has_room():
+        if self._again.has_more and self._somebody_has_room():
             self._state.wake()
 
     def has_room(self) -> bool:
         """Whether anybody can take a message now."""
-        if self._state.record.options.receive_suspended:
-            return False
+        return not self._state.record.options.receive_suspended and self._somebody_has_room()
+
+    def _somebody_has_room(self) -> bool:
         table = self._state.table
         return any(consumer.room(table)[0] for consumer in self._state.consumers)
 
     def _ask_ahead(self) -> None:
         """Read ahead while somebody has room, so that the next look finds something."""
-        if self.has_room():
+        if self._somebody_has_room():
             self._sources.ask_ahead()
 
     def _serve(self, consumer: Consumer, sharers: int) -> bool:

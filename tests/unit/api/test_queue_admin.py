@@ -89,6 +89,8 @@ async def test_what_is_no_queue_is_refused(harness: ServicerHarness) -> None:
     for subscription in ({"name": SUB}, {"topic": TOPIC}):
         with pytest.raises(InvalidArgument, match="leave it empty"):
             await harness.call("CreateQueue", topic={"name": QUEUE}, subscription=subscription)
+    with pytest.raises(InvalidArgument, match="no filter"):
+        await harness.call("CreateQueue", topic={"name": QUEUE}, subscription={"filter": "attributes:a"})
     with pytest.raises(InvalidArgument):
         await harness.call("CreateQueue", topic={"name": "jobs"})
     with pytest.raises(AlreadyExists):
@@ -135,6 +137,22 @@ async def test_of_two_who_create_at_once_one_does(harness: PlaneHarness) -> None
     racers = (one.insist("CreateSubscription", name=f"{MINE}-2", topic=QUEUE) for one in (first, second))
     assert all(isinstance(one, FailedPrecondition) for one in await asyncio.gather(*racers, return_exceptions=True))
     assert catalog.subscriptions_of(topic.incarnation) == [subscription]
+
+
+@planned(chains=2)
+async def test_when_a_suspension_is_answered_every_chain_of_the_topic_knows_it(harness: PlaneHarness) -> None:
+    proxy, _ = harness.proxies
+    await proxy.insist("CreateTopic", name=TOPIC)
+    topic = proxy.control.catalog.topic(TOPIC)
+    assert topic is not None
+    await asyncio.gather(*(owner.publish(topic.incarnation) for owner in harness.owners.values()))
+    options: dict[str, Any] = {"topic": TOPIC, "send_suspended": True}
+    await proxy.insist("UpdateTopicOptions", options=options, update_mask={"paths": ["send_suspended"]})
+    for owner in harness.owners.values():
+        known = owner.shared.catalog.topic(TOPIC)
+        assert known is not None
+        assert known.options.send_suspended
+        assert (topic.incarnation, proxy.control.catalog.revision) in owner.confirmed
 
 
 # -- suspension --------------------------------------------------------------------------------------------------------
