@@ -17,6 +17,7 @@ from syncpoint import kernel
 from syncpoint.api.exports import is_exported
 from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table, subscription_options
 from syncpoint.api.peek_admin import AskingChains, PeekAdmin
+from syncpoint.api.rule_admin import RuleAdmin
 from syncpoint.api.validate import refused
 from syncpoint.control.durability_classes import DurabilityClass
 from syncpoint.control.plane import ControlPlane
@@ -83,7 +84,9 @@ class ServerAdmin(ABC):
             "GetTopicState": self.get_topic_state,
             "GetSubscriptionState": self.get_subscription_state,
         }
-        return {**self.options.methods(), **self.peeks.methods(), **admin_table(self.control, table)}
+        rules = RuleAdmin(self.control, self.options)
+        own = admin_table(self.control, table)
+        return {**self.options.methods(), **self.peeks.methods(), **rules.methods(), **own}
 
     def positions(self) -> admin.Server:
         """Fields of GetServer that only a single log has."""

@@ -17,6 +17,8 @@ from datetime import UTC, datetime, timedelta
 from syncpoint.rules.sql_values import Value, number_of, span_of, time_of
 
 PREFIX = "sys."
+RULE_NAME = "RuleName"
+"""The attribute of a copy that says which rule's action made it."""
 
 
 class Origin(enum.Enum):

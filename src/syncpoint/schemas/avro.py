@@ -9,6 +9,7 @@ Source: Apache Avro specification 1.12, "Data Serialization and Deserialization"
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +49,12 @@ def parse(text: str) -> AvroDefinition:
     definition = AvroDefinition(root, named)
     AvroChecker(definition)  # what fastavro lets pass and nothing can be checked against is refused here
     return definition
+
+
+def decoded(text: str, data: bytes) -> Any:
+    """The value that binary data hold, for people to look at. Raises `BadDefinition`, and `Mismatch`."""
+    AvroChecker(parse(text)).check_binary(data)
+    return fastavro.schemaless_reader(io.BytesIO(data), fastavro.parse_schema(json.loads(text)), None)
 
 
 def _check_nesting(raw: Any) -> None:

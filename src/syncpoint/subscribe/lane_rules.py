@@ -23,12 +23,10 @@ from syncpoint.rules.correlation import correlation
 from syncpoint.rules.kernel_program import MATCH_ALL, any_of, correlation_program, program_of
 from syncpoint.rules.sql_compile import Action, compile_action, compile_filter
 from syncpoint.rules.sql_values import RuleError
-from syncpoint.rules.system_properties import RuleMessage
+from syncpoint.rules.system_properties import RULE_NAME, RuleMessage
 from syncpoint.schemas.publishing import ATTRIBUTES_ADDED
 from syncpoint.wire.messages import pubsub
 
-RULE_NAME = "RuleName"
-"""The attribute that names the rule with an action that made a copy."""
 EVERYTHING = ("", "1=1")  # filters that need no look at a message
 _PLACE = struct.Struct("<QQQI")
 

@@ -1,0 +1,247 @@
+"""Rules of subscriptions: made, changed, listed, deleted, and tried on a message.
+
+Place: a part of syncpoint.admin.v1, for a node and a cluster alike; mounted by `server_admin`. What rules make of
+messages is decided by `rules` and, when they are delivered, in `subscribe`.
+Promise: a rule without meaning is refused. A change is persisted before the answer, and every chain that holds messages
+of the topic knows by then where it begins. A trial changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table
+from syncpoint.api.validate import refused
+from syncpoint.control.plane import ControlPlane
+from syncpoint.metadata.entity_options import (
+    DEFAULT_RULE,
+    MessageRule,
+    ParameterValue,
+    RuleChange,
+    changed_rules,
+    rules_of,
+    without_dropped,
+)
+from syncpoint.metadata.records import CatalogChange, Subscription
+from syncpoint.model.errors import AlreadyExists, Conflict, FailedPrecondition, NotFound, ResourceExhausted
+from syncpoint.rules import pubsub_filter
+from syncpoint.rules.system_properties import RuleMessage
+from syncpoint.schemas import avro
+from syncpoint.schemas.errors import Mismatch
+from syncpoint.schemas.stored import definition, find_schema
+from syncpoint.schemas.validators import Encoding
+from syncpoint.transport.calls import Methods
+from syncpoint.wire.messages import admin, pubsub
+
+RULES_MAX = 2000
+"""Of all subscriptions of a topic together."""
+RULES_BYTES_MAX = 256 * 1024
+"""Texts of one subscription's rules: they are read and written together."""
+
+_SCOPES = tuple(map(admin.RuleScope.Value, ("RULE_SCOPE_UNSPECIFIED", "NEW_MESSAGES", "ALL_MESSAGES")))
+
+
+class RuleAdmin:
+    """These methods on messages; `methods()` serves them on bytes. `options`: finds records."""
+
+    def __init__(self, control: ControlPlane, options: OptionsAdmin) -> None:
+        self._control, self._options = control, options
+
+    def methods(self) -> Methods:
+        """The method table."""
+        table: Handlers = {
+            "CreateRule": self.create_rule,
+            "UpdateRule": self.update_rule,
+            "ListRules": self.list_rules,
+            "DeleteRule": self.delete_rule,
+            "TestRule": self.test_rule,
+        }
+        return admin_table(self._control, table)
+
+    async def create_rule(self, request: admin.CreateRuleRequest) -> admin.Rule:
+        """CreateRule."""
+        record, rule = self._attached(request.subscription), checked(request.rule)
+        if any(one.name == rule.name for one in rules_of(record.options)):
+            raise AlreadyExists(f"{record.name}/rules/{rule.name}")
+        await self._change(record, RuleChange((rule,), to_all=_counts_for_all(request)))
+        return rule_message(rule)
+
+    async def update_rule(self, request: admin.UpdateRuleRequest) -> admin.Rule:
+        """UpdateRule."""
+        record, rule = self._attached(request.subscription), checked(request.rule)
+        self._known(record, rule.name)
+        await self._change(record, RuleChange((rule,), to_all=_counts_for_all(request)))
+        return rule_message(rule)
+
+    async def list_rules(self, request: admin.ListRulesRequest) -> admin.ListRulesResponse:
+        """ListRules."""
+        record = self._options.subscription(request.subscription)
+        return admin.ListRulesResponse(rules=map(rule_message, rules_of(record.options)))
+
+    async def delete_rule(self, request: admin.DeleteRuleRequest) -> admin.DeleteRuleResponse:
+        """DeleteRule."""
+        record = self._attached(request.subscription)
+        self._known(record, request.name)
+        await self._change(record, RuleChange(delete=(request.name,), to_all=_counts_for_all(request)))
+        return admin.DeleteRuleResponse()
+
+    async def test_rule(self, request: admin.TestRuleRequest) -> admin.TestRuleResponse:
+        """TestRule."""
+        record = self._options.subscription(request.subscription)
+        rules = [checked(request.rule, body=True)] if request.HasField("rule") else rules_of(record.options)
+        message = pubsub.PubsubMessage.FromString(request.message.SerializeToString())
+        passes = not record.filter_text or pubsub_filter.evaluate(
+            pubsub_filter.parse(record.filter_text), dict(message.attributes)
+        )
+        return tried(rules, message, self._fields(record, message), passes=passes, explain=request.explain)
+
+    # -- shared ------------------------------------------------------------------------------------------------------
+
+    def _attached(self, name: str) -> Subscription:
+        record = self._options.subscription(name)
+        if record.detached:
+            raise FailedPrecondition(f"The subscription is detached from its topic (resource={record.name}).")
+        return record
+
+    def _known(self, record: Subscription, name: str) -> None:
+        if all(one.name != name for one in rules_of(record.options)):
+            raise NotFound(f"{record.name}/rules/{name}")
+
+    async def _change(self, record: Subscription, change: RuleChange) -> None:
+        catalog = self._control.catalog
+        revision = catalog.revision + 1
+        changed = replace(record, options=changed_rules(record.options, change, revision))
+        rules = rules_of(changed.options)
+        others = (one for one in catalog.subscriptions_of(record.topic_incarnation) if one.name != record.name)
+        if change.put and len(rules) + sum(len(rules_of(one.options)) for one in others) > RULES_MAX:
+            raise ResourceExhausted(f"The subscriptions of a topic have at most {RULES_MAX} rules together.")
+        if change.put and sum(rule_message(one).ByteSize() for one in rules) > RULES_BYTES_MAX:
+            raise ResourceExhausted(f"The rules of a subscription have at most {RULES_BYTES_MAX} bytes together.")
+        await self._control.commit([CatalogChange.put(changed)])
+        known = catalog.subscription_by_incarnation(record.incarnation)
+        if known is None:
+            return
+        # Every chain has learned of what was dropped: nobody has to know any more.
+        rest = without_dropped(known.options, revision)
+        if rest != known.options:
+            with suppress(Conflict):  # the next change of rules removes them, too
+                await self._control.commit([CatalogChange.put(replace(known, options=rest))])
+
+    def _fields(self, record: Subscription, message: pubsub.PubsubMessage) -> Mapping[str, object]:
+        """Fields of the message's data, by the schema of the topic if it is Avro, else if it is an object of JSON."""
+        from syncpoint.rules.trial import json_fields
+
+        topic = self._control.catalog.topic_of(record)
+        if topic is not None and topic.schema is not None and topic.schema.encoding == Encoding.BINARY:
+            schema = find_schema(self._control.catalog, topic.schema.name)
+            for revision in schema.within(topic.schema) if schema is not None else ():
+                found, _ = definition(self._control.catalog, topic.schema.name, revision.id)
+                if found.type != pubsub.Schema.AVRO:
+                    break
+                try:
+                    value = avro.decoded(found.definition, message.data)
+                except Mismatch:
+                    continue
+                return value if isinstance(value, dict) else {}
+        return json_fields(message.data) or {}
+
+
+def checked(message: admin.Rule, *, body: bool = False) -> MessageRule:
+    """The rule of a request. Raises `InvalidArgument`."""
+    from syncpoint.rules.trial import check_rule
+
+    if message.HasField("correlation") and not message.correlation.properties:
+        raise refused("rule.correlation", "it names no property; a rule for every message has the filter 1=1")
+    if message.HasField("sql") and not message.sql:
+        raise refused("rule.sql", "it is empty; a rule for every message has the filter 1=1")
+    rule = MessageRule(
+        message.name or ("tried" if body else ""),
+        message.sql or ("" if message.HasField("correlation") else DEFAULT_RULE.sql),
+        tuple(sorted(message.correlation.properties.items())),
+        message.action,
+        tuple((name, _parameter(one)) for name, one in sorted(message.parameters.items())),
+    )
+    check_rule(rule, body=body)
+    return rule
+
+
+def tried(
+    rules: Iterable[MessageRule],
+    message: pubsub.PubsubMessage,
+    body: Mapping[str, object],
+    *,
+    passes: bool = True,
+    explain: bool = False,
+) -> admin.TestRuleResponse:
+    """What rules make of a message. `passes`: it passes the filter that stands before all rules."""
+    from syncpoint.rules.trial import try_rule
+
+    answer = admin.TestRuleResponse()
+    seen = RuleMessage(
+        dict(message.attributes),
+        message.message_id,
+        message.ordering_key,
+        message.publish_time.ToNanoseconds(),
+        body=body,
+    )
+    if not passes:
+        answer.parts.add(rule="", depth=0, text="the filter of the subscription", result="false")
+    plain = False
+    for rule in rules:
+        trial = try_rule(rule, seen)
+        for part in trial.parts if explain else trial.parts[:1]:
+            answer.parts.add(rule=rule.name, **part._asdict())
+        if trial.failure:
+            answer.parts.add(rule=rule.name, depth=0, text=rule.action, result=f"fails: {trial.failure}")
+        if not trial.selected or not passes:
+            continue
+        if trial.attributes is None:
+            plain = True
+            continue
+        copy = answer.copies.add()
+        copy.CopyFrom(message)
+        copy.attributes.clear()
+        copy.attributes.update(trial.attributes)
+    if plain:
+        answer.copies.insert(0, message)
+    answer.selected = bool(answer.copies)
+    return answer
+
+
+def rule_message(rule: MessageRule) -> admin.Rule:
+    """A rule as the admin API shows it."""
+    message = admin.Rule(name=rule.name, action=rule.action)
+    if rule.correlation:
+        message.correlation.properties.update(rule.correlation)
+    else:
+        message.sql = rule.sql or DEFAULT_RULE.sql
+    for name, value in rule.parameters:
+        _fill_parameter(message.parameters[name], value)
+    return message
+
+
+def _counts_for_all(request: Any) -> bool:
+    if request.scope not in _SCOPES:
+        raise refused("scope", f"there is no scope {request.scope}")
+    return bool(request.scope == _SCOPES[-1])
+
+
+def _parameter(message: admin.RuleParameter) -> ParameterValue:
+    kind = message.WhichOneof("value")
+    value: ParameterValue = None if kind is None else getattr(message, kind)
+    return value
+
+
+def _fill_parameter(message: admin.RuleParameter, value: ParameterValue) -> None:
+    match value:
+        case bool():
+            message.truth = value
+        case int():
+            message.integer = value
+        case float():
+            message.number = value
+        case str():
+            message.text = value

@@ -1,0 +1,212 @@
+"""Rules of subscriptions by syncpoint.admin.v1: what can be made, what counts from when, and what a trial shows."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import fastavro
+import pytest
+
+from syncpoint.model.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+)
+from syncpoint.testing.forwarder_harness import SUB, TOPIC
+from syncpoint.testing.servicer_harness import ServicerHarness, simulated
+from syncpoint.wire.messages import admin
+
+ALL = admin.RuleScope.Value("ALL_MESSAGES")
+BIG = {"name": "big", "sql": "size > 10"}
+MARKED = {"name": "marked", "sql": "replicated IS NULL OR replicated <> 1", "action": "SET replicated = 1"}
+
+
+async def make(harness: ServicerHarness, rule: dict[str, Any], **fields: Any) -> admin.Rule:
+    made: admin.Rule = await harness.call("CreateRule", subscription=SUB, rule=rule, **fields)
+    return made
+
+
+async def named(harness: ServicerHarness) -> list[str]:
+    return [one.name for one in (await harness.call("ListRules", subscription=SUB)).rules]
+
+
+async def publish(harness: ServicerHarness, *messages: dict[str, str]) -> None:
+    sent = [{"data": b"x", "attributes": attributes} for attributes in messages]
+    await harness.call("Publish", topic=TOPIC, messages=sent)
+
+
+async def received(harness: ServicerHarness) -> list[dict[str, str]]:
+    return sorted((dict(one.message.attributes) for one in await harness.pull()), key=lambda one: sorted(one.items()))
+
+
+@simulated()
+async def test_rules_are_made_changed_listed_and_deleted(harness: ServicerHarness) -> None:
+    assert [one.sql for one in (await harness.call("ListRules", subscription=SUB)).rules] == ["1=1"]
+    parameters = {"a": {"integer": 3}, "b": {"number": 0.5}, "c": {"text": "x"}, "d": {"truth": True}, "e": {}}
+    every = {"name": "all", "sql": "n IN (@a, @b, @c, @d, @e)", "parameters": parameters}
+    made = [
+        await make(harness, BIG),
+        await make(harness, MARKED),
+        await make(harness, {"name": "by", "correlation": {"properties": {"sys.Label": "x", "colour": "red"}}}),
+        await make(harness, every),
+        await make(harness, {"name": "bare"}),
+    ]
+    assert made[-1].sql == "1=1"
+    await harness.crash()
+    listed = (await harness.call("ListRules", subscription=SUB)).rules
+    assert [one.name for one in listed] == ["$Default", "all", "bare", "big", "by", "marked"]
+    assert all(one in listed for one in made)
+    changed = await harness.call("UpdateRule", subscription=SUB, rule=BIG | {"sql": "size > 20"})
+    assert changed in (await harness.call("ListRules", subscription=SUB)).rules
+    await harness.call("DeleteRule", subscription=SUB, name="$Default")
+    assert "$Default" not in await named(harness)
+
+
+@simulated()
+async def test_what_is_no_rule_is_refused(harness: ServicerHarness) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"name": "", "sql": "1=1"}, "rule.name"),
+        ({"name": "a b", "sql": "1=1"}, "rule.name"),
+        ({"name": "a" * 51, "sql": "1=1"}, "rule.name"),
+        ({"name": "a", "sql": "a ="}, "ends too early"),
+        ({"name": "a", "sql": ""}, "it is empty"),
+        ({"name": "a", "sql": "a = @b"}, "@b is not given"),
+        ({"name": "a", "sql": "body.a = 1"}, "rules never see"),
+        ({"name": "a", "sql": "1=1", "action": "SET sys.SessionId = 'x'"}, "cannot be changed"),
+        ({"name": "a", "correlation": {}}, "names no property"),
+        ({"name": "a", "correlation": {"properties": {"sys.TimeToLive": "1"}}}, "is none of"),
+        ({"name": "a", "correlation": {"properties": {"b": "x" * 1025}}}, "no message can have"),
+        ({"name": "a", "sql": "1=1", "parameters": {"b c": {"integer": 1}}}, "rule.parameters"),
+        ({"name": "a", "sql": "1=1", "parameters": {"b": {"integer": 1}, "B": {}}}, "once in any case"),
+        ({"name": "a", "sql": "1=1", "parameters": {"b": {"number": float("inf")}}}, "is no number"),
+    ]
+    for rule, why in wrong:
+        with pytest.raises(InvalidArgument, match=why):
+            await make(harness, rule)
+    with pytest.raises(AlreadyExists):
+        await make(harness, {"name": "$Default"})
+    for method, fields in (("UpdateRule", {"rule": BIG}), ("DeleteRule", {"name": "big"})):
+        with pytest.raises(NotFound):
+            await harness.call(method, subscription=SUB, **fields)
+    with pytest.raises(NotFound):
+        await harness.call("ListRules", subscription=SUB + "-gone")
+    with pytest.raises(InvalidArgument, match="no scope 9"):
+        await make(harness, BIG, scope=9)
+    assert await named(harness) == ["$Default"]
+    await harness.call("DetachSubscription", subscription=SUB)
+    with pytest.raises(FailedPrecondition, match="detached"):
+        await make(harness, BIG)
+
+
+@simulated()
+async def test_rules_have_bounds(harness: ServicerHarness) -> None:
+    await harness.call("CreateSubscription", name=SUB + "-2", topic=TOPIC)
+    await make(harness, BIG)
+    with pytest.MonkeyPatch.context() as bounds:
+        bounds.setattr("syncpoint.api.rule_admin.RULES_MAX", 3)
+        with pytest.raises(ResourceExhausted, match="at most 3 rules"):
+            await make(harness, MARKED)
+        await harness.call("DeleteRule", subscription=SUB + "-2", name="$Default")
+        await make(harness, MARKED)
+        bounds.setattr("syncpoint.api.rule_admin.RULES_BYTES_MAX", 150)
+        with pytest.raises(ResourceExhausted, match="150 bytes"):
+            await harness.call("UpdateRule", subscription=SUB, rule=BIG | {"sql": "size > 10 OR " * 9 + "1=1"})
+
+
+@simulated()
+async def test_a_changed_rule_counts_for_new_messages_or_for_all(harness: ServicerHarness) -> None:
+    await publish(harness, {"size": "5"}, {"size": "15"})
+    await make(harness, BIG)
+    await harness.call("DeleteRule", subscription=SUB, name="$Default")
+    await publish(harness, {"size": "6"}, {"size": "16"})
+    assert await received(harness) == [{"size": "15"}, {"size": "16"}, {"size": "5"}]
+    await harness.crash()
+    await harness.call("UpdateRule", subscription=SUB, rule=BIG | {"sql": "size = 5 OR size = 16"}, scope=ALL)
+    assert await received(harness) == [{"size": "16"}, {"size": "5"}]
+
+
+@simulated()
+async def test_copies_are_made_by_rules_with_actions(harness: ServicerHarness) -> None:
+    await make(harness, MARKED)
+    await publish(harness, {"a": "1"}, {"a": "2", "replicated": "1"})
+    copy = {"a": "1", "replicated": "1", "RuleName": "marked"}
+    assert await received(harness) == [copy, {"a": "1"}, {"a": "2", "replicated": "1"}]
+    await harness.call("DeleteRule", subscription=SUB, name="marked", scope=ALL)
+    await publish(harness, {"a": "3"})
+    await harness.crash()
+    assert await received(harness) == [{"a": "1"}, {"a": "2", "replicated": "1"}, {"a": "3"}]
+
+
+# -- trials ------------------------------------------------------------------------------------------------------------
+
+
+async def trial(harness: ServicerHarness, **fields: Any) -> admin.TestRuleResponse:
+    answer: admin.TestRuleResponse = await harness.call("TestRule", **fields)
+    return answer
+
+
+def results(answer: admin.TestRuleResponse) -> dict[str, str]:
+    return {part.text: part.result for part in answer.parts}
+
+
+@simulated()
+async def test_a_trial_shows_what_each_rule_makes_of_a_message(harness: ServicerHarness) -> None:
+    await make(harness, MARKED)
+    await make(harness, {"name": "fails", "sql": "1 / n = 1", "action": "SET a = 1"})
+    await make(harness, {"name": "late", "sql": "n = 0", "action": "SET sys.TimeToLive = a"})
+    message = {"attributes": {"n": "0", "a": "x"}, "data": b"hello"}
+    answer = await trial(harness, subscription=SUB, message=message)
+    assert [dict(one.attributes) for one in answer.copies] == [
+        {"n": "0", "a": "x"},
+        {"n": "0", "a": "x", "replicated": "1", "RuleName": "marked"},
+    ]
+    assert results(answer) == {
+        "1=1": "true", MARKED["sql"]: "true", "1 / n = 1": "fails: 1 / 0 divides by zero", "n = 0": "true",
+        "SET sys.TimeToLive = a": "fails: sys.TimeToLive cannot be 'x'",
+    }  # fmt: skip
+    explained = await trial(harness, subscription=SUB, message=message, explain=True)
+    assert results(explained)["replicated"] == "not there"
+    assert results(explained)["replicated <> 1"] == "unknown"
+
+
+@simulated()
+async def test_the_filter_of_the_subscription_stands_before_all_rules(harness: ServicerHarness) -> None:
+    name = SUB + "-eu"
+    await harness.call("CreateSubscription", name=name, topic=TOPIC, filter='attributes.region = "eu"')
+    for region, selected in (("eu", True), ("us", False)):
+        answer = await trial(harness, subscription=name, message={"attributes": {"region": region}})
+        assert (answer.selected, "the filter of the subscription" in results(answer)) == (selected, not selected)
+
+
+@simulated()
+async def test_a_rule_alone_is_tried_on_fields_of_the_data(harness: ServicerHarness) -> None:
+    rule = {"sql": "body.order.total > 100 AND body.gone IS NULL"}
+    for total in (99, 101):
+        data = json.dumps({"order": {"total": total}}).encode()
+        assert (await trial(harness, subscription=SUB, rule=rule, message={"data": data})).selected is (total > 100)
+    answer = await trial(harness, subscription=SUB, rule=rule, message={"data": b"no json"})
+    assert results(answer) == {rule["sql"]: "unknown"}
+    with pytest.raises(InvalidArgument):
+        await trial(harness, subscription=SUB, rule={"sql": "body.a ="}, message={})
+    with pytest.raises(InvalidArgument):
+        await trial(harness, rule=rule, message={})
+
+
+@simulated()
+async def test_data_of_a_topic_with_an_avro_schema_are_read_by_it(harness: ServicerHarness) -> None:
+    text = '{"type": "record", "name": "Order", "fields": [{"name": "total", "type": "double"}]}'
+    schema = await harness.call(
+        "CreateSchema", parent="projects/p", schema_id="order", schema={"type": 2, "definition": text}
+    )
+    settings = {"schema": schema.name, "encoding": 2}
+    await harness.call("CreateTopic", name=TOPIC + "-avro", schema_settings=settings)
+    await harness.call("CreateSubscription", name=SUB + "-avro", topic=TOPIC + "-avro")
+    data = io.BytesIO()
+    fastavro.schemaless_writer(data, json.loads(text), {"total": 120.5})
+    rule = {"sql": "body.total = 120.5"}
+    assert (await trial(harness, subscription=SUB + "-avro", rule=rule, message={"data": data.getvalue()})).selected
+    assert not (await trial(harness, subscription=SUB + "-avro", rule=rule, message={"data": b"x"})).selected
