@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from syncpoint.runtime.call_queues import CallQueue
 from syncpoint.runtime.file_content import read_pieces
@@ -58,7 +58,7 @@ class CopyReader:
     def __init__(
         self,
         files: Files,
-        preference: Callable[[Segment], Sequence[int]],
+        preference: Callable[[Segment], Iterable[int]],
         damaged: Damaged,
         late: Callable[[Segment, int], bool] = _nobody_late,
         answers: Callable[[int], bool] = _all_answer,
@@ -73,13 +73,11 @@ class CopyReader:
         self._queues = queues
         self._patience_s = patience_s
 
-    def _copies(self, segment: Segment) -> list[tuple[int, SegmentCopy]]:
-        found = []
+    def _copies(self, segment: Segment) -> Iterator[tuple[int, SegmentCopy]]:
         for slot in self._preference(segment):
             copy = segment.copies.get(slot)
             if copy is not None:
-                found.append((slot, copy))
-        return found
+                yield slot, copy
 
     def _read(self, segment: Segment, slot: int, copy: SegmentCopy, sizes: Sequence[int], offset: int) -> list[bytes]:
         if not self._queued(segment):

@@ -8,7 +8,7 @@ Threads: owner's thread, but for what says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from syncpoint.runtime.call_queues import CallQueue
 from syncpoint.storage.damage import Damage, SegmentPart, SegmentPlace
@@ -39,14 +39,18 @@ class DiskCopies:
         """Whether a disk can be read; any thread."""
         return self._maintainers[slot].ok
 
-    def preference(self, segment: Segment) -> list[int]:
-        """Copies on disks that answer come first; any thread."""
-
-        def trouble(slot: int) -> tuple[bool, bool]:
+    def preference(self, segment: Segment) -> Iterator[int]:
+        """Copies on disks that answer come first; any thread. A disk is looked at when those before it have failed."""
+        worse: list[tuple[bool, bool, int]] = []
+        for number, slot in enumerate(slots := list(segment.copies.copy())):
             maintainer = self._maintainers[slot]
-            return not maintainer.ok, not maintainer.answers or self._queues[slot].hangs(self._patience_s)
-
-        return sorted(segment.copies.copy(), key=trouble)
+            lost, slow = not maintainer.ok, not maintainer.answers or self._queues[slot].hangs(self._patience_s)
+            if lost or slow:
+                worse.append((lost, slow, number))
+            else:
+                yield slot
+        for _, _, number in sorted(worse):
+            yield slots[number]
 
     def rejoined(self, slot: int, kept: Mapping[tuple[int, int], SegmentCopy]) -> None:
         """A disk is a member again, and has these copies of its earlier incarnation and no others."""
