@@ -79,6 +79,8 @@ def reason(error: BaseException) -> str:
     line = (str(error).strip() or type(error).__name__).splitlines()[0][:500]
     if line in ("null", "MemoryError") or "out of memory" in line:
         return f"it needs more than {HEAP_BYTES >> 20} MiB of memory"
+    if line.startswith("(Failed obtaining QuickJS error string"):
+        return "it threw something that has no text"
     return f"it ran longer than {CPU_S} s" if line == "InternalError: interrupted" else line
 
 

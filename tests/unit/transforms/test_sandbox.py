@@ -61,6 +61,7 @@ async def test_code_that_cannot_be_loaded_is_refused(sandbox: Sandbox, *, code: 
     ("body", "said"),
     [
         ("throw new TypeError('odd')", "TypeError: odd"),
+        ("throw Symbol('odd')", "no text"),
         ("return undefined", "neither a message nor null"),
         ("return 'text'", "neither a message nor null"),
         ("return [message]", "neither a message nor null"),
