@@ -149,6 +149,25 @@ def test_no_process_listens_to_who_shows_no_certificate(secured):
             assert is_answered(process.listen, ours), process.name
 
 
+def test_an_authority_comes_and_goes_without_a_restart(secured, space):
+    """Connections are made anew when it goes; clients notice nothing."""
+    ca, alone = secured.authority.ca, secured.authority.ca.read_bytes()
+    certificate, key = secured.other.issue("visitor")
+    visitor = ssl.create_default_context(cafile=str(ca))
+    visitor.load_cert_chain(certificate, key)
+    called = [one.listen for one in secured.local.settings().processes.values() if "storage" not in one.roles]
+    topic = space.topic()
+    subscription = space.subscription(topic)
+    try:
+        ca.write_bytes(alone + secured.other.ca.read_bytes())
+        eventually(lambda: all(is_answered(one, visitor) for one in called), 30, "it is trusted everywhere")
+    finally:
+        ca.write_bytes(alone)
+    eventually(lambda: not any(is_answered(one, visitor) for one in called), 30, "it is trusted nowhere")
+    space.publish(topic, b"after")
+    read(space, subscription, b"after")
+
+
 def test_clients_call_a_proxy_by_tls(secured):
     address, project = secured.proxies[1], f"p{uuid.uuid4().hex[:10]}"
     common = ("--endpoint", address, "--project", project)

@@ -107,6 +107,13 @@ class DiskServer:
         if not any(thread.is_alive() for thread in open_now.values()):
             self.service.stop()  # otherwise a disk hangs, and nothing is known to be clean
 
+    def hang_up(self) -> None:
+        """End all connections; callers connect again, and send again what they do not know the outcome of."""
+        with self._lock:
+            open_now = list(self._connections)
+        for sock in open_now:
+            hang_up(sock)
+
     def status(self) -> dict[str, Any]:
         """Plain values for tools."""
         return {**self.service.status(), "address": self.address, "connections": len(self._connections)}

@@ -94,6 +94,14 @@ class Channel:
         """Begin a streaming call; see `ClientStream`."""
         return ClientStream(self, self.block(path, tuple(metadata), timeout), timeout)
 
+    def renew(self, within_s: float) -> None:
+        """Connect anew for the next call, so that certificates are checked again. What is under way may take as long as
+        this, then it fails with UNAVAILABLE."""
+        loop = asyncio.get_running_loop()
+        self._current = None
+        for connection in self._connections:
+            loop.call_later(within_s, connection.shut)
+
     async def close(self) -> None:
         """Close all connections; open calls fail with UNAVAILABLE."""
         self._closed = True

@@ -7,6 +7,7 @@ its place (`transport/memory` is the other half of it).
 from __future__ import annotations
 
 import ssl
+import weakref
 from typing import Protocol
 
 from syncpoint.transport.calls import Methods
@@ -49,7 +50,7 @@ class Listening(Protocol):
     def host(self) -> str: ...
     @property
     def port(self) -> int: ...
-    async def renew(self, tls: ssl.SSLContext) -> None: ...
+    async def renew(self, tls: ssl.SSLContext, within_s: float | None = None) -> None: ...
     async def drain(self, grace_s: float) -> None: ...
     async def close(self) -> None: ...
 
@@ -80,12 +81,13 @@ class TcpNetwork:
     ) -> None:
         self._secret = secret
         self._client_tls, self._server_tls = client_tls, server_tls
+        self._channels: weakref.WeakSet[Channel] = weakref.WeakSet()
         self._unsent = unsent or Unsent(TransportLimits().unsent_total_bytes)
 
     def channel(self, address: str) -> AnyChannel:
         host, port = split_address(address)
         always = ((SECRET, self._secret),) if self._secret else ()
-        return Channel(
+        channel = Channel(
             host,
             port,
             self._client_tls,
@@ -96,6 +98,13 @@ class TcpNetwork:
             ),
             always=always,
         )
+        self._channels.add(channel)
+        return channel
+
+    def renew(self, within_s: float) -> None:
+        """Have all its channels connect anew; see `client.Channel`."""
+        for channel in list(self._channels):
+            channel.renew(within_s)
 
     async def serve(self, methods: Methods, host: str, port: int, on_fallback: Fallback | None = None) -> Listening:
         return await serve(

@@ -24,6 +24,7 @@ from syncpoint.transport.server_connection import ServerConnection
 from syncpoint.transport.unsent import Unsent
 
 _STOPPED = SyncpointError(Code.UNAVAILABLE, "The server is stopping.")
+_RENEWED = SyncpointError(Code.UNAVAILABLE, "The connection was closed: certificates are checked again.")
 
 
 class FallbackProtocol(asyncio.Protocol):
@@ -146,9 +147,10 @@ class Server:
             self._timer.cancel()
             self._timer = None
 
-    async def renew(self, tls: ssl.SSLContext) -> None:
+    async def renew(self, tls: ssl.SSLContext, within_s: float | None = None) -> None:
         """Shake hands by another context from now on: in place of the one it was opened with. Clients that showed a
-        certificate connect again, so that it is checked again; nobody is refused for it."""
+        certificate connect again, so that it is checked again; nobody is refused for it. `within_s`: what is under way
+        on their connections then fails with UNAVAILABLE; None: it takes as long as it takes."""
         before = self._listeners
         sockets = [socket.socket(fileno=os.dup(one.fileno())) for listener in before for one in listener.sockets]
         self._listeners = []
@@ -159,6 +161,8 @@ class Server:
         for connection in list(self._connections):
             if connection.certificate:
                 connection.drain("certificates are checked again")
+                if within_s is not None:
+                    self._loop.call_later(within_s, connection.finish_all, _RENEWED)
 
     async def listen(self, tls: ssl.SSLContext | None, **where: Any) -> None:
         """Accept connections at one more place. Raises OSError."""

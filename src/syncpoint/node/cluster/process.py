@@ -27,11 +27,12 @@ from syncpoint.node.cluster.storage_role import StorageRole
 from syncpoint.node.cluster.subscribe_role import SubscribeRole
 from syncpoint.node.cluster.tls import tls_of
 from syncpoint.transport.calls import Methods
-from syncpoint.transport.network import Listening, join_address, split_address
+from syncpoint.transport.network import Listening, TcpNetwork, join_address, split_address
 
 log = logging.getLogger(__name__)
 
 LOAD_S = 2.0
+RENEWED_S = 30.0  # what is under way on a connection that is made anew may take as long
 SAME_S = 30.0  # how often a load that stays the same is written: what arrives late of an older one does not stand
 
 
@@ -98,6 +99,7 @@ class ClusterProcess:
             self.environment.tls.prove(
                 *(split_address(one)[0] for one in (self.process.listen, self.process.disks_listen) if one)
             )
+            self.environment.tls.shown.on_removed = self._check_certificates
             self.environment.tls.shown.start()
         await self.common.join()
         for role in self.roles.values():
@@ -157,6 +159,17 @@ class ClusterProcess:
             "format": self.common.formats.finalized,
             "roles": {name: role.status() for name, role in self.roles.items()},
         }
+
+    async def _check_certificates(self) -> None:
+        """An authority is trusted no more: connections that others made, and ours, are made anew."""
+        assert self.environment.tls is not None
+        if self._listening is not None:
+            await self._listening.renew(self.environment.tls.server(), RENEWED_S)
+        if isinstance(self.environment.network, TcpNetwork):
+            self.environment.network.renew(RENEWED_S)
+        storage = self.roles.get("storage")
+        if isinstance(storage, StorageRole):
+            storage.hang_up()
 
     async def _report(self) -> None:
         """Notify the routers what this process carries, every two seconds; nobody waits for it."""

@@ -61,6 +61,10 @@ class StorageRole:
     async def stop(self) -> None:
         await self._server.stop()
 
+    def hang_up(self) -> None:
+        """Have everybody connect again, and show a certificate that is trusted now."""
+        self._server.hang_up()
+
     def status(self) -> dict[str, Any]:
         return self._server.status()
 

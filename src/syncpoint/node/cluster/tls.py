@@ -31,8 +31,8 @@ _ANY_HOST = ("0.0.0.0", "::", "")
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The certificate of one process, and whom it trusts. Contexts show the certificate that is there now and trust
-    the authorities that have been there, while `shown` is followed."""
+    """The certificate of one process, and whom it trusts. Contexts show the certificate and trust the authorities that
+    are there now, while `shown` is followed."""
 
     files: TlsFiles
     shown: CertificateFiles = field(init=False, repr=False, compare=False)
@@ -42,12 +42,18 @@ class Tls:
 
     def client(self) -> ssl.SSLContext:
         """To call others: they must be named by the cluster's CA, with the address they are called at."""
+        return self.shown.following(self._client)
+
+    def server(self) -> ssl.SSLContext:
+        """To be called by others."""
+        return self.shown.following(self._server)
+
+    def _client(self) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=_readable("tls.ca", self.files.ca))
         self._show(context)
         return context
 
-    def server(self) -> ssl.SSLContext:
-        """To be called by others."""
+    def _server(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=_readable("tls.ca", self.files.ca))
         context.verify_mode = ssl.CERT_REQUIRED if self.files.client_certificates else ssl.CERT_NONE
         self._show(context)
@@ -57,7 +63,7 @@ class Tls:
         _readable("tls.certificate", self.files.certificate)
         _readable("tls.key", self.files.key)
         try:
-            self.shown.load(context)
+            context.load_cert_chain(self.files.certificate, self.files.key)
         except ssl.SSLError as error:
             raise InvalidArgument(
                 "tls.certificate",
@@ -72,7 +78,7 @@ class Tls:
         """
         for host in hosts:
             try:
-                _shake_hands(self.client(), self.server(), host if host not in _ANY_HOST else None)
+                _shake_hands(self._client(), self._server(), host if host not in _ANY_HOST else None)
             except ssl.SSLError as error:
                 raise InvalidArgument(
                     "tls.certificate",

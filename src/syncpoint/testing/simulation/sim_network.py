@@ -160,7 +160,7 @@ class SimListening:
     def __init__(self, network: SimNetwork, host: str, port: int) -> None:
         self.network, self.host, self.port = network, host, port
 
-    async def renew(self, tls: ssl.SSLContext) -> None:
+    async def renew(self, tls: ssl.SSLContext, within_s: float | None = None) -> None:
         """See `Server`: nothing is encrypted here."""
 
     async def drain(self, grace_s: float) -> None:

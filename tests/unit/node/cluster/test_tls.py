@@ -11,13 +11,13 @@ import pytest
 
 from syncpoint.control.peer_channels import process_methods
 from syncpoint.model.cluster import Member
-from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Unavailable
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.settings import ProcessSettings, TlsFiles, parse
 from syncpoint.node.cluster.tls import Tls, operator_tls, public_tls, tls_of, welcome
 from syncpoint.testing.certificates import Authority
 from syncpoint.transport.calls import Methods, Unary
-from syncpoint.transport.network import TcpNetwork, join_address, split_address
+from syncpoint.transport.network import AnyChannel, TcpNetwork, join_address, split_address
 
 PATH = "/t.T/Ping"
 METHODS: Methods = {PATH.encode(): Unary(lambda call, request: call.reply(b""))}
@@ -85,6 +85,46 @@ def test_contexts_in_use_trust_an_authority_that_is_added(authority: Authority, 
     asyncio.run(run())
 
 
+def test_an_authority_that_is_taken_out_is_trusted_by_no_handshake_and_open_connections_end(
+    authority: Authority, tmp_path: Path
+) -> None:
+    made, other = tls(authority), Authority(tmp_path / "other", "old-ca")
+    other.issue("p")
+    alone = authority.ca.read_bytes()
+    authority.ca.write_bytes(both := alone + other.ca.read_bytes())
+    other.ca.write_bytes(both)
+    old = tls(other)
+    removed = []
+
+    async def run() -> None:
+        ours, theirs = TcpNetwork(made.client(), made.server()), TcpNetwork(old.client(), old.server())
+        here, there = [await one.serve(METHODS, "127.0.0.1", 0) for one in (ours, theirs)]
+        calling = ours.channel(join_address(there.host, there.port))
+        called = theirs.channel(join_address(here.host, here.port))
+        assert [await one.unary(PATH, b"") for one in (calling, called)] == [b"", b""]
+
+        async def renew() -> None:
+            removed.append(True)
+            await here.renew(made.server(), 0.0)
+            ours.renew(0.0)
+
+        made.shown.on_removed = renew
+        await made.shown._follow()
+        authority.ca.write_bytes(alone)
+        await made.shown._follow()
+        assert removed == [True], "when it was taken out, and not before"
+        for one in (calling, called):
+            while await answers(one):  # what is under way may end
+                await asyncio.sleep(0.01)
+            assert not await answers(one), "a new connection is refused"
+        own = ours.channel(join_address(here.host, here.port))
+        assert await own.unary(PATH, b"") == b"", "who has a certificate of the other authority goes on"
+        for closing in (calling, called, own, here, there):
+            await closing.close()
+
+    asyncio.run(run())
+
+
 def test_an_authority_that_cannot_be_read_leaves_all_as_it_was(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -93,6 +133,13 @@ def test_an_authority_that_cannot_be_read_leaves_all_as_it_was(
     authority.ca.write_text("nothing of the kind")
     assert not made.shown.reload()
     assert "ca.pem are not taken over" in caplog.text
+
+
+async def answers(channel: AnyChannel) -> bool:
+    try:
+        return await channel.unary(PATH, b"") == b""
+    except SyncpointError:
+        return False
 
 
 async def handshake(context: ssl.SSLContext, address: str) -> bool:
