@@ -40,7 +40,7 @@ class DiskCopies:
         return self._maintainers[slot].ok
 
     def preference(self, segment: Segment) -> Iterator[int]:
-        """Copies on disks that answer come first; any thread. A disk is looked at when those before it have failed."""
+        """Copies on disks that answer come first; any thread. A disk is checked when those before it have failed."""
         worse: list[tuple[bool, bool, int]] = []
         for number, slot in enumerate(slots := list(segment.copies.copy())):
             maintainer = self._maintainers[slot]
