@@ -166,6 +166,8 @@ class SubscribeProcess(Process):
         self.revisions: list[int] = []  # of the catalog, as those who asked about deliveries know it
         self.offset = 0
         self.to_lend: list[bytes] = []
+        self.asking_streams: list[StreamingCall] = []  # streams by which messages were asked for, each once
+        self.outcomes: list[Any] = []  # what became of responses on these streams
 
     def methods(self) -> Methods:
         prefix = SUBSCRIBER.encode()
@@ -175,7 +177,6 @@ class SubscribeProcess(Process):
             prefix + b"Acknowledge": Unary(self._acknowledge),
             prefix + b"ModifyAckDeadline": Unary(self._modify),
             methods.DELIVERIES.Describe.encode(): Unary(self._describe),
-            methods.DELIVERIES.Lend.encode(): Unary(self._lend),
             methods.DELIVERIES.LendInTurns.encode(): Streaming(self._open_in_turns),
             methods.DELIVERIES.TakeBack.encode(): Unary(self._take_back),
         }
@@ -237,9 +238,13 @@ class SubscribeProcess(Process):
 
         def message(request: bytes) -> None:
             turn = internal.TurnRequest.FromString(request)
+            if turn.HasField("lend"):
+                self._lend(stream, turn.lend)
             if turn.HasField("request"):
                 requests(turn.request)
-            if turn.done:
+            if turn.done and stream in self.asking_streams:
+                self.outcomes.append(turn)
+            elif turn.done:
                 next(one for one in self.sessions if one.stream is stream).turns.append(turn)
 
         stream.on_message = message
@@ -255,15 +260,23 @@ class SubscribeProcess(Process):
         response = pubsub.PullResponse(received_messages=[self.message(self.name.encode())])
         call.reply(response.SerializeToString())
 
-    def _lend(self, call: Call, request: bytes) -> None:
-        """What `to_lend` has; a call that comes when there is nothing waits."""
+    def _lend(self, stream: StreamingCall, asked: Any) -> None:
+        """What `to_lend` has; a turn that comes when there is nothing waits."""
         if self.refuse is not None:
-            raise self.refuse
-        asked = internal.LendRequest.FromString(request)
+            stream.finish(self.refuse)
+            return
+        stream.on_end = stream.finish
         self.calls.append(asked)
+        if stream not in self.asking_streams:
+            self.asking_streams.append(stream)
         if self.to_lend:
             given, self.to_lend = self.to_lend[: asked.messages], self.to_lend[asked.messages :]
-            call.reply(pubsub.PullResponse(received_messages=map(self.message, given)).SerializeToString())
+            self.lend(*given)
+
+    def lend(self, *data: bytes) -> None:
+        """To whoever asked last."""
+        response = pubsub.StreamingPullResponse(received_messages=map(self.message, data))
+        self.asking_streams[-1].send(response.SerializeToString())
 
     def _take_back(self, call: Call, request: bytes) -> None:
         self._noted(call, internal.TakeBackRequest.FromString(request))

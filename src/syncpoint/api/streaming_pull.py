@@ -14,7 +14,12 @@ from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import InvalidArgument, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimit, FlowLimits
-from syncpoint.model.limits import ACK_DEADLINE_SECONDS_MAX, ACK_DEADLINE_SECONDS_MIN, MODIFY_DEADLINE_SECONDS_MAX
+from syncpoint.model.limits import (
+    ACK_DEADLINE_SECONDS_MAX,
+    ACK_DEADLINE_SECONDS_MIN,
+    MODIFY_DEADLINE_SECONDS_MAX,
+    RESPONSE_BYTES_MAX,
+)
 from syncpoint.subscribe.confirm import Confirmed
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
@@ -40,7 +45,7 @@ class StreamingPullService:
         return {methods.SUBSCRIBER.StreamingPull.encode(): Streaming(self.open)}
 
     def internal_methods(self) -> Methods:
-        """For proxies of the cluster that transform."""
+        """For proxies of the cluster."""
         return {methods.DELIVERIES.LendInTurns.encode(): Streaming(self.open_in_turns)}
 
     def open(self, stream: StreamingCall) -> None:
@@ -264,7 +269,11 @@ class PullStream:
 
 
 class PullInTurns(PullStream):
-    """The stream of a proxy that transforms: nothing is lent until it has said what became of the newest response."""
+    """The stream of a proxy that transforms: nothing is lent until it has said what became of the newest response. One
+    that pushes or exports asks for each response (`lends`), and says by calls what became of messages.
+    """
+
+    lends = False
 
     def message(self, request: bytes) -> None:
         if self.over:
@@ -275,6 +284,8 @@ class PullInTurns(PullStream):
                 super().message(turn.request)
             if turn.done and self.record is not None:
                 self._done(self.record, request)
+            if turn.HasField("lend"):
+                self._lend(turn.lend)
         except BadAckId as bad:
             self.end(bad_ack_id(bad))
         except SyncpointError as error:
@@ -282,9 +293,39 @@ class PullInTurns(PullStream):
 
     def _done(self, record: Subscription, request: bytes) -> None:
         self.forwarder.take_outcome(record, request)
+        if not self.lends:
+            self._next_turn(record)
+
+    def _next_turn(self, record: Subscription) -> None:
         if self.consumer is not None:
             self.consumer.transforming = False
             self.forwarder.wake(record.incarnation)
+
+    def _lend(self, asked: internal.LendRequest) -> None:
+        if self.record is None:
+            record = usable(self.forwarder, asked.subscription)
+            self.forwarder.check_free(record)
+            self.record, self.lends = record, True
+            self.consumer = self.forwarder.join(
+                record,
+                self._send,
+                max_messages=0,
+                max_bytes=RESPONSE_BYTES_MAX,
+                deadline_s=asked.seconds,
+                gone=self._gone,
+                uses=False,
+            )
+            self.consumer.by_response = True
+        if self.consumer is not None:
+            self.consumer.max_messages, self.consumer.deadline_s = asked.messages, asked.seconds
+        self._next_turn(self.record)
+
+    def take_limits(self) -> None:
+        if not self.lends:
+            super().take_limits()
+
+    def _leave_consumer(self, unsent: Sequence[int], *, broken: bool = False) -> None:
+        super()._leave_consumer(unsent, broken=broken and not self.lends)  # who pushes still has what it was sent
 
     def _send(self, parts: Sequence[bytes], serials: Sequence[int]) -> None:
         assert self.consumer is not None

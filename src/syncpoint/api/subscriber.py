@@ -86,11 +86,8 @@ class SubscriberService:
         }
 
     def internal_methods(self) -> Methods:
-        """For proxies of the cluster that push."""
-        return {
-            methods.DELIVERIES.Lend.encode(): Unary(self.lend),
-            methods.DELIVERIES.TakeBack.encode(): Unary(self.take_back),
-        }
+        """For proxies of the cluster."""
+        return {methods.DELIVERIES.TakeBack.encode(): Unary(self.take_back)}
 
     def pull(self, call: Call, request: bytes) -> None:
         asked = parsed(pubsub.PullRequest, request)
@@ -99,16 +96,6 @@ class SubscriberService:
         if asked.max_messages <= 0:
             raise InvalidArgument("", "No max_messages specified")
         wait = PULL_AT_ONCE_S if asked.return_immediately else PULL_WAIT_SECONDS_MAX
-        self._lend(call, record, asked.max_messages, record.ack_deadline_s, wait)
-
-    def lend(self, call: Call, request: bytes) -> None:
-        asked = parsed(internal.LendRequest, request)
-        record = usable(self.forwarder, asked.subscription)
-        self._lend(call, record, asked.messages, asked.seconds, PULL_WAIT_SECONDS_MAX, uses=False)
-
-    def _lend(
-        self, call: Call, record: Subscription, messages: int, seconds: int, wait: float, *, uses: bool = True
-    ) -> None:
         self.forwarder.check_free(record)
         if self.forwarder.quota.room(record) <= 0:  # streams wait instead: their clients would take it for the end
             raise quota_exceeded(project_of(record), "bytes of outstanding messages", 1.0)
@@ -160,12 +147,11 @@ class SubscriberService:
         consumer = self.forwarder.join(
             record,
             send,
-            max_messages=min(messages, PULL_MESSAGES_MAX),
+            max_messages=min(asked.max_messages, PULL_MESSAGES_MAX),
             max_bytes=RESPONSE_BYTES_MAX,
-            deadline_s=seconds,
+            deadline_s=record.ack_deadline_s,
             gone=gone,
             single=True,
-            uses=uses,
         )
 
     def acknowledge(self, call: Call, request: bytes) -> None:

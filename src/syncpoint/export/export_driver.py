@@ -52,12 +52,11 @@ class ExportState:
 
 
 class ExportDriver(InnerDriver[pubsub.CloudStorageConfig, "ExportSubscription"]):
-    """See the module. `rest_s`: how long a file of an ordered subscription waits for its next message, where those
-    behind the ones that are lent of a key come only once these are acknowledged; 0: as long as files wait."""
+    """See the module."""
 
-    def __init__(self, process: ConsumingProcess, buckets: Buckets, *, rest_s: float = 0.0) -> None:
+    def __init__(self, process: ConsumingProcess, buckets: Buckets) -> None:
         super().__init__(process)
-        self.buckets, self.rest_s = buckets, rest_s
+        self.buckets = buckets
 
     def config_of(self, record: Subscription) -> pubsub.CloudStorageConfig | None:
         return storage_config_of(record)
@@ -98,8 +97,7 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig, Exporter])
     def __init__(self, driver: ExportDriver, record: Subscription, config: pubsub.CloudStorageConfig) -> None:
         pace = Pace(PaceLimits(1, 1, 1), driver.process.random)
         self._written: dict[ExportFile, BucketFile] = {}  # that are written in pieces
-        rest_s = driver.rest_s if record.ordered else 0.0
-        super().__init__(driver, record, config, Exporter(pace, _limits(config), lease_s=LEASE_S, rest_s=rest_s))
+        super().__init__(driver, record, config, Exporter(pace, _limits(config), lease_s=LEASE_S))
 
     def state(self) -> ExportState:
         counts = self.machine.counts
@@ -115,7 +113,7 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig, Exporter])
 
     def new_machine(self) -> Exporter:
         old = self.machine
-        new = Exporter(old.pace, old.limits, lease_s=LEASE_S, held_max=old.held_max, rest_s=old.rest_s)
+        new = Exporter(old.pace, old.limits, lease_s=LEASE_S, held_max=old.held_max)
         new.counts = old.counts
         return new
 
@@ -138,6 +136,9 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig, Exporter])
 
     def free(self) -> Callable[[], int]:
         return lambda: self.machine.free
+
+    def parted(self) -> None:
+        self.perform(self.machine.close_file(self.driver.process.clock.monotonic()))
 
     def begin(self, effect: StoreFile | DiscardFile) -> Coroutine[Any, Any, None]:
         return self._store(self.machine, effect) if isinstance(effect, StoreFile) else self._discard(effect.file)

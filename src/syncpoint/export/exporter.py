@@ -78,13 +78,9 @@ Effect = StoreFile | DiscardFile | Reported
 
 
 class Exporter:
-    """See the module. `lease_s`: for how long messages are lent. `pace`: of a window of 1, for its pauses. `rest_s`: a
-    file is closed, too, when nothing has come for so long; 0: it is not."""
+    """See the module. `lease_s`: for how long messages are lent. `pace`: of a window of 1, for its pauses."""
 
-    def __init__(
-        self, pace: Pace, limits: FileLimits, *, lease_s: float, held_max: int = HELD_MAX, rest_s: float = 0.0
-    ) -> None:
-        self.rest_s, self._came = rest_s, 0.0
+    def __init__(self, pace: Pace, limits: FileLimits, *, lease_s: float, held_max: int = HELD_MAX) -> None:
         self.pace, self.limits, self.lease_s, self.held_max = pace, limits, lease_s, held_max
         self.counts: dict[str, int] = {"acknowledged": 0, "refused": 0, "given_back": 0, "files": 0}
         self.stopped = False
@@ -124,7 +120,6 @@ class Exporter:
         """Messages were lent to this subscriber."""
         if self.stopped or self.pace.paused_until(now) is not None:
             return self._give_back([one.ack_id for one in lent])
-        self._came = now
         for one in lent:
             known = next((file for file in self._files() if one.message.message_id in file.lent), None)
             if known is not None:  # lent anew, after a seek or a lost grant: the earlier ack id is void
@@ -160,6 +155,11 @@ class Exporter:
         self.pace.on_failed(now - self._storing_since, self._storing_since, now)
         discarded: list[Effect] = [DiscardFile(file)] if file.in_pieces else []
         return [*discarded, Nacked(file.ack_ids), *self._go_on(now)]
+
+    def close_file(self, now: float) -> list[Effect]:
+        """Nothing more of the ordering keys in the file comes before it is stored: it is not kept open for them."""
+        self._close()
+        return self._go_on(now)
 
     def tick(self, now: float) -> list[Effect]:
         """Time has passed: a file may be due, a pause over, leases may need more of it."""
@@ -228,7 +228,7 @@ class Exporter:
         if self.pace.paused_until(now) is not None:
             return [*self._drop(), *self._set_room(0)]
         file = self._open
-        if file is not None and (now >= file.begun + self.limits.duration_s or 0 < self.rest_s <= now - self._came):
+        if file is not None and now >= file.begun + self.limits.duration_s:
             self._close()
         effects: list[Effect] = []
         if self._storing is None and self._closed:

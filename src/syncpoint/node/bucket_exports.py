@@ -12,18 +12,17 @@ from syncpoint.wire.messages import admin, pubsub
 
 
 class Exports:
-    """`places`: of the buckets, by name. `rest_s`: see `ExportDriver`."""
+    """`places`: of the buckets, by name."""
 
     def __init__(
         self,
         process: ConsumingProcess,
         places: tuple[tuple[str, Place], ...],
         blocking: Blocking,
-        rest_s: float = 0.0,
     ) -> None:
         self._process = process
         self.buckets = Buckets(dict(places), blocking, lambda: process.clock.time_ns() / 1e9)
-        self.driver = ExportDriver(process, self.buckets, rest_s=rest_s)
+        self.driver = ExportDriver(process, self.buckets)
 
     def start(self) -> None:
         """Begin to export. Needs the event loop."""

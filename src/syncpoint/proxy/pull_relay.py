@@ -16,20 +16,13 @@ from functools import partial
 from google.protobuf.message import DecodeError
 
 from syncpoint.api.streaming_pull import check_first
-from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.kernel import split
 from syncpoint.kernel.errors import Malformed
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.cluster import Member
-from syncpoint.model.errors import Code, InvalidArgument, SyncpointError, Unavailable, not_a
+from syncpoint.model.errors import InvalidArgument, SyncpointError, Unavailable, not_a
 from syncpoint.proxy import stray_acks
-from syncpoint.proxy.cancellable_calls import MOVABLE
-from syncpoint.proxy.failure_detector import FailureDetector
-from syncpoint.proxy.retrying import LAG_S, PAUSES_S
-from syncpoint.proxy.sealing import Sealer
-from syncpoint.proxy.subscription_routing import SubscriptionRouting
-from syncpoint.proxy.unary_relay import UnaryRelay
-from syncpoint.runtime.tasks import Tasks
+from syncpoint.proxy.forwarder_stream import TRY_AGAIN, ForwarderStream, ForwarderStreams
 from syncpoint.transforms.responses import held_back
 from syncpoint.transport.calls import StreamingCall
 from syncpoint.transport.network import AnyStream
@@ -40,55 +33,27 @@ from syncpoint.wire.serving import parsed
 
 DEADLINE_FIELD = 5  # stream_ack_deadline_seconds
 PROTOCOL_FIELD = 10  # protocol_version
-TRY_AGAIN = "The service was unable to fulfill your request. Please try again. [code=8a75]"
-REVIEW_S = 1.0
-STABLE_S = 3.0  # how long another forwarder must be the better one before a stream is moved to it
-END_S = 2.0  # how long a forwarder has to end a stream that is moved
 UPWARD_BYTES_MAX = 8 << 20  # requests of one client that wait for a forwarder
-ELSEWHERE = frozenset({Code.RESOURCE_EXHAUSTED, *MOVABLE})
 
 log = logging.getLogger(__name__)
 
 
-class SharedByPulls:
-    """What all streaming pulls of one proxy share. `moved`: how often a stream got another forwarder."""
+class PullRelay(ForwarderStream):
+    """One client's stream."""
 
-    def __init__(
-        self,
-        serving: SubscriptionRouting,
-        relay: UnaryRelay,
-        peers: PeerChannels,
-        detector: FailureDetector,
-        sealer: Sealer | None,
-    ) -> None:
-        self.serving, self.relay, self.peers, self.detector, self.sealer = serving, relay, peers, detector, sealer
-        self.open_streams: dict[PullRelay, None] = {}
-        self.responses = self.moved = 0
-        self.tasks = Tasks()
-
-
-class PullRelay:
-    """One client's stream. `member`: the forwarder behind it now, None between two."""
-
-    def __init__(self, stream: StreamingCall, streams: SharedByPulls, number: int) -> None:
-        self.stream, self.streams, self.number = stream, streams, number
-        self.record: Subscription | None = None
-        self.member: Member | None = None
+    def __init__(self, stream: StreamingCall, streams: ForwarderStreams, number: int) -> None:
+        super().__init__(streams, number)
+        self.stream = stream
         self._first = b""
         self._answers_pings = False
         self._deadline_s = 0
-        self._behind: AnyStream | None = None
         self._upward: deque[bytes] = deque()
         self._upward_bytes = 0
         self._sending: asyncio.Task[None] | None = None
-        self._running: asyncio.Task[None] | None = None
         self._room: asyncio.Future[None] | None = None
-        self._closing: asyncio.Task[None] | None = None
         self._unsent: list[bytes] = []
         self._strays: list[asyncio.Task[None]] = []
-        self._half_closed = self._left = self._opened_once = self._in_turns = False
-        self._ending: SyncpointError | None = None  # the proxy ends the stream with it
-        self._better_since: float | None = None
+        self._opened_once = self._in_turns = False
         stream.on_message = self.message
         stream.on_end = self.half_closed
         stream.on_cancel = self.cancelled
@@ -203,101 +168,33 @@ class PullRelay:
 
     # -- downwards ---------------------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
-        try:
-            error = await self._serve()
-        except SyncpointError as failed:
-            error = failed
-        except asyncio.CancelledError:
-            self._finish(Unavailable(TRY_AGAIN))
-            raise
-        except Exception:
-            log.exception("relaying a stream failed")
-            error = SyncpointError(Code.INTERNAL, "Internal error.")
-        self._finish(error)
-
-    async def _serve(self) -> SyncpointError | None:
-        """Relay until the end of the client's stream, and say how it ends."""
-        loop = asyncio.get_running_loop()
-        record = self.record = await self._subscription()
-        turns, lag_until = 0, 0.0
-        tried: set[str] = set()
-        while not self._left:
-            if self._ending is not None:
-                return self._ending
-            members = self.streams.serving.members(record, self.number)
-            member = next((one for one in members if one.name not in tried), None)
-            if member is None:
-                tried.clear()
-                await self._pause(turns)
-                turns += 1
-                continue
-            began, error = loop.time(), None
-            try:
-                await self._relay(record, member)
-            except SyncpointError as failed:
-                error = failed
-            if self._is_over():
-                return None
-            if loop.time() >= began + REVIEW_S:
-                turns, lag_until = 0, 0.0
-                tried.clear()
-            if error is None or error.code in ELSEWHERE:
-                if self._half_closed or self._ending is not None:
-                    return self._ending
-                tried.add(member.name)
-            elif error.code is Code.NOT_FOUND and self.streams.serving.known(record):
-                lag_until = lag_until or loop.time() + LAG_S  # its copy of the catalog may be behind ours
-                if loop.time() > lag_until:
-                    return error
-                await self._pause(turns)
-                turns += 1
-            else:
-                return error
-        return None
-
-    def _is_over(self) -> bool:
-        return self._left
-
-    async def _pause(self, turns: int) -> None:
-        await asyncio.sleep(PAUSES_S[min(turns, len(PAUSES_S) - 1)])
-
     async def _subscription(self) -> Subscription:
         asked = parsed(pubsub.StreamingPullRequest, self._first)
         check_first(asked)
         return await self.streams.serving.find(asked.subscription)
 
     async def _relay(self, record: Subscription, member: Member) -> None:
-        """Serve the client by one forwarder until that one ends the stream. Raises what it failed with."""
-        streams, stream, sealer = self.streams, self.stream, self.streams.sealer
+        streams, stream = self.streams, self.stream
         self._in_turns = bool(streams.serving.current(record).transforms)
         path = methods.DELIVERIES.LendInTurns if self._in_turns else methods.SUBSCRIBER.StreamingPull
-        behind = streams.peers.stream(member.address, path)
-        self.member, self._better_since = member, None
-        streams.detector.wait(member.address, self)
         try:
-            await behind.send(self._wrapped(self._opening()))
-            self._behind = behind
-            self._send_soon()
-            while (response := await behind.receive()) is not None:
-                if sealer is not None:
-                    response = await self._opened(response, sealer)
-                if self._in_turns or streams.serving.current(record).transforms:
-                    await self._transform(record, behind, response)
-                elif self._left:
-                    self._unsent.append(response)
-                else:
-                    streams.responses += 1
-                    stream.send(response, response)
-                if not stream.writable:
-                    await self._until_writable()
+            with self._opened_at(member, path) as behind:
+                await behind.send(self._wrapped(self._opening()))
+                self._behind = behind
+                self._send_soon()
+                while (response := await behind.receive()) is not None:
+                    response = await self._unsealed(response)
+                    if self._in_turns or streams.serving.current(record).transforms:
+                        await self._transform(record, behind, response)
+                    elif self._left:
+                        self._unsent.append(response)
+                    else:
+                        streams.responses += 1
+                        stream.send(response, response)
+                    if not stream.writable:
+                        await self._until_writable()
         finally:
-            self.member = self._behind = self._sending = None
-            if self._closing is not None:
-                self._closing.cancel()
-            behind.cancel()
-            streams.detector.done(member.address, self)
-            streams.peers.unpin(member.address)
+            self._sending = None
             if not self._left:
                 streams.moved += 1
             elif self._unsent and record.exactly_once:
@@ -322,19 +219,6 @@ class PullRelay:
         opening: bytes = asked.SerializeToString()
         return opening
 
-    async def _opened(self, response: bytes, sealer: Sealer) -> bytes:
-        """The response with its data opened. Without the keys the client waits, as it would for a slow forwarder."""
-        turns = 0
-        while not self._left:
-            try:
-                return await sealer.open(response)
-            except SyncpointError as error:
-                if turns % 10 == 0:
-                    log.warning("messages of %s wait for their keys: %s", self.record and self.record.name, error)
-                await self._pause(turns)
-                turns += 1
-        return response
-
     async def _transform(self, record: Subscription, behind: AnyStream, response: bytes) -> None:
         """Send on what the transforms leave of a response, and say what became of the rest."""
         relay, kind = self.streams.relay, pubsub.StreamingPullResponse
@@ -350,12 +234,9 @@ class PullRelay:
             self.streams.responses += 1
             self.stream.send(part, response)
         if found.messages and self._in_turns:
-            try:
-                await behind.send(found.turn())
-                return
-            except SyncpointError as error:
-                log.debug("a forwarder that ended its stream learns by calls what became of messages: %s", error)
-        relay.say(record, found)
+            await self._say(record, behind, found)
+        else:
+            relay.say(record, found)
 
     def _wrapped(self, request: bytes) -> bytes:
         """A request of the client as it goes to the forwarder."""
@@ -372,51 +253,6 @@ class PullRelay:
                 self._room = asyncio.get_running_loop().create_future()
         finally:
             self._room = None
-
-    # -- moving ------------------------------------------------------------------------------------------------------
-
-    def leave_silent(self) -> None:
-        """The forwarder is suspected: leave it, unless there is no other."""
-        if self._behind is not None and self._better() is not None:
-            self._behind.cancel()
-
-    def review(self, now: float) -> bool:
-        """Move to a better forwarder when it has been the better one for a while; True when it is done now."""
-        better = self._better()
-        if better is None or self._ending is not None or self._half_closed:
-            self._better_since = None
-            return False
-        if self._better_since is None:
-            self._better_since = now
-        if now < self._better_since + STABLE_S:
-            return False
-        self._better_since = now
-        self._close_behind()
-        return True
-
-    def _better(self) -> Member | None:
-        if self.record is None or self.member is None:
-            return None
-        members = self.streams.serving.members(self.record, self.number)
-        same = not members or (members[0].name, members[0].incarnation) == (self.member.name, self.member.incarnation)
-        return None if same else members[0]
-
-    def _close_behind(self) -> None:
-        """Let the forwarder end the stream well, so that everything it sent arrives; it is cut off after a while."""
-        behind = self._behind
-        if behind is not None and self._closing is None:
-            self._closing = self.streams.tasks.start(self._end(behind))
-
-    async def _end(self, behind: AnyStream) -> None:
-        try:
-            async with asyncio.timeout(END_S):
-                await behind.end()
-            await asyncio.sleep(END_S)
-        except (SyncpointError, TimeoutError) as error:
-            log.debug("a stream is cut off: %s", error)
-        finally:
-            self._closing = None
-            behind.cancel()
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,13 @@
 """Where messages to push come from in a cluster: subscribe forwarders lend them, as they lend to a client that pulls.
 
-Place: behind the pushes of this process, over `unary_relay`, which finds the forwarder, follows it when it dies, opens
-sealed data and brings ack ids to who lent the message.
+Place: behind the pushes and exports of this process. Messages come by streams that lend in turns; `unary_relay` brings
+ack ids to who lent the message.
 Promise: at most as many messages are asked for as there is room. What was lent and went nowhere counts as no delivery.
 What cannot be said to a forwarder within `ACK_S` is not said: the lease ends by itself, and the message comes again.
+A stream is one holder of ordering keys: it is lent more of a key while some of it is out. So it ends as soon as some of
+what came in order is refused or given back, and what arrives on it after that is given back, too: the forwarder learns
+of the one and lends the other at the same time, and what comes later must not overtake what comes again. The stream
+after it is another holder, to which nothing of a key is lent before what became of all that is out of it is known.
 """
 
 from __future__ import annotations
@@ -14,18 +18,18 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from syncpoint.metadata.records import Subscription
+from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.proxy.unary_relay import ACK_IDS_FIELD, ACKNOWLEDGE, MODIFY, MODIFY_IDS_FIELD, UnaryRelay
+from syncpoint.proxy.forwarder_stream import END_S, ForwarderStream, ForwarderStreams
+from syncpoint.proxy.unary_relay import ACK_IDS_FIELD, ACKNOWLEDGE, MODIFY, MODIFY_IDS_FIELD
 from syncpoint.push.feed import Received
 from syncpoint.push.pusher import Lent
 from syncpoint.runtime.tasks import Tasks, stop
+from syncpoint.transport.network import AnyStream
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal, pubsub
 
-PAUSE_S = 1.0  # after a failure
 IDS_MAX = 1_000  # in one request
-END_S = 2.0  # for what is still to be said when the process ends
-_ENDED = frozenset({Code.NOT_FOUND, Code.FAILED_PRECONDITION, Code.PERMISSION_DENIED})
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +37,8 @@ log = logging.getLogger(__name__)
 class PushFeeds:
     """Opens feeds; see `syncpoint.push.feed.OpenFeed`."""
 
-    def __init__(self, relay: UnaryRelay) -> None:
-        self.relay, self.saying, self.asking = relay, Tasks(), Tasks()
+    def __init__(self, streams: ForwarderStreams) -> None:
+        self.streams, self.saying, self.asking = streams, Tasks(), Tasks()
 
     def open(
         self,
@@ -44,12 +48,15 @@ class PushFeeds:
         gone: Callable[[], None],
         held: Callable[[], int],
         free: Callable[[], int] | None = None,
+        parted: Callable[[], None] = lambda: None,
     ) -> RelayedFeed:
         """A feed of one subscription."""
-        return RelayedFeed(self, record, lease_s, received, gone, held, free)
+        return RelayedFeed(self, record, lease_s, received, gone, held, free, parted)
 
     async def close(self) -> None:
         """Send what still waits, and leave nothing behind."""
+        if self.asking:
+            await asyncio.wait(list(self.asking), timeout=END_S)
         await self.asking.stop()
         saying = list(self.saying)
         if saying:
@@ -57,8 +64,8 @@ class PushFeeds:
             await stop(late)
 
 
-class RelayedFeed:
-    """See `syncpoint.push.feed.Feed`. One call that asks for messages is open at a time."""
+class RelayedFeed(ForwarderStream):
+    """See `syncpoint.push.feed.Feed`."""
 
     def __init__(
         self,
@@ -69,13 +76,14 @@ class RelayedFeed:
         gone: Callable[[], None],
         held: Callable[[], int],
         free: Callable[[], int] | None,
+        parted: Callable[[], None],
     ) -> None:
-        self._free = free
-        self._feeds, self._relay, self._record, self._lease_s = feeds, feeds.relay, record, lease_s
-        self._received, self._gone, self._held = received, gone, held
+        super().__init__(feeds.streams, feeds.streams.relay.spread)
+        self._feeds = feeds
+        self._wanted, self._lease_s = record, lease_s
+        self._received, self._gone, self._held, self._free, self._parted = received, gone, held, free, parted
         self._messages = 0
-        self._closed = False
-        self._asking: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()  # there is room, or the stream is to end
 
     # -- what the pusher says ----------------------------------------------------------------------------------------
 
@@ -87,87 +95,124 @@ class RelayedFeed:
         self._lease_s = seconds
 
     def acknowledge(self, ack_ids: Sequence[str]) -> None:
-        name = self._record.name
+        name = self._wanted.name
         for ids in _parts(ack_ids):
-            self._say(ACKNOWLEDGE, pubsub.AcknowledgeRequest(subscription=name, ack_ids=ids), ACK_IDS_FIELD)
+            self._report(ACKNOWLEDGE, pubsub.AcknowledgeRequest(subscription=name, ack_ids=ids), ACK_IDS_FIELD)
 
     def refuse(self, ack_ids: Sequence[str]) -> None:
+        self._part()
         self._modify(ack_ids, 0)
 
     def extend(self, ack_ids: Sequence[str]) -> None:
         self._modify(ack_ids, self._lease_s)
 
     def give_back(self, ack_ids: Sequence[str]) -> None:
+        self._part()
         for ids in _parts(ack_ids):
-            request = internal.TakeBackRequest(subscription=self._record.name, ack_ids=ids)
-            self._say(methods.DELIVERIES.TakeBack, request, MODIFY_IDS_FIELD)
+            request = internal.TakeBackRequest(subscription=self._wanted.name, ack_ids=ids)
+            self._report(methods.DELIVERIES.TakeBack, request, MODIFY_IDS_FIELD)
 
     def close(self) -> None:
-        """A call that is open ends by itself; what it brings is given back."""
-        self._closed = True
+        """A stream that is open ends; what it still brings is given back."""
+        self._left = True
+        self._close_behind()
+
+    drain = close
+
+    def _part(self) -> None:
+        """What comes in order does not go on where it was broken off."""
+        if self._wanted.ordered:
+            self._close_behind()
 
     def _modify(self, ack_ids: Sequence[str], seconds: int) -> None:
         for ids in _parts(ack_ids):
             request = pubsub.ModifyAckDeadlineRequest(
-                subscription=self._record.name, ack_ids=ids, ack_deadline_seconds=seconds
+                subscription=self._wanted.name, ack_ids=ids, ack_deadline_seconds=seconds
             )
-            self._say(MODIFY, request, MODIFY_IDS_FIELD)
+            self._report(MODIFY, request, MODIFY_IDS_FIELD)
 
-    def _say(self, path: str, request: Any, field: int) -> None:
+    def _report(self, path: str, request: Any, field: int) -> None:
         self._feeds.saying.start(
-            self._said(self._relay.to_holders(self._record, path, request.SerializeToString(), field))
+            self._reported(self.streams.relay.to_holders(self._wanted, path, request.SerializeToString(), field))
         )
         self._go_on()
 
-    async def _said(self, work: Coroutine[Any, Any, bytes]) -> None:
+    async def _reported(self, work: Coroutine[Any, Any, bytes]) -> None:
         try:
             await work
         except SyncpointError as error:
-            log.info("messages of %s come again when their deadline ends: %s", self._record.name, error)
+            log.info("messages of %s come again when their deadline ends: %s", self._wanted.name, error)
 
     # -- what comes --------------------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        if not self._closed and self._asking is None and self._room() > 0:
-            self._asking = self._feeds.asking.start(self._ask())
+        if self._left or self._room() <= 0:
+            return
+        self._wake.set()
+        if self._running is None:
+            self.streams.add(self)
+            self._running = self._feeds.asking.start(self._run())
 
     def _room(self) -> int:
         return 0 if self._free is not None and self._free() <= 0 else self._messages - self._held()
 
-    async def _ask(self) -> None:
-        """Ask as long as there is room."""
-        try:
-            while not self._closed and (room := self._room()) > 0:
-                try:
-                    self._take(await self._asked(room))
-                except SyncpointError as error:
-                    if error.code in _ENDED and not self._closed:
-                        self._closed = True
-                        self._gone()
-                        return
-                    log.debug("%s: no forwarder lends messages now: %s", self._record.name, error)
-                    await asyncio.sleep(PAUSE_S)
-        finally:
-            self._asking = None
-
-    async def _asked(self, messages: int) -> list[Lent]:
-        request = internal.LendRequest(subscription=self._record.name, messages=messages, seconds=self._lease_s)
-        task = asyncio.current_task()
-        assert task is not None
-        serving = await self._relay.serving.find(self._record.name)
-        if serving.incarnation != self._record.incarnation:
+    async def _subscription(self) -> Subscription:
+        record = await self.streams.serving.find(self._wanted.name)
+        if record.incarnation != self._wanted.incarnation:
             raise SyncpointError(Code.NOT_FOUND, "The subscription was made anew.")
-        answer = await self._relay.lent(
-            serving, methods.DELIVERIES.Lend, request.SerializeToString(), None, drained=task.cancel
-        )
-        response = pubsub.PullResponse.FromString(answer)
-        return [Lent(one.ack_id, one.message, one.delivery_attempt) for one in response.received_messages]
+        return record
 
-    def _take(self, lent: list[Lent]) -> None:
-        if lent and self._closed:
-            self.give_back([one.ack_id for one in lent])
-        elif lent:
-            self._received(lent)
+    async def _relay(self, record: Subscription, member: Member) -> None:
+        try:
+            with self._opened_at(member, methods.DELIVERIES.LendInTurns) as behind:
+                self._behind = behind
+                while await self._has_room():
+                    lend = internal.LendRequest(subscription=record.name, messages=self._room(), seconds=self._lease_s)
+                    await behind.send(internal.TurnRequest(lend=lend).SerializeToString())
+                    response = await behind.receive()
+                    if response is None:
+                        return
+                    await self._take(record, member, behind, response)
+        finally:
+            if record.ordered and not self._left:
+                self._parted()
+
+    async def _has_room(self) -> bool:
+        """Wait until there is; False when the stream is to end."""
+        while not self._closes and self._room() <= 0:
+            self._wake.clear()
+            await self._wake.wait()
+        return not self._closes
+
+    def _close_behind(self) -> None:
+        super()._close_behind()
+        self._wake.set()
+
+    async def _take(self, record: Subscription, member: Member, behind: AnyStream, response: bytes) -> None:
+        """Take a response, with its data opened and transformed, or give it back."""
+        relay, found = self.streams.relay, None
+        try:
+            opened = await self._unsealed(response)
+            if not self._left and relay.serving.current(record).transforms:
+                found = await relay.transformed(record, pubsub.StreamingPullResponse, opened)
+        except asyncio.CancelledError:
+            relay.give_back(record, member, [response])
+            raise
+        if self._closes:
+            relay.give_back(record, member, [response])
+            return
+        for part in (opened,) if found is None else found.responses:
+            messages = pubsub.StreamingPullResponse.FromString(part).received_messages
+            self._received([Lent(one.ack_id, one.message, one.delivery_attempt) for one in messages])
+        if found is not None:
+            await self._say(record, behind, found)
+
+    def _finish(self, error: SyncpointError | None) -> None:
+        self.streams.open_streams.pop(self, None)
+        if not self._left:
+            self._left = True
+            log.debug("%s: the feed ends: %s", self._wanted.name, error)
+            self._gone()
 
 
 def _parts(ack_ids: Sequence[str]) -> list[Sequence[str]]:

@@ -80,23 +80,17 @@ class UnaryRelay:
     # -- pulling -----------------------------------------------------------------------------------------------------
 
     async def _pull(self, call: Call, request: bytes) -> bytes:
+        """The answer to Pull, with the data of messages opened. Cancelled, what comes too late is given back."""
         record = await self.serving.find(_name(request))
-        return await self.lent(record, PULL, request, call.deadline, lambda: call.reply(b""))
-
-    async def lent(
-        self, record: Subscription, path: str, request: bytes, deadline: float | None, drained: Callable[[], object]
-    ) -> bytes:
-        """The answer to Pull, or to another call by which messages are lent, with their data opened. Cancelled, what
-        comes too late is given back. `drained`: called instead of an answer when the proxy is about to stop.
-        """
+        deadline = call.deadline
         if deadline is None:
             deadline = asyncio.get_running_loop().time() + PULL_S
-        work = asyncio.ensure_future(self._send(record, path, request, deadline, whole=True))
+        work = asyncio.ensure_future(self._send(record, PULL, request, deadline, whole=True))
 
         def stop() -> None:
             if not work.done():
                 work.cancel()
-                drained()
+                call.reply(b"")  # the proxy is about to stop
 
         self._waiting[stop] = None
         try:

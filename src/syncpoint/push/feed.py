@@ -37,10 +37,13 @@ class Feed(Protocol):
 
 Received = Callable[[Sequence[Lent]], None]
 OpenFeed = Callable[
-    [Subscription, int, Received, Callable[[], None], Callable[[], int], Callable[[], int] | None], Feed
+    [Subscription, int, Received, Callable[[], None], Callable[[], int], Callable[[], int] | None, Callable[[], None]],
+    Feed,
 ]
 """Become a subscriber, without room at first: (record, seconds that messages are lent for, on messages, on the end, how
-many messages are held now, for how many bytes there is room; None: for as many as may be outstanding)."""
+many messages are held now, for how many bytes there is room (None: for as many as may be outstanding), called when what
+comes from now on is lent to another holder of ordering keys: nothing of a key before all that is held of it has ended).
+"""
 
 
 def open_feed(
@@ -51,8 +54,11 @@ def open_feed(
     gone: Callable[[], None],
     held: Callable[[], int],
     free: Callable[[], int] | None = None,
+    parted: Callable[[], None] = lambda: None,
 ) -> Feed:
-    """An `OpenFeed` once the forwarder, which counts by itself, is given. Raises `SyncpointError`."""
+    """An `OpenFeed` once the forwarder, which counts by itself, is given; one holder of ordering keys while it is open.
+    Raises `SyncpointError`.
+    """
     forwarder.check_free(record)
     return _ForwarderFeed(forwarder, record, lease_s, received, gone, free)
 

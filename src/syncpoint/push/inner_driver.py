@@ -196,6 +196,7 @@ class InnerSubscription(ABC, Generic[Config, Machine]):
         self.under_way = 0
         self._again_at, self._again_s = float("-inf"), AGAIN_FIRST_S
         self._for_feed: list[object] = []
+        self._breaks_off = False  # something is refused or given back, and the feed has not been notified of it yet
         self._reports: deque[tuple[int, Callable[[], None]]] = deque()  # how many ack ids each has
         self._serving: Feed | None = None  # where acknowledgements go, also after the feed was closed
 
@@ -211,6 +212,9 @@ class InnerSubscription(ABC, Generic[Config, Machine]):
     def free(self) -> Callable[[], int] | None:
         """Bytes that there is room for, where that is not what is outstanding."""
         return None
+
+    def parted(self) -> None:
+        """More of an ordering key comes only once all that is held of it has ended."""
 
     @abstractmethod
     def check(self, now: float) -> None:
@@ -243,7 +247,13 @@ class InnerSubscription(ABC, Generic[Config, Machine]):
             self.machine = self.new_machine()
         try:
             self.feed = self._serving = self.driver.process.open_feed(
-                self.record, int(self.lease_s), self._received, self._gone, lambda: self.machine.held, self.free()
+                self.record,
+                int(self.lease_s),
+                self._received,
+                self._gone,
+                lambda: self.machine.held,
+                self.free(),
+                self.parted,
             )
         except SyncpointError as error:
             self.last_error = error.message
@@ -280,6 +290,9 @@ class InnerSubscription(ABC, Generic[Config, Machine]):
             self.perform(self.machine.tick(now))
 
     def _received(self, lent: Sequence[Lent]) -> None:
+        if self._breaks_off and self.record.ordered:  # lent before the forwarder learns what comes again: not in order
+            self.perform([machine.GivenBack(tuple(one.ack_id for one in lent))])
+            return
         self.perform(self.machine.received(lent, self.driver.process.clock.monotonic()))
 
     def perform(self, effects: Iterable[object]) -> None:
@@ -289,6 +302,7 @@ class InnerSubscription(ABC, Generic[Config, Machine]):
                 self.under_way += 1
                 self.driver.tasks.start(self.begin(effect))
                 continue
+            self._breaks_off |= isinstance(effect, machine.Nacked | machine.GivenBack)
             if not self._for_feed:
                 asyncio.get_running_loop().call_soon(self.flush)
             self._for_feed.append(effect)
@@ -304,6 +318,8 @@ class InnerSubscription(ABC, Generic[Config, Machine]):
             self._notify(report)
         if self._reports:
             asyncio.get_running_loop().call_soon(self.flush)
+        else:
+            self._breaks_off = False
 
     def _queue_reports(self) -> None:
         effects, self._for_feed = self._for_feed, []

@@ -18,6 +18,7 @@ class Consumer:
 
     __slots__ = (
         "beside",
+        "by_response",
         "changed",
         "closed",
         "deadline_s",
@@ -59,6 +60,7 @@ class Consumer:
         self.beside = beside  # bytes for which there is room besides; None: that is not bounded
         self.single = single  # a unary pull: one response, then it leaves
         self.uses = uses  # whether its being there is a use of the subscription, which keeps it from expiring
+        self.by_response = single  # `max_messages` is for one response, whatever is outstanding
         self.writable = True
         self.transforming = False  # it takes nothing more until what was lent has been transformed
         self.closed = False
@@ -70,7 +72,7 @@ class Consumer:
         beside = self.max_bytes if self.beside is None else self.beside()
         if beside <= 0:
             return 0, 0
-        if self.single:
+        if self.by_response:
             return self.max_messages, min(self.max_bytes, beside)
         messages, nbytes = table.outstanding(self.number)
         room, room_bytes = self.max_messages - messages, min(self.max_bytes - nbytes, beside)
@@ -80,4 +82,4 @@ class Consumer:
 
     def free(self, table: LeaseTable) -> bool:
         """Whether the next message may be of any size: nothing is outstanding, or it is a unary pull."""
-        return self.single or not table.outstanding(self.number)[0]
+        return self.by_response or not table.outstanding(self.number)[0]

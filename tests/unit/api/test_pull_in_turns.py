@@ -79,3 +79,24 @@ async def test_what_is_no_turn_ends_the_stream(harness: ServicerHarness) -> None
     stream = await opened(harness)
     await stream.done(failed=["nonsense"])
     assert (await stream.error()).code is Code.INVALID_ARGUMENT
+
+
+@simulated(ordered=True)
+async def test_who_asks_for_each_response_gets_more_of_a_key_before_the_first_is_acknowledged(
+    harness: ServicerHarness,
+) -> None:
+    stream = Turns(harness.channel.stream(methods.DELIVERIES.LendInTurns))
+
+    async def lend(messages: int) -> None:
+        asked = internal.LendRequest(subscription=SUB, messages=messages, seconds=60)
+        await stream.raw.send(internal.TurnRequest(lend=asked).SerializeToString())
+
+    await harness.put("a", "b", "c", key="k")
+    await lend(1)
+    assert (await stream.one()).message.data == b"a"
+    assert await stream.silent()
+    await stream.done()  # is no request for more
+    assert await stream.silent()
+    await lend(2)
+    assert [one.message.data for one in await stream.messages(2)] == [b"b", b"c"]
+    assert harness.subscribe.outstanding()[0] == 3

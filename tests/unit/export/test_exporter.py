@@ -49,16 +49,16 @@ def test_a_file_that_is_not_stored_is_refused_and_what_waits_given_back() -> Non
     assert any(isinstance(effect, Room) and effect.messages for effect in one.tick(100))
 
 
-def test_a_file_is_closed_when_nothing_has_come_for_a_while_where_more_comes_only_afterwards() -> None:
+def test_a_file_that_nothing_more_of_its_keys_comes_for_is_closed() -> None:
     one = exporter(max_messages=10)
-    one.rest_s = 1.0
-    one.received(lent(1), 0)
-    one.received(lent(2), 0.9)
-    assert not files(one.tick(1.8))
-    (first,) = files(one.tick(2))
+    assert not files(one.close_file(0))
+    one.received(lent(1, 2), 0)
+    (first,) = files(one.close_file(1))
     assert first.ack_ids == ("a1", "a2")
-    one.stored(first, (), 2)
-    assert not files(one.tick(50))
+    one.received(lent(3), 2)
+    assert not files(one.close_file(3))  # it waits for the first
+    (second,) = files(one.stored(first, (), 4))
+    assert second.ack_ids == ("a3",)
 
 
 def test_leases_are_extended_also_while_a_file_is_stored() -> None:

@@ -9,8 +9,10 @@ from typing import Any
 from syncpoint.model.errors import NotFound, Unavailable
 from syncpoint.proxy.push_feeds import PushFeeds, RelayedFeed
 from syncpoint.push.pusher import Lent
+from syncpoint.transforms.message_transforms import Outcome
 from syncpoint.wire.messages import pubsub
-from tests.kit.proxy import ProxyHarness, ProxyProcess, SubscribeProcess, in_harness
+from tests.kit.proxy import SUBSCRIPTION, ProxyHarness, ProxyProcess, SubscribeProcess, in_harness
+from tests.unit.proxy.test_transformed_streams import ANY, Played, with_config
 
 
 class Pushing:
@@ -23,10 +25,15 @@ class Pushing:
         self.process = await harness.start(ProxyProcess, "proxy", **options)
         await asyncio.sleep(0.1)
         self.held: list[Lent] = []
-        self.gone = 0
-        self.feeds = PushFeeds(self.process.proxy.relay)
+        self.gone = self.parted = 0
+        self.feeds = PushFeeds(self.process.proxy.streams)
         self.feed: RelayedFeed = self.feeds.open(
-            harness.subscription, 15, self.received, self.ended, lambda: len(self.held)
+            harness.catalog.subscription(SUBSCRIPTION) or harness.subscription,
+            15,
+            self.received,
+            self.ended,
+            lambda: len(self.held),
+            parted=self.part,
         )
         return self
 
@@ -35,6 +42,9 @@ class Pushing:
 
     def ended(self) -> None:
         self.gone += 1
+
+    def part(self) -> None:
+        self.parted += 1
 
     @property
     def data(self) -> list[bytes]:
@@ -137,3 +147,116 @@ async def test_sealed_data_is_opened(harness: ProxyHarness) -> None:
     await asyncio.sleep(1)
     assert push.data == [b"secret"]
     await push.feeds.close()
+
+
+@in_harness()
+async def test_one_stream_lends_again_and_again(harness: ProxyHarness) -> None:
+    push = await Pushing().start(harness)
+    push.one.to_lend = [b"a", b"b", b"c"]
+    for room in (1, 2, 3):
+        push.feed.set_room(room)
+        await asyncio.sleep(1)
+        assert len(push.held) == room
+    assert len(push.one.asking_streams) == 1
+    push.feed.close()
+    await push.feeds.close()
+
+
+@in_harness()
+async def test_what_transforms_leave_is_pushed_and_the_rest_said_before_more_is_asked_for(
+    harness: ProxyHarness,
+) -> None:
+    with_config(harness, ANY)
+    push = await Pushing().start(harness)
+    push.process.proxy.relay.transformer = Played.of({})
+    push.one.to_lend = [b"drop", b"a", b"fail", b"b"]
+    push.feed.set_room(3)
+    await asyncio.sleep(1)
+    assert push.data == [b"a", b"b"]
+    assert [(len(one.dropped), len(one.failed)) for one in push.one.outcomes] == [(1, 1), (0, 0)]
+    assert asked(push.one) == [(3, 15), (2, 15), (1, 15)]
+    assert len(push.one.calls) == 3, "what is said between responses would come too late"
+    push.two.to_lend = [b"fail"]
+    push.one.asking_streams[0].finish(Unavailable("gone"))
+    await asyncio.sleep(1)
+    assert [len(one.failed) for one in push.two.outcomes] == [1]
+    assert push.parted == 1
+    await push.feeds.close()
+
+
+@in_harness()
+async def test_what_comes_in_order_does_not_go_on_behind_what_was_refused(harness: ProxyHarness) -> None:
+    with_config(harness, b"")
+    push = await Pushing().start(harness)
+    push.one.to_lend = [b"a"]
+    push.feed.set_room(3)
+    await asyncio.sleep(1)
+    assert (push.data, push.parted) == ([b"a"], 0)
+    push.feed.refuse([push.held.pop().ack_id])
+    push.one.lend(b"behind it")  # on its way while the forwarder learns of the refusal
+    await asyncio.sleep(1)
+    assert (push.data, push.parted, len(push.one.asking_streams)) == ([], 1, 2)
+    (back,) = [call for call in push.one.calls if type(call).__name__ == "TakeBackRequest"]
+    assert len(back.ack_ids) == 1
+    push.one.lend(b"a again")
+    await asyncio.sleep(1)
+    assert push.data == [b"a again"]
+    await push.feeds.close()
+
+
+@in_harness()
+async def test_a_forwarder_that_is_suspected_is_left_at_once(harness: ProxyHarness) -> None:
+    push = await Pushing().start(harness)
+    push.feed.set_room(1)
+    await asyncio.sleep(1)
+    push.one.process.hang()
+    push.two.to_lend = [b"of two"]
+    began = asyncio.get_running_loop().time()
+    while not push.held:
+        await asyncio.sleep(0.05)
+    assert asyncio.get_running_loop().time() - began < 3, "two pings that are not answered"
+    push.held.clear()
+    push.one.process.go_on()
+    push.one.to_lend = [b"of one"]
+    push.feed.set_room(2)
+    await asyncio.sleep(10)
+    assert push.data == [b"of one"]
+    await push.feeds.close()
+
+
+@in_harness()
+async def test_ended_while_it_waits_for_keys_it_gives_back_what_it_was_lent(harness: ProxyHarness) -> None:
+    push = await Pushing().start(harness, sealed=True)
+
+    async def lost(response: bytes) -> bytes:
+        raise Unavailable("no keys now")
+
+    push.process.proxy.streams.sealer.open = lost
+    push.one.to_lend = [b"a"]
+    push.feed.set_room(1)
+    await asyncio.sleep(1)
+    push.feed.close()
+    await push.feeds.close()
+    await asyncio.sleep(1)
+    assert not push.held
+    assert [type(call).__name__ for call in push.one.calls] == ["LendRequest", "TakeBackRequest"]
+
+
+@in_harness()
+async def test_cut_off_while_functions_run_it_gives_back_what_it_was_lent(harness: ProxyHarness) -> None:
+    with_config(harness, ANY)
+    push = await Pushing().start(harness)
+
+    class Slow(Played):
+        async def apply(self, *asked: object) -> list[Outcome]:
+            await asyncio.sleep(60)
+            raise AssertionError("it is cut off")
+
+    push.process.proxy.relay.transformer = Slow.of({})
+    push.one.to_lend = [b"a"]
+    push.feed.set_room(1)
+    await asyncio.sleep(1)
+    push.feed.close()
+    await push.feeds.close()
+    await asyncio.sleep(1)
+    assert [type(call).__name__ for call in push.one.calls] == ["LendRequest", "TakeBackRequest"]

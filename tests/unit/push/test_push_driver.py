@@ -405,3 +405,28 @@ def test_what_may_be_pushed_only_later_is_pushed_then() -> None:
 
 def _with(record: Subscription, data: bytes) -> Subscription:
     return replace(record, config=data)
+
+
+def test_what_is_lent_while_a_refusal_is_on_its_way_does_not_overtake_what_comes_again() -> None:
+    async def answer(data: str) -> int:
+        if data == "other":
+            return 500 if len(harness.requests) < 3 else 200  # a pause begins, which "0" does not prolong
+        if harness.data.count(data) == 1 and data == "0":
+            await asyncio.sleep(2)
+            asyncio.get_running_loop().call_soon(lend)
+            return 500
+        return 200
+
+    def lend() -> None:
+        harness.forwarders.send("1", key="k")
+        harness.forwarders.quiesce()
+
+    harness = Harness(answer, ordered=True)
+
+    async def story() -> None:
+        harness.forwarders.send("0", key="k")
+        harness.forwarders.send("other")
+        await asyncio.sleep(30)
+        assert [data for data in harness.data if data != "other"] == ["0", "0", "1"]
+
+    harness.run(story())

@@ -51,7 +51,6 @@ from syncpoint.transport.network import Listening, join_address, split_address
 from syncpoint.wire import methods
 
 LATE_S = 0.25
-EXPORT_REST_S = 1.0  # a key waits for what was lent of it in one answer: the file is not kept open for what cannot come
 _RELAYED = tuple(one.prefix.encode() for one in (methods.SUBSCRIBER, methods.LOG_READER, methods.EPOCH_WRITER))
 
 
@@ -109,7 +108,7 @@ class ProxyRole:
             self.admin.may_give_up = self.access.service.may_give_up
         gate = self.access.gate if self.access is not None else None
         vetting = Vetting(networks(settings.push.networks))
-        self.feeds = PushFeeds(self.proxy.relay)
+        self.feeds = PushFeeds(self.proxy.streams)
         distribution = Distribution(context.process.name, context.view, context.catalog)
         consuming = ConsumingProcess(
             context.shared, self.feeds.open, context.clock, context.random, distribution.mine, name=context.process.name
@@ -125,7 +124,7 @@ class ProxyRole:
                 identified=self.access is not None,
                 sender=context.environment.push_sender,
             ),
-            Exports(consuming, settings.buckets, context.environment.outside, EXPORT_REST_S),
+            Exports(consuming, settings.buckets, context.environment.outside),
         )
         transformer.models.tokens = self.consumption.pushes.tokens
         self._methods = self.proxy.methods(

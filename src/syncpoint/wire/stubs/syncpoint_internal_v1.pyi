@@ -270,7 +270,8 @@ class TurnRequest(_message.Message):
     dropped: _containers.RepeatedScalarFieldContainer[str]
     failed: _containers.RepeatedScalarFieldContainer[str]
     untried: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, request: _Optional[bytes] = ..., done: _Optional[bool] = ..., dropped: _Optional[_Iterable[str]] = ..., failed: _Optional[_Iterable[str]] = ..., untried: _Optional[_Iterable[str]] = ...) -> None: ...
+    lend: LendRequest
+    def __init__(self, request: _Optional[bytes] = ..., done: _Optional[bool] = ..., dropped: _Optional[_Iterable[str]] = ..., failed: _Optional[_Iterable[str]] = ..., untried: _Optional[_Iterable[str]] = ..., lend: _Optional[_Union[LendRequest, _Mapping]] = ...) -> None: ...
 class DescribeConsumptionRequest(_message.Message):
     subscription: int
     def __init__(self, subscription: _Optional[int] = ...) -> None: ...
