@@ -91,7 +91,9 @@ def deliverable(
             skip = _with(skip, place, behind, hidden)
         out.append(Batch(batch.source, place, first, last, skip, batch.time_ns, batch.payload))
         begin = last
-    freshness = Freshness(expired.now_ns, expired.live_ns, soonest) if soonest < NEVER_NS else None
+    # Rules may give messages a time to live that is not known here.
+    known = soonest < NEVER_NS or bool(ledger.lanes)
+    freshness = Freshness(expired.now_ns, expired.live_ns, soonest) if known else None
     return Fetched(out, expired=dead, freshness=freshness)
 
 

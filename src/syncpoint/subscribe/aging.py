@@ -1,8 +1,8 @@
 """Aging: what was read ahead and waits for room runs out while it does.
 
 Place: beside `source_reader` and `redelivery`, whose batches are looked through again when something of them is due.
-Promise: what runs out here is not lent any more: it is left to the publish side, which drops it, or moved to the
-dead-letter topic. Time is that of the publish side plus what has passed here since, so a wrong clock here does nothing.
+Promise: what runs out here is not lent any more: it is dropped, or moved to the dead-letter topic. Time is that of the
+publish side plus what has passed here since, so a wrong clock here does nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 from syncpoint.kernel import lifetimes
-from syncpoint.model.delivery import Batch, Freshness, freshness_of
+from syncpoint.model.delivery import Batch, Fetched, Freshness, attempts_of, freshness_of, passed_over
+from syncpoint.model.lanes import lane_of
 from syncpoint.subscribe.expired_letters import ExpiredLetters
 from syncpoint.subscribe.shared_state import SharedState
 
@@ -62,6 +63,25 @@ class Aging:
                     ends_ns = min(ends_ns, batch.time_ns + shortest_ms * 1_000_000)
                 self.due = min(self.due, now + (ends_ns - now_ns) / 1e9)
                 runs = [(batch.first_offset + begin, batch.first_offset + end) for begin, end in found]
-            out.append(self._letters.without(batch, runs) if runs else batch)
+            out.append(self._letters.without(batch, runs, moved=self._letters.moved) if runs else batch)
         self._letters.go_on()
         return out
+
+    def judged(self, batches: Sequence[Batch]) -> Sequence[Batch]:
+        """Batches that rules have changed: an action may have made a message's time to live shorter."""
+        rules, freshness = self._state.rules, freshness_of(batches)
+        if rules is None or freshness is None or all(one.judge is None for one in rules.values()):
+            return batches
+        out, soonest_ns = [], freshness.soonest_ns
+        for batch in batches:
+            lane = rules.get(lane_of(batch.begin))
+            if lane is not None and lane.judge is not None:
+                found, shortest_ms = lifetimes.expired(batch.payload, (freshness.now_ns - batch.time_ns) // 1_000_000)
+                if shortest_ms:
+                    soonest_ns = min(soonest_ns, batch.time_ns + shortest_ms * 1_000_000)
+                runs = [(batch.first_offset + begin, batch.first_offset + end) for begin, end in found]
+                batch = self._letters.without(batch, runs, moved=self._letters.moved) if runs else batch
+            out.append(batch)
+        self._letters.go_on()
+        freshness = freshness._replace(soonest_ns=soonest_ns)
+        return Fetched(out, passed_over(batches), attempts_of(batches), freshness=freshness)

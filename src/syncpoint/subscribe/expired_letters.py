@@ -8,8 +8,9 @@ again. What waits here is not acknowledged before its letter is persisted; where
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from syncpoint.kernel.acks import encode_runs
 from syncpoint.model.delivery import Batch, Fetched, attempts_of, expired_of, freshness_of, passed_over
 from syncpoint.subscribe.ordering import Identity
 from syncpoint.subscribe.shared_state import Reason, SharedState
@@ -20,10 +21,14 @@ EXPIRED = Reason("TTLExpiredException", "The message outlived its time to live."
 
 
 class ExpiredLetters:
-    """See the module. `attempts`: how often messages came back from a delivery."""
+    """See the module. `attempts`: how often messages came back from a delivery; `drop(source, runs)` acknowledges on
+    the subscriber's behalf.
+    """
 
-    def __init__(self, state: SharedState, attempts: Mapping[Identity, int]) -> None:
-        self._state, self._attempts = state, attempts
+    def __init__(
+        self, state: SharedState, attempts: Mapping[Identity, int], drop: Callable[[int, bytes], None]
+    ) -> None:
+        self._state, self._attempts, self._drop = state, attempts, drop
         self._waiting: dict[Identity, None] = {}
         self._moving: set[Identity] = set()
         self._going_on = False
@@ -40,14 +45,14 @@ class ExpiredLetters:
         runs = expired_of(batches)
         if not runs:
             return batches
-        out = [self.without(batch, runs) for batch in batches]
+        out = [self.without(batch, runs, moved=True) for batch in batches]
         self.go_on()
         return Fetched(out, passed_over(batches), attempts_of(batches), freshness=freshness_of(batches))
 
-    def without(self, batch: Batch, runs: Iterable[tuple[int, int]]) -> Batch:
-        """A batch without these runs of offsets, which are to be moved where that is wanted."""
-        moved = self._state.record.dead_letter is not None and self._state.record.options.dead_letter_expired
+    def without(self, batch: Batch, runs: Iterable[tuple[int, int]], *, moved: bool) -> Batch:
+        """A batch without these runs of offsets, which are `moved`, or dropped. What is lent waits until it is back."""
         skip = bytearray(batch.skip or bytes((batch.end - batch.first_offset + 7) // 8))
+        dropped = []
         for begin, end in runs:
             for offset in range(max(begin, batch.begin), min(end, batch.end)):
                 at, bit = divmod(offset - batch.first_offset, 8)
@@ -55,7 +60,17 @@ class ExpiredLetters:
                     skip[at] |= 1 << bit
                     if moved:
                         self._take((batch.source, offset))
+                    elif not self._state.table.is_outstanding(batch.source, offset):
+                        dropped.append((offset, 1))
+        if dropped:
+            self._drop(batch.source, encode_runs(dropped))
         return batch._replace(skip=bytes(skip))
+
+    @property
+    def moved(self) -> bool:
+        """Whether what runs out here is moved."""
+        record = self._state.record
+        return record.options.dead_letter_expired and record.dead_letter is not None
 
     def _take(self, identity: Identity) -> None:
         if identity not in self._moving and not self._state.table.is_outstanding(*identity):

@@ -48,7 +48,7 @@ class LeaseManager:
         self.state, self.table, self.publish = state, state.table, state.publish
         self.redelivery = Redelivery()
         self.order = KeyOrder() if state.record.ordered else None
-        self.letters = ExpiredLetters(state, self.redelivery.attempts)
+        self.letters = ExpiredLetters(state, self.redelivery.attempts, self.drop)
         self.generation = generation
         self.voids: dict[int, int] = {}  # source -> how often everything lent of it became void
         self._unknown: list[_Record] = []

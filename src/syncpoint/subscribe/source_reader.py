@@ -56,7 +56,7 @@ class SourceReader:
             elif self._leases.letters.is_full(batches):
                 reply(Unavailable("Messages whose time to live is over are being moved first."))
             else:
-                reply(self.rules.applied(self._leases.letters.taken_out(batches), end))
+                reply(self.aging.judged(self.rules.applied(self._leases.letters.taken_out(batches), end)))
 
         state.publish.fetch(state.record.incarnation, source, begin, min(CREDIT_BYTES, (end - begin) << 10), answer)
 

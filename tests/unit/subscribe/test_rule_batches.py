@@ -240,3 +240,32 @@ def test_an_action_that_cannot_be_carried_out_makes_no_copy() -> None:
     harness.send("a", b="x" * 600, n="0")
     harness.send("b", b="x", n="1")
     assert copies(subscriber) == [("b", "bad"), ("b", "long")]
+
+
+@pytest.mark.parametrize("letters", [False, True])
+@pytest.mark.parametrize("room", [1, 1000])
+def test_an_action_may_let_a_copy_live_shorter(letters: bool, room: int) -> None:
+    brief = MessageRule("brief", "1=1", action="set sys.TimeToLive = '0:0:2'")
+    lasting = MessageRule("lasting", "1=1", action="SET mark = 'l'")
+    dead = "projects/p/topics/dead"
+    harness = ruled(brief, lasting, dead_letter=DeadLetter(dead, 5) if letters else None, retention_s=86_400)
+    if letters:
+        harness.commit(CatalogChange.put(Topic(7, dead)))
+        options = harness.record.options._replace(dead_letter_expired=True)
+        harness.commit(CatalogChange.put(replace(harness.record, options=options)))
+    reader = Subscriber(harness, max_messages=room) if room == 1 else None
+    for data in "abc":
+        harness.send(data)
+    harness.advance(3)
+    subscriber = reader or Subscriber(harness, max_messages=room)
+    for _ in range(8):
+        harness.advance(1)
+        subscriber.ack()
+    late = [("a", "brief")] if ("a", "brief") in copies(subscriber) else []  # lent in time, and acknowledged
+    assert copies(subscriber) == sorted([*late, *((data, "lasting") for data in "abc")])
+    assert bool(late) is (room == 1 and subscriber.received[0].message.attributes["RuleName"] == "brief")
+    harness.advance(3)
+    (source,) = harness.publish.sources.of_topic(1)
+    assert harness.publish.ledgers[harness.record.incarnation].covers(source.number, 0, 3), "nothing of it waits"
+    stored = harness.publish.sources.of_topic(7)
+    assert sum(one.end for one in stored) == (3 - len(late) if letters else 0)

@@ -31,6 +31,8 @@ class Moments:
         self.delivered: dict[
             tuple[str, MessageIdentity | None], float
         ] = {}  # (subscription, message): for the first time
+        self.last_delivered: dict[tuple[str, MessageIdentity | None], float] = {}
+        self.fleeting: dict[MessageIdentity, tuple[float, float]] = {}  # when it was sent, and how long it lives
         self.healed = 0.0  # from here on nothing is broken
 
 
@@ -79,6 +81,7 @@ class Simulation:
         """A client was handed a PubsubMessage; which publish it came from."""
         found = self.history.delivered(subscription, receiver, message.message_id, message.data, message.ordering_key)
         self.moments.delivered.setdefault((subscription, found.identity), self.now)
+        self.moments.last_delivered[subscription, found.identity] = self.now
         self.note(f"{receiver}: {subscription} {found.identity} as {message.message_id}")
         return found.identity
 

@@ -23,6 +23,7 @@ from syncpoint.testing.simulation.run_checkers import (
     failed_means_failed,
     first_comes_first,
     letters_arrive,
+    messages_run_out,
     nobody_else_acknowledges,
     nothing_comes_while_it_is_acknowledged,
     resets_deliver_again,
@@ -35,6 +36,7 @@ from syncpoint.testing.simulation.sim_runs import RunResult, SimRun, simulate
 from syncpoint.testing.simulation.simulated_chains import SimulatedChains
 from syncpoint.testing.simulation.topology import LETTERS, PATIENT, TOPIC, Topology
 
+PROMPT = ("crash", "takeover", "close", "crash of a subscribe forwarder")  # faults that delay no answer on its way
 DRAIN_S = 60.0
 QUIESCE_S = 30.0
 PROMPT_S = 20.0
@@ -119,6 +121,7 @@ class ChainsRun(SimRun[SimulatedChains]):
         sim.coverage.sometimes("a command is lost on the way", sim.farm.lost_before)
         sim.coverage.sometimes("an answer of a disk is lost on the way", sim.farm.lost_after)
         history, seeks = sim.history, self.clients.seeks
+        prompt = set(self.nemesis.kinds) <= set(PROMPT)
         self.judge(
             complaints,
             PROMPT_S,
@@ -131,6 +134,7 @@ class ChainsRun(SimRun[SimulatedChains]):
             letters_arrive(history, DOOMED, LETTERS),
             first_comes_first(history),
             *([sealed_for_its_topic(history, LETTERS)] if sim.shape.sealing else []),
+            *([messages_run_out(history, sim.moments, prompt=prompt)] if sim.shape.expiring else []),
         )
         if self.beyond and not all(sim.served(number) for number in sim.records):
             self.violations = []

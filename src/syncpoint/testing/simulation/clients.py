@@ -8,7 +8,7 @@ are the history of the subscriptions' sets, for `run_checkers`.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from syncpoint.metadata.records import ACTIVE, CREATING, CatalogChange, SeekTarget, Snapshot, Subscription, Topic
@@ -37,6 +37,7 @@ class Messages:
     sizes: list[int]
     topic: str = TOPIC
     judged_as: str = TOPIC  # the topic's name in the history
+    attributes: dict[str, str] = field(default_factory=dict)
 
 
 class Clients:
@@ -58,7 +59,7 @@ class Clients:
         identities = [MessageIdentity(some.client, some.number + at) for at in range(len(some.sizes))]
         operations = [history.publishing(some.judged_as, one, some.key) for one in identities]
         bodies = [
-            pubsub.PubsubMessage(data=seal(one, bytes(size)), ordering_key=some.key)
+            pubsub.PubsubMessage(data=seal(one, bytes(size)), ordering_key=some.key, attributes=some.attributes)
             for one, size in zip(identities, some.sizes, strict=True)
         ]
         request = pubsub.PublishRequest(topic=some.topic, messages=bodies).SerializeToString()
@@ -140,6 +141,10 @@ class Clients:
         sim.history.end(operation, Outcome.OK)
         self._creations[name] = operation
         sim.note(f"client: {name} created")
+
+    def owe_nothing(self, name: str) -> None:
+        """Not everything comes to a subscription: what does is judged otherwise."""
+        self._creations[name].until = self.sim.history.stamp()
 
     def update(self, name: str, **options: Any) -> None:
         """Change what may change of a subscription."""

@@ -35,6 +35,12 @@ SHAPES = (
     replace(THREE, sealing=True, seeking=True),
     replace(ONE, strict=True, chains=2),
 )
+EXPIRING = (
+    replace(ONE, expiring=True),
+    replace(ONE, expiring=True, chains=2, subscribers=2),
+    replace(THREE, expiring=True, subscribers=2, entries=6),
+)
+"""Of every tenth seed."""
 LIES = "disk lies"  # not together with disks that are away: see `faults.AWAY`
 
 
@@ -42,6 +48,8 @@ def run_delivery(seed: int, *, trace: Trace | None = None) -> RunResult:
     """Run one seed."""
     random = SeededRandom(seed * 11 + 5)
     shape = SHAPES[random.randrange(0, len(SHAPES))]
+    if seed % 10 == 9:
+        shape = EXPIRING[seed // 10 % len(EXPIRING)]
     kinds = [kind for kind in FAULTS if random.random() < 0.15 and kind != LIES]
     kinds += [kind for kind in FURTHER if random.random() < 0.35]
     return run_chains(seed, shape=shape, kinds=tuple(kinds) or FURTHER, trace=trace)

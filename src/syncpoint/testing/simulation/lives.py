@@ -11,15 +11,18 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
+from syncpoint.metadata.entity_options import SubscriptionOptions
 from syncpoint.metadata.records import CatalogChange, DeadLetter, Retry
 from syncpoint.runtime.random import Random
+from syncpoint.testing.history import MessageIdentity
 from syncpoint.testing.simulation.clients import Clients, Messages
 from syncpoint.testing.simulation.simulated_chains import SimulatedChains
-from syncpoint.testing.simulation.topology import BRIEF, DEAD, PATIENT, TOPIC
+from syncpoint.testing.simulation.topology import BRIEF, BURIED, DEAD, DROPPED, FLEETING, PATIENT, TOPIC
 
 Life = Coroutine[Any, Any, None]
 DOOMED = "projects/p/subscriptions/doomed"
 SEEKS_MAX, MOVES_MAX = 3, 20
+LIVE_S = 4
 REST_S = 9.0
 BAD_MOMENT_S = 2.0
 EMPTY_S = 8.0  # how long it may take until nothing is stored of a topic that everybody has acknowledged
@@ -41,6 +44,7 @@ class Lives:
         self.brief = random.random() < 0.2 or sim.shape.sealing
         self.resting = slow > 2 and random.random() < 0.6  # nobody publishes for a while: the topic runs empty
         self.moving = self.moving or sim.shape.strict
+        self.burying = self.burying or sim.shape.expiring
         if sim.shape.seeking:
             self.seeking, sim.keeps, self.snapping = True, False, False
         if sim.shape.emptying:
@@ -103,6 +107,8 @@ class Lives:
             lives.append(self._rest())
         if self.brief:
             lives.append(self._recreate())
+        if self.sim.shape.expiring:
+            lives.append(self._expire())
         return lives
 
     @property
@@ -221,6 +227,28 @@ class Lives:
             chosen = tuple(one for one in chains if self._chance(0.6)) or (chains[-1],)
             self.sim.coverage.sometimes("keys move to other chains", chosen != self.sim.assignment.chains)
             self.sim.assign(chosen)
+
+    async def _expire(self) -> None:
+        """Messages that live for some seconds, by the times of their subscriptions or one of their own."""
+        sim = self.sim
+        topic, number = self.clients.create_topic(FLEETING), 0
+        self._senders += 1
+        sender, limit = self._senders, SubscriptionOptions(ttl_s=LIVE_S)
+        burying = limit._replace(dead_letter_expired=True)
+        letters = DeadLetter(DEAD, 100)
+        await self.clients.subscribe(BURIED, topic, FLEETING, exactly_once=True, options=burying, dead_letter=letters)
+        await self.clients.subscribe(DROPPED, topic, FLEETING, options=limit)
+        self.clients.owe_nothing(BURIED)
+        self.clients.owe_nothing(DROPPED)
+        while self.publishing():
+            own = self._chance(0.7)
+            some = Messages(
+                "pf", number, "", sender, [40], FLEETING, FLEETING, {"sys.TimeToLive": "0:0:1"} if own else {}
+            )
+            sim.moments.fleeting[MessageIdentity("pf", number)] = sim.now, 1.0 if own else float(LIVE_S)
+            await self.clients.publish(some, 8.0)
+            number += 1
+            await asyncio.sleep(self.random.random() ** 2 * 0.2 * self.slow)
 
     async def _recreate(self) -> None:
         """A topic comes, is published to, goes, and comes again by the same name."""

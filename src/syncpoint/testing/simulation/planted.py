@@ -53,6 +53,7 @@ SEALING = Topology(clusters=1, disks=1, sealing=True)
 SEEKING = Topology(clusters=1, disks=1, subscribers=2, seeking=True)
 CRAMPED = Topology(clusters=1, disks=1, emptying=True, heavy=True, room=600_000)
 STRICT = Topology(clusters=1, disks=1, subscribers=2, strict=True)
+EXPIRING = Topology(clusters=1, disks=1, expiring=True)
 SPREAD = Topology(clusters=3, disks=3, spread=True)
 
 

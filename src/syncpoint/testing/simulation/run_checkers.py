@@ -12,6 +12,9 @@ from syncpoint.testing.checkers import CHECKERS, CheckResult
 from syncpoint.testing.history import History, Outcome, Publish
 from syncpoint.testing.simulation.base import Moments
 from syncpoint.testing.simulation.sets import Seek, Sets, named
+from syncpoint.testing.simulation.topology import BURIED, DROPPED, LETTERS
+
+EARLY_S, LATE_S = 0.3, 0.9  # clocks of two hosts differ by less; what is read is lent, and what ran out found, sooner
 
 
 def one_writer_per_log(intruders: Sequence[str], commands: int) -> CheckResult:
@@ -131,6 +134,42 @@ def letters_arrive(history: History, doomed: str, letters: str) -> CheckResult:
         if one.message_id not in tried and one.identity not in arrived
     }
     return CheckResult("dead letters arrive", len(mine), tuple(sorted(bad)))
+
+
+def messages_run_out(history: History, moments: Moments, *, prompt: bool) -> CheckResult:
+    """What lives for some seconds becomes a letter not before they are over, and only if nobody was confirmed to have
+    acknowledged it; who neither acknowledged it has its letter. `prompt`: nothing delays, then it does not come later
+    than LATE_S behind its end.
+    """
+    lives, bad = moments.fleeting, []
+    letters = {one.identity for one in history.deliveries if one.subscription == LETTERS}
+    of = {one.message_id: one.identity for one in history.deliveries if one.subscription == BURIED}
+    tried = {of.get(one.message_id) for one in history.acks if one.subscription == BURIED}
+    done = {of[one.message_id] for one in history.acks if one.subscription == BURIED and one.outcome is Outcome.OK}
+    begun = next((one.ended for one in history.creations if one.subscription == BURIED), 0)
+    for publish in history.publishes:
+        one = publish.identity
+        if one not in lives:
+            continue
+        sent, live_s = lives[one]
+        arrived = moments.delivered.get((LETTERS, one))
+        if arrived is not None and arrived < sent + live_s - EARLY_S:
+            bad.append(f"the letter of {one} came {arrived - sent:.1f} s after it was sent, which lives {live_s} s")
+        if one in letters and one in done:
+            bad.append(f"{one} was acknowledged, which was confirmed, and has a letter")
+        if (
+            publish.outcome is Outcome.OK
+            and begun
+            and publish.begun > begun
+            and one not in tried
+            and one not in letters
+        ):
+            bad.append(f"{one} was not acknowledged, and has no letter")
+        for name in (BURIED, DROPPED) if prompt and publish.outcome is Outcome.OK else ():
+            at = moments.last_delivered.get((name, one), 0.0)
+            if at > moments.published[one] + live_s + LATE_S:
+                bad.append(f"{name} got {one} {at - sent:.1f} s after it was sent, which lives {live_s} s")
+    return CheckResult("messages run out", len(lives), tuple(bad))
 
 
 def first_comes_first(history: History) -> CheckResult:

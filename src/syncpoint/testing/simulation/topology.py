@@ -8,6 +8,11 @@ from syncpoint.runtime.random import Random
 
 TOPIC, TOPIC_NUMBER = "projects/p/topics/orders", 1
 DEAD, BRIEF = "projects/p/topics/dead", "projects/p/topics/brief"
+FLEETING = "projects/p/topics/fleeting"  # whose messages live for some seconds
+BURIED, DROPPED = (
+    "projects/p/subscriptions/buried",
+    "dropped",
+)  # its subscriptions: one sends what ran out to the dead letters
 LETTERS = "letters"  # the subscription of DEAD
 PATIENT = "patient"  # the subscription whose clients acknowledge nothing before all has been delivered
 
@@ -21,7 +26,8 @@ class Topology:
     is there from the beginning may be with two forwarders at once. `seeking`: two subscriptions are reset, and the
     topic keeps nothing. `absent`: a subscription has clients at one forwarder at a time, which change. `sealing`: what
     is published is sealed under a key of the topic, so it is good for no other topic of that name. `room`: of so many
-    bytes every disk consists, and nobody makes it larger; 0: it is never full by itself.
+    bytes every disk consists, and nobody makes it larger; 0: it is never full by itself. `expiring`: there are messages
+    that live for some seconds only.
     """
 
     clusters: int = 3
@@ -41,6 +47,7 @@ class Topology:
     absent: bool = False
     sealing: bool = False
     room: int = 0
+    expiring: bool = False
 
     @staticmethod
     def draw(random: Random) -> Topology:

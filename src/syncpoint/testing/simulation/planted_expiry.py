@@ -1,0 +1,46 @@
+"""Bugs planted where messages run out, in the shipped modules as they are now. Listed in `planted_bugs`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+
+from syncpoint.publish.ahead import AheadOfMessages
+from syncpoint.publish.time_to_live import ExpiryIndex
+from syncpoint.runtime.trusted import TrustedClock
+from syncpoint.subscribe.expired_letters import ExpiredLetters
+from syncpoint.subscribe.ordering import Identity
+from syncpoint.testing.simulation.planted import EXPIRING, planted
+from syncpoint.testing.simulation.scaled import patched
+
+
+@planted(EXPIRING, "crash", "takeover", seed=0)
+def times_to_live_are_not_recovered() -> AbstractContextManager[None]:
+    """An owner knows only of times to live that messages carried which were published to it."""
+    right = ExpiryIndex.__init__
+
+    def forgetful(
+        self: ExpiryIndex,
+        ahead: AheadOfMessages,
+        bounds: Callable[[int], tuple[int, int] | None],
+        found: Iterable[bytes] = (),
+    ) -> None:
+        right(self, ahead, bounds)
+
+    return patched(ExpiryIndex, __init__=forgetful)
+
+
+@planted(EXPIRING, "clock jump", seed=1)
+def expiry_by_the_wall_clock() -> AbstractContextManager[None]:
+    """One clock that is ahead lets messages run out."""
+    return patched(TrustedClock, sure_ns=TrustedClock.time_ns)
+
+
+@planted(EXPIRING, "subscribe forwarder parted", "connections broken", seed=0)
+def expiry_does_not_look_at_leases() -> AbstractContextManager[None]:
+    """What a subscriber has is moved to the dead letters all the same once its time is over."""
+
+    def take(self: ExpiredLetters, identity: Identity) -> None:
+        self._waiting[identity] = None
+
+    return patched(ExpiredLetters, _take=take)
