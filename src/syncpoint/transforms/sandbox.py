@@ -129,7 +129,7 @@ class _Runner:
         if self._loaded != function:
             self._loaded = None
             _send(process, b"L", f"{function.name}\0{function.code}")
-            kind, text = await asyncio.wait_for(_receive(process), ANSWER_S)
+            kind, text = await _receive(process, ANSWER_S)
             if kind == b"E":
                 raise TransformError(text)
             self._loaded = function
@@ -144,7 +144,7 @@ class _Runner:
                 _send(process, b"R", messages[sent])
                 ahead += len(messages[sent])
                 sent += 1
-            kind, text = await asyncio.wait_for(_receive(process), ANSWER_S)
+            kind, text = await _receive(process, ANSWER_S)
             ahead -= len(messages[received])
             received += 1
             yield None if kind == b"N" else text if kind == b"V" else TransformError(text)
@@ -157,7 +157,7 @@ class _Runner:
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
                 env={}, start_new_session=True, limit=1 << 20,
             )  # fmt: skip
-            await asyncio.wait_for(_receive(process), START_S)
+            await _receive(process, START_S)
         except (OSError, EOFError, TimeoutError) as error:
             self._kill()
             raise SandboxUnavailable(f"a process for functions does not start: {error}") from error
@@ -168,7 +168,8 @@ class _Runner:
         if self._process is None:
             return False
         try:
-            return await asyncio.wait_for(self._process.wait(), ANSWER_S) == -signal.SIGPROF
+            async with asyncio.timeout(ANSWER_S):
+                return await self._process.wait() == -signal.SIGPROF
         except TimeoutError:
             return False
 
@@ -191,7 +192,10 @@ def _send(process: asyncio.subprocess.Process, kind: bytes, text: str) -> None:
     process.stdin.write(_HEAD.pack(kind, len(body)) + body)
 
 
-async def _receive(process: asyncio.subprocess.Process) -> tuple[bytes, str]:
+async def _receive(process: asyncio.subprocess.Process, within_s: float) -> tuple[bytes, str]:
+    """A frame. Raises `TimeoutError`. Not by `wait_for`: that of Python 3.11 forgets that its caller gave up where the
+    answer comes at the same moment."""
     assert process.stdout is not None
-    kind, size = _HEAD.unpack(await process.stdout.readexactly(_HEAD.size))
-    return kind, (await process.stdout.readexactly(size)).decode()
+    async with asyncio.timeout(within_s):
+        kind, size = _HEAD.unpack(await process.stdout.readexactly(_HEAD.size))
+        return kind, (await process.stdout.readexactly(size)).decode()

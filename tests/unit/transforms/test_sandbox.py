@@ -175,6 +175,27 @@ async def test_a_caller_that_gives_up_leaves_no_answer_for_the_next(sandbox: San
     assert json.loads(str(found))["data"] == "b"
 
 
+@pytest.mark.parametrize("turns", range(4))
+@with_sandbox
+async def test_who_gives_up_when_the_answer_comes_has_given_up(
+    sandbox: Sandbox, *, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    await sandbox.check(P, ECHO)
+    process = sandbox._runners[0]._process
+    assert process is not None
+    reader = asyncio.StreamReader()
+    monkeypatch.setattr(process, "stdout", reader)
+    running = asyncio.ensure_future(sandbox.run(P, ECHO, [text("a"), text("b")]))
+    await asyncio.sleep(0.05)
+    reader.feed_data(b"N\0\0\0\0")
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    running.cancel()
+    reader.feed_data(b"N\0\0\0\0")
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
 @with_sandbox
 async def test_large_messages_and_many_of_them_pass(sandbox: Sandbox) -> None:
     large = "é" * 3_000_000
