@@ -21,7 +21,7 @@ import pytest
 
 from syncpoint.access.keysets import keys_of_set
 from syncpoint.client.client import Client
-from syncpoint.model.errors import FailedPrecondition
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import attributes_of, bodies, eventually, refused
@@ -587,6 +587,45 @@ def asked(space: Space, method: str, **fields: Any) -> Any:
     path = methods.ADMIN[method]
     with Client(space.endpoint) as client:
         return client.call(f"Admin.{method}", path.request(**fields))
+
+
+def test_rules_say_which_messages_come_and_what_their_copies_say(space: Space) -> None:
+    topic, subscription = space.pair()
+    space.publish(topic, b"before", attributes={"n": "1"})
+    rules: list[dict[str, Any]] = [
+        {"name": "big", "sql": "n > 10"},
+        {"name": "odd", "sql": "n % 2 = 1"},
+        {"name": "fresh", "sql": "replicated IS NULL", "action": "SET replicated = 1; SET next = n + 1"},
+        {"name": "by", "correlation": {"properties": {"sys.Label": "x"}}, "action": "SET sys.Label = 'y'"},
+    ]
+    for rule in rules:
+        asked(space, "CreateRule", subscription=subscription, rule=rule)
+    asked(space, "DeleteRule", subscription=subscription, name="$Default")
+    names = [one.name for one in asked(space, "ListRules", subscription=subscription).rules]
+    assert names == ["big", "by", "fresh", "odd"]
+    with pytest.raises(InvalidArgument, match="ends too early"):
+        asked(space, "UpdateRule", subscription=subscription, rule={"name": "big", "sql": "n >"})
+    space.publish(topic, b"twelve", attributes={"n": "12", "replicated": "1"})
+    space.publish(topic, b"three", attributes={"n": "3"})
+    space.publish(topic, b"two", attributes={"n": "2", "sys.Subject": "x", "replicated": "1"})
+    found: list[Any] = []
+
+    def all_came() -> bool:
+        found.extend(space.pull(subscription, ack=True))
+        return len(found) >= 5
+
+    eventually(all_came)
+    held = {(one.message.data, attributes_of(one).get("RuleName", "")): attributes_of(one) for one in found}
+    plain = {(b"before", ""), (b"twelve", ""), (b"three", "")}
+    assert set(held) == plain | {(b"three", "fresh"), (b"two", "by")}
+    assert len(found) == len(held)
+    assert held[b"three", "fresh"] == {"n": "3", "replicated": "1", "next": "4", "RuleName": "fresh"}
+    assert held[b"two", "by"]["sys.Subject"] == "y"
+    message = {"attributes": {"n": "4"}}
+    trial = asked(space, "TestRule", subscription=subscription, message=message, explain=True)
+    assert [dict(one.attributes) for one in trial.copies] == [
+        {"n": "4", "replicated": "1", "next": "5", "RuleName": "fresh"}
+    ]
 
 
 def test_a_queue_has_one_subscription_and_is_suspended_in_either_direction(space: Space) -> None:
