@@ -28,7 +28,7 @@ SERVICE_BUS = ROOT / "docs" / "service-bus.md"
 ONE_NODE = {
     README: ("From the command line", "Filters, order, exactly once, back in time"),
     TOUR: ("From the command line", "Filters", "Ordering", "Exactly once", "Back in time", "Look after it"),
-    SERVICE_BUS: ("Queues", "Suspension", "Peek"),
+    SERVICE_BUS: ("Queues", "Suspension", "Rules", "Peek"),
 }
 NUMBER = re.compile(r"\b[0-9a-f]{8}\b|\d[\d:.,TZ+-]*")
 OF_THE_MOMENT = {"EXAMINED", "FIELD", "SCOPE"}  # tables whose first column is the same on every machine and no other

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +18,7 @@ from syncpoint.rules.explain import explain
 from syncpoint.rules.sql_compile import compile_action, compile_filter
 from syncpoint.rules.sql_parser import parse_action, parse_filter
 from syncpoint.rules.sql_values import RuleError, Value, number_of, span_of, text_of, time_of
-from syncpoint.rules.system_properties import RuleMessage
+from syncpoint.rules.system_properties import TABLE, RuleMessage
 from tests.fuzz import sql as fuzz
 
 MESSAGE = RuleMessage(
@@ -232,6 +234,13 @@ def test_explain_says_what_each_part_came_to() -> None:
         text: fails, "n = 4": "false", "n": "'3'", "missing = 1 AND 1/(n-3) = 1": fails, "missing = 1": "unknown",
         "missing": "not there", "1/(n-3) = 1": fails, "1/(n-3)": fails, "n-3": "0",
     }  # fmt: skip
+
+
+def test_the_page_has_the_table_of_properties() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "service-bus.md").read_text()
+    rows = re.findall(r"^\| `sys\.(\w+)` \| (.*) \| (yes|no) \|$", page, re.MULTILINE)
+    table = [(one.name, one.origin.value, "yes" if one.settable else "no") for one in TABLE.values()]
+    assert rows == table
 
 
 def test_a_server_without_rules_does_not_load_the_parser() -> None:
