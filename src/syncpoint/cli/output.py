@@ -74,11 +74,14 @@ def print_messages(messages: Sequence[Any], form: str, columns: Sequence[tuple[s
 
 def print_message(message: Any, form: str, *, with_zeros: bool = False, last: Sequence[str] = ()) -> None:
     """One message: JSON, or a table of its fields, nested ones under their paths; the table `with_zeros` if a 0 is
-    news (an empty backlog), JSON always as the REST interface has it. The table has the fields `last` at its end."""
+    news (an empty backlog; an option that is not set is none), JSON always as the REST interface has it. The table has
+    the fields `last` at its end."""
     if form == "json":
         print_json(as_dict(message))
         return
     value = as_dict(message, with_zeros=with_zeros)
+    if "options" in value:
+        value["options"] = as_dict(message.options)
     print_fields({key: value[key] for key in sorted(value, key=lambda key: key in last)})
 
 

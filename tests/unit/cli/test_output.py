@@ -92,7 +92,7 @@ def test_a_state_begins_with_what_waits(server, run, run_json):
     state = admin.SubscriptionState(subscription="projects/p/subscriptions/s", incarnation=7, backlog_messages=3)
     state.oldest_unacked_age.seconds = 711
     state.sources.add(source=1)
-    state.options.subscription = state.subscription
+    state.options.early_delivery = True
     server.answers["Admin.GetSubscriptionState"] = state
     lines = run("subscriptions", "state", "s").stdout.splitlines()
     fields = [line.split()[0] for line in lines[2:]]
