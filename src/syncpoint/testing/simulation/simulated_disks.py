@@ -22,6 +22,7 @@ from syncpoint.diskserver.protocol import LOOKUPS, DiskOp, Hello, Reply, Request
 from syncpoint.diskserver.remote_disk import DiskAddress, RemoteDisk, Where
 from syncpoint.diskserver.remote_files import RemoteFiles
 from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.file_content import cut
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.runtime.random import Random
 from syncpoint.storage.settings import Durability
@@ -381,13 +382,23 @@ class SimCommandChannel(CommandChannel):
         self._live()
         if chance and farm.random.random() < chance:
             farm.lost_after += 1
+            self._give(request, reply, whole=False)
             self.break_off()
             raise ChannelLost("the connection broke before the answer came")
         self._wait(far, None)
         if reply.status == Status.STALE or reply.seq != request.seq:
             self.break_off()
             raise ChannelLost("the connection was replaced")
+        self._give(request, reply, whole=True)
         return reply
+
+    @staticmethod
+    def _give(request: Request, reply: Reply, *, whole: bool) -> None:
+        """What was read, to who wants each piece as it comes; of an answer that breaks off the first ones."""
+        if request.take is not None and reply.status == Status.OK and reply.seq == request.seq and reply.payload:
+            pieces = cut(bytes(reply.payload), request.sizes)
+            for piece in pieces if whole else pieces[: len(pieces) // 2]:
+                request.take(piece)
 
     def break_off(self) -> None:
         self._far = None
