@@ -54,7 +54,7 @@ def deliverable(
     stored: Sequence[StoredBatch],
     expired: Expired,
     own: ExpiryIndex,
-) -> Fetched:
+) -> list[Batch]:
     """The messages in `[begin, end)`, places of one lane, of what the store read, acknowledged ones to be skipped, with
     what of them has run out and goes to the dead-letter topic. Passes over those that were deleted or have run out
     else; `own`: the times to live of messages.
@@ -63,6 +63,7 @@ def deliverable(
     base = ends_of(lane_of(begin))[0]
     dead: list[tuple[int, int]] = []
     soonest = NEVER_NS
+    ages = bool(stored) and (expired.live_ns > 0 or own.knows(stored[0].source))  # all are of one source
     for batch in stored:
         place = base + batch.first_offset
         behind = place + batch.count
@@ -74,7 +75,7 @@ def deliverable(
         first, hidden = max(begin, place), []
         if batch.time_ns < expired.retained_ns:
             ledgers.pass_over(ledger, batch.source, place, last)
-        else:
+        elif ages:
             found, next_ns = _run_out(batch, first - base, last - base, expired, own)
             runs = [(base + one, base + other) for one, other in found]
             soonest = min(soonest, next_ns)
@@ -92,9 +93,9 @@ def deliverable(
         out.append(Batch(batch.source, place, first, last, skip, batch.time_ns, batch.payload))
         begin = last
     # Rules may give messages a time to live that is not known here.
-    known = soonest < NEVER_NS or bool(ledger.lanes)
-    freshness = Freshness(expired.now_ns, expired.live_ns, soonest) if known else None
-    return Fetched(out, expired=dead, freshness=freshness)
+    if soonest == NEVER_NS and not dead and not ledger.lanes:
+        return out
+    return Fetched(out, expired=dead, freshness=Freshness(expired.now_ns, expired.live_ns, soonest))
 
 
 def pass_over_expired(

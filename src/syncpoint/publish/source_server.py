@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Subscription
-from syncpoint.model.delivery import AttemptRun, Done, Fetched, Listener, Reply, SourceView
+from syncpoint.model.delivery import AttemptRun, Done, Fetched, Listener, Reply, SourceView, expired_of, freshness_of
 from syncpoint.model.errors import FailedPrecondition, NotFound, SyncpointError, Unavailable
 from syncpoint.model.lanes import LANE_SIZE, in_lane, lane_of
 from syncpoint.publish.append import ServiceCaller, outcome_unknown
@@ -236,7 +236,9 @@ class SourceServer:
                 expired = expired_at(self.catalog, ledger, self.commit.clock.sure_ns())
                 found = deliverable(self.ledgers, ledger, begin, end, stored, expired, self.expiry)
                 known = self.attempts.of(subscription, source, found[0].begin, found[-1].end) if found else ()
-                reply(Fetched(found, passed, known, found.expired, found.freshness))
+                freshness = freshness_of(found)
+                plain = not passed and not known and freshness is None
+                reply(found if plain else Fetched(found, passed, known, expired_of(found), freshness))
 
         store.read(source, begin - base, max_bytes, answer, early=early)
 

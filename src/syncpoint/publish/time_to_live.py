@@ -63,6 +63,10 @@ class ExpiryIndex:
         self._facts.note((source.number, run))
         self._enter(source.number, run, JOINED_NS + shortest_ms * _MS_NS // JOINED_PART)
 
+    def knows(self, source: int) -> bool:
+        """Whether any message of a source may have a time of its own."""
+        return bool(self._of.get(source))
+
     def soonest_ns(self, source: int, begin: int, end: int) -> int:
         """Before this time nothing of `[begin, end)` runs out by a time of its own."""
         return min((run.soonest_ns for run in self._within(source, begin, end)), default=NEVER_NS)

@@ -30,9 +30,10 @@ class Aging:
 
     def note(self, batches: Sequence[Batch]) -> None:
         """An answer came, of which something may wait."""
-        freshness, now = freshness_of(batches), self._state.now()
+        freshness = freshness_of(batches)
         if freshness is None:
             return
+        now = self._state.now()
         self.due = min(self.due, now + max(0, freshness.soonest_ns - freshness.now_ns) / 1e9)
         known = self._freshness
         if known is None or freshness.now_ns - now * 1e9 <= known.now_ns - self._as_of * 1e9:

@@ -53,6 +53,8 @@ class SourceReader:
                 reply(Unavailable("whether the source is still granted here is in doubt"))
             elif isinstance(batches, Exception):
                 reply(batches)
+            elif state.rules is None and not isinstance(batches, Fetched):
+                reply(batches)  # nothing to change: the common case, at once
             elif self._leases.letters.is_full(batches):
                 reply(Unavailable("Messages whose time to live is over are being moved first."))
             else:
