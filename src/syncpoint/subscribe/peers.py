@@ -165,9 +165,15 @@ class Peer:
             batches = [_batch(one) for one in answer.batches]
             passed = [(one.begin, one.end) for one in answer.passed]
             attempts = [AttemptRun(one.begin, one.end, one.times, one.rest_ms) for one in answer.attempts]
+            freshness = None
+            if answer.HasField("freshness"):
+                fresh = answer.freshness
+                freshness = Freshness(fresh.now_ns, fresh.live_ns, fresh.soonest_ns)
+            elif not passed and not attempts:
+                answered(batches)
+                return
             expired = [(one.begin, one.end) for one in answer.expired]
-            freshness = Freshness(answer.freshness.now_ns, answer.freshness.live_ns, answer.freshness.soonest_ns)
-            answered(Fetched(batches, passed, attempts, expired, freshness if freshness.soonest_ns else None))
+            answered(Fetched(batches, passed, attempts, expired, freshness))
 
         number = self._ask(fetched, fields["subscription"])
         self.send_message(fetch=internal.Fetch(id=number, max_bytes=max_bytes, **fields))
