@@ -21,7 +21,11 @@ ROWS = pa.schema([("offset", pa.int64()), ("data", pa.binary())])
 
 
 class GapFound(Exception):
-    """Messages are not stored any more."""
+    """Messages from `at` on are not stored any more; `found`: what was read before them."""
+
+    def __init__(self, message: str, at: int, found: list[tuple[int, bytes]]) -> None:
+        super().__init__(message)
+        self.at, self.found = at, found
 
 
 class PipelineCalls:
@@ -78,7 +82,7 @@ class PipelineCalls:
                     break
             except SyncpointError as error:
                 if error.code is Code.OUT_OF_RANGE:
-                    raise GapFound(error.message) from None
+                    raise GapFound(error.message, at, found) from None
                 if error.code not in AWAY or self.sim.loop.time() > until:
                     raise
                 await self.pause()

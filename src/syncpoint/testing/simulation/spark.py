@@ -187,12 +187,7 @@ class Driver:
     async def _task(self, epoch: int, partition: int, piece: SourceRange, planned: Offsets) -> str:
         """The attempt that counts; "" has no rows."""
         for _ in range(4):
-            try:
-                rows = await self._rows(piece, planned)
-            except GapFound as gap:
-                self.job.note(f"{piece}: {gap}")
-                self._gap(epoch, piece, gap)
-                rows = []
+            rows = await self._rows(epoch, piece, planned)
             attempt = f"{self.run}-{self.sim.random.randrange(0, 1 << 40):x}"
             lots = self.random.random()
             frames = list(frames_of(self._divided(epoch, attempt, piece, rows), self._of_link(piece)))
@@ -210,13 +205,34 @@ class Driver:
     def _of_link(self, piece: SourceRange) -> int:
         return piece.source if self.kind == LINK else 0
 
-    async def _rows(self, piece: SourceRange, planned: Offsets) -> list[Any]:
+    async def _rows(self, epoch: int, piece: SourceRange, planned: Offsets) -> list[Any]:
+        """What is stored of a range; what was processed before may be gone."""
         skip = SUBSCRIPTION if self.kind == ALONE else ""
         assert piece.end is not None
         chain = planned.chains[piece.source]
-        return await self.calls.read(
-            planned.topic, planned.incarnation, piece.source, piece.begin, piece.end, skip, chain
-        )
+        rows: list[Any] = []
+        at = piece.begin
+        while at < piece.end:
+            try:
+                return rows + await self.calls.read(
+                    planned.topic, planned.incarnation, piece.source, at, piece.end, skip, chain
+                )
+            except GapFound as gap:
+                rows += gap.found
+                self.job.note(f"{piece}: {gap}")
+                self._gap(epoch, piece, gap)
+                at = await self._behind_gap(piece, planned, gap.at)
+        return rows
+
+    async def _behind_gap(self, piece: SourceRange, planned: Offsets, at: int) -> int:
+        """The next offset that is stored, as the data source finds it."""
+        assert piece.end is not None
+        answer = await self.calls.positions(topic=planned.topic, topic_incarnation=planned.incarnation)
+        begins = [one.begin for one in answer.sources if one.source == piece.source]
+        begin = min(piece.end, begins[0]) if begins else piece.end
+        if begin <= at:
+            raise JobFailed(f"{piece} has a gap at {at}, but is stored from {begin} on")
+        return begin
 
     def _gap(self, epoch: int, piece: SourceRange, gap: GapFound) -> None:
         """A range of a plan is not there any more: only where it was processed before, or its subscription was reset by
@@ -224,7 +240,7 @@ class Driver:
         """
         if epoch in self.checkpoint.commits:
             raise Concurrent  # another driver has run this batch in the meantime
-        processed = piece.begin < self.job.processed(self.checkpoint).get(piece.source, 0)
+        processed = gap.at < self.job.processed(self.checkpoint).get(piece.source, 0)
         planned = self.checkpoint.planned.get(epoch, 0)
         was_reset = self.kind == ALONE and self.sim.pipelines.was_reset_since(planned)
         self.sim.coverage.sometimes("a range has a gap")
