@@ -98,6 +98,10 @@ SAID = (
         "Keys and values of labels have at most 63 lowercase letters, digits, - and _; a key begins with a letter.",
     ),
     (
+        r"The value for (default_)?ttl is too (small.* minimum value is 1s|large)",
+        "A time to live has 1s to 3650d; docs/service-bus.md says more.",
+    ),
+    (
         r"The value for ttl is too small",
         "A subscription lives from 1d on without use, and not less than its --message-retention-duration (7d).",
     ),
@@ -109,6 +113,32 @@ SAID = (
     (
         r".* holds neither a token nor the key of a service account",
         "Such a key file is written by `syncpoint iam accounts keys create`, or by `syncpoint iam init` for an owner.",
+    ),
+    (
+        r"The topic is suspended for sending",
+        "`syncpoint topics update {name} --resume` has it take messages again.",
+    ),
+    (
+        r"\S+ is a queue, which has exactly one subscription",
+        "`syncpoint subscriptions pull {name}` receives from that one; for more, create a topic.",
+    ),
+    (r"\S+ is a queue: its topic and its subscription", "`syncpoint queues delete {name}` deletes both."),
+    (r"There is no queue ", "Check the name and the project ({project}); `syncpoint queues list` shows them."),
+    (
+        r"\S+ has no dead-letter policy",
+        "`syncpoint subscriptions update {name} --dead-letter-topic TOPIC` gives it one.",
+    ),
+    (
+        r"Resource not found \(resource=[^)]*/rules/",
+        "`syncpoint rules list --subscription {name}` shows those there are.",
+    ),
+    (
+        r"Resource already exists in the project \(resource=[^)]*/rules/",
+        "`syncpoint rules list --subscription {name}` shows it, `syncpoint rules update` puts another in its place.",
+    ),
+    (
+        r"rule\.(sql|action|correlation|parameters)\b",
+        "docs/service-bus.md describes the language; `syncpoint rules test --filter ... --explain` tries a rule.",
     ),
     (r"filter: ", "docs/api.md describes the language of filters."),
     (r"message_transforms\[", "docs/api.md shows a file of each kind of transform."),

@@ -93,6 +93,8 @@ def create(
     """
     from syncpoint.wire.messages import pubsub
 
+    if dead_letter_expired and not chosen["dead_letter_topic"]:
+        raise click.UsageError("--dead-letter-expired needs --dead-letter-topic.")
     made, options = [], _options(ttl, early_delivery=early_delivery, dead_letter_expired=dead_letter_expired)
     with settings.client() as client:
         for given in subscription:

@@ -42,9 +42,9 @@ def correlation(properties: Mapping[str, str]) -> CorrelationFilter:
         known = system_name(name[len(PREFIX) :])
         if known not in SYSTEM:
             raise InvalidArgument(
-                "correlation", f"{name} is none of {', '.join(PREFIX + one for one in sorted(SYSTEM))}"
+                "rule.correlation", f"{name} is none of {', '.join(PREFIX + one for one in sorted(SYSTEM))}"
             )
         system[known] = text
     if not properties:
-        raise InvalidArgument("correlation", "names no property; a rule for every message has the filter 1=1")
+        raise InvalidArgument("rule.correlation", "names no property; a rule for every message has the filter 1=1")
     return CorrelationFilter(system, user)

@@ -66,7 +66,7 @@ def _statement(
     target = one.property
     if target.system and not TABLE[target.name].settable:
         raise InvalidArgument(
-            "action", f"sys.{target.name} is {TABLE[target.name].origin.value}, and cannot be changed"
+            "rule.action", f"sys.{target.name} is {TABLE[target.name].origin.value}, and cannot be changed"
         )
     name = PREFIX + target.name if target.system else target.name
     wanted = folded(name)
@@ -173,7 +173,7 @@ def _expression(node: tree.Expression, given: Mapping[str, Value]) -> Valued:
             return _named(_expression(expression, given))
         case tree.Parameter(_, name):
             if name.lower() not in given:
-                raise InvalidArgument("parameters", f"@{name} is not given")
+                raise InvalidArgument("rule.parameters", f"@{name} is not given")
             bound = given[name.lower()]
             return lambda message, ids: bound
         case tree.NewId(_, number):

@@ -131,7 +131,9 @@ def test_times_to_live_are_set_and_cleared(server, run):
     request = last("Admin.UpdateTopicOptions")
     assert (request.options.HasField("default_ttl"), request.update_mask.paths) == (False, ["default_ttl"])
     words = ["--topic", "orders", "--ttl", "2s", "--dead-letter-expired"]
-    assert run("subscriptions", "create", "billing", *words).exit_code == 0
+    assert run("subscriptions", "create", "billing", *words).exit_code == 2  # nothing is made by halves
+    assert "Subscriber.CreateSubscription" not in [method for method, _ in server.calls]
+    assert run("subscriptions", "create", "billing", *words, "--dead-letter-topic", "failed").exit_code == 0
     request = last("Admin.UpdateSubscriptionOptions")
     assert (request.options.ttl.seconds, request.options.dead_letter_expired) == (2, True)
     assert run("subscriptions", "update", "billing", "--clear-ttl", "--drop-expired").exit_code == 0
