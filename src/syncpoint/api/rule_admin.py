@@ -19,9 +19,10 @@ from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.entity_options import (
     DEFAULT_RULE,
     MessageRule,
-    ParameterValue,
     RuleChange,
     changed_rules,
+    fill_parameter,
+    parameter_of,
     rules_of,
     without_dropped,
 )
@@ -162,7 +163,7 @@ def checked(message: admin.Rule, *, body: bool = False) -> MessageRule:
         message.sql or ("" if message.HasField("correlation") else DEFAULT_RULE.sql),
         tuple(sorted(message.correlation.properties.items())),
         message.action,
-        tuple((name, _parameter(one)) for name, one in sorted(message.parameters.items())),
+        tuple((name, parameter_of(one)) for name, one in sorted(message.parameters.items())),
     )
     check_rule(rule, body=body)
     return rule
@@ -219,7 +220,7 @@ def rule_message(rule: MessageRule) -> admin.Rule:
     else:
         message.sql = rule.sql or DEFAULT_RULE.sql
     for name, value in rule.parameters:
-        _fill_parameter(message.parameters[name], value)
+        fill_parameter(message.parameters[name], value)
     return message
 
 
@@ -227,21 +228,3 @@ def _counts_for_all(request: Any) -> bool:
     if request.scope not in _SCOPES:
         raise refused("scope", f"there is no scope {request.scope}")
     return bool(request.scope == _SCOPES[-1])
-
-
-def _parameter(message: admin.RuleParameter) -> ParameterValue:
-    kind = message.WhichOneof("value")
-    value: ParameterValue = None if kind is None else getattr(message, kind)
-    return value
-
-
-def _fill_parameter(message: admin.RuleParameter, value: ParameterValue) -> None:
-    match value:
-        case bool():
-            message.truth = value
-        case int():
-            message.integer = value
-        case float():
-            message.number = value
-        case str():
-            message.text = value

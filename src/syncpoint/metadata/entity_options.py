@@ -263,7 +263,7 @@ def fill_subscription_options(stored: Any, options: SubscriptionOptions) -> None
             for name, text in rule.correlation:
                 written.correlation.add(name=name, text=text)
             for name, value in rule.parameters:
-                _fill_parameter(written.parameters.add(name=name), value)
+                fill_parameter(written.parameters.add(name=name), value)
 
 
 def subscription_options_of(stored: Any) -> SubscriptionOptions:
@@ -293,11 +293,12 @@ def _rule_of(stored: Any) -> MessageRule:
         stored.sql,
         tuple((pair.name, pair.text) for pair in stored.correlation),
         stored.action,
-        tuple((one.name, _parameter(one)) for one in stored.parameters),
+        tuple((one.name, parameter_of(one)) for one in stored.parameters),
     )
 
 
-def _fill_parameter(stored: Any, value: ParameterValue) -> None:
+def fill_parameter(stored: Any, value: ParameterValue) -> None:
+    """Write it into a RuleParameter, that of catalog.v1 or that of admin.v1."""
     match value:
         case bool():
             stored.truth = value
@@ -309,7 +310,8 @@ def _fill_parameter(stored: Any, value: ParameterValue) -> None:
             stored.text = value
 
 
-def _parameter(stored: Any) -> ParameterValue:
+def parameter_of(stored: Any) -> ParameterValue:
+    """Read a RuleParameter, that of catalog.v1 or that of admin.v1."""
     kind = stored.WhichOneof("value")
     found: ParameterValue = None if kind is None else getattr(stored, kind)
     return found

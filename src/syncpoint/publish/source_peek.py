@@ -96,10 +96,8 @@ def _messages(batch: Batch) -> Iterator[tuple[int, bytes, bytes]]:
     """(place, PubsubMessage, ordering key) of those that are asked for."""
     sizes, keys = frames.describe(batch.payload)
     at = 0
-    for index, (size, key) in enumerate(zip(sizes, keys, strict=True)):
+    for place, (size, key) in enumerate(zip(sizes, keys, strict=True), batch.first_offset):
         at += 4  # the length in front of it
-        place = batch.first_offset + index
-        done = batch.skip is not None and index >> 3 < len(batch.skip) and batch.skip[index >> 3] >> (index & 7) & 1
-        if batch.begin <= place < batch.end and not done:
+        if batch.begin <= place < batch.end and not batch.skips(place):
             yield place, bytes(batch.payload[at : at + size]), key
         at += size
