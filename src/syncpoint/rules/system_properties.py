@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from syncpoint.rules.sql_values import Value, number_of, span_of, time_of
+from syncpoint.rules.sql_values import Value, calculate, number_of, span_of, time_of
 
 PREFIX = "sys."
 RULE_NAME = "RuleName"
@@ -126,7 +126,7 @@ class RuleMessage:
         self.attributes, self._folded = attributes, None
 
     def system(self, name: str) -> Value:
-        """A property of the system; None where the message has none."""
+        """A property of the system; None where the message has none. Raises `RuleError` for one beyond all times."""
         known = TABLE[name]
         match known.origin:
             case Origin.ORDERING_KEY:
@@ -137,7 +137,7 @@ class RuleMessage:
                 return self.offset
             case Origin.EXPIRY:
                 lives = self.system("TimeToLive")
-                return _time(self.publish_time_ns) + lives if isinstance(lives, timedelta) else None
+                return calculate("+", _time(self.publish_time_ns), lives)
         text = self.user(PREFIX + name)
         if text is None:
             return self.message_id or None if known.origin is Origin.MESSAGE_ID else None

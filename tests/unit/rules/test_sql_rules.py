@@ -200,6 +200,12 @@ def test_an_action_can_fail_on_a_message() -> None:
         changed("SET sys.TimeToLive = 'soon'", {})
 
 
+def test_a_time_to_live_beyond_all_times_fails_the_rule() -> None:
+    longest = RuleMessage({"SYS.timetolive": "99999999.00:00"}, publish_time_ns=1)
+    with pytest.raises(RuleError, match="beyond all times"):
+        compile_filter(parse_filter("sys.ExpiresAtUtc > '2026-01-01'"))(longest, str)
+
+
 def test_correlation_compares_texts_as_they_are() -> None:
     assert correlation({"NAME": "O'Hara", "sys.label": "greeting", "sys.SessionId": "key"}).matches(MESSAGE)
     assert not correlation({"name": "o'hara"}).matches(MESSAGE)
