@@ -124,6 +124,16 @@ def rules_of(options: SubscriptionOptions) -> tuple[MessageRule, ...]:
     return tuple(sorted(rules, key=_name))
 
 
+def lanes_before(options: SubscriptionOptions) -> dict[int, tuple[int, ...]]:
+    """By number: the lanes that had stopped when a lane began, so that all they hold was published before."""
+    known = [lane for lane in options.lanes if not lane.dropped]
+    return {
+        lane.number: tuple(one.number for one in known if 0 < one.stopped <= lane.revision)
+        for lane in known
+        if not lane.copy_of
+    }
+
+
 def changed_rules(options: SubscriptionOptions, change: RuleChange, revision: int) -> SubscriptionOptions:
     """The options with the rules changed by a commit of that revision. Names that are not there are not deleted.
     Raises `ResourceExhausted` for too many lanes.

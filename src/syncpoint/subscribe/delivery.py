@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from syncpoint.kernel.leases import LeaseTable
-from syncpoint.metadata.entity_options import lanes_of
+from syncpoint.metadata.entity_options import lanes_before, lanes_of
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import PublishSide, SourceView
 from syncpoint.subscribe.confirm import Unsure
@@ -105,7 +105,7 @@ class Delivery:
         kept = {lane.number: lane.rules for lane in lanes_of(record.options) if not lane.dropped}
         had = {lane.number: lane.rules for lane in lanes_of(before.options) if not lane.dropped}
         if all(kept.get(number) == rules for number, rules in had.items()):
-            self.reader.sources.set_lanes(tuple(kept))
+            self.reader.sources.set_lanes(tuple(kept), lanes_before(record.options))
             self.wake()
         else:
             self._is_other = True

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from syncpoint.metadata.entity_options import lanes_before
 from syncpoint.model.delivery import Batch, Fetched, attempts_of, freshness_of, passed_over
 from syncpoint.model.errors import Unavailable
 from syncpoint.subscribe.aging import Aging
@@ -29,7 +30,8 @@ class SourceReader:
 
     def __init__(self, state: SharedState, leases: LeaseManager) -> None:
         lanes = None if state.rules is None else tuple(state.rules)
-        self.sources = SubscriptionSources(self.read_on, ordered=state.record.ordered, lanes=lanes)
+        before = lanes_before(state.record.options)
+        self.sources = SubscriptionSources(self.read_on, ordered=state.record.ordered, lanes=lanes, before=before)
         self.rules = RuleBatches(state, leases)
         self.passed = PassedOver()
         self.aging = Aging(state, leases.letters)

@@ -6,12 +6,13 @@ read here to the end (then the keys themselves keep the order) or, where somebod
 to the end. A source comes after all of a lower epoch and after those of its chain with a lower number; until every
 source is known nothing is read at all.
 
-With rules, each lane of a source is read by itself, and a source is read to its end when all its lanes are.
+With rules, each lane of a source is read by itself, and a source is read to its end when all its lanes are. With
+ordering keys a lane comes after those that had stopped when it began, once they are read to their end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from syncpoint.model.delivery import Batch, SourceView
 from syncpoint.model.lanes import in_lane
@@ -25,11 +26,16 @@ class SubscriptionSources:
     """See the module. `read_on` asks for more of a cursor that wants it."""
 
     def __init__(
-        self, read_on: Callable[[FetchCursor], None], *, ordered: bool, lanes: Sequence[int] | None = None
+        self,
+        read_on: Callable[[FetchCursor], None],
+        *,
+        ordered: bool,
+        lanes: Sequence[int] | None = None,
+        before: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
-        """`lanes`: those a subscription with rules has."""
+        """`lanes`: those a subscription with rules has; `before`: those that come before a lane in the order of keys."""
         self._read_on, self._ordered = read_on, ordered
-        self._ruled, self._lanes = lanes is not None, lanes or (0,)
+        self._ruled, self._lanes, self._before = lanes is not None, lanes or (0,), before or {}
         self._cursors: dict[_Key, FetchCursor] = {}  # in the order of their turns
         self._elsewhere: dict[int, SourceView] = {}  # known, delivered by somebody else, not done
         self._held: dict[int, SourceView] = {}  # as they were last named, also those that were read to their end
@@ -90,9 +96,9 @@ class SubscriptionSources:
         begin = in_lane(key[1], 0) if self._ruled else view.begin
         return FetchCursor(view.source, begin, sealed=view.sealed, epoch=view.epoch, chain=view.chain)
 
-    def set_lanes(self, lanes: Sequence[int]) -> None:
-        """The subscription has these lanes from now on: those it had, and new ones."""
-        known, self._ruled, self._lanes = self._lanes, True, tuple(lanes)
+    def set_lanes(self, lanes: Sequence[int], before: Mapping[int, Sequence[int]]) -> None:
+        """The subscription has these lanes from now on: those it had, and new ones. `before`: as at the beginning."""
+        known, self._ruled, self._lanes, self._before = self._lanes, True, tuple(lanes), before
         self._eligible = None
         for view in self._held.values():
             to = self._cursors if self.holds(view.source) else self._resting
@@ -156,7 +162,9 @@ class SubscriptionSources:
                 cursor = self._cursors[key]
                 self._read_on(cursor)
                 head = cursor.head()
-                if head is not None:
+                if head is not None and self._comes_later(key):
+                    again = again or self._seal_before(key)
+                elif head is not None:
                     self._turn_over(key)
                     return head, cursor
                 if cursor.drained:
@@ -164,6 +172,24 @@ class SubscriptionSources:
                     self._eligible = None
                     again = self._ordered  # those behind it may begin
         return None
+
+    def _before_of(self, key: _Key) -> list[FetchCursor]:
+        found = (self._cursors.get((key[0], lane)) for lane in self._before.get(key[1], ()))
+        return [one for one in found if one is not None]
+
+    def _comes_later(self, key: _Key) -> bool:
+        """Whether lanes that come before one are not read to their end."""
+        return self._ordered and bool(self._before_of(key))
+
+    def _seal_before(self, key: _Key) -> bool:
+        """Something of a lane was read, so the chain knows where those before it have stopped: what it has of them
+        when it is asked once more is all. Whether one is new to that.
+        """
+        open_ones = [one for one in self._before_of(key) if not one.sealed]
+        for one in open_ones:
+            one.sealed = True
+            one.data_came()
+        return bool(open_ones)
 
     def _turn_over(self, key: _Key) -> None:
         """The others come first next time."""

@@ -147,6 +147,32 @@ def test_a_key_whose_copy_comes_back_goes_on_in_order() -> None:
     assert {one.message.attributes["mark"] for one in subscriber.received} == {"r"}
 
 
+def test_keys_stay_in_order_when_plain_rules_change() -> None:
+    harness = ForwarderHarness(ordered=True)
+    for data in "abc":
+        harness.send(data, key="k")
+    change(harness, MessageRule("n", "n = 1"))
+    for data in "def":
+        harness.send(data, key="k")
+    change(harness, delete=("n",))
+    for data in "ghi":
+        harness.send(data, key="k")
+    subscriber = Subscriber(harness, max_messages=2)
+    harness.advance(0.2)
+    subscriber.nack(subscriber.received[1].ack_id)
+    for _ in range(20):
+        if subscriber.held:
+            subscriber.ack()
+        harness.advance(0.2)
+    assert subscriber.data[-8:] == list("bcdefghi")
+    change(harness, MessageRule("n", "n = 1"))
+    for data in "jkl":
+        harness.send(data, key="k")
+        harness.advance(0.2)
+        subscriber.ack()
+    assert subscriber.data[-3:] == list("jkl")
+
+
 def test_a_rule_is_for_what_comes_after_it() -> None:
     harness = ForwarderHarness()
     subscriber = Subscriber(harness)
