@@ -3,7 +3,8 @@
 Place: beside `sql_compile`, from the same tree; `kernel.filters` runs the programs, on whole batches.
 Promise: a program matches exactly the messages for which the closure of the same filter is true. A filter for which
 there is none (it has arithmetic with properties, times, spans, names beyond ASCII, names or patterns that are worked
-out, or `newid()`) has none at all, and is evaluated by its closure.
+out, `newid()`, or patterns with long parts, for which the kernel would need text times part steps) has none at all, and
+is evaluated by its closure.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _RELATIONS = {"<": 1, "=": 2, "<=": 3, ">": 4, "<>": 5, ">=": 6}
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _FALSE, _TRUE, _UNKNOWN = range(3)
 _DEPTH_MAX = 60  # operands that wait, of the 64 that the kernel has room for
+_PART_MAX = 32  # symbols of a pattern between two `%`
 _SIZE_MAX = (1 << 16) - 1  # bytes of an operation
 
 
@@ -130,6 +132,8 @@ def _like(
         symbols = pattern_symbols(wanted, by)
     except RuleError:
         raise _NoProgram from None
+    if max(map(len, "".join(one[:1] for one in symbols).split("%"))) > _PART_MAX:
+        raise _NoProgram
     return _operation(_LIKE, place + b"".join(_SYMBOLS.get(one) or one[1:].encode() for one in symbols))
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -254,31 +254,52 @@ def pattern_symbols(pattern: str, escape: str) -> list[str]:
 
 @lru_cache(512)
 def _matcher(pattern: str, escape: str) -> Callable[[str], bool]:
-    """By parts between `%`, each found as early as possible: no recursion, at most text times pattern steps."""
-    parts: list[list[str | None]] = [[]]
+    """By parts between `%`, each found as early as possible: no recursion. Parts without `_` are found in linear time,
+    others by all their beginnings at once, as bits of a number.
+    """
+    parts: list[list[str]] = [[]]
     for symbol in pattern_symbols(pattern, escape):
         if symbol == "%":
             parts.append([])
         else:
-            parts[-1].append(None if symbol == "_" else symbol[1])
-    first, last, middle = parts[0], parts[-1], parts[1:-1]
-
-    def fits(text: str, at: int, part: list[str | None]) -> bool:
-        return all(wanted is None or wanted == text[at + i] for i, wanted in enumerate(part))
+            parts[-1].append(symbol)
+    sizes, finders = [len(part) for part in parts], [_finder(part) for part in parts]
 
     def matches(text: str) -> bool:
+        end = len(text) - sizes[-1]
         if len(parts) == 1:
-            return len(text) == len(first) and fits(text, 0, first)
-        end = len(text) - len(last)
-        if len(first) > end or not fits(text, 0, first) or not fits(text, end, last):
+            return end == 0 and finders[0](text, 0, len(text)) == 0
+        if sizes[0] > end or finders[0](text, 0, sizes[0]) != 0 or finders[-1](text, end, len(text)) != end:
             return False
-        at = len(first)
-        for part in middle:
-            while at + len(part) <= end and not fits(text, at, part):
-                at += 1
-            if at + len(part) > end:
+        at = sizes[0]
+        for size, find in zip(sizes[1:-1], finders[1:-1], strict=True):
+            found = find(text, at, end)
+            if found < 0:
                 return False
-            at += len(part)
+            at = found + size
         return True
 
     return matches
+
+
+def _finder(part: Sequence[str]) -> Callable[[str, int, int], int]:
+    """(text, at, end): where a part of a pattern is first, as a whole between these two; -1 if it is not."""
+    if "_" not in part:
+        literal = "".join(symbol[1] for symbol in part)
+        return lambda text, at, end: text.find(literal, at, end)
+    free = sum(1 << index for index, symbol in enumerate(part) if symbol == "_")
+    fitting: dict[str, int] = {}  # by character: the places in the part, a bit each, where it may stand
+    for index, symbol in enumerate(part):
+        if symbol != "_":
+            fitting[symbol[1]] = fitting.get(symbol[1], free) | 1 << index
+    whole = 1 << len(part) - 1
+
+    def find(text: str, at: int, end: int) -> int:
+        begun = 0  # a bit for each beginning of the part that ends here
+        for place in range(at, end):
+            begun = (begun << 1 | 1) & fitting.get(text[place], free)
+            if begun & whole:
+                return place + 1 - len(part)
+        return -1
+
+    return find

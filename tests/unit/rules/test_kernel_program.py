@@ -59,6 +59,7 @@ def test_without_a_key_and_an_id_there_is_none() -> None:
     "text",
     [
         "n + 1 = 4", "größe = 1", "sys.TimeToLive = '0:1'", "sys.SequenceNumber = 1", "p(n) = 1", "newid() = n",
+        "n LIKE '%" + "a" * 33 + "%'",
         "n LIKE name", "1 / 0 = 1", "n LIKE '!' ESCAPE '!'", "sys.EnqueuedTimeUtc > '2026-01-01'",
     ],
 )  # fmt: skip

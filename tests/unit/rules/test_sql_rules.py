@@ -17,7 +17,7 @@ from syncpoint.rules.correlation import correlation
 from syncpoint.rules.explain import explain
 from syncpoint.rules.sql_compile import compile_action, compile_filter
 from syncpoint.rules.sql_parser import parse_action, parse_filter
-from syncpoint.rules.sql_values import RuleError, Value, number_of, span_of, text_of, time_of
+from syncpoint.rules.sql_values import RuleError, Value, like, number_of, span_of, text_of, time_of
 from syncpoint.rules.system_properties import TABLE, RuleMessage
 from tests.fuzz import sql as fuzz
 
@@ -198,6 +198,12 @@ def test_what_is_no_action_is_refused(text: str, why: str) -> None:
 def test_an_action_can_fail_on_a_message() -> None:
     with pytest.raises(RuleError, match="TimeToLive cannot be 'soon'"):
         changed("SET sys.TimeToLive = 'soon'", {})
+
+
+@given(st.text("ab%_\xe9", max_size=8), st.text("ab\xe9", max_size=9))
+def test_like_is_what_a_regular_expression_says(pattern: str, text: str) -> None:
+    wanted = "".join({"%": ".*", "_": "."}.get(one, one) for one in pattern)
+    assert like(text, pattern, "") is (re.fullmatch(wanted, text) is not None)
 
 
 def test_a_time_to_live_beyond_all_times_fails_the_rule() -> None:
