@@ -5,7 +5,9 @@ letter. Batches of a subscription without rules go through untouched, and so do 
 Promise: what is stored is not changed. What a lane is not for is acknowledged in it, on the subscriber's behalf.
 """
 
+import math
 import struct
+import sys
 from collections.abc import Sequence
 
 from syncpoint.kernel.acks import encode_runs
@@ -15,6 +17,9 @@ from syncpoint.subscribe.lane_rules import NOTHING, Judge
 from syncpoint.subscribe.lease import LeaseManager
 from syncpoint.subscribe.shared_state import SharedState
 
+JUDGED_BYTES = 2 << 20
+JUDGED_S = 0.05
+"""Of messages that are read on: when so much was made of them, or it has taken so long, others have their turn."""
 _SIZE = struct.Struct("<I")
 
 
@@ -23,21 +28,35 @@ class RuleBatches:
 
     def __init__(self, state: SharedState, leases: LeaseManager) -> None:
         self._state, self._leases = state, leases
+        self.late = False  # the last answer took long: who reads on lets others have their turn
 
-    def applied(self, batches: Sequence[Batch], end: int) -> Sequence[Batch]:
-        """The batches of an answer as they are to be lent. `end`: what was asked for ends there."""
+    def applied(self, batches: Sequence[Batch], end: int, *, some: bool = False) -> Sequence[Batch]:
+        """The batches of an answer as they are to be lent. `end`: what was asked for ends there. `some`: the first of
+        them will do, what is left is asked for again.
+        """
         rules = self._state.rules
         if rules is None:
             return batches
-        found = []
+        self.late = False
+        found, room = [], JUDGED_BYTES
+        until = self._state.now() + JUDGED_S if some else math.inf
         for batch in batches:
             judge = rules.get(lane_of(batch.begin), NOTHING).judge
-            found.append(batch if judge is None else self._judged(batch._replace(end=min(batch.end, end)), judge))
+            if judge is None:
+                found.append(batch)
+                continue
+            batch = batch._replace(end=min(batch.end, end))
+            judged = self._judged(batch, judge, room if some else sys.maxsize, until)
+            found.append(judged)
+            room -= len(judged.payload)
+            if judged.end < batch.end or self.late or (some and room <= 0):
+                break
         if not isinstance(batches, Fetched):
             return found
         return Fetched(found, batches.passed, batches.attempts, batches.expired, batches.freshness)
 
-    def _judged(self, batch: Batch, judge: Judge) -> Batch:
+    def _judged(self, batch: Batch, judge: Judge, room: int, until: float) -> Batch:
+        """One message at least, and no others once their copies are `room` bytes, or it is `until`."""
         payload = batch.payload
         skip = bytearray(batch.skip or bytes((batch.end - batch.first_offset + 7) // 8))
         parts: list[bytes] = []
@@ -51,12 +70,19 @@ class RuleBatches:
                 continue
             message = payload[begin:at]
             copy = judge(message, batch.source, place)
+            room -= len(copy or b"")
             if copy is None:
                 skip[index >> 3] |= 1 << (index & 7)
                 unfit.append((place, 1))
             elif copy is not message:
                 parts += (payload[copied : begin - _SIZE.size], _SIZE.pack(len(copy)), copy)
                 copied = at
+            self.late = self._state.now() > until
+            if room <= 0 or self.late:
+                batch = batch._replace(end=place + 1)
+                skip = skip[: (place - batch.first_offset >> 3) + 1]
+                payload = payload[:at]
+                break
         if unfit:
             self._leases.drop(batch.source, encode_runs(unfit))
         if parts:

@@ -18,7 +18,7 @@ from syncpoint.subscribe.lease import LeaseManager
 from syncpoint.subscribe.ordering import Identity
 from syncpoint.subscribe.passed import PassedOver
 from syncpoint.subscribe.retry import OffsetRun, rest_s
-from syncpoint.subscribe.rule_batches import RuleBatches
+from syncpoint.subscribe.rule_batches import JUDGED_S, RuleBatches
 from syncpoint.subscribe.shared_state import SharedState
 from syncpoint.subscribe.subscription_sources import SubscriptionSources
 
@@ -39,8 +39,10 @@ class SourceReader:
         self._state, self._leases = state, leases
         self._closed = False
 
-    def fetch(self, source: int, begin: int, end: int, reply: Reply) -> None:
-        """Ask for unacknowledged messages of `[begin, end)`; about a credit's worth comes at most."""
+    def fetch(self, source: int, begin: int, end: int, reply: Reply, *, some: bool = False) -> None:
+        """Ask for unacknowledged messages of `[begin, end)`; about a credit's worth comes at most. `some`: the first
+        of them will do.
+        """
         state, voids = self._state, self._leases.voids
         void = voids.get(source, 0)
 
@@ -60,7 +62,7 @@ class SourceReader:
             elif self._leases.letters.is_full(batches):
                 reply(Unavailable("Messages whose time to live is over are being moved first."))
             else:
-                reply(self.aging.judged(self.rules.applied(self._leases.letters.taken_out(batches), end)))
+                reply(self.aging.judged(self.rules.applied(self._leases.letters.taken_out(batches), end, some=some)))
 
         state.publish.fetch(state.record.incarnation, source, begin, min(CREDIT_BYTES, (end - begin) << 10), answer)
 
@@ -70,7 +72,8 @@ class SourceReader:
             self._state.stalled = True
         elif cursor.wants_more:
             cursor.asking = True
-            self.fetch(cursor.source, cursor.begin, cursor.begin + CREDIT_BYTES, partial(self._read, cursor))
+            end = cursor.begin + CREDIT_BYTES
+            self.fetch(cursor.source, cursor.begin, end, partial(self._read, cursor), some=True)
 
     def _read(self, cursor: FetchCursor, batches: Sequence[Batch] | Exception) -> None:
         if isinstance(batches, Exception):
@@ -82,6 +85,9 @@ class SourceReader:
         if attempts_of(batches):
             batches = self._resume(cursor.source, batches)
         cursor.received(batches)
+        if self.rules.late:
+            cursor.not_before = self._state.now() + JUDGED_S
+            self._state.stalled = True
         self.aging.note(batches)
         if batches or cursor.drained:  # what comes after a source that is drained may begin
             self._state.wake()

@@ -33,7 +33,7 @@ class SubscriptionSources:
         lanes: Sequence[int] | None = None,
         before: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
-        """`lanes`: those a subscription with rules has; `before`: those that come before a lane in the order of keys."""
+        """`lanes`: those a subscription with rules has; `before`: those that come before one in the order of keys."""
         self._read_on, self._ordered = read_on, ordered
         self._ruled, self._lanes, self._before = lanes is not None, lanes or (0,), before or {}
         self._cursors: dict[_Key, FetchCursor] = {}  # in the order of their turns

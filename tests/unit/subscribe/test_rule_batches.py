@@ -9,7 +9,8 @@ import pytest
 
 from syncpoint.metadata.entity_options import MessageRule, RuleChange, changed_rules
 from syncpoint.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
-from syncpoint.model.lanes import in_lane
+from syncpoint.model.lanes import in_lane, lane_of
+from syncpoint.subscribe import rule_batches
 from syncpoint.testing.forwarder_harness import ForwarderHarness, Subscriber
 
 RED = MessageRule("red", "colour = 'red'", action="SET mark = 'r'")
@@ -257,6 +258,24 @@ def test_a_dead_letter_is_the_copy() -> None:
     harness.quiesce()
     (letter,) = dead.received
     assert (letter.message.attributes["RuleName"], letter.message.attributes["mark"]) == ("red", "r")
+
+
+@pytest.mark.parametrize(("name", "value"), [("JUDGED_BYTES", 100), ("JUDGED_S", -1.0)])
+def test_copies_are_made_some_at_a_time(name: str, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_batches, name, value)
+    harness = ruled(RED)
+    for data in "abcdefghij":
+        harness.send(data, colour="red")
+    subscriber = Subscriber(harness, max_messages=1)
+    harness.advance(0.2)
+    assert len(subscriber.received) == 1
+    delivery = harness.subscribe.delivery(harness.record)
+    waiting = [batch for one in delivery.reader.sources.cursors() for batch in one.batches]
+    assert sum(one.end - one.begin for one in waiting if lane_of(one.begin) > 1) <= 4
+    for _ in range(20):
+        subscriber.ack()
+        harness.advance(0.2)
+    assert subscriber.data == list("abcdefghij")
 
 
 def test_an_action_that_cannot_be_carried_out_makes_no_copy() -> None:
