@@ -16,7 +16,7 @@ from syncpoint.cli.names import names
 from syncpoint.cli.output import as_dict, print_fields, print_json, print_messages, said
 from syncpoint.cli.resources import ResourceGroup, labels_option, limit_option
 from syncpoint.cli.settings import Settings, with_settings
-from syncpoint.cli.subscription_options import configure, queue_options
+from syncpoint.cli.subscription_options import configure, queue_options, readable
 from syncpoint.cli.values import parse_pairs
 
 COLUMNS = [
@@ -86,10 +86,11 @@ def describe(settings: Settings, queue: str) -> None:
 
     with settings.client() as client:
         found = client.call("Admin.GetQueue", admin.GetQueueRequest(topic=settings.name("topics", queue)))
+    shown = as_dict(found)
     if settings.format == "json":
-        print_json(as_dict(found))
+        print_json(shown)
     else:
-        print_fields(as_dict(found))
+        print_fields({**shown, "subscription": readable(shown["subscription"])})
 
 
 @queues.command()

@@ -146,6 +146,12 @@ def time_to_live_options(command: Any) -> Any:
     return ttl(command)
 
 
+def readable(subscription: dict[str, Any]) -> dict[str, Any]:
+    """A subscription as people are shown it, from its fields as JSON has them."""
+    # A policy without a period means: never.
+    return {**subscription, "expirationPolicy": "never"} if subscription.get("expirationPolicy") == {} else subscription
+
+
 def push_options(command: Any) -> Any:
     """The options of pushes alone."""
     for option in reversed(PUSH_OPTIONS):

@@ -23,6 +23,7 @@ from syncpoint.cli.subscription_options import (
     configure,
     configure_push,
     push_options,
+    readable,
     time_to_live_options,
 )
 from syncpoint.cli.values import change_labels, parse_pairs
@@ -128,8 +129,8 @@ def describe(settings: Settings, subscription: str) -> None:
         found = as_dict(SUBSCRIPTION.call(client, "Get", name))
         request = admin.GetSubscriptionStateRequest(subscription=name, ranges_max=1)
         known = client.call("Admin.GetSubscriptionState", request)
-    if settings.format != "json" and found.get("expirationPolicy") == {}:
-        found["expirationPolicy"] = "never"  # what a policy without a period means
+    if settings.format != "json":
+        found = readable(found)
     known.options.ClearField("subscription")
     print_described(found, as_dict(known.options), settings.format)
     if known.export.advice:

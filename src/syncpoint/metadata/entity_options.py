@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from syncpoint.model.errors import ResourceExhausted
 
 LANES_MAX = 255
-"""Lanes of one subscription at a time, stopped ones that still hold messages included."""
+"""Lanes of one subscription at a time, those included that a change for new messages has stopped."""
 
 ParameterValue = bool | int | float | str | None
 
@@ -164,8 +164,9 @@ def changed_rules(options: SubscriptionOptions, change: RuleChange, revision: in
             lanes.begin((after,), copied)
     if len(lanes.lanes) > LANES_MAX:
         raise ResourceExhausted(
-            f"A subscription has at most {LANES_MAX} rules with actions at a time, those included whose messages are"
-            " still being delivered after a change."
+            f"A subscription makes at most {LANES_MAX} copies: one by its rules without actions, one by each rule with"
+            " an action, and one more for each change that counted for new messages alone. Deleting a rule for all"
+            " messages (without actions: the last of them) gives up its copies, and what waits in them."
         )
     return options._replace(lanes=tuple(lanes.lanes.values()), next_lane=lanes.next)
 

@@ -30,6 +30,10 @@ def test_list_and_describe_show_what_is_suspended(server, run, run_json):
     assert run_json("queues", "list")[0]["receiveSuspended"]
     assert run_json("queues", "describe", "jobs")["sendSuspended"]
     assert server.request("Admin.GetQueue").topic == NAME
+    server.answers["Admin.GetQueue"].subscription.expiration_policy.SetInParent()
+    assert ["subscription.expirationPolicy", "never"] in map(
+        str.split, run("queues", "describe", "jobs").stdout.splitlines()
+    )
 
 
 def test_delete_says_what_is_not_there(server, run):
