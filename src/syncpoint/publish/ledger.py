@@ -171,15 +171,18 @@ def covers_in(lanes: Iterable[int], acks: AckSet, begin: int, end: int) -> bool:
     return all(acks.covers(in_lane(lane, begin), in_lane(lane, end)) for lane in lanes)
 
 
-def copy_lanes(acks: AckSet, lanes: Iterable[int], to: int, end: int) -> None:
-    """Acknowledge in the new lane `to` what is acknowledged in all of these, of a source that ends at `end`."""
-    acks.add(in_lane(to, 0), in_lane(to, end))
+def copy_lanes(acks: AckSet, lanes: Iterable[int], to: int, end: int, into: AckSet | None = None) -> None:
+    """Acknowledge in the new lane `to`, of the same set or of `into`, what is acknowledged in all of these, of a source
+    that ends at `end`.
+    """
+    found = acks if into is None else into
+    found.add(in_lane(to, 0), in_lane(to, end))
     for lane in lanes:
         first, last = in_lane(lane, 0), in_lane(lane, end)
         at = first
         for begin, length in [*acks.runs(), (last, 1)]:
             if at < min(begin, last):
-                acks.remove(in_lane(to, at - first), in_lane(to, min(begin, last) - first))
+                found.remove(in_lane(to, at - first), in_lane(to, min(begin, last) - first))
             at = max(at, begin + length)
 
 

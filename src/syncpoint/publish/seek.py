@@ -8,6 +8,7 @@ from the seek on.
 """
 
 from syncpoint.kernel.acks import AckSet
+from syncpoint.metadata.entity_options import lanes_of
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import Done
 from syncpoint.model.errors import NotFound
@@ -72,6 +73,13 @@ def seek_to_snapshot(
     state = forwarder.snapshots.get(snapshot)
     if state is None:
         raise NotFound(str(snapshot))
+    made = forwarder.catalog.snapshot_by_incarnation(snapshot)
+    is_own = made is not None and made.subscription == record.incarnation
+    acks = _acks_of_own(forwarder, record, state) if is_own else _acks_of_other(forwarder, record, state)
+    forwarder.replace_acks(record.incarnation, acks, done, generation, forwarder.clock.time_ns())
+
+
+def _acks_of_own(forwarder: PublishForwarder, record: Subscription, state: SnapshotState) -> dict[int, AckSet]:
     known = forwarder.sources.by_number
     acks = {number: held.copy() for number, held in state.acks.items() if number in known}
     had = set(state.lanes or (0,))
@@ -81,7 +89,18 @@ def seek_to_snapshot(
             had.add(lane.number)
             for number, held in acks.items():
                 copy_lanes(held, copied, lane.number, known[number].end)
-    forwarder.replace_acks(record.incarnation, acks, done, generation, forwarder.clock.time_ns())
+    return acks
+
+
+def _acks_of_other(forwarder: PublishForwarder, record: Subscription, state: SnapshotState) -> dict[int, AckSet]:
+    """Numbers of lanes are a subscription's own: what another one had left in any lane is left in all of these."""
+    known, acks = forwarder.sources.by_number, {}
+    for number, held in state.acks.items():
+        if number in known:
+            acks[number] = AckSet()
+            for lane in lanes_of(record.options):
+                copy_lanes(held, state.lanes or (0,), lane.number, known[number].end, acks[number])
+    return acks
 
 
 def snapshot_of(forwarder: PublishForwarder, ledger: Ledger, topic: int, snapshot: int) -> SnapshotState:

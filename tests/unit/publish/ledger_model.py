@@ -335,7 +335,8 @@ class Run:
         generation = sub.generation
         if snaps and self.random.random() < 0.5:
             snap = self.random.choice(snaps)
-            kept, lanes_then = {chain: left.copy() for chain, left in snap.left.items()}, dict(snap.lanes)
+            kept = {chain: left.copy() for chain, left in snap.left.items()}
+            lanes_then = dict(snap.lanes) if snap.of is sub else None
             self.put(sub, generation=generation, target=SeekTarget(snapshot=snap.number))
             self.trace(f"seek {sub.number} to snapshot {snap.number}")
 
@@ -705,20 +706,21 @@ class Run:
         return [*owned.store.sources(), *owned.forwarder.sources.by_number.values()]
 
 
-def of_lanes(kept: Left, sub: Sub, known: dict[int, Lane], stored: set[Message]) -> Left:
+def of_lanes(kept: Left, sub: Sub, known: dict[int, Lane] | None, stored: set[Message]) -> Left:
     """What a snapshot of the lanes `known` has left for those of a subscription: others are as those they copy,
-    or have all since their beginning.
+    or have all since their beginning. None: it is of another subscription, and what it has left in any lane counts.
     """
     found = Left()
-    known_lanes = set(known)
+    known_lanes = set(known or ())
     for number, lane in sorted(sub.lanes.items()):
         of = {number} if number in known_lanes else {one for one in lane.copy_of if one in known_lanes}
         for ours, theirs in ((found.must, kept.must), (found.may, kept.may)):
-            copies = {one._replace(lane=number) for one in theirs if one.lane in of} if of else set()
+            copies = {one._replace(lane=number) for one in theirs if known is None or one.lane in of}
+            has_all = known is not None and not of
             ours |= {
                 one._replace(lane=number)
                 for one in stored
-                if one.topic == sub.topic and lane.has(one) and (not of or one._replace(lane=number) in copies)
+                if one.topic == sub.topic and lane.has(one) and (has_all or one._replace(lane=number) in copies)
             }
     return found
 

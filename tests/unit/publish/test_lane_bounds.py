@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -230,6 +231,32 @@ async def test_a_seek_to_a_snapshot_gives_a_later_copy_what_the_snapshot_had(har
     await process.publish("d")
     await harness.confirm(harness.update(generation=1, target=SeekTarget(snapshot=30)))
     assert [await fetched(process, source.number, lane) for lane in (0, 1, 2)] == [[1, 2, 3], [1, 2, 3], [3]]
+
+
+@simulated
+async def test_a_seek_to_the_snapshot_of_another_subscription_gives_all_lanes_what_that_one_had_left(
+    harness: ChainHarness,
+) -> None:
+    """Numbers of lanes are a subscription's own."""
+    process = await harness.subscribed()
+    await change(harness, MARKED)
+    await process.publish("a", "b", "c")
+    (source,) = process.host.chains[1].forwarder.sources.of_topic(TOPIC_NUMBER)
+    await acknowledge(process, source.number, 0, 0, 1)
+    await acknowledge(process, source.number, 1, 0, 2)
+    kept = Snapshot(
+        30, "projects/p/snapshots/n", TOPIC_NUMBER, TOPIC, expire_ns=1 << 62, status=CREATING, subscription=SUB_NUMBER,
+        generation=0,
+    )  # fmt: skip
+    await harness.confirm(harness.commit(CatalogChange.put(kept)))
+    other = replace(record_of(harness), incarnation=SUB_NUMBER + 1, name="projects/p/subscriptions/other")
+    await harness.confirm(harness.commit(CatalogChange.put(other)))
+    moved = replace(other, generation=1, target=SeekTarget(snapshot=30))
+    await harness.confirm(harness.commit(CatalogChange.put(moved)))
+    ledger = process.host.chains[1].forwarder.ledgers[SUB_NUMBER + 1]
+    for lane in (0, 1):
+        assert ledger.first_gap(source.number, in_lane(lane, 0)) == in_lane(lane, 1)
+        assert not ledger.of(source.number).covers(in_lane(lane, 2), in_lane(lane, 3))
 
 
 @simulated
