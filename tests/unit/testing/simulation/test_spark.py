@@ -1,5 +1,6 @@
 """What a simulated reader takes for lost with good reason, and what not."""
 
+import asyncio
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ class Read:
         self.coverage, stamps = Coverage(), count(1)
         self.stamp = lambda: next(stamps)
         self.history = PipelineHistory(self.stamp, self.coverage)
-        sim: Any = SimpleNamespace(pipelines=self.history, coverage=self.coverage, random=SeededRandom(1))
+        sim: Any = SimpleNamespace(pipelines=self.history, coverage=self.coverage, random=SeededRandom(1), note=str)
         self.job = SimJob(sim, kind)
         self.driver = Driver(self.job, self.job.checkpoint, "r1")
 
@@ -38,7 +39,7 @@ class Read:
 
     def gap(self) -> bool:
         """Whether the reader takes a gap for a loss."""
-        self.driver._gap(0, PIECE, GapFound("gone"))
+        self.driver._gap(0, PIECE, GapFound("gone", PIECE.begin, []))
         return bool(self.coverage.violations)
 
 
@@ -89,3 +90,26 @@ def test_a_batch_that_is_over_is_another_drivers() -> None:
     checkpoint.over(0, checkpoint.offsets[0])
     with pytest.raises(Concurrent):
         read.gap()
+
+
+def test_a_task_goes_on_behind_what_is_gone() -> None:
+    read = Read(LINK)
+    read.job.processed(read.job.checkpoint)[7] = 13
+    read.plan()
+    asked: list[int] = []
+
+    async def stored(_topic: str, _incarnation: int, _source: int, begin: int, *_: Any) -> list[tuple[int, bytes]]:
+        asked.append(begin)
+        if begin < 13:
+            raise GapFound("gone", 12, [(11, b"read before")])
+        return [(13, b"behind")]
+
+    async def positions(**_: Any) -> Any:
+        return SimpleNamespace(sources=[SimpleNamespace(source=7, begin=13)])
+
+    calls: Any = SimpleNamespace(read=stored, positions=positions)
+    read.driver.calls = calls
+    planned = Offsets("t", 1, "u", {7: 20}, begins={7: 10}, places={7: (0, 1)})
+    assert asyncio.run(read.driver._rows(0, PIECE, planned)) == [(11, b"read before"), (13, b"behind")]
+    assert asked == [10, 13]
+    assert not read.coverage.violations
