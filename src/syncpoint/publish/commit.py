@@ -73,6 +73,11 @@ class GroupCommit:
         """Seconds and nanoseconds of everything that is published in this turn."""
         return self._turn_time or self._begin_turn()
 
+    def leave_turn(self) -> None:
+        """If nothing was given in this turn, whatever comes next begins another one, with a time of its own."""
+        if not self._flushing:
+            self._turn_time = None
+
     @property
     def newest_ns(self) -> int:
         """The newest publish time of this process, 0 before the first."""

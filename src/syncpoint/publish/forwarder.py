@@ -141,6 +141,20 @@ class PublishForwarder:
             room, added = room + ROOM_BYTES, ATTRIBUTES_ADDED
         if source is None:
             source = self.open_source(topic.incarnation)
+        try:
+            self._add(caller, source, request, room, added)
+        finally:
+            self.commit.leave_turn()  # perhaps it was refused
+
+    def _add(
+        self,
+        caller: PublishCaller,
+        source: Source,
+        request: bytes | memoryview,
+        room: int,
+        added: int,
+    ) -> None:
+        """Give the messages of a request to the turn."""
         seconds, nanos = self.commit.turn_time()
         try:
             count, payload, response, _, _, marks = kernel.scan(

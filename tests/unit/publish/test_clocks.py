@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from syncpoint.model.errors import InvalidArgument
+from syncpoint.testing.forwarder_harness import ForwarderHarness
+from syncpoint.testing.forwarder_harness import Subscriber as SubscriberInMemory
 from tests.kit.chain import ChainHarness, simulated
 from tests.kit.chain_subscriber import Subscriber
 
@@ -40,3 +45,16 @@ async def test_a_right_clock_deletes_what_has_had_its_time(harness: ChainHarness
     await asyncio.sleep(30)
     first, _ = chain.store.bounds(source) or (100, 100)
     assert first > 0
+
+
+def test_a_publish_that_was_refused_does_not_make_the_next_one_older() -> None:
+    harness = ForwarderHarness()
+    harness.send("first")
+    with pytest.raises(InvalidArgument):
+        harness.send("refused", googlike="x")
+    harness.quiesce()
+    harness.clock.advance(3600)
+    harness.send("next")
+    subscriber = SubscriberInMemory(harness)
+    harness.quiesce()
+    assert subscriber.received[-1].message.publish_time.seconds == harness.clock.time_ns() // 10**9
