@@ -58,12 +58,8 @@ class Aging:
             if ends_ns <= now_ns:
                 runs = [(batch.begin, batch.end)]
             else:
-                age_ms = max(0, now_ns - batch.time_ns) // 1_000_000
-                found, shortest_ms = lifetimes.expired(batch.payload, age_ms)
-                if shortest_ms:
-                    ends_ns = min(ends_ns, batch.time_ns + shortest_ms * 1_000_000)
-                self.due = min(self.due, now + (ends_ns - now_ns) / 1e9)
-                runs = [(batch.first_offset + begin, batch.first_offset + end) for begin, end in found]
+                runs, own_ns = _run_out(batch, now_ns)
+                self.due = min(self.due, now + (min(ends_ns, own_ns) - now_ns) / 1e9)
             out.append(self._letters.without(batch, runs, moved=self._letters.moved) if runs else batch)
         self._letters.go_on()
         return out
@@ -77,12 +73,17 @@ class Aging:
         for batch in batches:
             lane = rules.get(lane_of(batch.begin))
             if lane is not None and lane.judge is not None:
-                found, shortest_ms = lifetimes.expired(batch.payload, (freshness.now_ns - batch.time_ns) // 1_000_000)
-                if shortest_ms:
-                    soonest_ns = min(soonest_ns, batch.time_ns + shortest_ms * 1_000_000)
-                runs = [(batch.first_offset + begin, batch.first_offset + end) for begin, end in found]
+                runs, own_ns = _run_out(batch, freshness.now_ns)
+                soonest_ns = min(soonest_ns, own_ns)
                 batch = self._letters.without(batch, runs, moved=self._letters.moved) if runs else batch
             out.append(batch)
         self._letters.go_on()
         freshness = freshness._replace(soonest_ns=soonest_ns)
         return Fetched(out, passed_over(batches), attempts_of(batches), freshness=freshness)
+
+
+def _run_out(batch: Batch, now_ns: int) -> tuple[list[tuple[int, int]], int]:
+    """The runs of a batch whose own times to live are over; and when the next one is."""
+    found, shortest_ms = lifetimes.expired(batch.payload, max(0, now_ns - batch.time_ns) // 1_000_000)
+    runs = [(batch.first_offset + begin, batch.first_offset + end) for begin, end in found]
+    return runs, batch.time_ns + shortest_ms * 1_000_000 if shortest_ms else _NEVER_NS
