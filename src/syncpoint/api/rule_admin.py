@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table
-from syncpoint.api.validate import refused
+from syncpoint.api.validate import nanoseconds_of, refused
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.entity_options import (
     DEFAULT_RULE,
@@ -185,7 +185,7 @@ def tried(
         dict(message.attributes),
         message.message_id,
         message.ordering_key,
-        message.publish_time.ToNanoseconds(),
+        nanoseconds_of(message, "publish_time"),
         body=body,
     )
     if not passes:

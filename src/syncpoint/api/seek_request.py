@@ -1,6 +1,7 @@
 """Subscriber.Seek: to a time, or to a snapshot of the subscription's topic."""
 
 from syncpoint.api.catalog_retries import checked_again
+from syncpoint.api.validate import nanoseconds_of
 from syncpoint.control.plane import ControlPlane, is_creating
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound
 from syncpoint.model.names import parse_snapshot, parse_subscription
@@ -22,11 +23,7 @@ def seek_methods(control: ControlPlane) -> Methods:
             raise FailedPrecondition(f"The subscription is detached from its topic: (resource={name}).")
         match asked.WhichOneof("target"):
             case "time":
-                try:
-                    time_ns = asked.time.ToNanoseconds()
-                except ValueError as bad:
-                    raise InvalidArgument("time", str(bad)) from None
-                await control.seek(record, time_ns=time_ns)
+                await control.seek(record, time_ns=nanoseconds_of(asked, "time"))
             case "snapshot":
                 snapshot = control.catalog.snapshot(parse_snapshot(asked.snapshot))
                 if snapshot is None or is_creating(snapshot):

@@ -131,7 +131,7 @@ class ServerAdmin(ABC):
             asked.disks or base.disks,
             asked.within or base.within,
             asked.over or base.over,
-            admin.Durability.Name(asked.durability).lower() if asked.durability else base.durability,
+            _durability(asked.durability) if asked.durability else base.durability,
             asked.placement or base.placement,
             asked.racks_min or base.racks_min,
             asked.spans_regions if asked.HasField("spans_regions") else base.spans_regions,
@@ -208,6 +208,14 @@ class ServerAdmin(ABC):
         if any(chain.backlog_messages and not chain.unreadable for chain in chains):
             answer.oldest_unacked_age.FromNanoseconds(int(oldest_s * 1e9))
         return answer
+
+
+def _durability(number: int) -> str:
+    """What a number of the enum is called in a durability class; one that there is not is refused by its check."""
+    try:
+        return str(admin.Durability.Name(number)).lower()
+    except KeyError:
+        return str(number)
 
 
 def _class_message(one: DurabilityClass) -> admin.DurabilityClass:

@@ -49,6 +49,15 @@ def seconds_of(message: Message, field: str) -> float | None:
     return float(duration.seconds + duration.nanos / _NANOS)
 
 
+def nanoseconds_of(message: Message, field: str) -> int:
+    """A Timestamp field in nanoseconds since 1970; 0 when it is not set. Raises `InvalidArgument` for what is no time of
+    the years 1 to 9999."""
+    try:
+        return int(getattr(message, field).ToNanoseconds())
+    except ValueError as bad:
+        raise refused(field, f"The value for {field} is not a valid time: {bad}") from None
+
+
 def whole_seconds(seconds: float) -> int:
     """Rounded up: what is kept for a time is never kept for less."""
     return -int(-seconds // 1)

@@ -225,6 +225,7 @@ async def test_a_durability_class_is_added_where_every_forwarder_has_disks_for_i
         ("a/b", {"clusters": 1}, Code.INVALID_ARGUMENT),
         ("even", {"clusters": 2}, Code.INVALID_ARGUMENT),
         ("odd", {"clusters": 1, "placement": "soon"}, Code.INVALID_ARGUMENT),
+        ("odd", {"clusters": 1, "durability": 7}, Code.INVALID_ARGUMENT),
     ):
         with pytest.raises(SyncpointError) as caught:
             await add(name, **fields)

@@ -174,6 +174,13 @@ async def test_a_trial_shows_what_each_rule_makes_of_a_message(harness: Servicer
 
 
 @simulated()
+async def test_a_trial_refuses_a_publish_time_that_is_none(harness: ServicerHarness) -> None:
+    for moment in ({"nanos": -1}, {"seconds": 2**60}):
+        with pytest.raises(InvalidArgument, match="publish_time is not a valid time"):
+            await trial(harness, subscription=SUB, message={"publish_time": moment})
+
+
+@simulated()
 async def test_the_filter_of_the_subscription_stands_before_all_rules(harness: ServicerHarness) -> None:
     name = SUB + "-eu"
     await harness.call("CreateSubscription", name=name, topic=TOPIC, filter='attributes.region = "eu"')
