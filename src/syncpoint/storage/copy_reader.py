@@ -172,6 +172,15 @@ class CopyReader:
             first_offset=record.first_offset,
         )
 
+    def frame_of(
+        self, segment: Segment, slot: int, copy: SegmentCopy, record: IndexRecord
+    ) -> tuple[Header, bytes] | None:
+        """What one copy has of a record; None: not what was written. Raises `OSError`. Nothing is reported."""
+        sizes = _sizes([record])
+        pieces = self._read(segment, slot, copy, sizes, record.offset)
+        frame = next(_frames([record], sizes, pieces, copy.seed))
+        return frame if frame is not None and frame[0].position == segment.first_position + record.ordinal else None
+
     def hand_over(self, segment: Segment, records: Sequence[IndexRecord], take: TakeFrame) -> tuple[int, bool]:
         """Give `take` the frames of records, each while it comes from a disk, as far as the first copy asked has them
         in good order: how many it got, and whether it wants more. It is called by another thread, never after this has

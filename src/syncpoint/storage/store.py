@@ -20,7 +20,7 @@ from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.files import Buffer
 from syncpoint.runtime.step_workers import Workers
 from syncpoint.storage.cache import TailCache
-from syncpoint.storage.copy_reader import PART_BYTES
+from syncpoint.storage.copy_reader import PART_BYTES, Gone
 from syncpoint.storage.deletion import Deletion
 from syncpoint.storage.disk.disk_set import DiskSet
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog
@@ -28,6 +28,7 @@ from syncpoint.storage.disk.store_status import DiskStatus, StoreStatus, disk_st
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.reader import ReadRequest, Reply, StoreReader, Take
+from syncpoint.storage.receipts import Receipt, ReceiptReply, ReceiptRequest, disks_now, receipt
 from syncpoint.storage.record import MESSAGE_KINDS, Entry, EntryKind, StoredBatch
 from syncpoint.storage.recovery.checkpoints import CheckpointWriter
 from syncpoint.storage.recovery.opening_disks import Recovered
@@ -73,6 +74,7 @@ class Store:
         self.catalog: SegmentCatalog = recovery.loaded.catalog
         self._settings = settings
         self._closed = False
+        self._notify = environment.notifier()
         self._sources = SourceIndex()
         self._cache = TailCache(settings.cache_bytes)
         for segment in self.catalog:
@@ -83,7 +85,7 @@ class Store:
         access = self._disks.access
         self._replay = Replay(self.catalog, access, self.log_counter)
         self._reader = StoreReader(
-            self.catalog, access, settings.read_ahead_bytes, environment.notifier(), self._read_again, self._unlisted
+            self.catalog, access, settings.read_ahead_bytes, self._notify, self._read_again, self._unlisted
         )
         self.catalog.load_soon = partial(self._disks.reindexing.page_soon, self._in_reader)
         self._offsets = StoredOffsets(self._sources, self.catalog, self._log, lambda: self._disks.closed)
@@ -275,6 +277,33 @@ class Store:
     def _in_reader(self, job: Callable[[], None]) -> None:
         self._reader.put(job)
         self._reader_worker.wake()
+
+    def receipt(self, source: int, offset: int, reply: ReceiptReply) -> None:
+        """Hand `reply` which disks hold the entry with a message, each copy read and checked; None where no such message
+        is stored and persisted. An exception is handed over, not raised.
+        """
+        candidates = self._sources.candidates(source, offset, _CANDIDATES)
+        request = ReceiptRequest(
+            source,
+            offset,
+            self.log_counter,
+            self._log.persisted,
+            self.catalog.of_ids(candidates),
+            disks_now(self._disks.maintainers),
+        )
+
+        def examine() -> None:
+            found: Receipt | None | Exception
+            try:
+                found = receipt(request, self.catalog, self._disks.access)
+            except Gone:
+                self._notify(partial(self.receipt, source, offset, reply))
+                return
+            except Exception as error:  # for the one who asked
+                found = error
+            self._notify(partial(reply, found))
+
+        self._in_reader(examine)
 
     def sources(self) -> Iterable[int]:
         """Sources of which messages are stored."""
