@@ -27,7 +27,7 @@ from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import attributes_of, bodies, eventually, refused
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire import methods
-from syncpoint.wire.messages import pipeline
+from syncpoint.wire.messages import admin, pipeline
 from tests.integration.conftest import Space
 from tests.integration.test_pipeline_cluster import KEPT, Program, numbered, numbers
 from tests.kit.any_request import Drawing
@@ -697,5 +697,8 @@ def test_messages_are_shown_without_being_delivered(space: Space) -> None:
     assert set(shown("PeekTopic", topic=topic)) >= set(rest)
     one = next(one for one in got if one.message.data == b"4")
     assert b"4" in shown("PeekTopic", topic=topic, message_id=one.message.message_id)
+    receipt = asked(space, "GetReceipt", topic=topic, message_id=one.message.message_id)
+    assert receipt.suffices
+    assert sum(copy.state == admin.DiskCopy.HELD for copy in receipt.copies) >= receipt.needed
     space.ack(subscription, *(one for one in got if one.message.data >= b"2"))
     assert not shown("PeekSubscription", subscription=subscription)

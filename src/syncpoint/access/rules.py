@@ -411,6 +411,7 @@ RULES: Final[dict[str, Rule]] = {
                 _part("subscription", _given_up(""), _acting("")),
             ),
             "PeekTopic": _all(_on("syncpoint.topics.read", "topic", _TOPIC)),
+            "GetReceipt": _all(_on("syncpoint.topics.read", "topic", _TOPIC)),
             "PeekSubscription": _all(_on("syncpoint.subscriptions.read", "subscription", _SUBSCRIPTION)),
             "GetQueue": _queue("get"),
             "DeleteQueue": _queue("delete"),

@@ -12,6 +12,7 @@ from syncpoint.control.durability_classes import DurabilityClass
 from syncpoint.control.plane import ControlPlane
 from syncpoint.model.flow import FlowLimits
 from syncpoint.publish import states
+from syncpoint.publish.entry_receipt import receipt
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.source_peek import peek
 from syncpoint.storage.placement import ANY
@@ -45,6 +46,10 @@ class LocalInquiry:
     async def peek(self, chain: int, request: internal.PeekRequest) -> internal.PeekResponse:
         """In the one log."""
         return await peek(self._publish, request)
+
+    async def receipt(self, chain: int, request: internal.ReceiptRequest) -> internal.ReceiptResponse:
+        """Of the one log."""
+        return await receipt(self._publish, request)
 
     async def deliveries(self, subscription: int) -> tuple[tuple[int, int, int], list[str]]:
         """What is out with subscribers here."""

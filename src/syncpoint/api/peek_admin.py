@@ -55,6 +55,10 @@ class AskingChains(Protocol):
         """What a chain has of a source. Raises `SyncpointError`."""
         ...
 
+    async def receipt(self, chain: int, request: internal.ReceiptRequest) -> internal.ReceiptResponse:
+        """Which disks of a chain hold a message. Raises `SyncpointError`."""
+        ...
+
 
 class _PeekedRange(NamedTuple):
     """What pages are made of."""

@@ -17,6 +17,7 @@ from syncpoint import kernel
 from syncpoint.api.exports import is_exported
 from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table, subscription_options
 from syncpoint.api.peek_admin import AskingChains, PeekAdmin
+from syncpoint.api.receipt_admin import ReceiptAdmin
 from syncpoint.api.rule_admin import RuleAdmin
 from syncpoint.api.validate import refused
 from syncpoint.control.durability_classes import DurabilityClass
@@ -85,8 +86,9 @@ class ServerAdmin(ABC):
             "GetSubscriptionState": self.get_subscription_state,
         }
         rules = RuleAdmin(self.control, self.options)
+        receipts = ReceiptAdmin(self.options, self._asking)
         own = admin_table(self.control, table)
-        return {**self.options.methods(), **self.peeks.methods(), **rules.methods(), **own}
+        return {**self.options.methods(), **self.peeks.methods(), **receipts.methods(), **rules.methods(), **own}
 
     def positions(self) -> admin.Server:
         """Fields of GetServer that only a single log has."""

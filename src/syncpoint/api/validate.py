@@ -50,8 +50,9 @@ def seconds_of(message: Message, field: str) -> float | None:
 
 
 def nanoseconds_of(message: Message, field: str) -> int:
-    """A Timestamp field in nanoseconds since 1970; 0 when it is not set. Raises `InvalidArgument` for what is no time of
-    the years 1 to 9999."""
+    """A Timestamp field in nanoseconds since 1970; 0 when it is not set. Raises `InvalidArgument` for what is no time
+    of the years 1 to 9999.
+    """
     try:
         return int(getattr(message, field).ToNanoseconds())
     except ValueError as bad:

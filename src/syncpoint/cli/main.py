@@ -32,6 +32,7 @@ COMMANDS = {
     "subscriptions": ("subscriptions", "subscriptions", "Create, change and list subscriptions; pull, ack and seek."),
     "queues": ("queues", "queues", "Create and list queues: topics with one subscription each."),
     "rules": ("subscription_rules", "rules", "Say by SQL which messages a subscription gets, and what they say."),
+    "receipt": ("receipt", "receipt", "Say which disks hold a message, each copy read and checked."),
     "snapshots": ("snapshots", "snapshots", "Keep what a subscription has not acknowledged, to seek back to it."),
     "schemas": ("schemas", "schemas", "Say what the messages of topics must fit."),
     "cursors": ("cursors", "cursors", "List and delete named readers of topics, such as data pipelines."),

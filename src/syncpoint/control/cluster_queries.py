@@ -22,7 +22,7 @@ from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
 DEADLINE_S = 2.0
-PEEK_S = 10.0
+OWNER_S = 10.0
 _PAUSE_S = 0.1
 _LEAST_S = 0.2  # to answer in, however late it is
 
@@ -36,7 +36,7 @@ class Outstanding(NamedTuple):
 
 
 class ClusterQueries:
-    """See the module. Nothing here but `peek` raises `SyncpointError`."""
+    """See the module. Nothing here but `peek` and `receipt` raises `SyncpointError`."""
 
     def __init__(self, view: ClusterView, peers: PeerChannels, *, deadline_s: float = DEADLINE_S) -> None:
         self._view, self._peers, self._deadline_s = view, peers, deadline_s
@@ -78,12 +78,25 @@ class ClusterQueries:
 
     async def peek(self, chain: int, request: internal.PeekRequest) -> internal.PeekResponse:
         """Messages of a source, from who has its chain open. Raises `SyncpointError`."""
+        answer = await self._ask_owner(chain, methods.CHAINS.Peek, request.SerializeToString())
+        return internal.PeekResponse.FromString(answer)
+
+    async def receipt(self, chain: int, request: internal.ReceiptRequest) -> internal.ReceiptResponse:
+        """Which disks hold a message, by the names that operators know them by. Raises `SyncpointError`."""
+        answer = await self._ask_owner(chain, methods.CHAINS.Receipt, request.SerializeToString())
+        found = internal.ReceiptResponse.FromString(answer)
+        record = self._view.chains.get(str(chain))
+        places = record.places if record is not None else ()
+        names = {f"/{one.cluster}/{one.disk}": f"{one.process}/{one.disk}" for one in places}
+        for copy in found.copies:
+            copy.folder = names.get(copy.folder, copy.folder)
+        return found
+
+    async def _ask_owner(self, chain: int, path: str, request: bytes) -> bytes:
         owner = self._view.owner(chain)
         if owner is None:
             raise Unavailable("nobody has it open now")
-        asked = request.SerializeToString()
-        answer = await self._peers.call(owner.address, methods.CHAINS.Peek, asked, timeout_s=PEEK_S)
-        return internal.PeekResponse.FromString(answer)
+        return await self._peers.call(owner.address, path, request, timeout_s=OWNER_S)
 
     async def deliveries(self, subscription: int, revision: int = 0) -> tuple[Outstanding, list[str]]:
         """What is out with the subscribers of a subscription, at all subscribe forwarders; and who did not report.

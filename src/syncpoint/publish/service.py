@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from syncpoint.kernel.errors import Malformed
 from syncpoint.model.delivery import AttemptRun
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
+from syncpoint.publish.entry_receipt import receipt
 from syncpoint.publish.envelope import fetched_message, heartbeat_message, read_publish
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.source_peek import peek
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class ChainsService:
-    """Publish, Serve, Confirm, Describe, Void and Peek. For HandOver see `control.hand_over`."""
+    """Publish, Serve, Confirm, Describe, Void, Peek and Receipt. For HandOver see `control.hand_over`."""
 
     def __init__(self, host: ChainHost) -> None:
         self.host = host
@@ -45,6 +46,7 @@ class ChainsService:
                     methods.CHAINS.Describe: self._describe,
                     methods.CHAINS.Void: self._void,
                     methods.CHAINS.Peek: self._peek,
+                    methods.CHAINS.Receipt: self._receipt,
                 }
             ),
         }
@@ -74,6 +76,14 @@ class ChainsService:
             return await peek(chain.forwarder, asked)
         if self.host.chain_that_had(asked.source) is not None:
             return internal.PeekResponse(next=asked.begin, end=True)
+        raise Unavailable("No chain here has the source.")
+
+    async def _receipt(self, asked: internal.ReceiptRequest) -> internal.ReceiptResponse:
+        chain = self.host.chain_of(asked.source)
+        if chain is not None:
+            return await receipt(chain.forwarder, asked)
+        if self.host.chain_that_had(asked.source) is not None:
+            return internal.ReceiptResponse()
         raise Unavailable("No chain here has the source.")
 
 

@@ -36,7 +36,7 @@ class EntryCopy(NamedTuple):
     reason: str = ""
 
 
-class Receipt(NamedTuple):
+class EntryReceipt(NamedTuple):
     """One entry of the log, with one of `copies` for each disk of the store. `suffices`: the disks that hold it could
     have acknowledged it. `needed`: how many disks the smallest such set has.
     """
@@ -68,7 +68,7 @@ def disks_now(maintainers: Sequence[DiskMaintainer]) -> list[DiskNow]:
     ]
 
 
-ReceiptReply = Callable[[Receipt | None | Exception], None]
+ReceiptReply = Callable[[EntryReceipt | Exception | None], None]
 """None: no such message is stored any more, or none is persisted yet."""
 
 
@@ -83,7 +83,7 @@ class ReceiptRequest(NamedTuple):
     disks: Sequence[DiskNow]
 
 
-def receipt(request: ReceiptRequest, catalog: SegmentCatalog, access: CopyReader) -> Receipt | None:
+def receipt(request: ReceiptRequest, catalog: SegmentCatalog, access: CopyReader) -> EntryReceipt | None:
     """Read every copy. On the reader's thread; raises `Gone`, `DamagedIndex` and `CopiesUnreachable`."""
     for segment in request.segments:
         if segment.removed:
@@ -98,7 +98,7 @@ def receipt(request: ReceiptRequest, catalog: SegmentCatalog, access: CopyReader
     return None
 
 
-def _examined(request: ReceiptRequest, segment: Segment, record: IndexRecord, access: CopyReader) -> Receipt:
+def _examined(request: ReceiptRequest, segment: Segment, record: IndexRecord, access: CopyReader) -> EntryReceipt:
     position = segment.first_position + record.ordinal
     copies = [
         EntryCopy(disk.folder, *_state(request, segment, slot, record, access))
@@ -107,7 +107,7 @@ def _examined(request: ReceiptRequest, segment: Segment, record: IndexRecord, ac
     if segment.removed:
         raise Gone
     held = [slot for slot, copy in enumerate(copies) if copy.state is CopyState.HELD]
-    return Receipt(
+    return EntryReceipt(
         segment.log,
         position,
         record.first_offset,

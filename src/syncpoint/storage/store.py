@@ -28,7 +28,7 @@ from syncpoint.storage.disk.store_status import DiskStatus, StoreStatus, disk_st
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.reader import ReadRequest, Reply, StoreReader, Take
-from syncpoint.storage.receipts import Receipt, ReceiptReply, ReceiptRequest, disks_now, receipt
+from syncpoint.storage.receipts import EntryReceipt, ReceiptReply, ReceiptRequest, disks_now, receipt
 from syncpoint.storage.record import MESSAGE_KINDS, Entry, EntryKind, StoredBatch
 from syncpoint.storage.recovery.checkpoints import CheckpointWriter
 from syncpoint.storage.recovery.opening_disks import Recovered
@@ -279,8 +279,8 @@ class Store:
         self._reader_worker.wake()
 
     def receipt(self, source: int, offset: int, reply: ReceiptReply) -> None:
-        """Hand `reply` which disks hold the entry with a message, each copy read and checked; None where no such message
-        is stored and persisted. An exception is handed over, not raised.
+        """Hand `reply` which disks hold the entry with a message, each copy read and checked; None where no such
+        message is stored and persisted. An exception is handed over, not raised.
         """
         candidates = self._sources.candidates(source, offset, _CANDIDATES)
         request = ReceiptRequest(
@@ -293,7 +293,7 @@ class Store:
         )
 
         def examine() -> None:
-            found: Receipt | None | Exception
+            found: EntryReceipt | Exception | None
             try:
                 found = receipt(request, self.catalog, self._disks.access)
             except Gone:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from syncpoint.model.identity import UNIVERSE_MIN
 from syncpoint.storage.disk.store_status import DiskStatus, StoreStatus
 from syncpoint.storage.errors import StorageDamaged
+from syncpoint.storage.receipts import CopyState, EntryCopy, EntryReceipt, ReceiptReply
 from syncpoint.storage.record import CHECKPOINT_KINDS, MESSAGE_KINDS, Entry, EntryKind, StoredBatch
 from syncpoint.storage.recovery.checkpoints import CheckpointWriter
 from syncpoint.storage.recovery.trim import CollectReport, Live, More
@@ -151,6 +152,21 @@ class StoreInMemory:
             for entry in self.entries
             if entry.kind == EntryKind.MESSAGES and entry.source == source and entry.position not in self._deleted
         ]
+
+    def receipt(self, source: int, offset: int, reply: ReceiptReply) -> None:
+        """On the one disk there is."""
+        for entry in self._of(source):
+            if entry.position <= self._persisted and entry.first_offset <= offset < entry.first_offset + entry.count:
+                state = CopyState.DAMAGED if entry.position in self.damaged else CopyState.HELD
+                copies = [EntryCopy(self.state.path, state)]
+                reply(
+                    EntryReceipt(
+                        entry.log, entry.position, entry.first_offset, entry.count, len(entry.payload), entry.time_ns,
+                        state is CopyState.HELD, 1, copies,
+                    )
+                )  # fmt: skip
+                return
+        reply(None)
 
     def read(
         self,

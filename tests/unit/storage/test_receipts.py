@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.receipts import CopyState, Receipt
+from syncpoint.storage.receipts import CopyState, EntryReceipt
 from tests.kit.disks import Harness
 
 HELD, LATE, DAMAGED, UNREACHABLE, ABSENT = CopyState
@@ -31,8 +31,8 @@ def turn(harness: Harness, rounds: int = 30, seconds: float = 0.0, late: str = "
         harness.clock.advance(seconds)
 
 
-def asked(harness: Harness, source: int, offset: int) -> Receipt | None:
-    answers: list[Receipt | None | Exception] = []
+def asked(harness: Harness, source: int, offset: int) -> EntryReceipt | None:
+    answers: list[EntryReceipt | Exception | None] = []
     harness.store.receipt(source, offset, answers.append)
     for _ in range(20):
         harness.run("syncpoint-read")
@@ -43,7 +43,7 @@ def asked(harness: Harness, source: int, offset: int) -> Receipt | None:
     return answer
 
 
-def states(found: Receipt | None) -> list[CopyState]:
+def states(found: EntryReceipt | None) -> list[CopyState]:
     assert found is not None
     return [copy.state for copy in found.copies]
 
@@ -77,7 +77,8 @@ def test_a_disk_that_has_not_synced_is_late() -> None:
     turn(harness, late="syncpoint-write-1")
     found = asked(harness, source, offset)
     assert states(found) == [HELD, LATE, HELD]
-    assert found is not None and found.suffices
+    assert found is not None
+    assert found.suffices
 
 
 def test_a_damaged_copy_is_found_and_what_is_left_may_not_suffice() -> None:
@@ -89,11 +90,13 @@ def test_a_damaged_copy_is_found_and_what_is_left_may_not_suffice() -> None:
     harness.files.flip(segment.copies[0].path, 3 * 4096 + 100)
     found = asked(harness, *key)
     assert states(found) == [DAMAGED, HELD, HELD]
-    assert found is not None and found.suffices and found.copies[0].reason == "its checksum is wrong"
+    assert found is not None
+    assert (found.suffices, found.copies[0].reason) == (True, "its checksum is wrong")
     harness.files.flip(segment.copies[2].path, 3 * 4096 + 100)
     found = asked(harness, *key)
     assert states(found) == [DAMAGED, HELD, DAMAGED]
-    assert found is not None and not found.suffices
+    assert found is not None
+    assert not found.suffices
 
 
 def test_of_a_failed_disk_nothing_is_claimed_and_a_wiped_one_is_filled_again() -> None:

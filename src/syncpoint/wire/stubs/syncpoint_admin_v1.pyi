@@ -326,6 +326,39 @@ class PeekSubscriptionRequest(_message.Message):
     page_size: int
     page_token: str
     def __init__(self, subscription: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., filter: _Optional[str] = ..., ordering_key: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+class GetReceiptRequest(_message.Message):
+    topic: str
+    message_id: str
+    def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ...) -> None: ...
+class Receipt(_message.Message):
+    message_id: str
+    publish_time: _timestamp_pb2.Timestamp
+    chain: int
+    log: int
+    position: int
+    entry_bytes: int
+    suffices: bool
+    needed: int
+    copies: _containers.RepeatedCompositeFieldContainer[DiskCopy]
+    def __init__(self, message_id: _Optional[str] = ..., publish_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., chain: _Optional[int] = ..., log: _Optional[int] = ..., position: _Optional[int] = ..., entry_bytes: _Optional[int] = ..., suffices: _Optional[bool] = ..., needed: _Optional[int] = ..., copies: _Optional[_Iterable[_Union[DiskCopy, _Mapping]]] = ...) -> None: ...
+class DiskCopy(_message.Message):
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        STATE_UNSPECIFIED: _ClassVar[DiskCopy.State]
+        HELD: _ClassVar[DiskCopy.State]
+        LATE: _ClassVar[DiskCopy.State]
+        DAMAGED: _ClassVar[DiskCopy.State]
+        UNREACHABLE: _ClassVar[DiskCopy.State]
+        ABSENT: _ClassVar[DiskCopy.State]
+    STATE_UNSPECIFIED: DiskCopy.State
+    HELD: DiskCopy.State
+    LATE: DiskCopy.State
+    DAMAGED: DiskCopy.State
+    UNREACHABLE: DiskCopy.State
+    ABSENT: DiskCopy.State
+    disk: str
+    state: DiskCopy.State
+    reason: str
+    def __init__(self, disk: _Optional[str] = ..., state: _Optional[_Union[DiskCopy.State, int, str]] = ..., reason: _Optional[str] = ...) -> None: ...
 class PeekResponse(_message.Message):
     messages: _containers.RepeatedCompositeFieldContainer[PeekedMessage]
     next_page_token: str

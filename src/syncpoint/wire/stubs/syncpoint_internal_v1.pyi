@@ -222,6 +222,25 @@ class PeekedPlace(_message.Message):
     place: int
     message: bytes
     def __init__(self, place: _Optional[int] = ..., message: _Optional[bytes] = ...) -> None: ...
+class ReceiptRequest(_message.Message):
+    topic: int
+    source: int
+    offset: int
+    def __init__(self, topic: _Optional[int] = ..., source: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+class ReceiptResponse(_message.Message):
+    log: int
+    position: int
+    bytes: int
+    time_ns: int
+    suffices: bool
+    needed: int
+    copies: _containers.RepeatedCompositeFieldContainer[CopyState]
+    def __init__(self, log: _Optional[int] = ..., position: _Optional[int] = ..., bytes: _Optional[int] = ..., time_ns: _Optional[int] = ..., suffices: _Optional[bool] = ..., needed: _Optional[int] = ..., copies: _Optional[_Iterable[_Union[CopyState, _Mapping]]] = ...) -> None: ...
+class CopyState(_message.Message):
+    folder: str
+    state: str
+    reason: str
+    def __init__(self, folder: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 class DescribedChain(_message.Message):
     chain: int
     sources: _containers.RepeatedCompositeFieldContainer[DescribedSource]
