@@ -57,6 +57,22 @@ def test_publish_pull_ack(run):
     assert ask(run, "subscriptions", "pull", "billing") == []
 
 
+def test_bench_counts_each_message_and_leaves_nothing_behind(run):
+    published = ask(run, "bench", "pub", "--messages", "1050", "--size", "50", "--keys", "3")
+    assert (published["messages"], published["payloadBytes"]) == (1050, 52500)
+    assert published["latencySeconds"]["max"] >= published["latencySeconds"]["p50"] > 0
+    assert ask(run, "topics", "list") == ask(run, "subscriptions", "list") == []
+    run("bench", "pub", "--messages", "1000", "--keep")
+    (kept,) = ask(run, "subscriptions", "list")
+    received = ask(run, "bench", "sub", "--subscription", kept["name"], "--messages", "1000", "--connections", "2")
+    assert received["messages"] == 1000
+    nothing = run("bench", "sub", "--subscription", kept["name"], "--idle", "0.5", code=1)
+    assert "bench pub --keep" in nothing.stderr
+    assert "one of --subscription and --topic" in run("bench", "sub", code=2).stderr
+    run("bench", "sub", "--topic", kept["topic"], "--idle", "0.3", code=1)
+    assert len(ask(run, "subscriptions", "list")) == 1
+
+
 def test_modify_ack_deadline_gives_a_message_back(run):
     run("topics", "create", "orders")
     run("subscriptions", "create", "billing", "--topic", "orders", "--ack-deadline", "600")

@@ -6,7 +6,7 @@ Promise: what is archived can be held against its checksums without a server and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from syncpoint.cli.errors import Problem
-from syncpoint.cli.output import print_json, print_table, said
+from syncpoint.cli.output import print_json, print_table, progress_bar, said
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.model.counted import counted
 
@@ -55,7 +55,7 @@ def create(settings: Settings, topic: str, folder: Path, rows_per_part: int, mas
     settings.called = True  # by the work, through clients of its own
     from syncpoint.federation.archive import archive as work
 
-    with _spark(master) as spark, _progress("archiving") as progress:
+    with _spark(master) as spark, progress_bar("archiving") as progress:
         done = work(
             spark, _server(settings), settings.name("topics", topic), folder, progress, rows_per_part=rows_per_part
         )
@@ -85,7 +85,7 @@ def restore(settings: Settings, folder: Path, topic: str, master: str) -> None:
         except SyncpointError as error:
             if error.code is not Code.ALREADY_EXISTS:
                 raise
-    with _spark(master) as spark, _progress("restoring") as progress:
+    with _spark(master) as spark, progress_bar("restoring") as progress:
         done = work(spark, _server(settings), folder, name, progress)
     said(f"{name} has {counted(done.rows, 'message')} of {counted(done.parts, 'part')}.")
 
@@ -98,7 +98,7 @@ def verify(settings: Settings, folder: Path) -> None:
     from syncpoint.federation.manifest import verify as work
 
     found = _manifest(folder)
-    with _progress("verifying") as progress:
+    with progress_bar("verifying") as progress:
         rows = 0
 
         def one(part: Any) -> None:
@@ -174,14 +174,3 @@ def _spark(master: str) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("messages"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(what)
-        yield lambda done, total: bar.update(task, completed=done, total=max(total, 1) if done == total else total)

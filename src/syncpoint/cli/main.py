@@ -47,6 +47,7 @@ COMMANDS = {
     "keys": ("keys", "keys", "Rotate the keys that message data is sealed with."),
     "iam": ("iam", "iam", "Say who may do what, and look after the accounts of programs."),
     "audit": ("audit", "audit", "Read audit logs, and check that they are as they were written."),
+    "bench": ("bench", "bench", "Measure publishing and receiving from this machine."),
     "limits": ("limits", "limits", "Read and change the server's flow control limits."),
     "log": ("log", "log", "Look into a stopped server's disks: verify them, dump them."),
     "doctor": ("doctor", "doctor", "Examine this machine: can a server run well here?"),

@@ -12,7 +12,8 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -167,6 +168,19 @@ def _cut(cell: Any, width: int) -> Any:
         return cell
     lines = cell.split("\n")
     return "\n".join(one if cell_len(one) <= width else set_cell_size(one, width - 1).rstrip() + "…" for one in lines)
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar of messages on standard error, given (done, of how many); nothing where that is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("messages"), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what)
+        yield lambda done, total: bar.update(task, completed=done, total=max(total, 1) if done == total else total)
 
 
 def _is_terminal() -> bool:

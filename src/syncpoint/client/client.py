@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from syncpoint.client.credentials import Credentials
+from syncpoint.client.traffic import Target
 from syncpoint.model.errors import Code, InvalidArgument, SyncpointError
 from syncpoint.transport.client import Channel, MetadataItems
 from syncpoint.wire import methods
@@ -118,6 +119,14 @@ class Client:
             self._runner.run(self._attempts(path, request.SerializeToString(), timeout_s or self._timeout_s))
         )
 
+    def target(self) -> Target:
+        """The same server, for `traffic`: connections of their own, shown the same credentials."""
+        host, port = parse_endpoint(self.endpoint)
+        return Target(lambda: Channel(host, port, tls=self._tls), self._shown)
+
+    def _shown(self) -> MetadataItems:
+        return (*self._metadata, *(() if self._credentials is None else self._credentials.metadata()))
+
     def pages(self, method: str, request: Any, field: str) -> Iterator[Any]:
         """Everything a listing method has, page by page: the items of the repeated `field`."""
         while True:
@@ -134,9 +143,8 @@ class Client:
         end = time.monotonic() + self._patience_s
         pause = PAUSE_FIRST_S
         while True:
-            shown = () if self._credentials is None else self._credentials.metadata()
             try:
-                return await self._channel.unary(path, message, metadata=(*self._metadata, *shown), timeout=timeout_s)
+                return await self._channel.unary(path, message, metadata=self._shown(), timeout=timeout_s)
             except SyncpointError as error:
                 if error.code is not Code.UNAVAILABLE or time.monotonic() + pause > end:
                     raise

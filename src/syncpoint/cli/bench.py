@@ -1,0 +1,173 @@
+"""`syncpoint bench`: how much this machine and this server do together.
+
+Place: under the root; calls `client.traffic`. What it makes it deletes again, also when it is broken off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from syncpoint.cli.errors import Problem
+from syncpoint.cli.names import names
+from syncpoint.cli.output import print_json, print_table, progress_bar, said
+from syncpoint.cli.settings import Settings, with_settings
+
+if TYPE_CHECKING:
+    from syncpoint.client.client import Client
+    from syncpoint.client.traffic import LoadResult
+
+BUSY = 0.9  # of a core: from here on this program may be what is measured
+
+
+@click.group()
+def bench() -> None:
+    """Measure publishing and receiving against a running server, from this machine.
+
+    \b
+    Example:
+      syncpoint bench pub --messages 1000000 --size 1000
+      syncpoint bench pub --keep
+      syncpoint bench sub --subscription NAME-THAT-PUB-PRINTED
+    """
+
+
+def _counts(command: Any) -> Any:
+    for option in reversed((
+        click.option("--messages", default=100_000, show_default=True, type=click.IntRange(1), help="So many."),
+        click.option("--connections", default=1, show_default=True, type=click.IntRange(1, 1_000), help="At once."),
+    )):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@bench.command()
+@click.option("--topic", shell_complete=names("topics"), help="Publish there. [a topic of its own, deleted again]")
+@_counts
+@click.option("--size", default=1_000, show_default=True, type=click.IntRange(1, 10_000_000), help="Bytes a message.")
+@click.option("--batch", default=100, show_default=True, type=click.IntRange(1, 1_000), help="Messages a request.")
+@click.option("--window", default=4, show_default=True, type=click.IntRange(1, 1_000), help="Requests under way each.")
+@click.option("--keys", default=0, show_default=True, type=click.IntRange(0, 100_000), help="Ordering keys.")
+@click.option("--keep", is_flag=True, help="Leave topic and subscription behind, for `bench sub`.")
+@with_settings
+def pub(settings: Settings, topic: str | None, keep: bool, **chosen: int) -> None:
+    """Publish messages as fast as the server answers; each is on the disks when it is counted.
+
+    \b
+    Example:
+      syncpoint bench pub --messages 1000000 --size 100 --connections 2
+    """
+    from syncpoint.client.traffic import PublishLoad, publish
+
+    with settings.client() as client, _place(settings, client, topic, keep=keep) as (name, made):
+        load = PublishLoad(name, **chosen)
+        with progress_bar("published") as progress:
+            result = asyncio.run(publish(client.target(), load, lambda done: progress(done, load.messages)))
+        _show(settings, result, "latency of a request")
+        if made and keep:
+            said(f"Left behind: topic {name} and subscription {made}; `syncpoint bench sub --subscription {made}`.")
+
+
+@bench.command()
+@click.option("--subscription", shell_complete=names("subscriptions"), help="Receive from there, and acknowledge.")
+@click.option("--topic", shell_complete=names("topics"), help="Receive what is published there from now on.")
+@_counts
+@click.option(
+    "--idle", default=5.0, show_default=True, type=click.FloatRange(0.1), help="End after seconds of nothing."
+)
+@with_settings
+def sub(settings: Settings, subscription: str | None, topic: str | None, idle: float, **chosen: int) -> None:
+    """Receive and acknowledge messages as fast as they come.
+
+    \b
+    Examples:
+      syncpoint bench sub --subscription billing --messages 1000000
+      syncpoint bench sub --topic orders --idle 60      (on a subscription of its own, deleted again)
+    """
+    from syncpoint.client.traffic import ReceiveLoad, receive
+
+    if (subscription is None) == (topic is None):
+        raise click.UsageError("Give one of --subscription and --topic.")
+    with settings.client() as client, _source(settings, client, subscription, topic) as name:
+        load = ReceiveLoad(name, idle_s=idle, **chosen)
+        with progress_bar("received") as progress:
+            result = asyncio.run(receive(client.target(), load, lambda done: progress(done, load.messages)))
+        if not result.messages:
+            raise Problem(f"nothing came from {name} in {idle:g} s", "Publish first: `syncpoint bench pub --keep`.")
+        _show(settings, result, "from publish to arrival")
+
+
+@contextmanager
+def _place(settings: Settings, client: Client, topic: str | None, *, keep: bool) -> Iterator[tuple[str, str]]:
+    """The topic to publish to, and the subscription that was made to hold its messages, if any."""
+    from syncpoint.wire.messages import pubsub
+
+    if topic is not None:
+        yield settings.name("topics", topic), ""
+        return
+    short = f"bench-{secrets.token_hex(4)}"
+    name, holder = settings.name("topics", short), settings.name("subscriptions", short)
+    client.call("Publisher.CreateTopic", pubsub.Topic(name=name))
+    try:
+        client.call("Subscriber.CreateSubscription", pubsub.Subscription(name=holder, topic=name))
+        yield name, holder
+    except BaseException:
+        keep = False
+        raise
+    finally:
+        if not keep:
+            client.call("Publisher.DeleteTopic", pubsub.DeleteTopicRequest(topic=name))
+            client.call("Subscriber.DeleteSubscription", pubsub.DeleteSubscriptionRequest(subscription=holder))
+
+
+@contextmanager
+def _source(settings: Settings, client: Client, subscription: str | None, topic: str | None) -> Iterator[str]:
+    """The subscription to receive from."""
+    from syncpoint.wire.messages import pubsub
+
+    if subscription is not None:
+        yield settings.name("subscriptions", subscription)
+        return
+    name = settings.name("subscriptions", f"bench-{secrets.token_hex(4)}")
+    made = pubsub.Subscription(name=name, topic=settings.name("topics", topic or ""))
+    client.call("Subscriber.CreateSubscription", made)
+    try:
+        yield name
+    finally:
+        client.call("Subscriber.DeleteSubscription", pubsub.DeleteSubscriptionRequest(subscription=name))
+
+
+def _show(settings: Settings, result: LoadResult, latency: str) -> None:
+    seconds = max(result.seconds, 1e-9)
+    shares = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+    if settings.format == "json":
+        print_json({
+            "messages": result.messages,
+            "payloadBytes": result.payload_bytes,
+            "seconds": round(result.seconds, 6),
+            "messagesPerSecond": round(result.messages / seconds, 1),
+            "again": result.again,
+            "ownCpuSeconds": round(result.cpu_s, 6),
+            "latencySeconds": {name: round(result.latency_s(share), 6) for name, share in shares.items()},
+        })  # fmt: skip
+        return
+    print_table(
+        ["MESSAGES", "SECONDS", "MESSAGES/S", "MB/S", *(name.upper() for name in shares)],
+        [[
+            f"{result.messages:,}",
+            f"{result.seconds:.2f}",
+            f"{result.messages / seconds:,.0f}",
+            f"{result.payload_bytes / seconds / 1e6:,.1f}",
+            *(f"{result.latency_s(share) * 1000:.1f} ms" for share in shares.values()),
+        ]],
+    )  # fmt: skip
+    said(f"P50, P99, MAX: {latency}. This program used {result.cpu_s / seconds:.2f} of a core.")
+    if result.again:
+        said(f"{result.again} calls were refused for a moment and made again.")
+    if result.cpu_s / seconds > BUSY:
+        said("It may be what was measured, and not the server: start several at once, or --connections more of them.")
