@@ -702,3 +702,24 @@ def test_messages_are_shown_without_being_delivered(space: Space) -> None:
     assert sum(copy.state == admin.DiskCopy.HELD for copy in receipt.copies) >= receipt.needed
     space.ack(subscription, *(one for one in got if one.message.data >= b"2"))
     assert not shown("PeekSubscription", subscription=subscription)
+
+
+def test_rules_do_not_wear_out_by_changes(space: Space) -> None:
+    topic, subscription = space.pair()
+    space.publish(topic, b"first")
+    for number in range(300):
+        rule: dict[str, Any] = {"name": "$Default", "sql": f"n = {number} OR n = 'each'"}
+        if number % 7 == 0:
+            rule["action"] = "SET x = 1"
+        asked(space, "UpdateRule", subscription=subscription, rule=rule)
+        if number % 100 == 50:
+            space.publish(topic, f"of {number}".encode(), attributes={"n": str(number)})
+    space.publish(topic, b"last", attributes={"n": "each"})
+    found: set[bytes] = set()
+
+    def all_came() -> bool:
+        found.update(one.message.data for one in space.pull(subscription, ack=True))
+        return len(found) >= 5
+
+    eventually(all_came)
+    assert found == {b"first", b"of 50", b"of 150", b"of 250", b"last"}

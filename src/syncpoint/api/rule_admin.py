@@ -24,10 +24,18 @@ from syncpoint.metadata.entity_options import (
     fill_parameter,
     parameter_of,
     rules_of,
+    stopped_lanes,
     without_dropped,
 )
 from syncpoint.metadata.records import CatalogChange, Subscription
-from syncpoint.model.errors import AlreadyExists, Conflict, FailedPrecondition, NotFound, ResourceExhausted
+from syncpoint.model.errors import (
+    AlreadyExists,
+    Conflict,
+    FailedPrecondition,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+)
 from syncpoint.rules import pubsub_filter
 from syncpoint.rules.system_properties import RuleMessage
 from syncpoint.schemas import avro
@@ -41,6 +49,8 @@ RULES_MAX = 2000
 """Of all subscriptions of a topic together."""
 RULES_BYTES_MAX = 256 * 1024
 """Texts of one subscription's rules: they are read and written together."""
+FORGET_AT = 16
+"""Stopped lanes at which a change of rules looks for some that can go, and does not leave it to upkeep."""
 
 _SCOPES = tuple(map(admin.RuleScope.Value, ("RULE_SCOPE_UNSPECIFIED", "NEW_MESSAGES", "ALL_MESSAGES")))
 
@@ -114,7 +124,13 @@ class RuleAdmin:
     async def _change(self, record: Subscription, change: RuleChange) -> None:
         catalog = self._control.catalog
         revision = catalog.revision + 1
-        changed = replace(record, options=changed_rules(record.options, change, revision))
+        try:
+            options = changed_rules(record.options, change, revision)
+        except ResourceExhausted:
+            if await self._control.forget_lanes(record.incarnation):
+                raise Conflict("Lanes were removed in the meantime. Try again.") from None
+            raise
+        changed = replace(record, options=options)
         rules = rules_of(changed.options)
         others = (one for one in catalog.subscriptions_of(record.topic_incarnation) if one.name != record.name)
         if change.put and len(rules) + sum(len(rules_of(one.options)) for one in others) > RULES_MAX:
@@ -127,9 +143,11 @@ class RuleAdmin:
             return
         # Every chain has learned of what was dropped: nobody has to know any more.
         rest = without_dropped(known.options, revision)
-        if rest != known.options:
-            with suppress(Conflict):  # the next change of rules removes them, too
+        with suppress(Conflict, Unavailable):  # it is changed; the next change of rules, or upkeep, removes them, too
+            if rest != known.options:
                 await self._control.commit([CatalogChange.put(replace(known, options=rest))])
+            if len(stopped_lanes(rest)) >= FORGET_AT:
+                await self._control.forget_lanes(record.incarnation)
 
     def _fields(self, record: Subscription, message: pubsub.PubsubMessage) -> Mapping[str, object]:
         """Fields of the message's data, by the schema of the topic if it is Avro, else if it is an object of JSON."""

@@ -167,6 +167,10 @@ COMMANDS = {
     ("constraints", Code.ALREADY_EXISTS): (
         "`syncpoint constraints list` shows it; `syncpoint constraints delete` takes it away, to create another."
     ),
+    ("rules", Code.ALREADY_EXISTS): (
+        "`syncpoint rules list` shows it: a `create` that ended in UNAVAILABLE may have made it, and then all is done. "
+        "`syncpoint rules update` changes it."
+    ),
     ("archive", Code.NOT_FOUND): (
         "Check the name and the project ({project}); `syncpoint topics list{elsewhere}` shows what there is."
     ),

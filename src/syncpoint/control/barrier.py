@@ -13,7 +13,9 @@ from typing import Any
 from syncpoint.control.cluster_queries import ClusterQueries
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.control.registration import registered_chains
+from syncpoint.metadata.entity_options import stopped_lanes
 from syncpoint.metadata.layout import ASSIGNED_TOPICS
+from syncpoint.metadata.records import Subscription
 from syncpoint.metadata.store_client import answered
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import ChainOwner
@@ -56,6 +58,17 @@ class Barrier:
         others = [one for one in await self._chains(topic) if one != chain]
         await all_of([self._confirm_one(one, topic, 0, assignment=epoch) for one in others])
 
+    async def drained(self, record: Subscription, revision: int) -> set[int]:
+        """Stopped lanes of a subscription, as the catalog is at `revision`, of which no chain of the topic keeps
+        anything. A chain that does not answer may keep some: raises `Unavailable`.
+        """
+        topic, drained = record.topic_incarnation, set(stopped_lanes(record.options))
+        chains = await self._chains(topic)
+        asked = [self._confirm_one(one, topic, revision, subscription=record.incarnation) for one in chains]
+        for answer in await all_of(asked):
+            drained.intersection_update(answer.drained)
+        return drained
+
     async def oldest_age_s(self, subscription: int, topic: int) -> float:
         """Of the oldest message that is not acknowledged, 0 where all are. Raises `Unavailable` when an owner does not
         report in time.
@@ -68,10 +81,14 @@ class Barrier:
     async def _chains(self, topic: int) -> list[int]:
         return await answered(registered_chains(self._view.store, topic))
 
-    async def _confirm_one(self, chain: int, topic: int, revision: int, *, assignment: int = 0) -> None:
+    async def _confirm_one(
+        self, chain: int, topic: int, revision: int, *, assignment: int = 0, subscription: int = 0
+    ) -> internal.ConfirmResponse:
         end = self._now() + self._deadline_s
         reason = "nobody owns it"
-        asked = internal.ConfirmRequest(chain=chain, topic=topic, revision=revision, assignment=assignment)
+        asked = internal.ConfirmRequest(
+            chain=chain, topic=topic, revision=revision, assignment=assignment, subscription=subscription
+        )
         request = asked.SerializeToString()
         while (left_s := end - self._now()) > 0:
             owner = self._view.owner(chain)
@@ -79,8 +96,9 @@ class Barrier:
                 call = self._peers.call(owner.address, methods.CHAINS.Confirm, request, timeout_s=left_s)
                 try:
                     answer = await self._while_owner(chain, owner, call)
-                    if answer is not None and internal.ConfirmResponse.FromString(answer).revision >= revision:
-                        return
+                    found = None if answer is None else internal.ConfirmResponse.FromString(answer)
+                    if found is not None and found.revision >= revision:
+                        return found
                     reason = "its owner changes"
                 except SyncpointError as error:
                     reason = str(error)

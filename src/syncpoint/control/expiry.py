@@ -1,4 +1,5 @@
-"""Deleting what has expired: old snapshots, subscriptions nobody uses, creations nobody finished.
+"""Deleting what has expired: old snapshots, subscriptions nobody uses, creations nobody finished, lanes of rules that
+hold nothing any more.
 
 Place: on one node, and in any number of processes of a cluster. Changes are made by the control plane, so two processes
 that see the same at once do it once. Who knows when subscriptions were last in use is `LastUses`: `usage_reports` of a
@@ -14,8 +15,9 @@ from typing import Protocol
 
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.contract import StoreError
+from syncpoint.metadata.entity_options import stopped_lanes
 from syncpoint.metadata.records import CREATING, CatalogChange, Subscription
-from syncpoint.model.errors import SyncpointError
+from syncpoint.model.errors import Conflict, SyncpointError, Unavailable
 from syncpoint.runtime.periodic import Periodic, about
 from syncpoint.runtime.trusted import TrustedClock
 
@@ -67,7 +69,19 @@ class Expiry(Periodic):
         if gone:
             log.info("%d expired snapshots and subscriptions are deleted", len(gone))
         await self._uses.end()
+        await self._forget_lanes()
         return len(gone)
+
+    async def _forget_lanes(self) -> None:
+        """Of some subscriptions, others each time."""
+        control = self._control
+        having = [one.incarnation for one in control.catalog.subscriptions() if stopped_lanes(one.options)]
+        first = control.random.randrange(0, len(having)) if len(having) > BATCH else 0
+        for number in (having[first:] + having[:first])[:BATCH]:
+            try:
+                await control.forget_lanes(number)
+            except (Conflict, Unavailable) as error:
+                log.info("stopped lanes of subscription %d are not removed yet: %s", number, error)
 
     def _is_unused(self, record: Subscription, now_ns: int) -> bool:
         if record.state == CREATING:

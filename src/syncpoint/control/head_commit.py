@@ -7,7 +7,7 @@ Promise: while the metadata is down nothing changes; what is known can still be 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.registration import head_revision
@@ -54,6 +54,10 @@ class HeadCommit:
     async def confirm(self, topic: int, revision: int) -> None:
         """Ask every chain of the topic."""
         await self._barrier.confirm(topic, revision)
+
+    async def drained(self, record: Subscription) -> Collection[int]:
+        """What every chain of the topic says, none missing, of the catalog as it is now."""
+        return await self._barrier.drained(record, self.catalog.revision)
 
     async def oldest_age_s(self, record: Subscription) -> float:
         """Of all chains of the topic."""

@@ -9,7 +9,7 @@ where a subscription begins, where it was moved to, what a snapshot holds (`publ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from syncpoint.metadata.mirror import CatalogMirror
@@ -17,6 +17,7 @@ from syncpoint.metadata.records import CatalogChange, ChangeOp, Subscription, en
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish.backlog import backlog
 from syncpoint.publish.follow import Follower
+from syncpoint.publish.lane_needs import drained_for_good
 from syncpoint.runtime.tasks import outcome_of
 from syncpoint.storage.record import EntryKind
 
@@ -83,6 +84,10 @@ class LogCommit:
 
     async def confirm(self, topic: int, revision: int) -> None:
         """Persisted with the change."""
+
+    async def drained(self, record: Subscription) -> Collection[int]:
+        """What the one log says."""
+        return await drained_for_good(self._publish, record.incarnation)
 
     async def oldest_age_s(self, record: Subscription) -> float:
         """Read off the disks."""

@@ -11,12 +11,13 @@ before they first suspend.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from syncpoint.access.policy import orphaned_policies
 from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.entity_options import stopped_lanes, without_drained
 from syncpoint.metadata.records import (
     ACTIVE,
     CREATING,
@@ -65,6 +66,10 @@ class Commit(Protocol):
 
     async def confirm(self, topic: int, revision: int) -> None:
         """Return once every log with something of the topic has persisted what follows from the catalog there."""
+        ...
+
+    async def drained(self, record: Subscription) -> Collection[int]:
+        """Stopped lanes of a subscription of which no log keeps anything, nor will whoever owns one next."""
         ...
 
     async def oldest_age_s(self, record: Subscription) -> float:
@@ -125,6 +130,23 @@ class ControlPlane:
         moved = replace(record, generation=record.generation + 1, target=target, changed_ns=self.clock.time_ns())
         (committed,) = await self.commits.commit([CatalogChange.put(moved)])
         await self.commits.confirm(record.topic_incarnation, committed.revision)
+
+    async def forget_lanes(self, subscription: int) -> bool:
+        """Remove the stopped lanes of a subscription of which nothing is kept any more; whether there were any. Raises
+        `Unavailable` where not every log of the topic says so in time, and `Conflict`.
+        """
+        record = self.catalog.subscription_by_incarnation(subscription)
+        if record is None or not stopped_lanes(record.options):
+            return False
+        drained = await self.commits.drained(record)
+        known = self.catalog.subscription_by_incarnation(subscription)
+        if known is None or known.options.lanes != record.options.lanes:
+            return False  # changed in the meantime, so asked about something else
+        rest = without_drained(known.options, drained)
+        if rest == known.options:
+            return False
+        await self.commit([CatalogChange.put(replace(known, options=rest))])
+        return True
 
     async def oldest_age_s(self, record: Subscription) -> float:
         """Of the oldest message that a subscription has not acknowledged, 0 where it has all. Raises `Unavailable` when

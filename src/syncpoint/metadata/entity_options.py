@@ -2,7 +2,9 @@
 
 Place: parts of the records of the catalog; changed by the admin services, read by publish and subscribe forwarders.
 Promise: pure values; an entity without options holds the shared defaults, so that asking costs one attribute. The
-number of a lane is never given again in the life of a subscription.
+number of a lane is never given again in the life of a subscription. A stopped lane is forgotten once no chain keeps
+anything of it (`publish.lane_needs`); that it was empty then, and not given up, is known for `DRAINED_MAX` runs of
+numbers.
 
 A lane is one copy of the messages that a subscription gets. All rules without an action share one lane, the plain lane;
 each rule with an action has a lane of its own. A lane's rules never come to mean something else for messages that it
@@ -12,6 +14,7 @@ began with, unless the change is asked to count for all: then what is not acknow
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -19,6 +22,8 @@ from syncpoint.model.errors import ResourceExhausted
 
 LANES_MAX = 255
 """Lanes of one subscription at a time, those included that a change for new messages has stopped."""
+DRAINED_MAX = 64
+"""Runs of numbers of lanes that are remembered to have been empty when they were forgotten."""
 
 ParameterValue = bool | int | float | str | None
 
@@ -84,7 +89,8 @@ class TopicOptions(NamedTuple):
 
 class SubscriptionOptions(NamedTuple):
     """Of a subscription. `receive_suspended`: nothing is handed out. `lanes`: empty as long as its rules have never
-    been changed; see `lanes_of`. A time of 0 means none.
+    been changed; see `lanes_of`. `drained`: from and before which numbers lanes were empty when they were forgotten. A
+    time of 0 means none.
     """
 
     receive_suspended: bool = False
@@ -93,6 +99,7 @@ class SubscriptionOptions(NamedTuple):
     dead_letter_rule_errors: bool = False
     lanes: tuple[RuleLane, ...] = ()
     next_lane: int = 1
+    drained: tuple[tuple[int, int], ...] = ()
 
 
 NO_TOPIC_OPTIONS = TopicOptions()
@@ -165,8 +172,10 @@ def changed_rules(options: SubscriptionOptions, change: RuleChange, revision: in
     if len(lanes.lanes) > LANES_MAX:
         raise ResourceExhausted(
             f"A subscription makes at most {LANES_MAX} copies: one by its rules without actions, one by each rule with"
-            " an action, and one more for each change that counted for new messages alone. Deleting a rule for all"
-            " messages (without actions: the last of them) gives up its copies, and what waits in them."
+            " an action, and one more for each change that counted for new messages alone, as long as something that"
+            " was published before it is kept. Acknowledge what waits, here and in other subscriptions of the topic, or"
+            " delete snapshots. Deleting a rule for all messages (without actions: the last of them) gives up its"
+            " copies, and what waits in them."
         )
     return options._replace(lanes=tuple(lanes.lanes.values()), next_lane=lanes.next)
 
@@ -176,9 +185,29 @@ def without_dropped(options: SubscriptionOptions, revision: int) -> Subscription
     return _with_lanes(options, (lane for lane in options.lanes if not 0 < lane.dropped <= revision))
 
 
+def stopped_lanes(options: SubscriptionOptions) -> list[int]:
+    """Lanes that take up nothing any more, and have not been given up."""
+    return [lane.number for lane in options.lanes if lane.stopped and not lane.dropped]
+
+
 def without_drained(options: SubscriptionOptions, drained: Collection[int]) -> SubscriptionOptions:
-    """The options without those of the stopped lanes of which no message waits any more in any chain."""
-    return _with_lanes(options, (lane for lane in options.lanes if not lane.stopped or lane.number not in drained))
+    """The options without those of the stopped lanes of which no chain keeps anything."""
+    gone = {number for number in stopped_lanes(options) if number in drained}
+    if not gone:
+        return options
+    runs: list[tuple[int, int]] = []
+    for begin, end in sorted([*options.drained, *((number, number + 1) for number in gone)]):
+        if runs and begin <= runs[-1][1]:
+            runs[-1] = runs[-1][0], max(end, runs[-1][1])
+        else:
+            runs.append((begin, end))
+    rest = (lane for lane in options.lanes if lane.number not in gone)
+    return _with_lanes(options, rest)._replace(drained=tuple(runs[-DRAINED_MAX:]))
+
+
+def was_drained(options: SubscriptionOptions, lane: int) -> bool:
+    """Whether a lane was empty when it was forgotten: all that it had is acknowledged."""
+    return any(begin <= lane < end for begin, end in options.drained)
 
 
 def _with_lanes(options: SubscriptionOptions, rest: Iterable[RuleLane]) -> SubscriptionOptions:
@@ -261,6 +290,7 @@ def fill_subscription_options(stored: Any, options: SubscriptionOptions) -> None
     """Write them into a catalog.v1.SubscriptionOptions."""
     for name in _PLAIN_FIELDS:
         setattr(stored, name, getattr(options, name))
+    stored.drained.extend(chain.from_iterable(options.drained))
     for lane in options.lanes:
         added = stored.lanes.add(
             number=lane.number,
@@ -292,10 +322,11 @@ def subscription_options_of(stored: Any) -> SubscriptionOptions:
             )
             for lane in stored.lanes
         ),
+        drained=tuple(zip(stored.drained[::2], stored.drained[1::2], strict=True)),
     )
 
 
-_PLAIN_FIELDS = tuple(name for name in SubscriptionOptions._fields if name != "lanes")
+_PLAIN_FIELDS = tuple(name for name in SubscriptionOptions._fields if name not in ("lanes", "drained"))
 
 
 def _rule_of(stored: Any) -> MessageRule:

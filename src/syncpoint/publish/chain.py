@@ -29,6 +29,7 @@ from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.grants import Grants
 from syncpoint.publish.ingress import KeyAssignments, PublishIngress, Registrar, SealOthers
 from syncpoint.publish.known_disks import DiskRegistry, Known
+from syncpoint.publish.lane_needs import drained_for_good
 from syncpoint.publish.records import encode_batches
 from syncpoint.publish.recovery import RecoveredState, replay
 from syncpoint.publish.retention import forget_empty_sources, orphans
@@ -183,6 +184,12 @@ class Chain:
         self.follower.confirm(partial(complete, persisted))
         await persisted
         return revision
+
+    async def drained(self, subscription: int) -> list[int]:
+        """Stopped lanes of a subscription of which nothing is kept here, whoever owns the chain next. Raises
+        `Unavailable`.
+        """
+        return await drained_for_good(self.forwarder, subscription)
 
     def has_had(self, source: int) -> bool:
         """Whether a source was in this chain, and nothing is left of it."""

@@ -191,6 +191,10 @@ class ChainHost:
             chain.ingress.assigned(topic)
         return await chain.confirm()
 
+    async def drained(self, number: int, subscription: int) -> list[int]:
+        """See `Chain.drained`. Raises `Unavailable`."""
+        return await self.chain(number).drained(subscription)
+
     async def void(self, number: int, sender: int, batches: Sequence[int]) -> Duplicates:
         """Mark batches of a sender that another chain has stored, see `duplicates`. If this chain is still being opened
         they are not delivered from it. Raises `Unavailable`.

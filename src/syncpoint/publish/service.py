@@ -60,7 +60,8 @@ class ChainsService:
 
     async def _confirm(self, asked: internal.ConfirmRequest) -> internal.ConfirmResponse:
         revision = await self.host.confirm(asked.chain, asked.topic, asked.revision, asked.assignment)
-        return internal.ConfirmResponse(revision=revision)
+        drained = await self.host.drained(asked.chain, asked.subscription) if asked.subscription else ()
+        return internal.ConfirmResponse(revision=revision, drained=drained)
 
     async def _void(self, asked: internal.VoidRequest) -> internal.VoidResponse:
         found = await self.host.void(asked.chain, asked.sender, list(asked.batches))

@@ -9,7 +9,9 @@ delivery. Nothing is served from a seek before that is persisted. An acknowledge
 import logging
 from collections.abc import Callable, Sequence
 
+from syncpoint.kernel.acks import decode_runs
 from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.entity_options import was_drained
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import AttemptRun, Done, Fetched, Listener, Reply, SourceView, expired_of, freshness_of
 from syncpoint.model.errors import FailedPrecondition, NotFound, SyncpointError, Unavailable
@@ -261,8 +263,16 @@ class SourceServer:
         verdict = self.ledgers.acknowledge(subscription, generation, source, runs)
         if verdict is AckVerdict.COUNTS:
             self.commit.acknowledge(subscription, generation, source, runs, done, urgent=urgent)
+        elif verdict is AckVerdict.NO_LANE and self._were_drained(subscription, runs):
+            done(None)  # said again: it was persisted before its lane was removed
         else:
             done(self._not_counted(subscription, verdict))
+
+    def _were_drained(self, subscription: int, runs: bytes) -> bool:
+        """Whether all of these copies are of lanes that were empty when they were removed."""
+        record = self.catalog.subscription_by_incarnation(subscription)
+        lanes = {lane_of(place) for begin, length in decode_runs(runs) for place in (begin, begin + length - 1)}
+        return record is not None and all(was_drained(record.options, lane) for lane in lanes)
 
     def _not_counted(self, subscription: int, verdict: AckVerdict) -> SyncpointError:
         """Why an acknowledgement is not recorded. What the end of a generation or of a subscription decides may be lost

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from syncpoint.kernel.leases import LeaseTable
-from syncpoint.metadata.entity_options import lanes_before, lanes_of
+from syncpoint.metadata.entity_options import lanes_before, lanes_of, was_drained
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import PublishSide, SourceView
 from syncpoint.subscribe.confirm import Unsure
@@ -97,14 +97,14 @@ class Delivery:
             self.wake()  # it may be received from again
 
     def _change_rules(self, record: Subscription, before: Subscription) -> None:
-        """Lanes that are new are read beside the others. Where one is no more, or is for other messages than it was,
-        what was read and lent counts no more.
+        """Lanes that are new are read beside the others, and those that were removed because all of them is done, no
+        more. Where one was given up, or is for other messages than it was, what was read and lent counts no more.
         """
         state = self.state
-        state.rules = compiled(record, state.program)
+        state.rules = compiled(record, state.program, before, state.rules)
         kept = {lane.number: lane.rules for lane in lanes_of(record.options) if not lane.dropped}
         had = {lane.number: lane.rules for lane in lanes_of(before.options) if not lane.dropped}
-        if all(kept.get(number) == rules for number, rules in had.items()):
+        if all(kept.get(one) == rules or was_drained(record.options, one) for one, rules in had.items()):
             self.reader.sources.set_lanes(tuple(kept), lanes_before(record.options))
             self.wake()
         else:

@@ -46,14 +46,27 @@ NOTHING = LaneRules(any_of(()))
 """A lane that is for no message."""
 
 
-def compiled(record: Subscription, program: bytes) -> dict[int, LaneRules] | None:
-    """The lanes a subscription delivers from; None: it has no rules. `program`: of its filter. Raises `InvalidArgument`
-    for a rule that means nothing.
+def compiled(
+    record: Subscription,
+    program: bytes,
+    before: Subscription | None = None,
+    known: Mapping[int, LaneRules] | None = None,
+) -> dict[int, LaneRules] | None:
+    """The lanes a subscription delivers from; None: it has no rules. `program`: of its filter. `known`: what came of
+    the record `before`, so that lanes which are as they were need no look. Raises `InvalidArgument` for a rule that
+    means nothing.
     """
     lanes = record.options.lanes
     if not lanes:
         return None
-    return {one.number: _lane(one, record.incarnation, program) for one in lanes if not one.dropped}
+    had = {one.number: one.rules for one in before.options.lanes} if before is not None and known else {}
+    return {
+        one.number: known[one.number]
+        if known and one.number in known and had.get(one.number) == one.rules
+        else _lane(one, record.incarnation, program)
+        for one in lanes
+        if not one.dropped
+    }
 
 
 def _lane(lane: RuleLane, subscription: int, program: bytes) -> LaneRules:

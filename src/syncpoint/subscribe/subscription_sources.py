@@ -97,9 +97,14 @@ class SubscriptionSources:
         return FetchCursor(view.source, begin, sealed=view.sealed, epoch=view.epoch, chain=view.chain)
 
     def set_lanes(self, lanes: Sequence[int], before: Mapping[int, Sequence[int]]) -> None:
-        """The subscription has these lanes from now on: those it had, and new ones. `before`: as at the beginning."""
+        """The subscription has these lanes from now on: those it had that are not done with, and new ones. `before`: as
+        at the beginning.
+        """
         known, self._ruled, self._lanes, self._before = self._lanes, True, tuple(lanes), before
         self._eligible = None
+        for cursors in (self._cursors, self._resting):
+            for key in [one for one in cursors if one[1] not in self._lanes]:
+                del cursors[key]
         for view in self._held.values():
             to = self._cursors if self.holds(view.source) else self._resting
             for key in self._keys(view.source):

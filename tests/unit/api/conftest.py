@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import pytest
@@ -48,6 +48,9 @@ class FakeCommit:
 
     async def confirm(self, topic: int, revision: int) -> None:
         pass
+
+    async def drained(self, record: Subscription) -> Collection[int]:
+        return ()
 
     async def oldest_age_s(self, record: Subscription) -> float:
         await asyncio.sleep(0)

@@ -141,6 +141,46 @@ async def test_copies_are_made_by_rules_with_actions(harness: ServicerHarness) -
     assert await received(harness) == [{"a": "1"}, {"a": "2", "replicated": "1"}, {"a": "3"}]
 
 
+@simulated()
+async def test_rules_can_be_changed_as_often_as_one_likes(harness: ServicerHarness) -> None:
+    """A message of each time is acknowledged in between, and one waits all the time."""
+    await publish(harness, {"first": "yes"})
+    await harness.pull()
+    for number in range(400):
+        rule = {"name": "$Default", "sql": f"n = {number}"} | ({"action": "SET x = 1"} if number % 7 == 0 else {})
+        await harness.call("UpdateRule", subscription=SUB, rule=rule)
+        if number % 100 == 0:
+            await publish(harness, {"n": str(number)}, {"n": "-1"})
+            came: list[Any] = []
+            while not came:  # the first one comes again and again
+                came = [one for one in await harness.pull() if one.message.attributes["n"] == str(number)]
+            await harness.call("Acknowledge", subscription=SUB, ack_ids=[came[0].ack_id])
+    await harness.crash()
+    record = harness.control.catalog.subscription(SUB)
+    assert record is not None
+    assert len(record.options.lanes) < 32
+    assert await received(harness) == [{"first": "yes"}]
+
+
+@simulated()
+async def test_too_many_changes_are_refused_as_long_as_what_they_left_waits(harness: ServicerHarness) -> None:
+    with pytest.MonkeyPatch.context() as bounds:
+        bounds.setattr("syncpoint.metadata.entity_options.LANES_MAX", 20)
+        for number in range(20):
+            await publish(harness, {"n": str(number)})
+            change = harness.call("UpdateRule", subscription=SUB, rule={"name": "$Default", "sql": f"n >= {number}"})
+            if number < 19:
+                await change
+        with pytest.raises(ResourceExhausted, match="Acknowledge what waits"):
+            await change
+        for one in await harness.pull():
+            await harness.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id])
+        await harness.call("UpdateRule", subscription=SUB, rule={"name": "$Default", "sql": "n >= 30"})
+        record = harness.control.catalog.subscription(SUB)
+        assert record is not None
+        assert len(record.options.lanes) <= 2
+
+
 # -- trials ------------------------------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,8 @@ from syncpoint.metadata.entity_options import (
     changed_rules,
     lanes_of,
     rules_of,
+    stopped_lanes,
+    was_drained,
     without_drained,
     without_dropped,
 )
@@ -219,3 +221,25 @@ def test_lanes_hold_what_a_plain_account_says(steps: list[tuple[RuleChange, bool
             assert [lane.rules for lane in held if lane.is_plain] == ([] if one.plain is None else [one.plain])
             found = sorted(lane.rules[0] for lane in held if not lane.is_plain)
             assert found == sorted(rule for versions in one.actions.values() for rule in versions)
+
+
+def test_what_was_empty_when_it_was_removed_is_remembered_by_runs() -> None:
+    options = NO_SUBSCRIPTION_OPTIONS
+    for revision in range(1, 9):
+        options = changed_rules(options, RuleChange((PLAIN._replace(sql=f"a = {revision}"),)), revision)
+    options = without_drained(options, {0, 1, 3, 8})
+    assert (options.drained, [lane.number for lane in options.lanes]) == (((0, 2), (3, 4)), [2, 4, 5, 6, 7, 8])
+    options = without_drained(options, {2, 5})
+    assert stored(options).drained == ((0, 4), (5, 6))
+    assert [was_drained(options, lane) for lane in range(8)] == [True] * 4 + [False, True, False, False]
+    assert without_drained(options, {0, 8}) is options
+
+
+def test_rules_do_not_wear_out() -> None:
+    options = NO_SUBSCRIPTION_OPTIONS
+    for revision in range(1, 2001):
+        action = f"SET a = {revision}" if revision % 3 == 0 else ""
+        rule = PLAIN._replace(sql=f"a = {revision}", action=action)
+        options = without_drained(changed_rules(options, RuleChange((rule,)), revision), stopped_lanes(options))
+    assert len(options.lanes) <= 4
+    assert len(options.drained) == 1

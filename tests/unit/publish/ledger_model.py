@@ -16,7 +16,15 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from syncpoint.kernel.acks import encode_runs
-from syncpoint.metadata.entity_options import MessageRule, RuleChange, changed_rules, lanes_of, without_dropped
+from syncpoint.metadata.entity_options import (
+    MessageRule,
+    RuleChange,
+    changed_rules,
+    lanes_of,
+    stopped_lanes,
+    without_drained,
+    without_dropped,
+)
 from syncpoint.metadata.records import ACTIVE, CREATING, CatalogChange, SeekTarget, Snapshot, Subscription, Topic
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.model.lanes import in_lane, place_in
@@ -107,9 +115,17 @@ Waiting = Callable[[int, set[Message]], None]
 
 
 class Run:
-    """See the module. `trace`: reported every step."""
+    """See the module. `trace`: reported every step. `ruled`: rules change often, mostly for what comes."""
 
-    def __init__(self, harness: ChainHarness, seed: int, trace: Callable[[str], object] = lambda text: None) -> None:
+    def __init__(
+        self,
+        harness: ChainHarness,
+        seed: int,
+        trace: Callable[[str], object] = lambda text: None,
+        *,
+        ruled: bool = False,
+    ) -> None:
+        self.ruled = ruled
         self.harness, self.random, self.trace = harness, random.Random(seed), trace
         self.numbers, self.names = count(100), count(1)
         self.chains = [1, 2][: self.random.choice([1, 2, 2])]
@@ -122,7 +138,8 @@ class Run:
         self.confirmed = 0  # the revision that every chain has confirmed
         self.forgotten: dict[int, set[int]] = {chain: set() for chain in self.chains}  # and that is persisted
         self.topic, self.retention_s = 1, {1: 0}
-        self.rules = self.random.random() < 0.5  # whether subscriptions have rules
+        self.rules = self.random.random() < 0.5 or ruled  # whether subscriptions have rules
+        self.forgotten_lanes = 0
 
     async def run(self, steps: int) -> None:
         for chain in self.chains:
@@ -134,6 +151,9 @@ class Run:
             self.adopt: 3, self.run_empty: 1, self.change_rules: 4 if self.rules else 0,
             self.leave_one_lane: 2 if self.rules else 0,
         }  # fmt: skip
+        if self.ruled:
+            weights |= {self.change_rules: 12, self.forget_lanes: 10, self.acknowledge: 10, self.subscribe: 1}
+            weights |= {self.retain: 0, self.keep: 0, self.seek: 3, self.snapshot: 1, self.drop_snapshot: 2}
         for number in range(steps):
             (step,) = self.random.choices(list(weights), list(weights.values()))
             await step()
@@ -302,7 +322,8 @@ class Run:
     async def subscribe(self) -> None:
         if len(self.subs) >= 5:
             return
-        sub = Sub(next(self.numbers), self.topic, self.published, self.random.random() < 0.5, self.a_retention())
+        retains = self.random.random() < (0.2 if self.ruled else 0.5)
+        sub = Sub(next(self.numbers), self.topic, self.published, retains, self.a_retention())
         self.subs[sub.number] = sub
         record = Subscription(
             sub.number, f"projects/p/subscriptions/s{sub.number}", sub.topic, NAME, state=CREATING,
@@ -396,7 +417,7 @@ class Run:
         if not self.subs:
             return
         sub = self.subs[self.random.choice(list(self.subs))]
-        record, to_all = self.record(sub), self.random.random() < 0.4
+        record, to_all = self.record(sub), self.random.random() < (0.15 if self.ruled else 0.4)
         named = self.random.sample("abc", self.random.randrange(1, 3))
         put = [MessageRule(name, f"v={self.published}", action=self.random.choice(["", "SET x=1"])) for name in named]
         delete = self.random.sample("abc", 1)
@@ -430,13 +451,8 @@ class Run:
         self.trace(f"rules of {sub.number}: {change}, to all: {to_all}, now {sub.lanes}")
         await self.confirm()
 
-    async def leave_one_lane(self) -> None:
-        """Everything is acknowledged but for one lane of one subscription, and what nobody needs is deleted."""
-        having = [sub for sub in self.subs.values() if len(sub.lanes) > 1]
-        if not having or self.snaps:
-            return
-        chosen = self.random.choice(having)
-        lane = self.random.choice(list(chosen.lanes))
+    async def acknowledge_but(self, chosen: Sub | None = None, lane: int = 0) -> None:
+        """Everything, but for a lane of a subscription."""
         for sub in self.subs.values():
             for chain, process in self.owners.items():
                 left = sub.left.setdefault(chain, Left())
@@ -446,6 +462,69 @@ class Run:
                     assert await asyncio.wait_for(answer, 5) is None
                 left.must -= done
                 left.may -= done
+
+    async def forget_lanes(self) -> None:
+        """Stopped lanes that nobody can want anything of are removed, as far as all chains say so."""
+        if self.random.random() < 0.5:
+            await self.acknowledge_but()
+        for sub in list(self.subs.values()):
+            options = self.record(sub).options
+            answers = [await self.drained_in(chain, sub) for chain in self.chains]
+            known = [set(one) for one in answers if one is not None]
+            if not self.is_enough(len(known)) or not known:
+                continue
+            rest = without_drained(options, set.intersection(*known))
+            gone = set(stopped_lanes(options)) - set(stopped_lanes(rest))
+            for number in gone:
+                self.check_forgotten(sub, number)
+            self.forgotten_lanes += len(gone)
+            sub.lanes = {number: lane for number, lane in sub.lanes.items() if number not in gone}
+            for left in sub.left.values():
+                left.must = {one for one in left.must if one.lane not in gone}
+                left.may = {one for one in left.may if one.lane not in gone}
+            self.put(sub, options=rest)
+            self.follow(lambda chain, stored: None)
+            self.trace(f"lanes {gone} of {sub.number} are forgotten")
+        await self.confirm()
+
+    async def drained_in(self, chain: int, sub: Sub) -> list[int] | None:
+        """What a chain says; None: it has no owner."""
+        if chain not in self.owners:
+            return None
+        host = self.owners[chain].host
+        await host.confirm(chain, self.topic, self.harness.master.revision)
+        return await host.drained(chain, sub.number)
+
+    def is_enough(self, answers: int) -> bool:
+        """Whether so many chains may decide."""
+        return answers == len(self.chains)
+
+    def check_forgotten(self, sub: Sub, number: int) -> None:
+        """Nobody can want, or bring back, what was published while a lane was in force."""
+        lane, others = sub.lanes[number], [one for one in self.subs.values() if one.topic == sub.topic]
+        wanted = {one for other in others for left in other.left.values() for one in left.must}
+        snaps = (left for snap in self.snaps.values() if snap.topic == sub.topic for left in snap.left.values())
+        wanted |= {one for left in snaps for one in left.must}
+        every = (one for held in self.messages.values() for one in held if one.topic == sub.topic)
+        stored = {
+            (one.source, one.offset) for chain, process in self.owners.items() for one in self.stored_of(chain, process)
+        }
+        wanted |= {
+            one
+            for one in every
+            if (one.source, one.offset) in stored and any(self.is_retained(other, one, SLACK_S) for other in others)
+        }
+        lost = [one for one in wanted if lane.has(one)]
+        assert not lost, f"lane {number} of {sub.number} is forgotten with {brief(set(lost))}"
+
+    async def leave_one_lane(self) -> None:
+        """Everything is acknowledged but for one lane of one subscription, and what nobody needs is deleted."""
+        having = [sub for sub in self.subs.values() if len(sub.lanes) > 1]
+        if not having or self.snaps:
+            return
+        chosen = self.random.choice(having)
+        lane = self.random.choice(list(chosen.lanes))
+        await self.acknowledge_but(chosen, lane)
         self.trace(f"all but lane {lane} of {chosen.number} is acknowledged")
         await self.hand_over()  # what was written to is sealed now
         await asyncio.sleep(self.random.choice([2.0, 6.0]))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 
 from syncpoint.kernel.acks import AckSet, decode_runs, encode_runs
 from syncpoint.model.lanes import ends_of, in_lane, place_in
+from syncpoint.publish import lane_needs
 from syncpoint.publish.ledger import Ledger
 from syncpoint.publish.ledgers import AckVerdict, Ledgers
 from syncpoint.testing.simulation.planted_rules import a_seek_while_nothing_is_stored_is_left_aside
@@ -23,16 +25,28 @@ STEPS = 40
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_ledgers_are_what_a_plain_model_says(seed: int) -> None:
+    compared(seed)
+
+
+def test_lanes_are_forgotten_when_nobody_can_want_anything_of_them() -> None:
+    assert sum(compared(seed, ruled=True) for seed in range(FIRST, FIRST + COUNT)) > 0
+
+
+def compared(seed: int, *, ruled: bool = False) -> int:
+    """How many lanes were forgotten."""
     reported: list[str] = []
+    runs: list[Run] = []
 
     @simulated
     async def run(harness: ChainHarness) -> None:
-        await Run(harness, seed, reported.append).run(STEPS)
+        runs.append(Run(harness, seed, reported.append, ruled=ruled))
+        await runs[0].run(2 * STEPS if ruled else STEPS)
 
     try:
         run()
     except Exception as error:
         raise AssertionError(f"seed {seed}: {error}\n" + "\n".join(reported[-25:])) from error
+    return runs[0].forgotten_lanes
 
 
 def test_a_seek_that_is_left_aside_while_nothing_is_stored_is_noticed() -> None:
@@ -75,13 +89,35 @@ def a_stopped_lane_begins_anew() -> AbstractContextManager[None]:
     return patched(Ledger, _bound=bound)
 
 
+def lanes_are_removed_while_a_chain_is_away() -> AbstractContextManager[None]:
+    """By what the others say."""
+    return patched(Run, is_enough=lambda self, answers: True)
+
+
+def lanes_are_removed_for_what_waits_alone() -> AbstractContextManager[None]:
+    """Whatever a seek of the subscription itself, or of another one, may bring back."""
+
+    def keeps(self: Any, begin: int, end: int) -> bool:
+        return any(not ledger.covers(self.number, begin, end) for _, ledger in self._waits[:1])
+
+    return patched(lane_needs._SourceNeeds, keeps=keeps)
+
+
 @pytest.mark.parametrize(
-    ("planted", "noticed"), [(an_acknowledgement_counts_in_every_lane, "lost"), (a_stopped_lane_begins_anew, "again")]
+    ("planted", "ruled", "seed", "noticed"),
+    [
+        (an_acknowledgement_counts_in_every_lane, False, 15, "lost"),
+        (a_stopped_lane_begins_anew, False, 15, "again"),
+        (lanes_are_removed_while_a_chain_is_away, True, 27, "is forgotten with"),
+        (lanes_are_removed_for_what_waits_alone, True, 10, "is forgotten with"),
+    ],
 )
-def test_a_bug_planted_into_lanes_is_noticed(planted: Callable[[], AbstractContextManager[None]], noticed: str) -> None:
+def test_a_bug_planted_into_lanes_is_noticed(
+    planted: Callable[[], AbstractContextManager[None]], ruled: bool, seed: int, noticed: str
+) -> None:
     @simulated
     async def run(harness: ChainHarness) -> None:
-        await Run(harness, 15).run(STEPS)
+        await Run(harness, seed, ruled=ruled).run(STEPS)
 
     with planted(), pytest.raises(AssertionError, match=noticed):
         run()

@@ -64,7 +64,8 @@ class SubscriptionOptions(_message.Message):
     dead_letter_rule_errors: bool
     lanes: _containers.RepeatedCompositeFieldContainer[RuleLane]
     next_lane: int
-    def __init__(self, receive_suspended: _Optional[bool] = ..., ttl_s: _Optional[int] = ..., dead_letter_expired: _Optional[bool] = ..., dead_letter_rule_errors: _Optional[bool] = ..., lanes: _Optional[_Iterable[_Union[RuleLane, _Mapping]]] = ..., next_lane: _Optional[int] = ...) -> None: ...
+    drained: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, receive_suspended: _Optional[bool] = ..., ttl_s: _Optional[int] = ..., dead_letter_expired: _Optional[bool] = ..., dead_letter_rule_errors: _Optional[bool] = ..., lanes: _Optional[_Iterable[_Union[RuleLane, _Mapping]]] = ..., next_lane: _Optional[int] = ..., drained: _Optional[_Iterable[int]] = ...) -> None: ...
 class RuleLane(_message.Message):
     number: int
     rules: _containers.RepeatedCompositeFieldContainer[MessageRule]

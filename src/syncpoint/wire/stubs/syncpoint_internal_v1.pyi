@@ -190,10 +190,12 @@ class ConfirmRequest(_message.Message):
     topic: int
     revision: int
     assignment: int
-    def __init__(self, chain: _Optional[int] = ..., topic: _Optional[int] = ..., revision: _Optional[int] = ..., assignment: _Optional[int] = ...) -> None: ...
+    subscription: int
+    def __init__(self, chain: _Optional[int] = ..., topic: _Optional[int] = ..., revision: _Optional[int] = ..., assignment: _Optional[int] = ..., subscription: _Optional[int] = ...) -> None: ...
 class ConfirmResponse(_message.Message):
     revision: int
-    def __init__(self, revision: _Optional[int] = ...) -> None: ...
+    drained: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, revision: _Optional[int] = ..., drained: _Optional[_Iterable[int]] = ...) -> None: ...
 class DescribeRequest(_message.Message):
     topic: int
     subscription: int
