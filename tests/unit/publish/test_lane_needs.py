@@ -37,7 +37,9 @@ async def ruled(harness: ChainHarness, **options: object) -> tuple[Process, int]
 
 
 async def drained(harness: ChainHarness) -> list[int]:
-    return await harness.owner(1).host.drained(1, SUB_NUMBER)
+    await asyncio.sleep(0.3)  # nothing is on its way that would take the answer along
+    async with asyncio.timeout(0.2):
+        return await harness.owner(1).host.drained(1, SUB_NUMBER)
 
 
 async def forget(harness: ChainHarness) -> list[int]:
@@ -80,7 +82,7 @@ async def test_what_is_acknowledged_and_not_persisted_does_not_count(harness: Ch
     process, source = await ruled(harness)
     process.paused = True
     held = [acknowledge(process, source, lane, *which) for lane, which in ((0, (0, 1)), (1, (2,)))]
-    tasks = [asyncio.ensure_future(one) for one in [*held, drained(harness)]]
+    tasks = [asyncio.ensure_future(one) for one in [*held, process.host.drained(1, SUB_NUMBER)]]
     done, _ = await asyncio.wait(tasks, timeout=1)
     assert not done
     second = await harness.succeeded(process)
