@@ -413,6 +413,9 @@ RULES: Final[dict[str, Rule]] = {
             "PeekTopic": _all(_on("syncpoint.topics.read", "topic", _TOPIC)),
             "GetReceipt": _all(_on("syncpoint.topics.read", "topic", _TOPIC)),
             "PeekSubscription": _all(_on("syncpoint.subscriptions.read", "subscription", _SUBSCRIPTION)),
+            "ListScheduledMessages": _all(_on("syncpoint.topics.read", "topic", _TOPIC)),
+            "GetScheduledMessage": _all(_on("syncpoint.topics.read", "topic", _TOPIC)),
+            "CancelScheduledMessage": _all(_on("pubsub.topics.publish", "topic", _TOPIC)),
             "GetQueue": _queue("get"),
             "DeleteQueue": _queue("delete"),
             "ListQueues": _all(

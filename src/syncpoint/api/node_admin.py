@@ -10,11 +10,14 @@ from collections.abc import Callable
 from syncpoint.api.server_admin import ServerAdmin, ServerIdentity
 from syncpoint.control.durability_classes import DurabilityClass
 from syncpoint.control.plane import ControlPlane
+from syncpoint.model.errors import NotFound
 from syncpoint.model.flow import FlowLimits
 from syncpoint.publish import states
 from syncpoint.publish.entry_receipt import receipt
 from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.scheduled_calls import cancel_scheduled, list_scheduled
 from syncpoint.publish.source_peek import peek
+from syncpoint.runtime.tasks import outcome_of
 from syncpoint.storage.placement import ANY
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.wire.messages import admin, internal
@@ -50,6 +53,20 @@ class LocalInquiry:
     async def receipt(self, chain: int, request: internal.ReceiptRequest) -> internal.ReceiptResponse:
         """Of the one log."""
         return await receipt(self._publish, request)
+
+    async def scheduled(self, request: internal.ScheduledListRequest) -> list[internal.ScheduledOfChain]:
+        """In the one log."""
+        return [await list_scheduled(self._publish, CHAIN, request)]
+
+    async def cancel_scheduled(self, request: internal.ScheduledCancelRequest) -> bool:
+        """In the one log."""
+        persisted, on_outcome = outcome_of("cancel a message that waits")
+        try:
+            cancel_scheduled(self._publish, request.topic, request.source, request.offset, on_outcome)
+        except NotFound:
+            return False
+        await persisted
+        return True
 
     async def deliveries(self, subscription: int) -> tuple[tuple[int, int, int], list[str]]:
         """What is out with subscribers here."""

@@ -90,7 +90,7 @@ class PeekAdmin:
     async def peek_topic(self, request: admin.PeekTopicRequest) -> admin.PeekResponse:
         """PeekTopic: what is stored."""
         record = self._options.topic(request.topic)
-        self._check_passing(record)
+        self.check_passing(record)
         source, offset = None, request.start_offset
         if request.message_id:
             _, source, offset = parse_message_id(request.message_id)
@@ -112,7 +112,7 @@ class PeekAdmin:
             raise FailedPrecondition(f"The subscription is detached from its topic: (resource={record.name}).")
         topic = self._options.control.catalog.topic_of(record)
         if topic is not None:
-            self._check_passing(topic)
+            self.check_passing(topic)
         own = pubsub_filter.compile(record.filter_text) if record.filter_text else b""
         lanes = compiled(record, own) or {0: LaneRules(own)}
         wanted = _PeekedRange(
@@ -122,7 +122,7 @@ class PeekAdmin:
         )  # fmt: skip
         return await self._page(wanted, request.page_size, request.page_token)
 
-    def _check_passing(self, topic: Topic) -> None:
+    def check_passing(self, topic: Topic) -> None:
         if not self.may_pass(topic):
             raise FailedPrecondition(f"Messages of {topic.name} may not pass through the region of this process.")
 

@@ -19,6 +19,7 @@ from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table, sub
 from syncpoint.api.peek_admin import AskingChains, PeekAdmin
 from syncpoint.api.receipt_admin import ReceiptAdmin
 from syncpoint.api.rule_admin import RuleAdmin
+from syncpoint.api.scheduled_admin import AskingForScheduled, ScheduledAdmin
 from syncpoint.api.validate import refused
 from syncpoint.control.durability_classes import DurabilityClass
 from syncpoint.control.plane import ControlPlane
@@ -35,7 +36,7 @@ from syncpoint.wire.messages import admin, internal
 RANGES_MAX = 100
 
 
-class Asking(AskingChains, Protocol):
+class Asking(AskingChains, AskingForScheduled, Protocol):
     """Questions to those who know a part of the answer; what could not be found out is said in words. `chains`: what
     each chain holds of a topic.
     """
@@ -73,6 +74,7 @@ class ServerAdmin(ABC):
         self.draining = False
         self.may_give_up: Callable[[Subscription], bool] = lambda record: True
         self.peeks = PeekAdmin(self.options, inquiry)
+        self.scheduled = ScheduledAdmin(self.options, inquiry, self.peeks, identity.universe)
         self._asking = inquiry
 
     def methods(self) -> Methods:
@@ -88,7 +90,14 @@ class ServerAdmin(ABC):
         rules = RuleAdmin(self.control, self.options)
         receipts = ReceiptAdmin(self.options, self._asking)
         own = admin_table(self.control, table)
-        return {**self.options.methods(), **self.peeks.methods(), **receipts.methods(), **rules.methods(), **own}
+        return {
+            **self.options.methods(),
+            **self.peeks.methods(),
+            **self.scheduled.methods(),
+            **receipts.methods(),
+            **rules.methods(),
+            **own,
+        }
 
     def positions(self) -> admin.Server:
         """Fields of GetServer that only a single log has."""

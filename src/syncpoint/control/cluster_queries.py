@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.control.registration import registered_chains
@@ -21,6 +21,7 @@ from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
+Answer = TypeVar("Answer")
 DEADLINE_S = 2.0
 OWNER_S = 10.0
 _PAUSE_S = 0.1
@@ -36,7 +37,7 @@ class Outstanding(NamedTuple):
 
 
 class ClusterQueries:
-    """See the module. Nothing here but `peek` and `receipt` raises `SyncpointError`."""
+    """See the module. Nothing here but `peek`, `receipt` and what is about scheduled messages raises `SyncpointError`."""
 
     def __init__(self, view: ClusterView, peers: PeerChannels, *, deadline_s: float = DEADLINE_S) -> None:
         self._view, self._peers, self._deadline_s = view, peers, deadline_s
@@ -97,6 +98,60 @@ class ClusterQueries:
         if owner is None:
             raise Unavailable("nobody has it open now")
         return await self._peers.call(owner.address, path, request, timeout_s=OWNER_S)
+
+    async def scheduled(self, request: internal.ScheduledListRequest) -> list[internal.ScheduledOfChain]:
+        """What waits for its time in every chain of a topic. Raises `Unavailable` where one does not answer."""
+
+        def chains_of(answer: bytes) -> dict[int, internal.ScheduledOfChain]:
+            return {one.chain: one for one in internal.ScheduledListResponse.FromString(answer).chains}
+
+        answers, _ = await self._of_every_chain(request.topic, methods.CHAINS.ListScheduled, request, chains_of)
+        return answers
+
+    async def cancel_scheduled(self, request: internal.ScheduledCancelRequest) -> bool:
+        """Whether a message that waited is cancelled. Raises `Unavailable` where nobody knows."""
+
+        def chains_of(answer: bytes) -> dict[int, internal.ScheduledCancelResponse]:
+            found = internal.ScheduledCancelResponse.FromString(answer)
+            return dict.fromkeys(found.chains, found)
+
+        path = methods.CHAINS.CancelScheduled
+        answers, again = await self._of_every_chain(request.topic, path, request, chains_of)
+        cancelled = any(one.cancelled for one in answers)
+        if again and not cancelled and any(one.here for one in answers):
+            raise Unavailable("The message waits no more; whether it was cancelled or published is not known.")
+        return cancelled
+
+    async def _of_every_chain(
+        self, topic: int, path: str, request: Any, chains_of: Callable[[bytes], dict[int, Answer]]
+    ) -> tuple[list[Answer], bool]:
+        """What the owners of all chains registered for a topic answer; whether some had to be asked again, so that one
+        of them may have done it twice. Raises `Unavailable`.
+        """
+        try:
+            wanted = set(await registered_chains(self._view.store, topic))
+        except StoreError as error:
+            raise Unavailable(f"The metadata do not say which chains have the topic: {error}. Try again.") from None
+        end = self._now() + self._deadline_s
+        found: dict[int, Answer] = {}
+        again = False
+        while missing := wanted - found.keys():
+            owners = {chain: owner for chain in missing if (owner := self._view.owner(chain)) is not None}
+            addresses = {owner.address for owner in owners.values()}
+            answers, failed = await self._ask(addresses, path, request.SerializeToString(), end)
+            for answer in answers.values():
+                found |= chains_of(answer)
+            if not wanted - found.keys():
+                break
+            again = again or bool(failed)
+            if self._now() >= end:
+                chain = min(wanted - found.keys())
+                why = failed.get(owners[chain].address, "not open there") if chain in owners else "nobody has it"
+                raise Unavailable(
+                    f"Chain {chain} may have messages of the topic and does not answer ({why}). Try again."
+                )
+            await asyncio.sleep(_PAUSE_S)
+        return [found[chain] for chain in sorted(found) if chain in wanted], again
 
     async def deliveries(self, subscription: int, revision: int = 0) -> tuple[Outstanding, list[str]]:
         """What is out with the subscribers of a subscription, at all subscribe forwarders; and who did not report.

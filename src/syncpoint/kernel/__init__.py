@@ -17,7 +17,7 @@ from types import ModuleType
 
 MODULES = (
     "ackids", "acks", "blocks", "columns", "filters", "frames", "leases", "lifetimes", "publish", "rows",
-    "rule_conditions", "seal", "split", "stamps",
+    "rule_conditions", "schedules", "seal", "split", "stamps",
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ ROOT = HERE.parents[2]
 PACKAGE = "syncpoint.kernel"
 MODULES = (
     "ackids", "acks", "blocks", "columns", "filters", "frames", "leases", "lifetimes", "publish", "rows",
-    "rule_conditions", "seal", "split", "stamps",
+    "rule_conditions", "schedules", "seal", "split", "stamps",
 )  # fmt: skip
 MARK = b"syncpoint-source sha256:"
 DIRECTIVES = {

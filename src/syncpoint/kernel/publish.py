@@ -37,6 +37,7 @@ if not cython.compiled:
         write_ptr,
     )
     from .lifetimes import is_name, span_ms
+    from .schedules import due_ns, is_schedule
 
 _REQUEST_MAX = cython.declare(cython.Py_ssize_t, limits.PUBLISH_REQUEST_BYTES_MAX)
 _MESSAGES_MAX = cython.declare(cython.Py_ssize_t, limits.PUBLISH_MESSAGES_MAX)
@@ -62,11 +63,16 @@ _PROBLEMS: list = [
     (".ordering_key", "all messages of a request must specify the same ordering key"),
     (".message_id", "is not valid UTF-8"),
     (".attributes", "sys.TimeToLive is not a span of time above 0, as [days.]hours:minutes[:seconds[.fraction]]"),
+    (".attributes", "sys.ScheduledEnqueueTimeUtc is not a time as RFC 3339 has it, such as 2026-11-23T18:00:00Z"),
 ]
-MARK_TTL = 1  # what reserved attributes ask for: some message has a time to live
+MARK_TTL = 1  # what reserved attributes ask for: some message has a time to live,
+MARK_SCHEDULED = 2  # or a time to be published at
 _PROBLEM_MASK = cython.declare(cython.int, 255)  # in the answers below marks stand above the problem
 _MARKS_SHIFT = cython.declare(cython.int, 8)
 _TTL_FOUND = cython.declare(cython.int, 1 << 8)
+_SCHEDULE_FOUND = cython.declare(cython.int, 2 << 8)
+_TTL_SIZE = cython.declare(cython.Py_ssize_t, 14)  # of the names of reserved attributes: most keys are no call away
+_SCHEDULE_SIZE = cython.declare(cython.Py_ssize_t, 27)
 _GOOG: bytes = b"googclient_"
 
 
@@ -327,8 +333,10 @@ def _attribute_problem(p: ReadPtr, at: cython.Py_ssize_t, stop: cython.Py_ssize_
     if key_size >= 4 and same(p, key_start, read_ptr(_GOOG), 0, 4):
         if key_size < 11 or not same(p, key_start, read_ptr(_GOOG), 0, 11):
             return 7
-    if is_name(p, key_start, key_size):
+    if key_size == _TTL_SIZE and is_name(p, key_start, key_size):
         return _TTL_FOUND if span_ms(p, value_start, value_stop) > 0 else 13
+    if key_size == _SCHEDULE_SIZE and is_schedule(p, key_start, key_size):
+        return _SCHEDULE_FOUND if due_ns(p, value_start, value_stop) > 0 else 14
     return 0
 
 

@@ -3,6 +3,7 @@
 from typing_extensions import Buffer
 
 MARK_TTL: int
+MARK_SCHEDULED: int
 
 def topic_of(request: Buffer) -> bytes: ...
 def scan(

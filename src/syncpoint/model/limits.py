@@ -12,6 +12,7 @@ MESSAGE_ATTRIBUTES_MAX = 100  # attributes of one message
 ATTRIBUTE_KEY_BYTES_MAX = 256  # UTF-8 bytes; at least 1
 ATTRIBUTE_VALUE_BYTES_MAX = 1_024  # UTF-8 bytes
 ORDERING_KEY_BYTES_MAX = 1_024  # UTF-8 bytes
+SCHEDULE_AHEAD_SECONDS_MAX = 366 * 86_400  # how far ahead a message may be scheduled
 
 # -- transport -------------------------------------------------------------------------------------------------------
 RPC_REQUEST_BYTES_MAX = 20 * 1024 * 1024  # largest gRPC message accepted; clients are built with the same ceiling

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Iterator
 
 from syncpoint.publish.records import ExtensionNumber
-from syncpoint.publish.source import STAGING_TOPIC, Source
+from syncpoint.publish.source import INNER_TOPICS, Source
 
 NUMBER = ExtensionNumber.ENDED_SOURCES
 REMEMBERED_MAX = 1000
@@ -50,7 +50,7 @@ class EndedSources:
 
     def forgotten(self, source: Source) -> None:
         """See `publish.forwarder.Extension`."""
-        if source.topic != STAGING_TOPIC:
+        if source.topic not in INNER_TOPICS:
             self._enter(source.number, source.topic, source.end)
             self._unwritten.append(source.number)
 

@@ -24,6 +24,7 @@ from syncpoint.publish.admission import Admission
 from syncpoint.publish.dedup import RecentBatches
 from syncpoint.publish.dispatch import SourceDispatcher
 from syncpoint.publish.duplicates import DuplicateBatches
+from syncpoint.publish.firing import ScheduledFiring
 from syncpoint.publish.follow import Follower
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.grants import Grants
@@ -33,7 +34,7 @@ from syncpoint.publish.lane_needs import drained_for_good
 from syncpoint.publish.records import encode_batches
 from syncpoint.publish.recovery import RecoveredState, replay
 from syncpoint.publish.retention import forget_empty_sources, orphans
-from syncpoint.publish.source import STAGING_TOPIC
+from syncpoint.publish.source import INNER_TOPICS
 from syncpoint.publish.upkeep import LogUpkeep
 from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.files import Files
@@ -143,6 +144,8 @@ class Chain:
             context.assignments,
             context.sealed,
         )
+        self.forwarder.keeps_keys = whole
+        self.firing = ScheduledFiring(self.forwarder, _PublishedHere(self.ingress), loop.call_soon)
         self.upkeep = LogUpkeep(
             store,
             self.forwarder,
@@ -151,7 +154,7 @@ class Chain:
             begin_with_checkpoint=not memory.checkpointed or memory.facts > 0,
             name="" if whole else f"chain {self.number}: ",
         )
-        self._topics = set(self.forwarder.sources.topics()) - {STAGING_TOPIC}
+        self._topics = set(self.forwarder.sources.topics()) - INNER_TOPICS
         self._idle: dict[int, int] = {}  # open source of which nothing is stored -> its end, at the last look
         if context.mount is not None:
             self.mounted = context.mount(self)
@@ -217,7 +220,7 @@ class Chain:
         self._idle = idle
         forget_empty_sources(forwarder)
         self.holders.forget_gone()
-        topics = set(sources.topics()) - {STAGING_TOPIC}
+        topics = set(sources.topics()) - INNER_TOPICS
         for topic in self._topics - topics:
             for record in self.follower.catalog.subscriptions_of(topic):
                 self.holders.unregister(record.incarnation)
@@ -266,6 +269,8 @@ class Chain:
             "sources": len(self.forwarder.sources.by_number),
             "ledgers": len(self.forwarder.ledgers),
             "published": self.forwarder.commit.published,
+            "scheduled": len(self.forwarder.scheduled),
+            "fired": self.firing.fired,
             "resent": self.recent_batches.answered,
             "resent_duplicates": self.duplicates.duplicates,
             "resent_duplicates_late": self.duplicates.late,
@@ -295,8 +300,16 @@ class Chain:
         self._unmount()
 
     def _unmount(self) -> None:
+        self.firing.close()
         if self.mounted is not None:
             self.mounted.close(Unavailable(f"Chain {self.number} is not open here."))
+
+
+class _PublishedHere:
+    """`firing.Home` of a chain."""
+
+    def __init__(self, ingress: PublishIngress) -> None:
+        self.admits, self.open_source, self.note_load = ingress.admits, ingress.open_pinned, ingress.note_load
 
 
 async def open_chain(record: ChainRecord, epoch: int, context: ChainContext, entered: Callable[[Chain], None]) -> Chain:
@@ -351,7 +364,7 @@ async def open_chain(record: ChainRecord, epoch: int, context: ChainContext, ent
     entered(chain)
     try:
         # What an older backup of the metadata does not know is on the disks all the same.
-        topics = (topic for topic in chain.forwarder.sources.topics() if topic != STAGING_TOPIC)
+        topics = {*chain.forwarder.sources.topics(), *chain.forwarder.scheduled.topics()} - INNER_TOPICS
         unknown = [topic for topic in topics if not context.registered(topic, record.number)]
         await asyncio.gather(*(context.registrar.register(topic, record.number) for topic in unknown))
         if chain.mounted is not None:

@@ -13,6 +13,9 @@ from collections.abc import Collection
 from syncpoint.publish.records import BatchFact
 from syncpoint.publish.source import SourceTable
 
+SCHEDULED_PART = 1 << 63
+"""Part of the number of a batch: this fact is about its messages that wait for their time, not about the others."""
+
 
 class RecentBatches:
     """What became of the newest batches. `answered` counts those that were sent again and known."""

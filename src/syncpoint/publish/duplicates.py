@@ -2,10 +2,10 @@
 
 Place: between `service` and the chain's forwarder. A proxy that did not learn what became of a batch here, and had it
 confirmed by another chain, says so to whoever owns this one (protocol rule 20).
-Promise: what is void is acknowledged for every subscription, and the answer given when that is persisted. What nobody
-has been handed yet is never delivered then. A batch that comes after it was said to be void is refused, with nothing
-stored. Saying it again changes nothing and is answered alike. Only who has the confirmation of another chain may say
-it: nothing here can check that.
+Promise: what is void is acknowledged for every subscription, or cancelled where it waits for its time, and the answer
+given when that is persisted. What nobody has been handed yet is never delivered then. A batch that comes after it was
+said to be void is refused, with nothing stored. Saying it again changes nothing and is answered alike. Only who has the
+confirmation of another chain may say it: nothing here can check that.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import NamedTuple
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.model.lanes import in_lane
-from syncpoint.publish.dedup import RecentBatches
+from syncpoint.publish.dedup import SCHEDULED_PART, RecentBatches
 from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.records import BatchFact
+from syncpoint.publish.records import BatchFact, encode_extension
 from syncpoint.publish.recovery import BATCHES_MAX
+from syncpoint.storage.record import EntryKind
 
 HandedOut = Callable[[int, int], int]
 """(subscription, source): the offset up to which messages have left for somebody who delivers them."""
@@ -70,9 +71,11 @@ class DuplicateBatches:
             key = (sender, batch)
             outcome = self._known.get(key)
             if outcome is None:
-                fact = self._recent.known(sender, batch)
+                fact, part = self._recent.known(sender, batch), self._recent.known(sender, batch | SCHEDULED_PART)
                 late = 0 if fact is None else self._acknowledge(fact, waiting)
-                outcome = _Outcome(0 if fact is None else fact.messages, late, waiting.over)
+                late += 0 if part is None else self._cancel(part, waiting)
+                messages = sum(one.messages for one in (fact, part) if one is not None)
+                outcome = _Outcome(messages, late, waiting.over)
                 self._known[key] = outcome
                 self.duplicates += outcome.messages
                 self.late += late
@@ -81,6 +84,22 @@ class DuplicateBatches:
             del self._known[next(iter(self._known))]
         waiting.all_named()
         return outcomes
+
+    def _cancel(self, part: BatchFact, waiting: _PendingAcks) -> int:
+        """Let nothing become of what waits for its time; returns how many may have been published and delivered."""
+        forwarder, late = self._forwarder, 0
+        scheduled = forwarder.scheduled
+        cancelled = []
+        for offset in range(part.first_offset, part.first_offset + part.messages):
+            one, became = scheduled.find(part.source, offset), scheduled.became.get((part.source, offset))
+            if one is not None:
+                cancelled.append(one)
+            elif became is not None:
+                late += self._acknowledge(BatchFact(part.sender, part.batch, *became, 1), waiting)
+        if cancelled:
+            fact = encode_extension(scheduled.number, scheduled.cancel(cancelled))
+            forwarder.commit.append_fact(EntryKind.LEDGER, fact, waiting.one_more())
+        return late
 
     def _acknowledge(self, fact: BatchFact, waiting: _PendingAcks) -> int:
         """Acknowledge the messages for all who have not done so; returns how many may have been delivered."""

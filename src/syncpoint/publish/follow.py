@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from syncpoint.metadata.records import CREATING, CatalogChange, ChangeOp, Snapshot, Subscription
+from syncpoint.metadata.records import CREATING, CatalogChange, ChangeOp, Snapshot, Subscription, Topic
+from syncpoint.metadata.restored_topics import NOTHING, lost_of
 from syncpoint.model.delivery import Done
 from syncpoint.publish import lane_bounds, records, seek
 from syncpoint.publish.forwarder import PublishForwarder
@@ -63,6 +64,21 @@ class Follower:
         for number in [one for one in forwarder.snapshots if self.catalog.snapshot_by_incarnation(one) is None]:
             forwarder.ledgers.drop_snapshot(number)
         self._reconcile_grants()
+        self._reconcile_scheduled()
+
+    def _reconcile_scheduled(self) -> None:
+        """What waits to be published: what was published is not published again."""
+        memory, forwarder = self.forwarder.memory, self.forwarder
+        lost = lost_of(self.catalog) is not NOTHING  # of an unknown topic nobody knows then whether it was deleted
+
+        def exists(topic: int) -> bool:
+            return lost or self.catalog.topic_by_incarnation(topic) is not None
+
+        by_number = forwarder.sources.by_number
+        for fact in forwarder.scheduled.reconcile(memory.fired, memory.unsure_fired, by_number, exists):
+            encoded = records.encode_extension(forwarder.scheduled.number, fact)
+            forwarder.commit.append_fact(EntryKind.LEDGER, encoded)
+        memory.fired, memory.unsure_fired = [], set()
 
     def _reconcile_grants(self) -> None:
         """Who holds what is here; of what is not here any more, who had it last: it may not have learned that what it
@@ -103,6 +119,9 @@ class Follower:
             elif record.incarnation in forwarder.ledgers or self._holds(record.topic_incarnation):
                 self._catch_up(record)
                 forwarder.server.set_early_delivery(record)
+        elif isinstance(record, Topic):
+            if change.op is ChangeOp.DELETE:
+                forwarder.scheduled.drop_topic(record.incarnation)
         elif isinstance(record, Snapshot):
             if change.op is ChangeOp.DELETE:
                 forwarder.ledgers.drop_snapshot(record.incarnation)

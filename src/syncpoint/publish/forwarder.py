@@ -5,27 +5,31 @@ what it decides; `server` serves its sources to subscribe forwarders. Everything
 nothing here waits.
 """
 
-from collections.abc import Collection, Iterator
-from typing import Protocol
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
+from syncpoint.kernel import lifetimes, schedules, stamps
 from syncpoint.kernel import publish as kernel
 from syncpoint.kernel.acks import AckSet
 from syncpoint.kernel.errors import Invalid, Malformed
 from syncpoint.metadata.entity_options import NO_TOPIC_OPTIONS
 from syncpoint.metadata.records import CatalogChange, ChangeOp, Setting, Subscription, Topic
 from syncpoint.model.delivery import Done
-from syncpoint.model.errors import InvalidArgument, NotFound, not_a, suspended
+from syncpoint.model.errors import InvalidArgument, NotFound, ResourceExhausted, not_a, suspended
 from syncpoint.model.flow import FlowLimits
+from syncpoint.model.limits import SCHEDULE_AHEAD_SECONDS_MAX
 from syncpoint.model.names import parse_topic
 from syncpoint.publish import records
 from syncpoint.publish.admission import Admission
-from syncpoint.publish.append import PublishCaller
+from syncpoint.publish.append import Completion, PublishCaller
 from syncpoint.publish.attempts import DeliveryAttempts
 from syncpoint.publish.commit import GroupCommit, Later, Soon
 from syncpoint.publish.ledger import Ledger, SnapshotState
 from syncpoint.publish.needs import Needs
+from syncpoint.publish.parts_caller import PartsCaller
 from syncpoint.publish.recovery import RecoveredState
-from syncpoint.publish.source import Source
+from syncpoint.publish.scheduled import WAITING_MAX, Scheduled, ScheduledMessages
+from syncpoint.publish.source import WAITING_TOPIC, Source
 from syncpoint.publish.source_server import SourceServer
 from syncpoint.publish.time_to_live import ExpiryIndex
 from syncpoint.runtime.clock import Clock
@@ -33,6 +37,14 @@ from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.schemas.publishing import ATTRIBUTES_ADDED, LETTER_ATTRIBUTES_ADDED, ROOM_BYTES
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.store import Store
+
+
+class ScheduledPart(NamedTuple):
+    """Where the messages of a request lie that wait for their time."""
+
+    source: int
+    first_offset: int
+    messages: int
 
 
 class Extension(Protocol):
@@ -82,7 +94,9 @@ class PublishForwarder:
         self.server = SourceServer(
             self.commit, self.catalog, self.sources, self.ledgers, self.attempts, self.expiry, self.letter
         )
-        self.extensions: list[Extension] = [self.attempts, self.expiry]
+        self.scheduled = ScheduledMessages(self.commit.ahead, memory.extensions.pop(ScheduledMessages.number, []))
+        self.keeps_keys = True  # whether a message with an ordering key may wait here: all others of its key come here
+        self.extensions: list[Extension] = [self.attempts, self.expiry, self.scheduled]
         self.needs = Needs()
 
     # -- publishing --------------------------------------------------------------------------------------------------
@@ -124,11 +138,11 @@ class PublishForwarder:
         room: int = 0,
         *,
         within: bool = False,
-    ) -> None:
+    ) -> ScheduledPart | None:
         """Take a serialised PublishRequest into an open source of its topic, or the one that is opened for it; `caller`
         is answered once it is persisted. Raises `SyncpointError` if it is refused. `room`: bytes it may have beyond the
-        limit of a request; `within`: its messages may have attributes beyond the limit, too. The log was writable just
-        now.
+        limit of a request; `within`: its messages may have attributes beyond the limit, too, and wait for nothing. The
+        log was writable just now. Returns where those of its messages are that wait for their time.
         """
         if topic.options is not NO_TOPIC_OPTIONS and topic.options.send_suspended and not within:
             raise suspended(topic.name)
@@ -142,34 +156,117 @@ class PublishForwarder:
         if source is None:
             source = self.open_source(topic.incarnation)
         try:
-            self._add(caller, source, request, room, added)
+            return self._add(caller, topic, source, request, room, added, within=within)
         finally:
             self.commit.leave_turn()  # perhaps it was refused
 
     def _add(
         self,
         caller: PublishCaller,
+        topic: Topic,
         source: Source,
         request: bytes | memoryview,
         room: int,
         added: int,
-    ) -> None:
+        *,
+        within: bool,
+    ) -> ScheduledPart | None:
         """Give the messages of a request to the turn."""
-        seconds, nanos = self.commit.turn_time()
+        time = self.commit.turn_time()
+        count, payload, response, _, key, marks = self._scan(request, source, time, room, added)
+        if marks & kernel.MARK_SCHEDULED and not within:
+            if key and not self.keeps_keys:
+                raise InvalidArgument(
+                    "messages[0].attributes",
+                    "sys.ScheduledEnqueueTimeUtc and an ordering key exclude each other on a cluster and with workers",
+                )
+            return self._add_parts(caller, topic, source, request, time, room, added)
+        self.commit.add(source, count, payload, caller, response)
+        if marks & kernel.MARK_TTL:
+            self._note_lives(source, source.end - count, time, payload)
+        return None
+
+    def _scan(
+        self, request: bytes | memoryview, source: Source, time: tuple[int, int], room: int, added: int
+    ) -> tuple[int, bytes, bytes, int, bytes, int]:
         try:
-            count, payload, response, _, _, marks = kernel.scan(
-                request, source.prefix, source.end, seconds, nanos, room, added
-            )
+            return kernel.scan(request, source.prefix, source.end, *time, room, added)
         except Invalid as bad:
             raise InvalidArgument(bad.field, bad.problem) from None
         except (Malformed, UnicodeDecodeError):
             raise not_a("PublishRequest") from None
-        self.commit.add(source, count, payload, caller, response)
-        if marks:
-            self._note_marked(source, source.end - count, (seconds, nanos), payload)
 
-    def _note_marked(self, source: Source, begin: int, time: tuple[int, int], payload: bytes) -> None:
-        """What the reserved attributes of messages just added ask for."""
+    def _add_parts(
+        self,
+        caller: PublishCaller,
+        topic: Topic,
+        source: Source,
+        request: bytes | memoryview,
+        time: tuple[int, int],
+        room: int,
+        added: int,
+    ) -> ScheduledPart:
+        """A request some messages of which wait for their time: those go to the waiting source. Its ids are answered in
+        the order of its messages, once both parts are persisted.
+        """
+        plain, later, says = schedules.divided(request)
+        waiting = self.open_source(WAITING_TOPIC)
+        count, payload, response, *_ = self._scan(later, waiting, time, room, added)
+        dues = schedules.due_times(payload)
+        if max(dues) > self.clock.time_ns() + SCHEDULE_AHEAD_SECONDS_MAX * 1_000_000_000:
+            raise InvalidArgument(
+                f"messages[{_of_part(says, dues.index(max(dues)))}].attributes",
+                f"sys.ScheduledEnqueueTimeUtc is more than {SCHEDULE_AHEAD_SECONDS_MAX // 86_400} days ahead",
+            )
+        if len(self.scheduled) + count > WAITING_MAX:
+            raise ResourceExhausted(
+                f"{len(self.scheduled)} messages wait for their time already, of {WAITING_MAX}: cancel some, or"
+                " schedule later; nothing of this request was stored"
+            )
+        part = ScheduledPart(waiting.number, waiting.end, count)
+        offsets = range(waiting.end, waiting.end + count)
+        rows = [
+            Scheduled(due, waiting.number, offset, topic.incarnation) for due, offset in zip(dues, offsets, strict=True)
+        ]
+        if count == len(says):
+            self.commit.add(waiting, count, payload, caller, response)
+            self._note_scheduled(rows)
+            return part
+        both = PartsCaller(caller, says)
+        plain_count, plain_payload, plain_response, _, _, marks = self._scan(plain, source, time, room, added)
+        self.commit.add(source, plain_count, plain_payload, both.part(0), plain_response)
+        if marks & kernel.MARK_TTL:
+            self._note_lives(source, source.end - plain_count, time, plain_payload)
+        if self.commit.failed is None:
+            self.commit.add(waiting, count, payload, both.part(1), response)
+            self._note_scheduled(rows)
+        return part
+
+    def _note_scheduled(self, rows: list[Scheduled]) -> None:
+        try:
+            self.scheduled.note(rows)
+        except Exception as error:  # they are taken, and nobody would publish them
+            self.commit.on_inconsistency(error)
+
+    def publish_due(self, source: Source, messages: Sequence[Scheduled], payload: bytes, done: Done) -> None:
+        """Publish messages of one topic that waited, in order, into its open source; `payload` frames them, without ids
+        and times. Persisted before `done`. They were accepted before: nothing refuses them now.
+        """
+        self.commit.check_writable()
+        time = self.commit.turn_time()
+        first = source.end
+        count, stamped = stamps.stamp(payload, source.prefix, first, *time)
+        self.commit.add(source, count, stamped, Completion(done), b"")
+        try:
+            self.scheduled.fire(messages, source.number, first)
+        except Exception as error:  # they are taken, and would be again
+            self.commit.on_inconsistency(error)
+            return
+        if lifetimes.spans(stamped)[0]:
+            self._note_lives(source, first, time, stamped)
+
+    def _note_lives(self, source: Source, begin: int, time: tuple[int, int], payload: bytes) -> None:
+        """Some of the messages just added have a time to live."""
         try:
             self.expiry.note(source, begin, time[0] * 1_000_000_000 + time[1], payload)
         except Exception as error:  # they are taken, and their facts are not
@@ -315,3 +412,8 @@ class PublishForwarder:
             source = sources.by_number.get(number)
             if source is not None:
                 yield records.encode_source(source)
+
+
+def _of_part(says: bytes, index: int) -> int:
+    """The number in its request of a message that says when it is due, by its number among those."""
+    return [number for number, one in enumerate(says) if one][index]

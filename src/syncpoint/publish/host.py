@@ -344,6 +344,8 @@ class ChainHost:
             self.rounds.guard(chain.holders.sweep)
             if chain.mounted is not None:
                 self.rounds.guard(chain.mounted.tick)
+        for chain in list(self.chains.values()):
+            self.rounds.guard(chain.firing.tick)
         for incarnation in self._sessions.forget_lost(self.context.environment.clock.monotonic()):
             for chain in self.chains.values():
                 self.rounds.guard(partial(chain.holders.on_ended, incarnation))

@@ -15,6 +15,8 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any, Protocol
 
+from syncpoint.kernel import schedules
+from syncpoint.kernel.errors import Malformed
 from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import (
     FailedPrecondition,
@@ -29,10 +31,11 @@ from syncpoint.model.errors import (
 from syncpoint.model.identity import id_prefix, log_of
 from syncpoint.model.limits import PUBLISH_SEALED_ROOM_BYTES
 from syncpoint.publish.append import PublishCaller
-from syncpoint.publish.dedup import RecentBatches
+from syncpoint.publish.dedup import SCHEDULED_PART, RecentBatches
 from syncpoint.publish.duplicates import DuplicateBatches
 from syncpoint.publish.envelope import PublishBatch, publish_response
 from syncpoint.publish.follow import Follower
+from syncpoint.publish.parts_caller import PartsCaller
 from syncpoint.publish.records import BatchFact
 from syncpoint.publish.source import Source
 from syncpoint.runtime.tasks import Tasks
@@ -104,6 +107,7 @@ class PublishIngress:
         self.closed = False
         self.load: dict[int, tuple[int, int]] = {}  # messages and bytes by topic, since somebody last looked
         self._registered: set[int] = set()
+        self._registering: set[int] = set()
         self._leaving: set[int] = set()  # their registration is about to end
         self._left: set[int] | None = set()  # ended since the chain was opened, until what was registered is known
         self._opening: dict[int, _WaitingPublishes] = {}  # topic -> everything, until there is a source
@@ -124,8 +128,11 @@ class PublishIngress:
         if batch.topic not in (0, topic):
             # Sealed, perhaps, under a key of that topic; and whoever publishes to one that is deleted must learn of it.
             raise OtherTopic(f"{record.name} is topic {topic} here, not {batch.topic}.")
-        if batch.resent and self._answered(caller, batch):
-            return
+        if batch.resent:
+            left = self._unanswered(caller, batch)
+            if left is None:
+                return
+            caller, batch = left
         if not batch.within and record.stamp != batch.schema:
             raise OtherSchema(
                 f"{record.name} has other schema settings or transforms here than where it was published to."
@@ -150,7 +157,7 @@ class PublishIngress:
 
     def forget(self, topic: int, epoch: int) -> None:
         """Nothing of the topic is left in the chain, opened under `epoch`: it need not be asked about it."""
-        if topic in self._pins:
+        if topic in self._pins or topic in self.forwarder.scheduled:
             return  # the next look at registrations forgets it
         if topic not in self._opening and topic not in self._leaving:
             self._leaving.add(topic)
@@ -178,7 +185,29 @@ class PublishIngress:
 
     def is_waiting(self, topic: int) -> bool:
         """Whether something of the topic is about to come in."""
-        return topic in self._opening or topic in self._sealing or topic in self._pins
+        return (
+            topic in self._opening or topic in self._sealing or topic in self._pins or topic in self.forwarder.scheduled
+        )
+
+    def admits(self, topic: int) -> bool:
+        """Whether messages may be published here now that do not come from publishers; if not, the chain is registered
+        for the topic, so that they may be soon.
+        """
+        if topic in self._registered or self.follower.whole:
+            return True
+        if topic not in self._registering and not self.closed:
+            self._registering.add(topic)
+            self._tasks.start(self._register(topic))
+        return False
+
+    async def _register(self, topic: int) -> None:
+        try:
+            await self._registrar.register(topic, self.chain)
+            self._registered.add(topic)
+        except SyncpointError as error:
+            log.info("chain %d cannot be registered for topic %d now: %s", self.chain, topic, error)
+        finally:
+            self._registering.discard(topic)
 
     async def pin(self, topic: int) -> None:
         """Return once the chain is registered for a topic; it stays so until `unpin`. Raises `SyncpointError`."""
@@ -198,8 +227,8 @@ class PublishIngress:
             del self._pins[topic]
 
     def open_pinned(self, topic: int) -> Source:
-        """The open source of a topic that is pinned, for messages that do not come from publishers. It takes part in
-        no order with theirs: see `pipeline/DESIGN.md`.
+        """The open source of a topic that is pinned, or admitted in this turn, for messages that do not come from
+        publishers. It takes part in no order with theirs: see `pipeline/DESIGN.md`.
         """
         source = self.forwarder.sources.open_of(topic)
         if source is not None:
@@ -227,27 +256,55 @@ class PublishIngress:
 
     def _take(self, topic: Topic, source: Source, caller: PublishCaller, batch: PublishBatch) -> None:
         first = source.end
-        self.forwarder.publish(caller, topic, source, batch.request, PUBLISH_SEALED_ROOM_BYTES, within=batch.within)
+        forwarder = self.forwarder
+        part = forwarder.publish(caller, topic, source, batch.request, PUBLISH_SEALED_ROOM_BYTES, within=batch.within)
+        facts = []
+        if part is None or source.end > first:
+            facts.append(BatchFact(batch.sender, batch.batch, source.number, first, source.end - first))
+        if part is not None:
+            facts.append(BatchFact(batch.sender, batch.batch | SCHEDULED_PART, *part))
         try:
-            fact = BatchFact(batch.sender, batch.batch, source.number, first, source.end - first)
-            self.forwarder.commit.batches.note(fact)
-            self.recent_batches.note(fact)
+            for fact in facts:
+                forwarder.commit.batches.note(fact)
+                self.recent_batches.note(fact)
         except Exception as error:  # sent again it would be stored again; this way it never is: the turn is not written
-            self.forwarder.commit.on_inconsistency(error)
+            forwarder.commit.on_inconsistency(error)
             return
-        self.note_load(source.topic, fact.messages, len(batch.request))
+        self.note_load(source.topic, sum(fact.messages for fact in facts), len(batch.request))
 
-    def _answered(self, caller: PublishCaller, batch: PublishBatch) -> bool:
-        """Whether the batch was taken before: then it is answered with the ids it has, once it is persisted."""
-        fact = self.recent_batches.find(batch.sender, batch.batch)
-        if fact is None:
-            return False
+    def _unanswered(self, caller: PublishCaller, batch: PublishBatch) -> tuple[PublishCaller, PublishBatch] | None:
+        """What of a batch is not known here, and whom to answer. What was taken before is answered with the ids that it
+        has, once it is persisted; None: that is all of it.
+        """
+        try:
+            plain, later, says = schedules.divided(batch.request)
+        except Malformed:
+            return caller, batch  # it is refused as it was
+        numbers = {int(part): batch.batch | SCHEDULED_PART if part else batch.batch for part in set(says)}
+        known = {
+            part: fact
+            for part, number in numbers.items()
+            if (fact := self.recent_batches.find(batch.sender, number)) is not None
+        }
+        if not known:
+            return caller, batch
+        callers: dict[int, PublishCaller] = dict.fromkeys(numbers, caller)
+        if len(numbers) > 1:
+            both = PartsCaller(caller, says)
+            callers = {part: both.part(part) for part in numbers}
+        for part, fact in known.items():
+            self._answer(callers[part], fact)
+        for part in numbers.keys() - known.keys():  # it was lost with the end of a log that has the other part
+            return callers[part], batch._replace(request=later if part else plain)
+        return None
+
+    def _answer(self, caller: PublishCaller, fact: BatchFact) -> None:
         prefix = id_prefix(self.forwarder.sources.universe, fact.source)
         response = publish_response(prefix, fact.first_offset, fact.messages)
         source = self.forwarder.sources.by_number.get(fact.source)
         if source is None or source.visible >= fact.first_offset + fact.messages:
             caller.reply(response)
-            return True
+            return
 
         def on_persisted(error: Exception | None) -> None:
             if error is None:
@@ -256,7 +313,6 @@ class PublishIngress:
                 caller.fail(error if isinstance(error, SyncpointError) else Unavailable(str(error)))
 
         self.follower.confirm(on_persisted)
-        return True
 
     def _check_epoch(self, topic: int, batch: PublishBatch) -> None:
         assignment = self._assignments(topic)

@@ -23,6 +23,7 @@ _REVISION = struct.Struct("<BQ")
 _GRANT = struct.Struct("<BQQQQ")  # subscription, source, grant, holder
 _BATCH = struct.Struct("<QQQQI")  # sender, batch, source, first offset, count
 _BATCHES = struct.Struct("<BI")  # entries that hold them
+_FIRING = struct.Struct("<QQQQ")  # source, offset; target, offset in it
 _SEALED, _KEYED = 1, 2
 _SNAPSHOT = struct.Struct("<BQQII")  # snapshot, catalog revision, numbers of lanes and sets
 _BELOW = struct.Struct("<BQI")  # bound, number of exceptions
@@ -43,6 +44,7 @@ class ExtensionNumber(IntEnum):
     USES = 4
     ENDED_SOURCES = 5
     EXPIRY = 7
+    SCHEDULED = 60
 
 
 class FactKind(IntEnum):
@@ -60,6 +62,7 @@ class FactKind(IntEnum):
     GRANT = 9  # who may acknowledge a source of an exactly-once subscription
     BATCHES = 10  # which batches of which senders became which messages
     SOURCES_GONE = 12  # nothing of these is stored any more; what is found of them was about to be deleted
+    FIRED = 60  # which messages that waited became which messages, in front of those
     EXTENSION = 11  # of a room above: its number, then what only that room reads
 
 
@@ -105,6 +108,21 @@ class BatchFact(NamedTuple):
     source: int
     first_offset: int
     messages: int
+
+
+class Firing(NamedTuple):
+    """The message that waited at a place of a source is published: as a message of the source `target`."""
+
+    source: int
+    offset: int
+    target: int
+    target_offset: int
+
+
+class FiredFact(NamedTuple):
+    """Firings of one turn."""
+
+    firings: tuple[Firing, ...]
 
 
 def encode_source(source: Source) -> bytes:
@@ -174,6 +192,15 @@ def entries_of_batches(payload: bytes) -> int:
 def decode_batches(payload: bytes) -> Iterator[BatchFact]:
     for at in range(_BATCHES.size, len(payload), _BATCH.size):
         yield BatchFact(*_BATCH.unpack_from(payload, at))
+
+
+def encode_fired(firings: Iterable[Firing], entries: int) -> bytes:
+    """`entries`: so many behind this one hold the messages."""
+    return _BATCHES.pack(FactKind.FIRED, entries) + b"".join(_FIRING.pack(*one) for one in firings)
+
+
+def decode_fired(payload: bytes) -> FiredFact:
+    return FiredFact(tuple(Firing(*row) for row in _FIRING.iter_unpack(payload[_BATCHES.size :])))
 
 
 def encode_extension(number: ExtensionNumber, payload: bytes) -> bytes:

@@ -47,6 +47,9 @@ class RecoveredState:
     last_grants: dict[tuple[int, int], int] = field(default_factory=dict)  # the same, of sources that are deleted
     batches: deque[records.BatchFact] = field(default_factory=lambda: deque(maxlen=BATCHES_MAX))
     unsure: set[records.BatchFact] = field(default_factory=set)  # those of them whose messages may not be persisted
+    # Of messages that waited, see `scheduled`; drop them when done:
+    fired: list[records.FiredFact] = field(default_factory=list)
+    unsure_fired: set[records.FiredFact] = field(default_factory=set)
 
 
 def replay(store: Store) -> RecoveredState:
@@ -56,6 +59,7 @@ def replay(store: Store) -> RecoveredState:
     in_checkpoint = True
     ends: dict[int, int] = {}  # of each log, as far as it was found
     announced: list[tuple[int, int, records.BatchFact]] = []  # log and last position of what became of a batch
+    firings: list[tuple[int, int, records.FiredFact]] = []  # the same of what waited
     for entry in store.replay():
         if entry.kind == EntryKind.CHECKPOINT_PART:
             memory.checkpointed = True
@@ -74,6 +78,9 @@ def replay(store: Store) -> RecoveredState:
             if entry.payload[0] == records.FactKind.BATCHES:
                 last = entry.position + records.entries_of_batches(entry.payload)
                 announced += ((entry.log, last, fact) for fact in records.decode_batches(entry.payload))
+            elif entry.payload[0] == records.FactKind.FIRED:
+                last = entry.position + records.entries_of_batches(entry.payload)
+                firings.append((entry.log, last, records.decode_fired(entry.payload)))
         elif entry.kind == EntryKind.ACKS:
             _apply_acks(memory, entry.payload)
         elif entry.kind == EntryKind.CATALOG:
@@ -82,6 +89,8 @@ def replay(store: Store) -> RecoveredState:
         _end_checkpoint(memory, catalog_parts)
     newest = announced[-BATCHES_MAX:]
     memory.unsure = {fact for number, last, fact in newest if last > ends[number]}
+    memory.fired = [fact for _, _, fact in firings]
+    memory.unsure_fired = {fact for number, last, fact in firings if last > ends[number]}
     sources = memory.sources
     for source in list(sources.by_number.values()):
         if source.number in sources.deleted:
@@ -126,6 +135,8 @@ def _apply_fact(memory: RecoveredState, payload: bytes) -> None:
             memory.grants[grant.subscription, grant.source] = grant
         case records.FactKind.BATCHES:
             memory.batches.extend(records.decode_batches(payload))
+        case records.FactKind.FIRED:
+            pass  # `replay` looks at where it stands
         case records.FactKind.EXTENSION:
             memory.extensions.setdefault(payload[1], []).append(payload[2:])
         case other:

@@ -15,11 +15,13 @@ from google.protobuf.message import DecodeError
 
 from syncpoint.kernel.errors import Malformed
 from syncpoint.model.delivery import AttemptRun
-from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, SyncpointError, Unavailable
 from syncpoint.publish.entry_receipt import receipt
 from syncpoint.publish.envelope import fetched_message, heartbeat_message, read_publish
 from syncpoint.publish.host import ChainHost
+from syncpoint.publish.scheduled_calls import cancel_scheduled, list_scheduled
 from syncpoint.publish.source_peek import peek
+from syncpoint.runtime.tasks import outcome_of
 from syncpoint.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
 from syncpoint.transport.stream_state import Message
 from syncpoint.wire import methods
@@ -27,10 +29,13 @@ from syncpoint.wire.messages import internal
 from syncpoint.wire.serving import served
 
 log = logging.getLogger(__name__)
+OBEYED_MS = 100  # how long after its disks have obeyed it an owner lists what waits: no other one can have taken any
 
 
 class ChainsService:
-    """Publish, Serve, Confirm, Describe, Void, Peek and Receipt. For HandOver see `control.hand_over`."""
+    """Publish, Serve, Confirm, Describe, Void, Peek, Receipt, ListScheduled, CancelScheduled. For HandOver see
+    `control.hand_over`.
+    """
 
     def __init__(self, host: ChainHost) -> None:
         self.host = host
@@ -47,6 +52,8 @@ class ChainsService:
                     methods.CHAINS.Void: self._void,
                     methods.CHAINS.Peek: self._peek,
                     methods.CHAINS.Receipt: self._receipt,
+                    methods.CHAINS.ListScheduled: self._list_scheduled,
+                    methods.CHAINS.CancelScheduled: self._cancel_scheduled,
                 }
             ),
         }
@@ -86,6 +93,30 @@ class ChainsService:
         if self.host.chain_that_had(asked.source) is not None:
             return internal.ReceiptResponse()
         raise Unavailable("No chain here has the source.")
+
+    async def _list_scheduled(self, asked: internal.ScheduledListRequest) -> internal.ScheduledListResponse:
+        answer = internal.ScheduledListResponse()
+        for number, chain in list(self.host.chains.items()):
+            if chain.holders.owned_age_ms() > OBEYED_MS:
+                await chain.confirm()  # a later owner may know of more
+            answer.chains.append(await list_scheduled(chain.forwarder, number, asked))
+        return answer
+
+    async def _cancel_scheduled(self, asked: internal.ScheduledCancelRequest) -> internal.ScheduledCancelResponse:
+        answer = internal.ScheduledCancelResponse(chains=list(self.host.chains))
+        chain = self.host.chain_of(asked.source)
+        if chain is None:
+            return answer
+        answer.here = True
+        persisted, on_outcome = outcome_of("cancel a message that waits")
+        try:
+            cancel_scheduled(chain.forwarder, asked.topic, asked.source, asked.offset, on_outcome)
+        except NotFound:
+            await chain.confirm()  # what it was may not be persisted yet
+            return answer
+        await persisted
+        answer.cancelled = True
+        return answer
 
 
 class _ServeStream:

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from syncpoint.model.identity import id_prefix, log_of, make_source
 
 GONE_MAX = 4096
-STAGING_TOPIC = (1 << 64) - 1  # of what is stored and in no topic yet: an incarnation that no catalog gives out
+# Of what is stored and in no topic yet: incarnations that no catalog gives out.
+STAGING_TOPIC = (1 << 64) - 1  # what pipelines have staged
+WAITING_TOPIC = (1 << 64) - 2  # messages that are to be published later
+INNER_TOPICS = frozenset((STAGING_TOPIC, WAITING_TOPIC))
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 from syncpoint.metadata.records import CatalogChange, ChangeOp, Snapshot, Subscription, Topic, encode_changes
 from syncpoint.model.delivery import PublishSide
 from syncpoint.model.flow import FlowLimits
+from syncpoint.publish.firing import ScheduledFiring
 from syncpoint.publish.follow import Follower
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.recovery import replay
@@ -90,6 +91,19 @@ class Subscriber:
         self.harness.quiesce()
 
 
+class _HarnessHome:
+    """`firing.Home` of the one log."""
+
+    def __init__(self, publish: PublishForwarder) -> None:
+        self.open_source = publish.open_source
+
+    def admits(self, topic: int) -> bool:
+        return True
+
+    def note_load(self, topic: int, messages: int, nbytes: int) -> None:
+        """Nobody asks."""
+
+
 class ForwarderHarness:
     """One topic, one subscription, both forwarders."""
 
@@ -126,6 +140,7 @@ class ForwarderHarness:
         )  # fmt: skip
         self.follower = Follower(self.publish, whole=True)
         self.follower.reconcile()
+        self.firing = ScheduledFiring(self.publish, _HarnessHome(self.publish), self.run_soon)
         self.link: PublishSide = self.publish.server
         if self.loss or self.delay_s:
             self.link = LossyLink(self.publish.server, self.clock, self.random, loss=self.loss, delay_s=self.delay_s)
@@ -193,4 +208,5 @@ class ForwarderHarness:
             for fn in due:
                 fn()
             self.subscribe.tick()
+            self.firing.tick()
             self.quiesce()

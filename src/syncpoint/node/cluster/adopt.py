@@ -46,7 +46,7 @@ from syncpoint.node.uses import USES, noted_uses
 from syncpoint.pipeline import cursor_names
 from syncpoint.pipeline.cursors import Cursors
 from syncpoint.publish.recovery import replay
-from syncpoint.publish.source import STAGING_TOPIC
+from syncpoint.publish.source import INNER_TOPICS
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.files import Files
@@ -116,7 +116,7 @@ def read_folder(data: Path, disks: Sequence[Path], clock: Clock, random: Random)
         store.log_counter,
         tuple(store.recovered.disks),
         memory.catalog,
-        frozenset(source.topic for source in sources.by_number.values()) - {STAGING_TOPIC},
+        frozenset(source.topic for source in sources.by_number.values()) - INNER_TOPICS,
         tuple(
             cursor_names.put(topic, {cursor.name: cursor.limits for cursor in found}).record
             for topic, found in sorted(by_topic.items())

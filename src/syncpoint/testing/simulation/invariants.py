@@ -11,7 +11,7 @@ from collections.abc import Collection
 from syncpoint.publish.chain import Chain
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.retention import is_needed
-from syncpoint.publish.source import STAGING_TOPIC
+from syncpoint.publish.source import INNER_TOPICS
 from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.index import DamagedIndex
 from syncpoint.storage.store import Store
@@ -32,7 +32,7 @@ def leftovers(chain: Chain, registered: Collection[tuple[int, int]]) -> list[str
 
 def _unregistered(chain: Chain, registered: Collection[tuple[int, int]]) -> list[str]:
     """A chain is registered for the topics of which it holds something, and for no others."""
-    held = set(chain.forwarder.sources.topics()) - {STAGING_TOPIC}
+    held = {*chain.forwarder.sources.topics(), *chain.forwarder.scheduled.topics()} - INNER_TOPICS
     known = {topic for topic, number in registered if number == chain.number}
     return [
         *(f"holds something of topic {topic} and is not registered for it" for topic in sorted(held - known)),

@@ -497,3 +497,28 @@ class RulePart(_message.Message):
     text: str
     result: str
     def __init__(self, rule: _Optional[str] = ..., depth: _Optional[int] = ..., text: _Optional[str] = ..., result: _Optional[str] = ...) -> None: ...
+class ListScheduledMessagesRequest(_message.Message):
+    topic: str
+    page_size: int
+    page_token: str
+    def __init__(self, topic: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+class ListScheduledMessagesResponse(_message.Message):
+    messages: _containers.RepeatedCompositeFieldContainer[ScheduledMessage]
+    next_page_token: str
+    def __init__(self, messages: _Optional[_Iterable[_Union[ScheduledMessage, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+class GetScheduledMessageRequest(_message.Message):
+    topic: str
+    message_id: str
+    def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ...) -> None: ...
+class ScheduledMessage(_message.Message):
+    message_id: str
+    enqueue_time: _timestamp_pb2.Timestamp
+    message: google_pubsub_v1.PubsubMessage
+    chain: int
+    def __init__(self, message_id: _Optional[str] = ..., enqueue_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., message: _Optional[_Union[google_pubsub_v1.PubsubMessage, _Mapping]] = ..., chain: _Optional[int] = ...) -> None: ...
+class CancelScheduledMessageRequest(_message.Message):
+    topic: str
+    message_id: str
+    def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ...) -> None: ...
+class CancelScheduledMessageResponse(_message.Message):
+    def __init__(self) -> None: ...

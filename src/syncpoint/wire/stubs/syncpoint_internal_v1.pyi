@@ -355,6 +355,36 @@ class SubscriptionRoute(_message.Message):
     members: _containers.RepeatedScalarFieldContainer[str]
     others: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, subscription: _Optional[int] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[str]] = ..., others: _Optional[_Iterable[str]] = ...) -> None: ...
+class ScheduledListRequest(_message.Message):
+    topic: int
+    after: ScheduledEntry
+    messages_max: int
+    source: int
+    offset: int
+    def __init__(self, topic: _Optional[int] = ..., after: _Optional[_Union[ScheduledEntry, _Mapping]] = ..., messages_max: _Optional[int] = ..., source: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+class ScheduledListResponse(_message.Message):
+    chains: _containers.RepeatedCompositeFieldContainer[ScheduledOfChain]
+    def __init__(self, chains: _Optional[_Iterable[_Union[ScheduledOfChain, _Mapping]]] = ...) -> None: ...
+class ScheduledOfChain(_message.Message):
+    chain: int
+    messages: _containers.RepeatedCompositeFieldContainer[ScheduledEntry]
+    def __init__(self, chain: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[ScheduledEntry, _Mapping]]] = ...) -> None: ...
+class ScheduledEntry(_message.Message):
+    due_ns: int
+    source: int
+    offset: int
+    message: bytes
+    def __init__(self, due_ns: _Optional[int] = ..., source: _Optional[int] = ..., offset: _Optional[int] = ..., message: _Optional[bytes] = ...) -> None: ...
+class ScheduledCancelRequest(_message.Message):
+    topic: int
+    source: int
+    offset: int
+    def __init__(self, topic: _Optional[int] = ..., source: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+class ScheduledCancelResponse(_message.Message):
+    chains: _containers.RepeatedScalarFieldContainer[int]
+    here: bool
+    cancelled: bool
+    def __init__(self, chains: _Optional[_Iterable[int]] = ..., here: _Optional[bool] = ..., cancelled: _Optional[bool] = ...) -> None: ...
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message

@@ -1,0 +1,178 @@
+"""Firing: what waits is published when its time has come.
+
+Place: driven by the host of chains, ten times a second; `scheduled` says what is due, the store has the messages, the
+forwarder publishes them. Messages are read first, some at a time; then all of them are published in one turn, those of
+a topic in the order in which they are due.
+Promise: nothing is published before a clock says so that surely has been reached (`TrustedClock.sure_ns`), so a wrong
+wall clock makes it late rather than early. What was cancelled while it was read is not published. A message that cannot
+be read now is tried again, and holds nobody up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from syncpoint.kernel import schedules
+from syncpoint.model.errors import ResourceExhausted, SyncpointError
+from syncpoint.model.identity import format_message_id
+from syncpoint.model.varint import encode as varint
+from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.scheduled import Scheduled
+from syncpoint.publish.source import Source
+from syncpoint.storage.store import StoredBatch
+
+log = logging.getLogger(__name__)
+ATTRIBUTE = b"sys.ScheduledMessageId"
+TURN_MESSAGES = 500
+TURN_BYTES = 1 << 20
+READ_BYTES = 256 << 10
+AGAIN_NS = 1_000_000_000  # until a message is read again that could not be
+
+Soon = Callable[[Callable[[], None]], object]
+
+
+class Home(Protocol):
+    """What a log must know of what is around it."""
+
+    def admits(self, topic: int) -> bool:
+        """Whether messages of a topic may be taken now; if not, what it takes is begun."""
+        ...
+
+    def open_source(self, topic: int) -> Source:
+        """The open source of a topic that is admitted. Raises `SyncpointError`."""
+        ...
+
+    def note_load(self, topic: int, messages: int, nbytes: int) -> None:
+        """So much was published."""
+        ...
+
+
+class ScheduledFiring:
+    """See the module. `soon(fn)` runs fn at the end of the loop's turn. `fired` counts messages."""
+
+    def __init__(self, publish: PublishForwarder, home: Home, soon: Soon) -> None:
+        self._publish, self._home, self._soon = publish, home, soon
+        self._scheduled, self._clock = publish.scheduled, publish.clock
+        self._due: deque[Scheduled] = deque()  # still to be read
+        self._ready: list[tuple[Scheduled, bytes]] = []  # read, framed
+        self._bodies: dict[tuple[int, int], bytes] = {}  # read ahead, by place
+        self._answers: list[Sequence[StoredBatch] | Exception] = []
+        self._busy = self._asking = self._closed = False
+        self._unreadable: dict[tuple[int, int], int] = {}  # by place: when to try again
+        self.fired = 0
+
+    def tick(self) -> None:
+        """Publish what is due. Costs a comparison where nothing is."""
+        if self._busy or self._closed or self._scheduled.first_ns > self._clock.sure_ns():
+            return
+        if self._publish.commit.failed is not None:
+            return
+        now_ns = self._clock.sure_ns()
+        self._unreadable = {place: again for place, again in self._unreadable.items() if again > now_ns}
+        found = self._scheduled.due(now_ns, TURN_MESSAGES, self._unreadable)
+        admitted = {topic: self._admits(topic) for topic in {one.topic for one in found}}
+        self._due = deque(one for one in found if admitted[one.topic])
+        if self._due:
+            self._busy = True
+            self._read()
+
+    def close(self) -> None:
+        """Publish nothing more."""
+        self._closed = True
+
+    def _admits(self, topic: int) -> bool:
+        """A topic that the catalog does not know is one that was lost with it: what waits for it goes on waiting."""
+        return self._publish.catalog.topic_by_incarnation(topic) is not None and self._home.admits(topic)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        """Read what is due, in order, as far as one turn goes; then publish it."""
+        size = sum(len(body) for _, body in self._ready)
+        while self._due and size < TURN_BYTES:
+            one = self._due[0]
+            body = self._bodies.pop((one.source, one.offset), None)
+            if body is not None:
+                self._ready.append((one, body))
+                self._due.popleft()
+                size += len(body)
+                continue
+            self._asking = True
+            self._publish.store.read(one.source, one.offset, READ_BYTES, self._answered)
+            self._asking = False
+            if not self._answers:
+                return
+            self._take(self._answers.pop())
+        ready, self._ready = self._ready, []
+        self._due.clear()
+        self._bodies.clear()
+        self._busy = False
+        if not self._closed and self._publish.commit.failed is None:
+            self._fire(ready)
+
+    def _answered(self, answer: Sequence[StoredBatch] | Exception) -> None:
+        if self._asking:
+            self._answers.append(answer)
+        elif not self._closed:
+            self._take(answer)
+            self._read()
+
+    def _take(self, answer: Sequence[StoredBatch] | Exception) -> None:
+        """Keep what was read of what is due. The first, which was asked for, is left out where it is not there."""
+        batches = [] if isinstance(answer, Exception) else answer
+        for one in self._due:
+            for batch in batches:
+                index = one.offset - batch.first_offset
+                if batch.source == one.source and 0 <= index < batch.count:
+                    self._bodies[one.source, one.offset] = self._framed(one, bytes(batch.payload), index)
+                    break
+        first = self._due[0]
+        place = first.source, first.offset
+        if place in self._bodies:
+            return
+        self._due.popleft()
+        if self._scheduled.find(*place) is not None:  # it was not cancelled in the meantime
+            why = answer if isinstance(answer, Exception) else "no disk has it"
+            log.error("scheduled message %d/%d cannot be read, which is tried again: %s", *place, why)
+            self._unreadable[place] = self._clock.sure_ns() + AGAIN_NS
+
+    def _framed(self, one: Scheduled, payload: bytes, index: int) -> bytes:
+        """A message with the id under which it was scheduled, and without one of its own."""
+        name = format_message_id(self._publish.sources.universe, one.source, one.offset).encode()
+        entry = _field(1, ATTRIBUTE) + _field(2, name)
+        return schedules.unstamped(payload, index, _field(2, entry))
+
+    # -- publishing --------------------------------------------------------------------------------------------------
+
+    def _fire(self, ready: Sequence[tuple[Scheduled, bytes]]) -> None:
+        by_topic: dict[int, list[tuple[Scheduled, bytes]]] = {}
+        for one, body in ready:
+            if self._scheduled.find(one.source, one.offset) is one and self._admits(one.topic):
+                by_topic.setdefault(one.topic, []).append((one, body))
+        try:
+            self._publish.store.admit(sum(len(body) for _, body in ready))
+            for topic, messages in by_topic.items():
+                payload = b"".join(body for _, body in messages)
+                source = self._home.open_source(topic)
+                self._publish.publish_due(source, [one for one, _ in messages], payload, self._persisted)
+                self._busy = True
+                self._home.note_load(topic, len(messages), len(payload))
+                self.fired += len(messages)
+        except ResourceExhausted:
+            pass  # the disks are full: tried again at the next tick
+        except SyncpointError as error:
+            log.info("messages that are due wait: %s", error)
+
+    def _persisted(self, error: Exception | None) -> None:
+        """What is due besides waits for the disks, so that memory is bounded."""
+        if self._busy:
+            self._busy = False
+            if error is None:
+                self._soon(self.tick)
+
+
+def _field(number: int, value: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(value)) + value
