@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -21,7 +22,7 @@ import pytest
 
 from syncpoint.access.keysets import keys_of_set
 from syncpoint.client.client import Client
-from syncpoint.model.errors import FailedPrecondition, InvalidArgument
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import attributes_of, bodies, eventually, refused
@@ -190,6 +191,38 @@ def test_what_outlives_its_time_is_dropped_or_becomes_a_letter(space: Space) -> 
     (letter,) = space.pull(dead, 1, ack=True)
     assert letter.message.data == b"short"
     assert attributes_of(letter)["sys.DeadLetterReason"] == "TTLExpiredException"
+
+
+def test_scheduled_messages_are_published_once_at_their_time_or_cancelled(space: Space) -> None:
+    topic, subscription = space.pair()
+
+    def ahead(seconds: float) -> dict[str, str]:
+        return {"sys.ScheduledEnqueueTimeUtc": (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()}
+
+    with refused("INVALID_ARGUMENT", "sys.ScheduledEnqueueTimeUtc"):
+        space.publish(topic, b"x", attributes={"sys.ScheduledEnqueueTimeUtc": "tomorrow"})
+    when = ahead(2)
+    (soon,) = space.publish(topic, b"soon", attributes=when)
+    late = [space.publish(topic, b"late", attributes=ahead(3600 + number))[0] for number in range(5)]
+    (gone,) = space.publish(topic, b"gone", attributes=ahead(3))
+    space.publish(topic, b"now")
+    assert bodies(space.pull(subscription, 1, ack=True)) == [b"now"]
+    listed = asked(space, "ListScheduledMessages", topic=topic, page_size=3)
+    rest = asked(space, "ListScheduledMessages", topic=topic, page_size=100, page_token=listed.next_page_token)
+    assert [one.message_id for one in [*listed.messages, *rest.messages]] == [soon, gone, *late]
+    shown = asked(space, "GetScheduledMessage", topic=topic, message_id=late[0])
+    assert shown.message.data == b"late"
+    asked(space, "CancelScheduledMessage", topic=topic, message_id=gone)
+    for method in ("CancelScheduledMessage", "GetScheduledMessage"):
+        with pytest.raises(NotFound, match="waits under this id"):
+            asked(space, method, topic=topic, message_id=gone)
+    (message,) = space.pull(subscription, 1, ack=True)
+    assert message.message.data == b"soon"
+    assert attributes_of(message)["sys.ScheduledMessageId"] == soon != message.message.message_id
+    assert message.message.publish_time >= datetime.fromisoformat(when["sys.ScheduledEnqueueTimeUtc"])
+    with pytest.raises(NotFound):
+        asked(space, "CancelScheduledMessage", topic=topic, message_id=soon)
+    assert not space.peek(subscription)
 
 
 def test_a_filter_passes_over_what_it_does_not_want(space: Space) -> None:

@@ -33,6 +33,7 @@ COMMANDS = {
     "queues": ("queues", "queues", "Create and list queues: topics with one subscription each."),
     "rules": ("subscription_rules", "rules", "Say by SQL which messages a subscription gets, and what they say."),
     "receipt": ("receipt", "receipt", "Say which disks hold a message, each copy read and checked."),
+    "scheduled": ("scheduled_messages", "scheduled", "List, show and cancel messages that wait for their time."),
     "snapshots": ("snapshots", "snapshots", "Keep what a subscription has not acknowledged, to seek back to it."),
     "schemas": ("schemas", "schemas", "Say what the messages of topics must fit."),
     "cursors": ("cursors", "cursors", "List and delete named readers of topics, such as data pipelines."),

@@ -6,6 +6,7 @@ Place: the publisher's side of the command line; each command is one call of goo
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from syncpoint.cli.output import as_dict, print_described, print_json, print_mes
 from syncpoint.cli.peek import peek_topic
 from syncpoint.cli.resources import Kind, ResourceGroup, label_changes, labels_option, limit_option, require_change
 from syncpoint.cli.settings import Settings, with_settings
-from syncpoint.cli.values import DurationType, change_labels, parse_list, parse_pairs, put_duration
+from syncpoint.cli.values import DurationType, TimeType, change_labels, parse_list, parse_pairs, put_duration
 
 COLUMNS = [("NAME", "name"), ("LABELS", "labels"), ("RETENTION", "messageRetentionDuration"), ("STATE", "state")]
 
@@ -253,6 +254,8 @@ def update(
 @click.option("--attribute", "attributes", multiple=True, metavar="KEY=VALUE,...", help="Attributes of the message.")
 @click.option("--ordering-key", default="", metavar="KEY", help="Messages of one key are delivered in order.")
 @click.option("--ttl", type=DurationType(), help="How long the message lives; the attribute sys.TimeToLive.")
+@click.option("--at", type=TimeType(), help="When to publish it, as 2026-11-21T03:00:00Z; sys.ScheduledEnqueueTimeUtc.")
+@click.option("--in", "after", type=DurationType(), help="The same, so long from now.")
 @with_settings
 def publish(
     settings: Settings,
@@ -261,15 +264,19 @@ def publish(
     attributes: tuple[str, ...],
     ordering_key: str,
     ttl: tuple[int, int] | None,
+    at: datetime | None,
+    after: tuple[int, int] | None,
 ) -> None:
     """Publish one message and print its id.
 
-    The id is printed once the message is stored.
+    The id is printed once the message is stored. One that is to be published later can be cancelled by it until then:
+    see `syncpoint scheduled`.
 
     \b
     Examples:
       syncpoint topics publish orders --message '{"id": 1}' --attribute region=eu,kind=new
       syncpoint topics publish orders --message - <order.json
+      syncpoint topics publish orders --message reminder --in 5m
     """
     from syncpoint.wire.messages import pubsub
 
@@ -282,6 +289,12 @@ def publish(
         pairs["sys.TimeToLive"] = (
             f"{minutes // 1440}.{minutes // 60 % 24:02}:{minutes % 60:02}:{seconds:02}.{ttl[1] // 100:07}"
         )
+    if at is not None and after is not None:
+        raise click.UsageError("Give --at or --in, not both.")
+    if after is not None:
+        at = datetime.now(UTC) + timedelta(seconds=after[0], microseconds=after[1] // 1000)
+    if at is not None:
+        pairs["sys.ScheduledEnqueueTimeUtc"] = at.astimezone(UTC).isoformat().replace("+00:00", "Z")
     one = pubsub.PubsubMessage(data=data, attributes=pairs, ordering_key=ordering_key)
     with settings.client() as client:
         request = pubsub.PublishRequest(topic=settings.name("topics", topic), messages=[one])

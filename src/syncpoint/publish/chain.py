@@ -112,6 +112,7 @@ class Chain:
         self.record, self.number, self.epoch, self.context = record, record.number, epoch, context
         self.store = store
         self.mounted: Mounted | None = None
+        self.firing: ScheduledFiring | None = None
         # Before anything is written: the log may fail while what recovery found is followed.
         self.on_ended: Callable[[Chain, Exception], None] = lambda chain, error: None
         whole = context.own_catalog is not None
@@ -145,7 +146,7 @@ class Chain:
             context.sealed,
         )
         self.forwarder.keeps_keys = whole
-        self.firing = ScheduledFiring(self.forwarder, _PublishedHere(self.ingress), loop.call_soon)
+        self.firing = ScheduledFiring(self.forwarder, _FiredInto(self.ingress), loop.call_soon)
         self.upkeep = LogUpkeep(
             store,
             self.forwarder,
@@ -270,7 +271,7 @@ class Chain:
             "ledgers": len(self.forwarder.ledgers),
             "published": self.forwarder.commit.published,
             "scheduled": len(self.forwarder.scheduled),
-            "fired": self.firing.fired,
+            "fired": self.firing.fired if self.firing is not None else 0,
             "resent": self.recent_batches.answered,
             "resent_duplicates": self.duplicates.duplicates,
             "resent_duplicates_late": self.duplicates.late,
@@ -300,13 +301,14 @@ class Chain:
         self._unmount()
 
     def _unmount(self) -> None:
-        self.firing.close()
+        if self.firing is not None:
+            self.firing.close()
         if self.mounted is not None:
             self.mounted.close(Unavailable(f"Chain {self.number} is not open here."))
 
 
-class _PublishedHere:
-    """`firing.Home` of a chain."""
+class _FiredInto:
+    """`firing.PublishedHere` of a chain."""
 
     def __init__(self, ingress: PublishIngress) -> None:
         self.admits, self.open_source, self.note_load = ingress.admits, ingress.open_pinned, ingress.note_load

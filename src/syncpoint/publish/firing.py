@@ -34,7 +34,7 @@ AGAIN_NS = 1_000_000_000  # until a message is read again that could not be
 Soon = Callable[[Callable[[], None]], object]
 
 
-class Home(Protocol):
+class PublishedHere(Protocol):
     """What a log must know of what is around it."""
 
     def admits(self, topic: int) -> bool:
@@ -53,7 +53,7 @@ class Home(Protocol):
 class ScheduledFiring:
     """See the module. `soon(fn)` runs fn at the end of the loop's turn. `fired` counts messages."""
 
-    def __init__(self, publish: PublishForwarder, home: Home, soon: Soon) -> None:
+    def __init__(self, publish: PublishForwarder, home: PublishedHere, soon: Soon) -> None:
         self._publish, self._home, self._soon = publish, home, soon
         self._scheduled, self._clock = publish.scheduled, publish.clock
         self._due: deque[Scheduled] = deque()  # still to be read

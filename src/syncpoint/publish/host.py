@@ -345,7 +345,8 @@ class ChainHost:
             if chain.mounted is not None:
                 self.rounds.guard(chain.mounted.tick)
         for chain in list(self.chains.values()):
-            self.rounds.guard(chain.firing.tick)
+            if chain.firing is not None:
+                self.rounds.guard(chain.firing.tick)
         for incarnation in self._sessions.forget_lost(self.context.environment.clock.monotonic()):
             for chain in self.chains.values():
                 self.rounds.guard(partial(chain.holders.on_ended, incarnation))

@@ -259,11 +259,11 @@ class PublishIngress:
         forwarder = self.forwarder
         part = forwarder.publish(caller, topic, source, batch.request, PUBLISH_SEALED_ROOM_BYTES, within=batch.within)
         facts = []
-        if part is None or source.end > first:
-            facts.append(BatchFact(batch.sender, batch.batch, source.number, first, source.end - first))
-        if part is not None:
-            facts.append(BatchFact(batch.sender, batch.batch | SCHEDULED_PART, *part))
         try:
+            if part is None or source.end > first:
+                facts.append(BatchFact(batch.sender, batch.batch, source.number, first, source.end - first))
+            if part is not None:
+                facts.append(BatchFact(batch.sender, batch.batch | SCHEDULED_PART, *part))
             for fact in facts:
                 forwarder.commit.batches.note(fact)
                 self.recent_batches.note(fact)

@@ -22,7 +22,7 @@ class PartsCaller:
 
     def part(self, number: int) -> PublishCaller:
         """The caller of one part."""
-        return _Part(self, number)
+        return _OnePart(self, number)
 
     def replied(self, number: int, response: bytes) -> None:
         """A part is persisted."""
@@ -40,7 +40,7 @@ class PartsCaller:
             self._caller.fail(error)
 
 
-class _Part:
+class _OnePart:
     """Receives the answer to one part."""
 
     def __init__(self, both: PartsCaller, number: int) -> None:

@@ -5,8 +5,10 @@ lists and cancels. The messages themselves lie in a *waiting source*, of a topic
 for it like any others: copied forward, never pinning what lies around them. Here are only small entries, in the order
 in which they are due.
 Promise: a message that waits is published once, or was cancelled, never both and never again: all of it are facts of
-one log. What was fired stands in front of the messages that it became; whether those are there, recovery sees by the
-place alone, as of batches (`records.FiredFact`). An id, once given, never comes to mean another message.
+one log. What was fired stands in front of the messages that it became, and says how many entries behind it hold them
+(`records.FiredFact`). So recovery sees by the place alone whether they are there; where the log ends within that turn,
+by the end of the source, since nothing of it was deleted yet; and writes down what it decides before it deletes.
+An id, once given, never comes to mean another message. The chain that keeps a message stays registered for its topic.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ class ScheduledMessages:
             self._enter(one)
 
     def fire(self, messages: Sequence[Scheduled], source: int, first_offset: int) -> None:
-        """Messages of one topic that waited, in order, were just added to this turn, to a source from that offset on."""
+        """Messages of one topic that waited were just added to this turn, in order, from that offset of a source on."""
         for offset, one in enumerate(messages, first_offset):
             self._fired.note(Firing(one.source, one.offset, source, offset))
             self._remember(one.source, one.offset, source, offset)
@@ -158,7 +160,7 @@ class ScheduledMessages:
         sources: Mapping[int, Source],
         exists: Callable[[int], bool],
     ) -> list[bytes]:
-        """Take out what was fired, and what was lost before anybody was told that it waits; `unsure`: firings of which
+        """Take out what was fired, and what was lost before its publisher heard of it; `unsure`: firings of which
         the log does not say that their messages followed. `exists`: may a topic still have messages? Returns facts to
         be written before anything is deleted: what they rest on may be deleted then.
         """

@@ -92,7 +92,7 @@ class Subscriber:
 
 
 class _HarnessHome:
-    """`firing.Home` of the one log."""
+    """`firing.PublishedHere` of the one log."""
 
     def __init__(self, publish: PublishForwarder) -> None:
         self.open_source = publish.open_source
