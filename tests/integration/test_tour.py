@@ -114,13 +114,16 @@ def follow(blocks: list[Block], run: Shell) -> int:
     followed = 0
     ids: dict[str, str] = {}
     for block in blocks:
-        for line, printed in block.commands():
+        for written, printed in block.commands():
+            line = written
             if line.startswith("curl ") and shutil.which("curl") is None:
                 continue
             followed += 1
-            shown = run(MESSAGE_ID.sub(lambda found: ids.get(found[0], found[0]), line))
+            for before, now in ids.items():
+                line = line.replace(before, now)
+            shown = run(line)
             assert comparable(shown) == comparable(printed), line
-            ids |= zip(MESSAGE_ID.findall(printed), MESSAGE_ID.findall(shown), strict=True)
+            ids.update(zip(MESSAGE_ID.findall(printed), MESSAGE_ID.findall(shown), strict=True))
     return followed
 
 
