@@ -37,7 +37,7 @@ class Outstanding(NamedTuple):
 
 
 class ClusterQueries:
-    """See the module. Nothing here but `peek`, `receipt` and what is about scheduled messages raises `SyncpointError`."""
+    """See the module. Only `peek`, `receipt` and what is about scheduled messages raise `SyncpointError`."""
 
     def __init__(self, view: ClusterView, peers: PeerChannels, *, deadline_s: float = DEADLINE_S) -> None:
         self._view, self._peers, self._deadline_s = view, peers, deadline_s
