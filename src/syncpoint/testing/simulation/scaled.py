@@ -1,6 +1,7 @@
 """The product's slow times, scaled down: what is done every half minute happens several times in a life of seconds.
 
-Only times that no promise depends on: how often something is checked, not how long something holds.
+Only times that no promise depends on: how often something is checked, not how long something holds; and after how many
+changes.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 
+from syncpoint.api import rule_admin
 from syncpoint.publish import host, upkeep
 
 TIMES: tuple[tuple[ModuleType, str, float], ...] = (
     (host, "TIDY_S", 3.0),
     (upkeep, "CHECKPOINT_S", 4.0),
+    (rule_admin, "FORGET_AT", 2),
 )
 
 

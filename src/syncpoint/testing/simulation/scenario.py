@@ -15,6 +15,7 @@ from syncpoint.testing.simulation.cluster_faults import ClusterFaults
 from syncpoint.testing.simulation.invariants import leftovers
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.push_endpoint import URL
+from syncpoint.testing.simulation.ruled import RULED, Ruled
 from syncpoint.testing.simulation.run_checkers import (
     confirmed_once,
     first_comes_first,
@@ -54,6 +55,7 @@ class ClusterRun(SimRun[SimulatedCluster]):
         self.seeking = self.random.random() < 0.4
         self.refusing = self.random.random() < 0.5
         self.pushing = seed % 4 == 1
+        self.ruled = Ruled(sim, seed) if seed % 4 >= 2 else None
         self.quiescing = False
         self.seeks: list[tuple[str, int]] = []
         self.flying: list[asyncio.Task[None]] = []  # publishes that nobody waits for
@@ -76,9 +78,14 @@ class ClusterRun(SimRun[SimulatedCluster]):
             await self.within([sim.subscribe("pushed", ordered=True, pushed_to=URL)], 60)
         if self.refusing:
             await self.within([self._refuse()], 60)
+        if self.ruled is not None:
+            await self.within([self.ruled.begin()], 60)
+            self.start(self.ruled.consume())
         self.start(sim.consume("plain", "plain-b"))
         living = [self.start(self._publish(f"p{n}", key)) for n, key in enumerate(("", "k1", "k2"))]
         living.append(self.start(self._late()))
+        if self.ruled is not None:
+            living.append(self.start(self.ruled.live(lambda: self.publishing)))
         if self.random.random() < 0.4:
             living.append(self.start(self._recreate()))
         if sim.settings.sealing_key_file is not None:
@@ -93,6 +100,10 @@ class ClusterRun(SimRun[SimulatedCluster]):
             self.quiescing = True
             complaints = await self.drain(QUIESCE_S)
         history = sim.history
+        for chain in sim.chains() if self.ruled is not None else ():
+            known = chain.follower.catalog.subscription(f"projects/p/subscriptions/{RULED}")
+            removed = known is not None and bool(known.options.drained)
+            sim.coverage.sometimes("what earlier rules were for is let go of", removed)
         sim.coverage.sometimes("a dead letter arrives", any(one.subscription == LETTERS for one in history.deliveries))
         self.judge(
             complaints,
@@ -102,6 +113,7 @@ class ClusterRun(SimRun[SimulatedCluster]):
             first_comes_first(history),
             letters_arrive(history, DOOMED, LETTERS),
             nobody_else_acknowledges(history, (DOOMED, *(name for name, _ in self.seeks))),
+            *(self.ruled.judged() if self.ruled is not None else ()),
         )
         await sim.close()
 
@@ -176,4 +188,4 @@ class ClusterRun(SimRun[SimulatedCluster]):
         for chain in sim.chains():
             found += self.unfinished_of(chain)
             found += leftovers(chain, sim.registered()) if self.quiescing else []
-        return found + self.owed()
+        return found + self.owed() + (self.ruled.lacks() if self.ruled is not None and not found else [])
