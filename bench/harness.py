@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import machine
+from bench.machine import ROOT
 from bench.process import Failed, Server, UnderLoad
 
 RESULTS = machine.ROOT / "bench" / "results"
@@ -140,13 +141,14 @@ class Bench:
         """A new empty data folder."""
         return Path(tempfile.mkdtemp(prefix=f"{label}-", dir=self.scratch))
 
-    def server(self, *arguments: str, data: Path | None = None) -> Server:
-        """A server on the server's core, ready; use it in a `with`."""
+    def server(self, *arguments: str, data: Path | None = None, tree: Path = ROOT) -> Server:
+        """A server on the server's core, ready, of the sources in `tree`; use it in a `with`."""
         return Server(
             data or self.data(),
             core=self.options.server_core,
             arguments=arguments,
             command=shlex.split(self.options.server),
+            tree=tree,
         )
 
     def create(self, server: UnderLoad, *, topics: int = 1, subscriptions: int = 1, **more: Any) -> Run:
@@ -286,4 +288,5 @@ def arguments(title: str) -> argparse.ArgumentParser:
     parser.add_argument("--no-record", action="store_true", help="do not append to bench/results")
     parser.add_argument("--messages", type=int, default=0, help="backlog, restart: how many (default: the usual)")
     parser.add_argument("--huge", action="store_true", help="the largest sizes too (100 million messages)")
+    parser.add_argument("--before", help="unused: another source tree, its kernel built; a worktree of an older commit")
     return parser

@@ -126,16 +126,27 @@ class Child:
 class Server(Child):
     """`syncpoint serve` on a free port of 127.0.0.1; `address` is set once it is ready."""
 
-    def __init__(self, data: Path, *, core: int, arguments: Sequence[str] = (), command: Sequence[str] = ()) -> None:
-        """Starts the server on `data` and waits until it serves; `command` replaces everything before --port."""
+    def __init__(
+        self,
+        data: Path,
+        *,
+        core: int,
+        arguments: Sequence[str] = (),
+        command: Sequence[str] = (),
+        tree: Path = ROOT,
+    ) -> None:
+        """Starts the server on `data` and waits until it serves; `command` replaces everything before --port. `tree`:
+        whose sources it is.
+        """
         begin = time.monotonic()
         base = list(command) or [sys.executable, "-m", "syncpoint.cli", "serve"]
-        source = f"{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
+        source = f"{tree / 'src'}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
         super().__init__(
             [*base, "--port", "0", "--data", str(data), *arguments],
             core=core,
             log=data.with_name(data.name + ".log"),
             env={"PYTHONPATH": source},
+            cwd=data.parent,
         )
         try:
             self.address = self.wait_for(_READY, 120.0)[1]

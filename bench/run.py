@@ -20,8 +20,8 @@ from bench.harness import arguments
 
 QUICK = ("throughput", "single", "latency", "topics", "spike", "restart", "backlog")
 FULL = (*QUICK, "dimensions")
-KNOWN = (*FULL, "features", "restarts", "ranges", "cluster", "spark")
-"""Beyond `FULL`, run only when they are named: an hour, many processes, Java."""
+KNOWN = (*FULL, "unused", "features", "restarts", "ranges", "cluster", "spark")
+"""Beyond `FULL`, run only when they are named: another source tree, an hour, many processes, Java."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

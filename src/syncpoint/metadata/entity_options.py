@@ -22,6 +22,8 @@ from syncpoint.model.errors import ResourceExhausted
 
 LANES_MAX = 255
 """Lanes of one subscription at a time, those included that a change for new messages has stopped."""
+ORIGINS_MAX = 64
+"""Lanes that are named as what a plain lane began with, from the newest back."""
 DRAINED_MAX = 64
 """Runs of numbers of lanes that are remembered to have been empty when they were forgotten."""
 
@@ -169,7 +171,8 @@ def changed_rules(options: SubscriptionOptions, change: RuleChange, revision: in
             lanes.stop(name)
         if after is not None and after.action:
             lanes.begin((after,), copied)
-    if len(lanes.lanes) > LANES_MAX:
+    living = sum(not lane.dropped for lane in lanes.lanes.values())
+    if living > LANES_MAX or len(lanes.lanes) > 2 * LANES_MAX:
         raise ResourceExhausted(
             f"A subscription makes at most {LANES_MAX} copies: one by its rules without actions, one by each rule with"
             " an action, and one more for each change that counted for new messages alone, as long as something that"
@@ -229,9 +232,11 @@ class _Lanes:
         self.lanes = {lane.number: lane for lane in lanes_of(options)}
         self.next, self._revision = max(1, options.next_lane), revision
 
-    def plain(self) -> tuple[int, ...]:
-        """Plain lanes that hold something."""
-        return tuple(lane.number for lane in self.lanes.values() if lane.is_plain and not lane.dropped)
+    def plain(self, *, but_stopped: bool = False) -> tuple[int, ...]:
+        """Plain lanes that hold something, behind those that they began as copies of: snapshots may know no others."""
+        having = [lane for lane in self._having() if not (but_stopped and lane.stopped)]
+        before = sorted({one for lane in having for one in lane.copy_of})[-ORIGINS_MAX:]
+        return (*before, *(lane.number for lane in having))
 
     def begin(self, rules: tuple[MessageRule, ...], copy_of: tuple[int, ...]) -> None:
         self.lanes[self.next] = RuleLane(self.next, rules, self._revision, copy_of=copy_of)
@@ -239,22 +244,24 @@ class _Lanes:
 
     def renew_plain(self, wanted: tuple[MessageRule, ...]) -> None:
         """What is stored stays with the lane it is in; one that selects nothing is of no use then."""
-        for number in self.plain():
-            lane = self.lanes[number]
+        for lane in self._having():
             if not lane.rules:
-                self.lanes[number] = lane._replace(dropped=self._revision)
+                self.lanes[lane.number] = lane._replace(dropped=self._revision)
             elif not lane.stopped:
-                self.lanes[number] = lane._replace(stopped=self._revision)
+                self.lanes[lane.number] = lane._replace(stopped=self._revision)
         self.begin(wanted, ())
 
     def replace_plain(self, wanted: tuple[MessageRule, ...]) -> None:
-        """Other rules for all plain lanes: what one of them holds is in no other."""
-        for number in self.plain():
-            lane = self.lanes[number]
-            if lane.stopped and not wanted:
-                self.lanes[number] = lane._replace(dropped=self._revision)
-            else:
-                self.lanes[number] = lane._replace(rules=wanted)
+        """One lane for all that the plain ones hold. It has a number of its own: whoever judges by the rules before
+        finds nothing in it, and so passes over nothing that was published since.
+        """
+        copied = self.plain(but_stopped=not wanted)  # in which nothing can be selected any more
+        for lane in self._having():
+            self.lanes[lane.number] = lane._replace(dropped=self._revision)
+        self.begin(wanted, copied)
+
+    def _having(self) -> list[RuleLane]:
+        return [lane for lane in self.lanes.values() if lane.is_plain and not lane.dropped]
 
     def stop(self, name: str) -> None:
         for lane in self._of(name):

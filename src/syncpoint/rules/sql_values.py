@@ -157,7 +157,8 @@ def calculate(op: str, left: Value, right: Value) -> Value:
     if isinstance(left, str) and isinstance(right, str):
         if op == "+":
             return left + right
-        left, right = number_of(left), number_of(right)
+        since = time_of(left) if op == "-" else None
+        left, right = (number_of(left), number_of(right)) if since is None else (since, right)
     if isinstance(left, datetime) and isinstance(right, str):
         right = time_of(right) if span_of(right) is None else span_of(right)
     left, right = alike(left, right)

@@ -142,6 +142,21 @@ async def test_copies_are_made_by_rules_with_actions(harness: ServicerHarness) -
 
 
 @simulated()
+async def test_two_rules_with_actions_and_three_without_make_three_messages(harness: ServicerHarness) -> None:
+    for name, action in (("p1", ""), ("p2", ""), ("p3", ""), ("a1", "SET by = 1"), ("a2", "SET by = 2")):
+        await make(harness, {"name": name, "sql": "n = 1", "action": action})
+    await make(harness, {"name": "by", "correlation": {"properties": {"kind": "Cold"}}, "action": "SET by = 3"})
+    await harness.call("DeleteRule", subscription=SUB, name="$Default")
+    await publish(harness, {"n": "1", "kind": "cold"}, {"n": "2", "kind": "Cold"}, {"n": "2"})
+    assert await received(harness) == [
+        {"n": "1", "kind": "cold", "by": "1", "RuleName": "a1"},
+        {"n": "1", "kind": "cold", "by": "2", "RuleName": "a2"},
+        {"n": "2", "kind": "Cold", "by": "3", "RuleName": "by"},
+        {"n": "1", "kind": "cold"},
+    ]
+
+
+@simulated()
 async def test_rules_can_be_changed_as_often_as_one_likes(harness: ServicerHarness) -> None:
     """A message of each time is acknowledged in between, and one waits all the time."""
     await publish(harness, {"first": "yes"})

@@ -80,16 +80,31 @@ def test_changes_for_what_comes_are_new_lanes() -> None:
 
 def test_changes_for_all_keep_what_is_acknowledged() -> None:
     every = changed_rules(NO_SUBSCRIPTION_OPTIONS, RuleChange((PLAIN,), ("$Default",), to_all=True), 5)
-    assert every.lanes == (RuleLane(0, (PLAIN,)),)
+    assert every.lanes == (RuleLane(0, (DEFAULT_RULE,), dropped=5), RuleLane(1, (PLAIN,), 5, copy_of=(0,)))
+    every = without_dropped(every, 5)
     options = changed_rules(every, RuleChange((ACTION,), to_all=True), 6)
-    assert options.lanes == (RuleLane(0, ()), RuleLane(1, (ACTION,), 6, copy_of=(0,)))
-    options = changed_rules(options, RuleChange((ACTION._replace(sql="a = 2"),), to_all=True), 7)
+    assert options.lanes[1:] == (RuleLane(2, (), 6, copy_of=(0, 1)), RuleLane(3, (ACTION,), 6, copy_of=(0, 1)))
+    options = changed_rules(without_dropped(options, 6), RuleChange((ACTION._replace(sql="a = 2"),), to_all=True), 7)
     assert options.lanes[1:] == (
-        RuleLane(1, (ACTION,), 6, 0, 7, (0,)),
-        RuleLane(2, (ACTION._replace(sql="a = 2"),), 7, copy_of=(1,)),
+        RuleLane(3, (ACTION,), 6, 0, 7, (0, 1)),
+        RuleLane(4, (ACTION._replace(sql="a = 2"),), 7, copy_of=(3,)),
     )
     assert without_dropped(options, 6) is options
     assert without_dropped(options, 7).lanes == (options.lanes[0], options.lanes[2])
+
+
+def test_a_change_for_all_gives_plain_rules_a_lane_of_their_own() -> None:
+    """Who still judges by the rules before finds nothing in a lane that is no more, and passes over nothing new."""
+    options = changed_rules(NO_SUBSCRIPTION_OPTIONS, RuleChange((PLAIN,)), 5)
+    options = changed_rules(options, RuleChange((PLAIN._replace(sql="a = 2"),), to_all=True), 6)
+    assert [(lane.number, lane.is_in_force, lane.copy_of) for lane in options.lanes] == [
+        (0, False, ()), (1, False, ()), (2, True, (0, 1)),
+    ]  # fmt: skip
+    for revision in range(7, 300):
+        rule = PLAIN._replace(sql=f"a = {revision}")
+        options = without_dropped(changed_rules(options, RuleChange((rule,), to_all=True), revision), revision)
+    assert len(options.lanes) == 1
+    assert options.lanes[0].copy_of == tuple(range(294 - 64, 295))
 
 
 def test_numbers_are_not_given_again() -> None:
@@ -164,6 +179,7 @@ def account(messages: list[Account], change: RuleChange, now: tuple[MessageRule,
         judged = one.plain is not None
         if changed and change.to_all and judged:
             one.plain = plain if one.current or plain else None
+            one.current = True  # all of it is in one lane then
         elif changed and not change.to_all:
             one.plain, one.current = (one.plain or None), False
         if not change.to_all:

@@ -78,7 +78,7 @@ class Ruled:
     seed: int
     changes: list[Change] = field(default_factory=list)
     came: list[Came] = field(default_factory=list)
-    confirmed: dict[tuple[str, str], int] = field(default_factory=dict)
+    confirmed: dict[tuple[str, str, int], int] = field(default_factory=dict)
     created: int = 1 << 62
 
     def __post_init__(self) -> None:
@@ -169,7 +169,7 @@ class Ruled:
         except SyncpointError:
             self.sim.coverage.sometimes("an acknowledgement of a copy is not confirmed")
         else:
-            self.confirmed.setdefault((came.message_id, came.rule), self.sim.history.stamp())
+            self.confirmed.setdefault(self._which(came), self.sim.history.stamp())
 
     # -- what it came to ---------------------------------------------------------------------------------------------
 
@@ -213,6 +213,11 @@ class Ruled:
         """The versions that counted for what had been published by then."""
         return [one.version for one in self.changes if one.rule == rule and one.to_all and one.ended > ended]
 
+    def _which(self, came: Came) -> tuple[str, str, int]:
+        """Which copy: one that a rule makes which was deleted before and is there again is another one."""
+        gone = [one.version for one in self.changes if one.rule == came.rule and one.version.keys is None]
+        return came.message_id, came.rule, sum(one.number < came.version for one in gone)
+
     def _is_owed(self, publish: Publish, rule: str) -> bool:
         if publish.begun < self.created:
             return False
@@ -242,7 +247,7 @@ class Ruled:
         again = [
             f"{one.identity} came again by {one.rule!r}, acknowledged as {one.message_id}"
             for one in self.came
-            if self.confirmed.get((one.message_id, one.rule), one.at) < one.at
+            if self.confirmed.get(self._which(one), one.at) < one.at
         ]
         return CheckResult("copies come once", len(self.confirmed), tuple(again))
 
