@@ -117,10 +117,16 @@ def test_a_bug_planted_into_lanes_is_noticed(
 ) -> None:
     """In that seed, or in one of some others: a change of the product may draw other lots."""
 
-    @simulated
-    async def run(harness: ChainHarness) -> None:
-        await Run(harness, drawn, ruled=ruled).run(2 * STEPS)
+    def is_noticed(drawn: int) -> bool:
+        @simulated
+        async def run(harness: ChainHarness) -> None:
+            await Run(harness, drawn, ruled=ruled).run(2 * STEPS)
 
-    with planted(), pytest.raises(AssertionError, match=noticed):
-        for drawn in (seed, *range(40)):
+        try:
             run()
+        except AssertionError as error:
+            return noticed in str(error)
+        return False
+
+    with planted():
+        assert any(map(is_noticed, (seed, *range(40))))

@@ -1,4 +1,4 @@
-"""What Service Bus's pages say of filters, actions and rules, as vectors: one section each. The rest: `test_sql_rules`."""
+"""What Service Bus's pages say of filters and actions, as vectors: one section each. The rest: `test_sql_rules`."""
 
 from __future__ import annotations
 

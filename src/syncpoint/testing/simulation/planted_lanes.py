@@ -23,10 +23,10 @@ from syncpoint.testing.simulation.sim_runs import RunResult
 
 def run(seed: int, *, shape: None, kinds: tuple[str, ...], beyond: bool = False) -> RunResult:
     """One seed in which rules change, as `planted_bugs` runs it."""
-    return run_cluster(4 * seed + 2)
+    return run_cluster(4 * seed + 2, kinds=kinds)
 
 
-@planted(None, seed=0, run=run)
+@planted(None, "crash", seed=0, run=run)
 def rule_21_an_acknowledgement_counts_for_every_copy() -> AbstractContextManager[None]:
     """Who acknowledges one copy of a message has acknowledged the others."""
     right = Ledgers.acknowledge
@@ -41,7 +41,7 @@ def rule_21_an_acknowledgement_counts_for_every_copy() -> AbstractContextManager
     return patched(Ledgers, acknowledge=acknowledge)
 
 
-@planted(None, seed=0, run=run)
+@planted(None, "crash", "restart", seed=0, run=run)
 def rule_21_an_adopter_draws_bounds_elsewhere() -> AbstractContextManager[None]:
     """Where lanes start and stop is where their sources end when a chain is opened."""
     right = publish_recovery.replay
@@ -55,7 +55,7 @@ def rule_21_an_adopter_draws_bounds_elsewhere() -> AbstractContextManager[None]:
     return patched(chain_module, replay=replay)
 
 
-@planted(None, seed=0, run=run)
+@planted(None, "hang", "crash", seed=0, run=run)
 def lanes_are_removed_while_a_chain_is_away() -> AbstractContextManager[None]:
     """By what those chains say that answer at once."""
 

@@ -1,4 +1,4 @@
-"""A subscription with rules in a cluster: rules that change under way, and the judge of what came of each rule's copies.
+"""A subscription with rules in a cluster: rules that change under way, and the judge of what came of each's copies.
 
 Place: beside the other clients of `scenario`, with chance of its own, so that a seed's other life stays as it is.
 Rules look at the ordering key, which every message has or has not. There are always a plain rule, `$Default`, and now

@@ -32,14 +32,14 @@ QUIESCE_S = 40.0
 PROMPT_S = 40.0
 
 
-def run_cluster(seed: int, *, trace: Trace | None = None) -> RunResult:
-    """Run one seed."""
+def run_cluster(seed: int, *, trace: Trace | None = None, kinds: tuple[str, ...] = ()) -> RunResult:
+    """Run one seed. `kinds` of faults: only those."""
 
     def make(loop: ProcessLoop, clock: ManualClock) -> ClusterRun:
         sim = SimulatedCluster(
             loop, clock, seed, trace, 1 if seed % 3 else 3, subscribers=2 + (seed % 4 == 0), sealed=seed % 5 == 0
         )
-        return ClusterRun(sim, seed)
+        return ClusterRun(sim, seed, kinds)
 
     return simulate(seed, make, trace)
 
@@ -49,9 +49,9 @@ class ClusterRun(SimRun[SimulatedCluster]):
 
     look_s = 0.5
 
-    def __init__(self, sim: SimulatedCluster, seed: int) -> None:
+    def __init__(self, sim: SimulatedCluster, seed: int, kinds: tuple[str, ...] = ()) -> None:
         super().__init__(sim, seed, SeededRandom(seed * 2))
-        self.faults = ClusterFaults(sim, self.random)
+        self.faults = ClusterFaults(sim, self.random, kinds)
         self.seeking = self.random.random() < 0.4
         self.refusing = self.random.random() < 0.5
         self.pushing = seed % 4 == 1
