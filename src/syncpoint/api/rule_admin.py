@@ -38,10 +38,9 @@ from syncpoint.model.errors import (
 )
 from syncpoint.rules import pubsub_filter
 from syncpoint.rules.system_properties import RuleMessage
-from syncpoint.schemas import avro
 from syncpoint.schemas.errors import Mismatch
 from syncpoint.schemas.stored import definition, find_schema
-from syncpoint.schemas.validators import Encoding
+from syncpoint.schemas.validators import Encoding, decoded
 from syncpoint.transport.calls import Methods
 from syncpoint.wire.messages import admin, pubsub
 
@@ -150,18 +149,16 @@ class RuleAdmin:
                 await self._control.forget_lanes(record.incarnation)
 
     def _fields(self, record: Subscription, message: pubsub.PubsubMessage) -> Mapping[str, object]:
-        """Fields of the message's data, by the schema of the topic if it is Avro, else if it is an object of JSON."""
+        """Fields of the message's data, by the schema of the topic if they are binary, else if it is JSON."""
         from syncpoint.rules.trial import json_fields
 
         topic = self._control.catalog.topic_of(record)
         if topic is not None and topic.schema is not None and topic.schema.encoding == Encoding.BINARY:
             schema = find_schema(self._control.catalog, topic.schema.name)
             for revision in schema.within(topic.schema) if schema is not None else ():
-                found, _ = definition(self._control.catalog, topic.schema.name, revision.id)
-                if found.type != pubsub.Schema.AVRO:
-                    break
+                found, compiled = definition(self._control.catalog, topic.schema.name, revision.id)
                 try:
-                    value = avro.decoded(found.definition, message.data)
+                    value = decoded(found, compiled, message.data)
                 except Mismatch:
                     continue
                 return value if isinstance(value, dict) else {}

@@ -84,6 +84,15 @@ def _enums(holder: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         yield from _enums(message, f"{prefix}{message.name}.")
 
 
+def decoded(definition: ProtoDefinition, data: bytes) -> dict[str, Any]:
+    """The fields that binary data hold, for people to look at, named as in the definition. Raises `Mismatch`."""
+    ProtoChecker(definition).check_binary(data)
+    found: dict[str, Any] = json_format.MessageToDict(
+        definition.message.FromString(data), preserving_proto_field_name=True, descriptor_pool=definition.pool
+    )
+    return found
+
+
 class ProtoChecker:
     """Checks messages against a definition."""
 

@@ -29,6 +29,15 @@ class MessageChecker(Protocol):
     def check_json(self, data: bytes) -> None: ...
 
 
+def decoded(schema: pubsub.Schema, compiled: bytes, data: bytes) -> Any:
+    """The value that binary data of a legal definition hold, for people to look at. Raises `errors.Mismatch`."""
+    if schema.type == pubsub.Schema.AVRO:
+        return avro.decoded(schema.definition, data)
+    given = schema.compiled_proto_schema
+    own = proto.ProtoDefinition(given.compiled_bytes, given.root_message) if given.compiled_bytes else None
+    return proto.decoded(own or proto.ProtoDefinition(compiled), data)
+
+
 class Validator:
     """A legal definition."""
 

@@ -272,3 +272,27 @@ async def test_data_of_a_topic_with_an_avro_schema_are_read_by_it(harness: Servi
     rule = {"sql": "body.total = 120.5"}
     assert (await trial(harness, subscription=SUB + "-avro", rule=rule, message={"data": data.getvalue()})).selected
     assert not (await trial(harness, subscription=SUB + "-avro", rule=rule, message={"data": b"x"})).selected
+
+
+@simulated()
+async def test_fields_within_fields_of_binary_data_can_be_asked_for(harness: ServicerHarness) -> None:
+    inner = {"type": "record", "name": "Line", "fields": [{"name": "sku", "type": "string"}]}
+    avro = {"type": "record", "name": "Order", "fields": [{"name": "first", "type": inner}]}
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, avro, {"first": {"sku": "x"}})
+    proto = 'syntax = "proto3"; message Order { message Line { string sku = 1; int64 of = 2; } Line first = 1; }'
+    for kind, text, data, wanted in (
+        (2, json.dumps(avro), written.getvalue(), "body.first.sku = 'x'"),
+        (1, proto, b"\n\x05\n\x01x\x10\x09", "body.first.sku = 'x' AND body.first.of > 8"),
+    ):
+        name = f"nested-{kind}"
+        asked = {"parent": "projects/p", "schema_id": name, "schema": {"type": kind, "definition": text}}
+        schema = await harness.call("CreateSchema", **asked)
+        settings = {"schema": schema.name, "encoding": 2}
+        await harness.call("CreateTopic", name=f"{TOPIC}-{name}", schema_settings=settings)
+        await harness.call("CreateSubscription", name=f"{SUB}-{name}", topic=f"{TOPIC}-{name}")
+        for found, selected in ((data, True), (b"\xff", False)):
+            rule, message = {"sql": wanted}, {"data": found}
+            answer = await trial(harness, subscription=f"{SUB}-{name}", rule=rule, message=message, explain=True)
+            assert answer.selected is selected
+            assert results(answer)["body.first.sku"] == ("'x'" if selected else "not there")
