@@ -225,6 +225,50 @@ def test_scheduled_messages_are_published_once_at_their_time_or_cancelled(space:
     assert not space.peek(subscription)
 
 
+def test_what_rules_fail_at_and_subscribers_give_up_is_a_letter_and_goes_back(space: Space) -> None:
+    topic, letters = space.topic("odd"), space.topic("odd-dead")
+    policy = {"dead_letter_topic": letters, "max_delivery_attempts": 5}
+    subscription = space.subscription(topic, "odd-sub", dead_letter_policy=policy, ack_deadline_seconds=600)
+    dead = space.subscription(letters, "odd-letters")
+    options = {"subscription": subscription, "dead_letter_rule_errors": True}
+    asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["dead_letter_rule_errors"]})
+    asked(space, "CreateRule", subscription=subscription, rule={"name": "share", "sql": "100 / n > 10"})
+    asked(space, "DeleteRule", subscription=subscription, name="$Default")
+    for n in ("0", "5", "50", "2"):
+        space.publish(topic, f"n{n}".encode(), attributes={"n": n})
+    got = space.pull(subscription, 2)
+    given, kept = sorted(got, key=lambda one: one.message.data)[::-1]
+    fields = {"subscription": subscription, "ack_ids": [given.ack_id], "reason": "Odd"}
+    answer = asked(space, "DeadLetterMessages", **fields)
+    assert (answer.moved, len(answer.failures)) == (1, 0)
+    space.ack(subscription, kept)
+    again = asked(space, "DeadLetterMessages", **fields)
+    assert (again.moved, again.failures[0].invalid) == (0, True)
+    selection = {"subscription": dead, "source": subscription}
+
+    def reasons() -> dict[str, str]:
+        found = asked(space, "ListDeadLetters", selection=selection).letters
+        return {one.message.data.decode(): one.reason for one in found}
+
+    wanted = {"n0": "FilterEvaluationException", given.message.data.decode(): "Odd"}
+    eventually(lambda: reasons() == wanted)
+    asked(space, "DeleteRule", subscription=subscription, name="share")
+    asked(space, "CreateRule", subscription=subscription, rule={"name": "all", "sql": "1=1"})
+    redriven = 0
+    for dry_run in (True, False):
+        answer = asked(space, "RedriveDeadLetters", selection=selection, dry_run=dry_run)
+        assert not answer.failures
+        assert len(answer.letters) == 2
+        redriven += answer.redriven
+    assert redriven == 2
+    back = space.pull(subscription, 2, ack=True)
+    assert {one.message.data for one in back} == {b"n0", given.message.data}
+    assert {attributes_of(one)["sys.RedriveCount"] for one in back} == {"1"}
+    ids = {one.message.data: attributes_of(one)["sys.RedrivenFrom"] for one in back}
+    assert ids[given.message.data] == given.message.message_id
+    assert not reasons()
+
+
 def test_a_filter_passes_over_what_it_does_not_want(space: Space) -> None:
     topic, subscription = space.pair(filter='attributes.kind = "red"')
     space.publish(topic, b"1", attributes={"kind": "blue"})

@@ -272,6 +272,18 @@ def _staged(request: Any, catalog: Catalog) -> Iterator[Need]:
         yield Need("syncpoint.epochs.write", SERVER)
 
 
+def _published_again(request: Any, catalog: Catalog) -> Iterator[Need]:
+    """Asked of the topic that letters go to: the one that is named, or that they came from. Where there is none it is
+    asked of the subscription, so that the answer does not give it away."""
+    if request.topic:
+        yield Need("pubsub.topics.publish", parse_topic(request.topic))
+    elif request.selection.source:
+        name = parse_subscription(request.selection.source)
+        record = catalog.subscription(name)
+        topic = None if record is None else catalog.topic_of(record)
+        yield Need("pubsub.topics.publish", name if topic is None else topic.name, name)
+
+
 def _policy(verb: str) -> Needs:
     def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
         collection, name = any_resource(request.resource)
@@ -427,6 +439,9 @@ RULES: Final[dict[str, Rule]] = {
             "ListRules": _all(_on("pubsub.subscriptions.get", "subscription", _SUBSCRIPTION)),
             "DeleteRule": _all(_on("pubsub.subscriptions.update", "subscription", _SUBSCRIPTION)),
             "TestRule": _all(_on("pubsub.subscriptions.get", "subscription", _SUBSCRIPTION)),
+            "DeadLetterMessages": _all(_on(_CONSUME, "subscription", _SUBSCRIPTION)),
+            "ListDeadLetters": _all(_on("syncpoint.subscriptions.read", "selection.subscription", _SUBSCRIPTION)),
+            "RedriveDeadLetters": _all(_on(_CONSUME, "selection.subscription", _SUBSCRIPTION), _published_again),
             "ListMembers": _all(_server("syncpoint.server.get")),
             "ListChains": _all(_server("syncpoint.server.get")),
             "ListDurabilityClasses": _all(_server("syncpoint.server.get")),

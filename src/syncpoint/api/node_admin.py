@@ -5,19 +5,23 @@ Place: beside the other admin servicers of the node.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
 
+from syncpoint.api.letter_moves import LetterMoves
 from syncpoint.api.server_admin import ServerAdmin, ServerIdentity
 from syncpoint.control.durability_classes import DurabilityClass
 from syncpoint.control.plane import ControlPlane
+from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import NotFound
 from syncpoint.model.flow import FlowLimits
 from syncpoint.publish import states
 from syncpoint.publish.entry_receipt import receipt
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.scheduled_calls import cancel_scheduled, list_scheduled
-from syncpoint.publish.source_peek import peek
-from syncpoint.runtime.tasks import outcome_of
+from syncpoint.publish.source_peek import acknowledge_seen, peek
+from syncpoint.runtime.tasks import complete, outcome_of
 from syncpoint.storage.placement import ANY
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.wire.messages import admin, internal
@@ -68,6 +72,20 @@ class LocalInquiry:
         await persisted
         return True
 
+    async def acknowledge_seen(self, chain: int, request: internal.AcknowledgeSeenRequest) -> None:
+        """In the one log."""
+        await acknowledge_seen(self._publish, request)
+
+    async def give_up(self, record: Subscription, request: internal.DeadLetterRequest) -> internal.DeadLetterResponse:
+        """See `letter_admin`: all messages are lent here."""
+        return await LetterMoves(self._subscribe).move(request)
+
+    async def publish_letter(self, topic: str, request: bytes) -> bytes:
+        """See `letter_admin`."""
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._publish.server.publish(topic, request, partial(complete, answer))
+        return await answer
+
     async def deliveries(self, subscription: int) -> tuple[tuple[int, int, int], list[str]]:
         """What is out with subscribers here."""
         delivery = self._subscribe.deliveries.get(subscription)
@@ -97,6 +115,7 @@ class NodeAdmin(ServerAdmin):
         identity = ServerIdentity(publish.store.universe, durability, started_ns)
         one = DurabilityClass(clusters=1, disks=len(self._store.status().disks), durability=durability, placement=ANY)
         super().__init__(control, limits, identity, inquiry, {one.name: one})
+        self.letters.give_up, self.letters.publish = inquiry.give_up, inquiry.publish_letter
 
     def positions(self) -> admin.Server:
         """Those of the node's log."""

@@ -28,6 +28,7 @@ from syncpoint.wire.messages import admin, well_known
 from syncpoint.wire.serving import served
 
 LIMITS = "flow-limits"  # the setting that holds changed limits
+_TO_LETTERS = {"dead_letter_expired": "that expires", "dead_letter_rule_errors": "that rules fail at"}
 
 
 class OptionsAdmin:
@@ -127,7 +128,7 @@ class OptionsAdmin:
     ) -> admin.SubscriptionOptions:
         """UpdateSubscriptionOptions."""
         record = self.subscription(request.options.subscription)
-        known = ["early_delivery", "ttl", "dead_letter_expired", "receive_suspended"]
+        known = ["early_delivery", "ttl", *_TO_LETTERS, "receive_suspended"]
         for path in _paths(request.update_mask, known):
             value = getattr(request.options, path)
             if path == "early_delivery":
@@ -137,9 +138,10 @@ class OptionsAdmin:
                 record = replace(record, options=record.options._replace(ttl_s=live_s))
             else:
                 record = replace(record, options=record.options._replace(**{path: value}))
-        asked = "dead_letter_expired" in request.update_mask.paths and record.options.dead_letter_expired
-        if asked and record.dead_letter is None:
-            raise FailedPrecondition(f"{record.name} has no dead-letter policy: nothing that expires can go there.")
+        for path, what in _TO_LETTERS.items():
+            asked = path in request.update_mask.paths and getattr(record.options, path)
+            if asked and record.dead_letter is None:
+                raise FailedPrecondition(f"{record.name} has no dead-letter policy: nothing {what} can go there.")
         await self.control.commit([CatalogChange.put(record)])
         return subscription_options(record)
 
@@ -232,6 +234,7 @@ def subscription_options(record: Subscription) -> admin.SubscriptionOptions:
         early_delivery=record.early_delivery,
         ttl=_shown(record.options.ttl_s),
         dead_letter_expired=record.options.dead_letter_expired,
+        dead_letter_rule_errors=record.options.dead_letter_rule_errors,
         receive_suspended=record.options.receive_suspended,
     )
 

@@ -15,12 +15,12 @@ from syncpoint.api import pages
 from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table
 from syncpoint.api.validate import in_bounds, refused
 from syncpoint.kernel.filters import matches
-from syncpoint.metadata.records import Topic
+from syncpoint.metadata.records import Subscription, Topic
 from syncpoint.model.errors import FailedPrecondition, SyncpointError
 from syncpoint.model.identity import OFFSET_END, parse_message_id
 from syncpoint.model.lanes import in_lane, lane_of, place_in
 from syncpoint.rules import pubsub_filter
-from syncpoint.subscribe.lane_rules import LaneRules, compiled
+from syncpoint.subscribe.lane_rules import LaneRules, RuleFailure, compiled
 from syncpoint.transport.calls import Methods
 from syncpoint.wire.messages import admin, internal, pubsub
 
@@ -58,6 +58,19 @@ class AskingChains(Protocol):
     async def receipt(self, chain: int, request: internal.ReceiptRequest) -> internal.ReceiptResponse:
         """Which disks of a chain hold a message. Raises `SyncpointError`."""
         ...
+
+    async def acknowledge_seen(self, chain: int, request: internal.AcknowledgeSeenRequest) -> None:
+        """Have a chain acknowledge what was seen of a source. Raises `SyncpointError`."""
+        ...
+
+
+class PeekedCopy(NamedTuple):
+    """A copy that a subscription has not acknowledged, and where it lies. Its data may be sealed."""
+
+    chain: int
+    source: int
+    place: int
+    message: bytes
 
 
 class _PeekedRange(NamedTuple):
@@ -108,6 +121,10 @@ class PeekAdmin:
         rules make them.
         """
         record = self._options.subscription(request.subscription)
+        wanted = self._range(record, request.filter, request.ordering_key, _since(request))
+        return await self._page(wanted, request.page_size, request.page_token)
+
+    def _range(self, record: Subscription, text: str, key: str, since_ns: int) -> _PeekedRange:
         if record.detached:
             raise FailedPrecondition(f"The subscription is detached from its topic: (resource={record.name}).")
         topic = self._options.control.catalog.topic_of(record)
@@ -115,18 +132,30 @@ class PeekAdmin:
             self.check_passing(topic)
         own = pubsub_filter.compile(record.filter_text) if record.filter_text else b""
         lanes = compiled(record, own) or {0: LaneRules(own)}
-        wanted = _PeekedRange(
-            f"messages of {record.name}", record.topic_incarnation, record.incarnation, lanes,
-            _programs(request.filter),
-            request.ordering_key, _since(request),
+        return _PeekedRange(
+            f"messages of {record.name}", record.topic_incarnation, record.incarnation, lanes, _programs(text), key,
+            since_ns,
         )  # fmt: skip
-        return await self._page(wanted, request.page_size, request.page_token)
+
+    async def copies(
+        self, record: Subscription, since_ns: int, page_size: int, page_token: str
+    ) -> tuple[list[PeekedCopy], str, list[str]]:
+        """A page of what a subscription has not acknowledged, as it is stored; the token of the next page, and what
+        cannot be shown. Raises `FailedPrecondition`.
+        """
+        return await self._looked(self._range(record, "", "", since_ns), page_size, page_token)
 
     def check_passing(self, topic: Topic) -> None:
         if not self.may_pass(topic):
             raise FailedPrecondition(f"Messages of {topic.name} may not pass through the region of this process.")
 
     async def _page(self, wanted: _PeekedRange, page_size: int, page_token: str) -> admin.PeekResponse:
+        found, token, unknown = await self._looked(wanted, page_size, page_token)
+        return admin.PeekResponse(messages=await self.opened(found, unknown), next_page_token=token, unknown=unknown)
+
+    async def _looked(
+        self, wanted: _PeekedRange, page_size: int, page_token: str
+    ) -> tuple[list[PeekedCopy], str, list[str]]:
         page = pages.asked(page_size, page_token, wanted.listing)
         begin = _parse_place(page.after) if page.after is not None else (0, 0)
         chains, unknown = await self._asking.chains(wanted.topic)
@@ -137,7 +166,7 @@ class PeekAdmin:
             for lane in wanted.lanes
             if wanted.source in (None, source.source)
         )
-        found: list[tuple[int, int, int, bytes]] = []
+        found: list[PeekedCopy] = []
         left = ASKED_MAX
         token = ""
         for source, first, chain in places:
@@ -146,7 +175,7 @@ class PeekAdmin:
             at = max(first, begin[1]) if (source, lane_of(first)) == (begin[0], lane_of(begin[1])) else first
             end = False
             while not (end or token):
-                if not left or len(found) == page.size or sum(len(one[3]) for one in found) >= PAGE_BYTES_MAX:
+                if not left or len(found) == page.size or sum(len(one.message) for one in found) >= PAGE_BYTES_MAX:
                     token = pages.token_of(f"{source} {at}", wanted.listing)
                     break
                 left -= 1
@@ -171,19 +200,20 @@ class PeekAdmin:
                     unknown.append(f"chain {chain}, source {source}: {answer.unreadable} messages cannot be read")
                 for one in answer.messages:
                     copy = one.message if rules.judge is None else rules.judge(one.message, source, one.place)
+                    if isinstance(copy, RuleFailure):
+                        continue  # it waits for the dead-letter topic alone, or is not selected
                     if copy is not None and (not rules.judge or all(matches(p, copy) for p in wanted.programs)):
-                        found.append((chain, source, one.place, copy))
+                        found.append(PeekedCopy(chain, source, one.place, copy))
                 at, end = answer.next, answer.end
             if token:
                 break
-        return admin.PeekResponse(messages=await self._opened(found, unknown), next_page_token=token, unknown=unknown)
+        return found, token, unknown
 
-    async def _opened(
-        self, found: Sequence[tuple[int, int, int, bytes]], unknown: list[str]
-    ) -> list[admin.PeekedMessage]:
+    async def opened(self, found: Sequence[PeekedCopy], unknown: list[str]) -> list[admin.PeekedMessage]:
+        """With their data as it was published; what cannot be opened is added to `unknown`."""
         sealed = pubsub.PullResponse(
             received_messages=[
-                pubsub.ReceivedMessage(ack_id=str(number), message=pubsub.PubsubMessage.FromString(one[3]))
+                pubsub.ReceivedMessage(ack_id=str(number), message=pubsub.PubsubMessage.FromString(one.message))
                 for number, one in enumerate(found)
             ]
         )

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 import syncpoint
 from syncpoint import kernel
 from syncpoint.api.exports import is_exported
+from syncpoint.api.letter_admin import LetterAdmin
 from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table, subscription_options
 from syncpoint.api.peek_admin import AskingChains, PeekAdmin
 from syncpoint.api.receipt_admin import ReceiptAdmin
@@ -75,6 +76,7 @@ class ServerAdmin(ABC):
         self.may_give_up: Callable[[Subscription], bool] = lambda record: True
         self.peeks = PeekAdmin(self.options, inquiry)
         self.scheduled = ScheduledAdmin(self.options, inquiry, self.peeks, identity.universe)
+        self.letters = LetterAdmin(self.options, self.peeks, inquiry)
         self._asking = inquiry
 
     def methods(self) -> Methods:
@@ -96,6 +98,7 @@ class ServerAdmin(ABC):
             **self.scheduled.methods(),
             **receipts.methods(),
             **rules.methods(),
+            **self.letters.methods(),
             **own,
         }
 

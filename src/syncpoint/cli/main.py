@@ -34,6 +34,7 @@ COMMANDS = {
     "rules": ("subscription_rules", "rules", "Say by SQL which messages a subscription gets, and what they say."),
     "receipt": ("receipt", "receipt", "Say which disks hold a message, each copy read and checked."),
     "scheduled": ("scheduled_messages", "scheduled", "List, show and cancel messages that wait for their time."),
+    "dead-letters": ("dead_letters", "dead_letters", "Look at messages that were given up; publish them again."),
     "snapshots": ("snapshots", "snapshots", "Keep what a subscription has not acknowledged, to seek back to it."),
     "schemas": ("schemas", "schemas", "Say what the messages of topics must fit."),
     "cursors": ("cursors", "cursors", "List and delete named readers of topics, such as data pipelines."),

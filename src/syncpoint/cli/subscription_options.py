@@ -142,6 +142,12 @@ def time_to_live_options(command: Any) -> Any:
         default=None,
         help="Move messages that outlived their time to the dead letter topic; drop them.",
     )(command)
+    command = click.option(
+        "--dead-letter-rule-errors/--no-dead-letter-rule-errors",
+        "dead_letter_rule_errors",
+        default=None,
+        help="Move messages that a rule fails at to the dead letter topic; take them as not selected.",
+    )(command)
     ttl = click.option("--ttl", type=DurationType(), help="How long messages live at most, for this subscription.")
     return ttl(command)
 

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from syncpoint.cli import deliveries
+from syncpoint.cli.dead_letters import dead_letter
 from syncpoint.cli.message_transforms import clear_option
 from syncpoint.cli.names import names
 from syncpoint.cli.output import as_dict, print_described, print_json, print_message, said
@@ -50,7 +51,7 @@ SUBSCRIPTION.add_delete(
 )
 
 
-for verb in (deliveries.pull, deliveries.ack, deliveries.modify_ack_deadline, deliveries.seek):
+for verb in (deliveries.pull, deliveries.ack, deliveries.modify_ack_deadline, deliveries.seek, dead_letter):
     subscriptions.add_command(verb)
 subscriptions.add_command(peek_subscription, "peek")
 shorter = copy.copy(deliveries.modify_ack_deadline)
@@ -82,6 +83,7 @@ def create(
     early_delivery: bool | None,
     ttl: tuple[int, int] | None,
     dead_letter_expired: bool | None,
+    dead_letter_rule_errors: bool | None,
     **chosen: Any,
 ) -> None:
     """Create one or more subscriptions of a topic. They get every message published from now on.
@@ -94,9 +96,11 @@ def create(
     """
     from syncpoint.wire.messages import pubsub
 
-    if dead_letter_expired and not chosen["dead_letter_topic"]:
-        raise click.UsageError("--dead-letter-expired needs --dead-letter-topic.")
-    made, options = [], _options(ttl, early_delivery=early_delivery, dead_letter_expired=dead_letter_expired)
+    moved = {"dead_letter_expired": dead_letter_expired, "dead_letter_rule_errors": dead_letter_rule_errors}
+    for option, wanted in moved.items():
+        if wanted and not chosen["dead_letter_topic"]:
+            raise click.UsageError(f"--{option.replace('_', '-')} needs --dead-letter-topic.")
+    made, options = [], _options(ttl, clear_ttl=False, early_delivery=early_delivery, **moved)
     with settings.client() as client:
         for given in subscription:
             request = pubsub.Subscription(
@@ -183,6 +187,7 @@ def update(
     ttl: tuple[int, int] | None,
     clear_ttl: bool,
     dead_letter_expired: bool | None,
+    dead_letter_rule_errors: bool | None,
     **chosen: Any,
 ) -> None:
     """Change a subscription. Topic, filter and ordering are fixed when it is created.
@@ -210,6 +215,7 @@ def update(
             "early_delivery": early_delivery,
             "receive_suspended": suspend,
             "dead_letter_expired": dead_letter_expired,
+            "dead_letter_rule_errors": dead_letter_rule_errors,
         }
         options = _options(ttl, clear_ttl=clear_ttl, **given)
         if not options:

@@ -37,7 +37,9 @@ class Outstanding(NamedTuple):
 
 
 class ClusterQueries:
-    """See the module. Only `peek`, `receipt` and what is about scheduled messages raise `SyncpointError`."""
+    """See the module. Only `peek`, `acknowledge_seen`, `receipt` and what is about scheduled messages raise
+    `SyncpointError`.
+    """
 
     def __init__(self, view: ClusterView, peers: PeerChannels, *, deadline_s: float = DEADLINE_S) -> None:
         self._view, self._peers, self._deadline_s = view, peers, deadline_s
@@ -152,6 +154,10 @@ class ClusterQueries:
                 )
             await asyncio.sleep(_PAUSE_S)
         return [found[chain] for chain in sorted(found) if chain in wanted], again
+
+    async def acknowledge_seen(self, chain: int, request: internal.AcknowledgeSeenRequest) -> None:
+        """Have who has a chain open acknowledge messages of a source. Raises `SyncpointError`."""
+        await self._ask_owner(chain, methods.CHAINS.AcknowledgeSeen, request.SerializeToString())
 
     async def deliveries(self, subscription: int, revision: int = 0) -> tuple[Outstanding, list[str]]:
         """What is out with the subscribers of a subscription, at all subscribe forwarders; and who did not report.

@@ -164,6 +164,22 @@ class UnaryRelay:
             raise error
         return b""
 
+    async def asked_of_holders(
+        self, record: Subscription, path: str, request: bytes, field: int
+    ) -> list[tuple[bytes, bytes | SyncpointError]]:
+        """The same for requests that are answered: each part of the request, and what came of it."""
+        deadline = asyncio.get_running_loop().time() + ACK_S
+        parts = self._by_member(record, request, field)
+        answers = await asyncio.gather(
+            *(self._send(record, path, part, deadline, first=member) for member, part in parts), return_exceptions=True
+        )
+        found: list[tuple[bytes, bytes | SyncpointError]] = []
+        for (_, part), answer in zip(parts, answers, strict=True):
+            if isinstance(answer, BaseException) and not isinstance(answer, SyncpointError):
+                raise answer
+            found.append((part, answer if isinstance(answer, SyncpointError) else answer[0]))
+        return found
+
     def _by_member(self, record: Subscription, request: bytes, field: int) -> list[tuple[Member | None, bytes]]:
         """Parts of a request, each with the forwarder that must receive it; None: whoever serves the subscription."""
         try:

@@ -20,7 +20,7 @@ from syncpoint.publish.entry_receipt import receipt
 from syncpoint.publish.envelope import fetched_message, heartbeat_message, read_publish
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.scheduled_calls import cancel_scheduled, list_scheduled
-from syncpoint.publish.source_peek import peek
+from syncpoint.publish.source_peek import acknowledge_seen, peek
 from syncpoint.runtime.tasks import outcome_of
 from syncpoint.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
 from syncpoint.transport.stream_state import Message
@@ -33,8 +33,8 @@ OBEYED_MS = 100  # how long after its disks have obeyed it an owner lists what w
 
 
 class ChainsService:
-    """Publish, Serve, Confirm, Describe, Void, Peek, Receipt, ListScheduled, CancelScheduled. For HandOver see
-    `control.hand_over`.
+    """Publish, Serve, Confirm, Describe, Void, Peek, AcknowledgeSeen, Receipt, ListScheduled, CancelScheduled. For
+    HandOver see `control.hand_over`.
     """
 
     def __init__(self, host: ChainHost) -> None:
@@ -54,6 +54,7 @@ class ChainsService:
                     methods.CHAINS.Receipt: self._receipt,
                     methods.CHAINS.ListScheduled: self._list_scheduled,
                     methods.CHAINS.CancelScheduled: self._cancel_scheduled,
+                    methods.CHAINS.AcknowledgeSeen: self._acknowledge_seen,
                 }
             ),
         }
@@ -117,6 +118,14 @@ class ChainsService:
         await persisted
         answer.cancelled = True
         return answer
+
+    async def _acknowledge_seen(self, asked: internal.AcknowledgeSeenRequest) -> internal.AcknowledgeSeenResponse:
+        chain = self.host.chain_of(asked.source)
+        if chain is not None:
+            await acknowledge_seen(chain.forwarder, asked)
+        elif self.host.chain_that_had(asked.source) is None:
+            raise Unavailable("No chain here has the source.")
+        return internal.AcknowledgeSeenResponse()
 
 
 class _ServeStream:

@@ -65,6 +65,21 @@ async def peek(forwarder: PublishForwarder, asked: internal.PeekRequest) -> inte
     return answer
 
 
+async def acknowledge_seen(forwarder: PublishForwarder, asked: internal.AcknowledgeSeenRequest) -> None:
+    """Acknowledge what a peek has shown, whoever delivers it. Returns when that is persisted; raises why not."""
+    when_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    server = forwarder.server
+    server.acknowledge(
+        asked.subscription,
+        server.generation(asked.subscription),
+        asked.source,
+        asked.runs,
+        partial(complete, when_over),
+        urgent=True,
+    )
+    await when_over
+
+
 async def _read(forwarder: PublishForwarder, source: Source, subscription: int, begin: int) -> _Part:
     if subscription:
         waiting: asyncio.Future[Sequence[Batch]] = asyncio.get_running_loop().create_future()

@@ -39,8 +39,9 @@ REVISION: Final = "googclient_schemarevisionid"
 ENCODING: Final = "googclient_schemaencoding"
 ATTRIBUTES_ADDED: Final = 3
 """To each message. They do not count among the attributes that a message may have."""
-LETTER_ATTRIBUTES_ADDED: Final = 7
-"""By which a dead letter says where it comes from, see `subscribe.dead_letter`; and under which id it was scheduled."""
+LETTER_ATTRIBUTES_ADDED: Final = 11
+"""By which a dead letter says where it comes from, see `subscribe.dead_letter`, one that was published again, and under
+which id it was scheduled."""
 ROOM_BYTES: Final = PUBLISH_MESSAGES_MAX * 1024
 """What marking adds to a request at most."""
 

@@ -1,9 +1,10 @@
-"""Dead letters: a message that was delivered too often, or outlived its time to live, goes to another topic.
+"""Dead letters: a message that was delivered too often, outlived its time to live, or was given up for another reason,
+goes to another topic.
 
 It is published there with a new id, its data, ordering key and attributes, without a time to live (it waits for
-somebody to look at it), and with four attributes that say where it came from; one that was not delivered too often has
-two more that say why (all left out where the message would outgrow a limit with them). Only when that is persisted the
-original is acknowledged. If the topic is missing, or the publish fails or is not allowed, the original is offered again
+somebody to look at it), and with attributes that say where it came from and why: the four of Pub/Sub, and four more
+(all left out where the message would outgrow a limit with them). Only when that is persisted the original is
+acknowledged. If the topic is missing, or the publish fails or is not allowed, the original is offered again
 instead: nothing is lost.
 """
 
@@ -14,45 +15,60 @@ from syncpoint.kernel import frames
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.kernel.filters import matches
 from syncpoint.model.delivery import Batch, passed_over
-from syncpoint.model.errors import InvalidArgument
-from syncpoint.model.names import project_of, short_id
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Unavailable
+from syncpoint.model.limits import ATTRIBUTE_VALUE_BYTES_MAX
+from syncpoint.model.names import DEAD_LETTERS_REFUSED, project_of, short_id
 from syncpoint.subscribe.delivery import Delivery
-from syncpoint.subscribe.shared_state import Reason
+from syncpoint.subscribe.shared_state import Reason, WhenOver
 from syncpoint.wire.messages import pubsub
 
 PREFIX = "CloudPubSubDeadLetterSource"
 TIME_TO_LIVE = "sys.TimeToLive"
+REASON, DESCRIPTION = "sys.DeadLetterReason", "sys.DeadLetterErrorDescription"
+SOURCE, MESSAGE_ID = "sys.DeadLetterSource", "sys.DeadLetterMessageId"
+TOO_OFTEN = "MaxDeliveryCountExceeded"
 
 
 def dead_letter(
-    delivery: Delivery, source: int, offset: int, attempts: int, reason: Reason | None, *, allowed: bool = True
+    delivery: Delivery,
+    source: int,
+    offset: int,
+    attempts: int,
+    reason: Reason | None,
+    when_over: WhenOver | None = None,
+    *,
+    allowed: bool = True,
 ) -> None:
     """Move one message of the subscription to its dead-letter topic, if that is `allowed`. `reason` None: it was
-    delivered too often. The answer comes later; nothing is raised."""
+    delivered too often. What became of it comes later, by `when_over`; nothing is raised."""
     record, leases, publish = delivery.record, delivery.leases, delivery.publish
     policy, runs = record.dead_letter, encode_runs([(offset, 1)])
 
-    def keep() -> None:
+    def keep(why: Exception) -> None:
         if leases.order is not None and leases.order.knows((source, offset)):
             leases.order.unblock((source, offset))
         else:
             leases.redelivery.add(source, offset, at=delivery.now() + 1.0)
+        ended(why)
+
+    def ended(error: Exception | None) -> None:
         leases.letters.ended((source, offset))
         delivery.wake()
+        if when_over is not None:
+            when_over(error)
 
     def fetched(batches: Sequence[Batch] | Exception) -> None:
         if not isinstance(batches, Exception):
-            batches = delivery.reader.rules.applied(batches, offset + 1)
+            batches = delivery.reader.rules.applied(batches, offset + 1, given_up=True)
         batch = None if isinstance(batches, Exception) else next((b for b in batches if b.begin == offset), None)
         if batch is not None and batch.skips(offset):
             batch = None
         unread = isinstance(batches, Exception) or any(begin <= offset < end for begin, end in passed_over(batches))
         if policy is None or unread:
-            keep()
+            keep(batches if isinstance(batches, Exception) else Unavailable("The message cannot be read now."))
         elif batch is None:  # acknowledged in the meantime, or deleted; if it is neither, it must not become so by this
             leases.discharge(source, runs)
-            leases.letters.ended((source, offset))
-            delivery.wake()
+            ended(FailedPrecondition("The message was acknowledged, or deleted, in the meantime."))
         else:
             message = frames.message_at(batch.payload, offset - batch.first_offset)
             program = delivery.state.program_of(offset)
@@ -70,16 +86,15 @@ def dead_letter(
 
     def done(answer: bytes | Exception) -> None:
         if isinstance(answer, Exception):
-            keep()
+            keep(answer)
         else:
             leases.drop(source, runs)
-            leases.letters.ended((source, offset))
-            delivery.wake()
+            ended(None)
 
     if allowed:
         publish.fetch(record.incarnation, source, offset, 1, fetched)
     else:
-        keep()
+        keep(FailedPrecondition(DEAD_LETTERS_REFUSED))
 
 
 def letter(message: bytes, subscription: str, topic: str, attempts: int | None, reason: Reason | None = None) -> bytes:
@@ -89,6 +104,7 @@ def letter(message: bytes, subscription: str, topic: str, attempts: int | None, 
     dead = pubsub.PubsubMessage.FromString(message)
     published = dead.publish_time.ToNanoseconds()
     when = datetime.fromtimestamp(published // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    message_id = dead.message_id
     dead.ClearField("message_id")
     dead.ClearField("publish_time")
     dead.attributes.pop(TIME_TO_LIVE, None)
@@ -98,7 +114,14 @@ def letter(message: bytes, subscription: str, topic: str, attempts: int | None, 
     dead.attributes[f"{PREFIX}Subscription"] = short_id(subscription)
     dead.attributes[f"{PREFIX}SubscriptionProject"] = project_of(subscription).removeprefix("projects/")
     dead.attributes[f"{PREFIX}TopicPublishTime"] = f"{when}.{published // 1_000_000 % 1000:03d}Z"
-    if reason is not None:
-        dead.attributes["sys.DeadLetterReason"] = reason.name
-        dead.attributes["sys.DeadLetterErrorDescription"] = reason.description
+    reason = reason or Reason(TOO_OFTEN, f"It was delivered {attempts} times and not acknowledged.")
+    dead.attributes[REASON] = reason.name
+    dead.attributes[DESCRIPTION] = cut(reason.description)
+    dead.attributes[SOURCE] = subscription
+    dead.attributes[MESSAGE_ID] = message_id
     return bytes(pubsub.PublishRequest(topic=topic, messages=[dead]).SerializeToString())
+
+
+def cut(text: str) -> str:
+    """As much of a text as an attribute may have."""
+    return text.encode()[:ATTRIBUTE_VALUE_BYTES_MAX].decode(errors="ignore")

@@ -6,7 +6,6 @@ the consumers that have room, `lease_batches` leases it. All of these are made a
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from syncpoint.kernel.leases import LeaseTable
 from syncpoint.metadata.entity_options import lanes_before, lanes_of, was_drained
@@ -20,7 +19,7 @@ from syncpoint.subscribe.lease import LeaseManager
 from syncpoint.subscribe.lease_batches import BatchLeasing
 from syncpoint.subscribe.pump import Pump
 from syncpoint.subscribe.redelivery import RedeliveryReader
-from syncpoint.subscribe.shared_state import Reason, SharedState
+from syncpoint.subscribe.shared_state import Reason, SharedState, WhenOver
 from syncpoint.subscribe.source_reader import SourceReader
 
 WANTED_FULL_S = 10.0  # how long a subscription stays wanted although its subscribers can take nothing,
@@ -42,7 +41,7 @@ class Delivery:
         program: bytes,
         now: Callable[[], float],
         soon: Callable[[Callable[[], None]], object],
-        dead_letter: Callable[["Delivery", int, int, int, Reason | None], None],
+        dead_letter: Callable[["Delivery", int, int, int, Reason | None, WhenOver | None], None],
         doubted: Callable[[], bool],
         ours: Callable[[int], bool],
     ) -> None:
@@ -56,7 +55,9 @@ class Delivery:
             now=now,
             wake=self.wake,
             doubted=doubted,
-            dead_letter=partial(dead_letter, self),
+            dead_letter=lambda source, offset, attempts, reason, when_over=None: dead_letter(
+                self, source, offset, attempts, reason, when_over
+            ),
             ours=ours,
         )
         self.consumers = self.state.consumers

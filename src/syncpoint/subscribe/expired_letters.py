@@ -1,7 +1,8 @@
-"""Expired letters: messages that outlived their time to live on their way to the dead-letter topic.
+"""Expired letters: messages that outlived their time to live, or that rules fail at, on their way to the dead-letter
+topic.
 
 Place: between `source_reader`, through which everything comes that is read of a subscription, and `dead_letter`. The
-publish side names what has run out; it is not lent, but moved, some messages at a time.
+publish side names what has run out, `rule_batches` what rules fail at; it is not lent, but moved, some at a time.
 Promise: what is lent is left alone: its subscriber may acknowledge it, and if it comes back, it is read, and named,
 again. What waits here is not acknowledged before its letter is persisted; where it is forgotten it is read again.
 """
@@ -29,7 +30,7 @@ class ExpiredLetters:
         self, state: SharedState, attempts: Mapping[Identity, int], drop: Callable[[int, bytes], None]
     ) -> None:
         self._state, self._attempts, self._drop = state, attempts, drop
-        self._waiting: dict[Identity, None] = {}
+        self._waiting: dict[Identity, Reason] = {}
         self._moving: set[Identity] = set()
         self._going_on = False
 
@@ -38,7 +39,7 @@ class ExpiredLetters:
 
     def is_full(self, batches: Sequence[Batch]) -> bool:
         """Whether batches have to be read later, because too many wait already."""
-        return bool(expired_of(batches)) and len(self._waiting) >= WAITING_MAX
+        return len(self._waiting) >= WAITING_MAX and (self.takes_failures or bool(expired_of(batches)))
 
     def taken_out(self, batches: Sequence[Batch]) -> Sequence[Batch]:
         """The batches without what has run out, which is moved."""
@@ -59,7 +60,7 @@ class ExpiredLetters:
                 if not skip[at] >> bit & 1:
                     skip[at] |= 1 << bit
                     if moved:
-                        self._take((batch.source, offset))
+                        self.take((batch.source, offset), EXPIRED)
                     elif not self._state.table.is_outstanding(batch.source, offset):
                         dropped.append((offset, 1))
         if dropped:
@@ -72,9 +73,16 @@ class ExpiredLetters:
         record = self._state.record
         return record.options.dead_letter_expired and record.dead_letter is not None
 
-    def _take(self, identity: Identity) -> None:
+    @property
+    def takes_failures(self) -> bool:
+        """Whether what rules fail at is moved."""
+        record = self._state.record
+        return record.options.dead_letter_rule_errors and record.dead_letter is not None
+
+    def take(self, identity: Identity, reason: Reason) -> None:
+        """It is to be moved, unless it is lent; `go_on` does it."""
         if identity not in self._moving and not self._state.table.is_outstanding(*identity):
-            self._waiting[identity] = None
+            self._waiting[identity] = reason
 
     def go_on(self) -> None:
         """Move as many as may be at once."""
@@ -84,9 +92,9 @@ class ExpiredLetters:
         try:
             while self._waiting and len(self._moving) < MOVED_AT_ONCE:
                 identity = next(iter(self._waiting))
-                del self._waiting[identity]
+                reason = self._waiting.pop(identity)
                 self._moving.add(identity)
-                self._state.dead_letter(*identity, self._attempts.get(identity, 0), EXPIRED)
+                self._state.dead_letter(*identity, self._attempts.get(identity, 0), reason)
         finally:
             self._going_on = False
 
@@ -98,7 +106,7 @@ class ExpiredLetters:
 
     def forget_source(self, source: int) -> None:
         """Its grant is over: whoever has it reads again what waits here."""
-        self._waiting = {one: None for one in self._waiting if one[0] != source}
+        self._waiting = {one: reason for one, reason in self._waiting.items() if one[0] != source}
 
     def close(self) -> None:
         """Nothing more is moved."""

@@ -3,7 +3,8 @@
 Place: between the records of the catalog and `rule_batches`, `lease_batches`. Where the kernel can judge by a program
 it does, on whole batches; everything else is judged here, message by message.
 Promise: the same message in the same lane comes to the same copy, however often it is read: also what `newid()` gives.
-A rule that cannot be evaluated for a message does not select it, nor one whose action cannot be carried out.
+A rule that cannot be evaluated for a message does not select it, nor one whose action cannot be carried out; where no
+other rule of the lane selects the message, the failure is reported.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import struct
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from syncpoint.kernel.filters import matches
 from syncpoint.metadata.entity_options import MessageRule, RuleLane
@@ -30,7 +31,16 @@ from syncpoint.wire.messages import pubsub
 EVERYTHING = ("", "1=1")  # filters that need no look at a message
 _PLACE = struct.Struct("<QQQI")
 
-Judge = Callable[[bytes, int, int], bytes | None]
+
+class RuleFailure(NamedTuple):
+    """What a rule fails at for a message: a kind of failure, and which rule and why."""
+
+    kind: str
+    text: str
+
+
+FILTER_FAILS, ACTION_FAILS, RESULT_TOO_LARGE = "FilterEvaluationException", "RuleActionException", "HeaderSizeExceeded"
+Judge = Callable[[bytes, int, int], bytes | RuleFailure | None]
 """(a serialised PubsubMessage, its source, its place): the copy the lane makes of it; None: the lane is not for it."""
 _Selects = Callable[[RuleMessage, Callable[[int], str]], bool]
 
@@ -74,14 +84,16 @@ def _lane(lane: RuleLane, subscription: int, program: bytes) -> LaneRules:
     programs = [one for one in tests if isinstance(one, bytes)]
     in_kernel = any_of(programs, program) if len(programs) == len(tests) or MATCH_ALL in programs else None
     if lane.is_plain:
-        return LaneRules(in_kernel) if in_kernel is not None else _judged(tests, None, "", subscription, program)
+        if in_kernel is not None:
+            return LaneRules(in_kernel)
+        return _judged(tests, None, [rule.name for rule in lane.rules], subscription, program)
     from syncpoint.rules.sql_parser import parse_action  # its parser is large: only who has such rules loads it
 
     (rule,) = lane.rules
     action = compile_action(parse_action(rule.action), dict(rule.parameters))
     if in_kernel is not None:
-        return _judged([MATCH_ALL], action, rule.name, subscription, in_kernel)
-    return _judged(tests, action, rule.name, subscription, program)
+        return _judged([MATCH_ALL], action, [rule.name], subscription, in_kernel)
+    return _judged(tests, action, [rule.name], subscription, program)
 
 
 def _test(rule: MessageRule) -> bytes | _Selects:
@@ -103,13 +115,13 @@ def _test(rule: MessageRule) -> bytes | _Selects:
 
 
 def _judged(
-    tests: Sequence[bytes | _Selects], action: Action | None, name: str, subscription: int, program: bytes
+    tests: Sequence[bytes | _Selects], action: Action | None, names: Sequence[str], subscription: int, program: bytes
 ) -> LaneRules:
-    """`program`: what a message has to match in any case."""
+    """`names`: of the rules that the tests are of; `program`: what a message has to match in any case."""
     programs = [one for one in tests if isinstance(one, bytes)]
-    selects = [one for one in tests if not isinstance(one, bytes)]
+    selects = [(name, one) for name, one in zip(names, tests, strict=True) if not isinstance(one, bytes)]
 
-    def judge(message: bytes, source: int, place: int) -> bytes | None:
+    def judge(message: bytes, source: int, place: int) -> bytes | RuleFailure | None:
         if program and not matches(program, message):
             return None
         found = pubsub.PubsubMessage.FromString(message)
@@ -121,35 +133,52 @@ def _judged(
             place_in(place)[1],
         )
         ids = _new_ids(subscription, source, place)
-        fits = any(not one or matches(one, message) for one in programs)
-        if not fits and not any(_selected(one, seen, ids) for one in selects):
-            return None
+        if not any(not one or matches(one, message) for one in programs):
+            verdict = _selected(selects, seen, ids)
+            if verdict is not True:
+                return verdict
         if action is None:
             return message
         try:
             attributes = action(seen, ids)
-        except RuleError:
-            return None
-        attributes[RULE_NAME] = name
+        except RuleError as error:
+            return RuleFailure(ACTION_FAILS, f"Rule {names[0]}: its action fails: {error}.")
+        attributes[RULE_NAME] = names[0]
+        too_large = _too_large(attributes)
+        if too_large:
+            return RuleFailure(RESULT_TOO_LARGE, f"Rule {names[0]}: its action leaves {too_large}.")
         return _with_attributes(found, attributes)
 
     return LaneRules(MATCH_ALL, judge)
 
 
-def _selected(selects: _Selects, message: RuleMessage, ids: Callable[[int], str]) -> bool:
-    try:
-        return selects(message, ids)
-    except RuleError:
-        return False
+def _selected(
+    selects: Sequence[tuple[str, _Selects]], message: RuleMessage, ids: Callable[[int], str]
+) -> RuleFailure | Literal[True] | None:
+    """True if one of them selects it; else what failed first, if anything did."""
+    failure = None
+    for name, one in selects:
+        try:
+            if one(message, ids):
+                return True
+        except RuleError as error:
+            failure = failure or RuleFailure(FILTER_FAILS, f"Rule {name}: its filter fails: {error}.")
+    return failure
 
 
-def _with_attributes(message: Any, attributes: Mapping[str, str]) -> bytes | None:
-    """None where they are beyond the limits of a message."""
+def _too_large(attributes: Mapping[str, str]) -> str:
+    """What is beyond the limits of a message; nothing: ""."""
     if len(attributes) > MESSAGE_ATTRIBUTES_MAX + ATTRIBUTES_ADDED + 1:
-        return None
+        return f"{len(attributes)} attributes"
     for name, value in attributes.items():
-        if not 0 < len(name.encode()) <= ATTRIBUTE_KEY_BYTES_MAX or len(value.encode()) > ATTRIBUTE_VALUE_BYTES_MAX:
-            return None
+        if not 0 < len(name.encode()) <= ATTRIBUTE_KEY_BYTES_MAX:
+            return f"an attribute with a name of {len(name.encode())} bytes"
+        if len(value.encode()) > ATTRIBUTE_VALUE_BYTES_MAX:
+            return f"{name} with {len(value.encode())} bytes"
+    return ""
+
+
+def _with_attributes(message: Any, attributes: Mapping[str, str]) -> bytes:
     message.attributes.clear()
     message.attributes.update(attributes)
     encoded: bytes = message.SerializeToString()

@@ -18,9 +18,9 @@ from syncpoint.model.delivery import AttemptRun, Batch
 from syncpoint.model.errors import FailedPrecondition, GivenUp, Unavailable
 from syncpoint.subscribe.confirm import REMEMBER_S, Confirmation, Confirmed, Joined, Unsure, place_of
 from syncpoint.subscribe.expired_letters import ExpiredLetters
-from syncpoint.subscribe.ordering import KeyOrder
+from syncpoint.subscribe.ordering import Identity, KeyOrder
 from syncpoint.subscribe.retry import Redelivery, note_run, rest_s
-from syncpoint.subscribe.shared_state import SharedState
+from syncpoint.subscribe.shared_state import Reason, SharedState, WhenOver
 
 TICKS_PER_S = 100
 EXAMINED_MAX = 100  # questions to the publish side at once
@@ -285,6 +285,22 @@ class LeaseManager:
         if nacked:
             self.came_back(nacked, now, delivered=delivered)
         return failed
+
+    def give_up(
+        self, request: bytes, field: int, reason: Reason, now: float, when_over: Callable[[Identity], WhenOver]
+    ) -> tuple[list[Identity], list[bytes]]:
+        """Its subscriber has messages become dead letters. Returns these, and the ids under which nothing is lent (any
+        more). What becomes of each is said to `when_over(message)`. Raises `BadAckId`.
+        """
+        taken, invalid = self.table.modify(request, field, 0, int(now * TICKS_PER_S), True)
+        for source, offset in sorted(taken):
+            attempts, order = self.redelivery.count(source, offset), self.order
+            if order is not None and order.knows((source, offset)):
+                for later in order.take_back((source, offset), block=True):
+                    self.table.revoke(*later)
+            self.state.dead_letter(source, offset, attempts, reason, when_over((source, offset)))
+        self.state.wake()
+        return taken, invalid
 
     def expire(self, now: float) -> None:
         """Take back what is past its deadline, and wake what waited for its retry time."""

@@ -2,7 +2,8 @@
 
 Place: in `source_reader`, where everything that is read to be lent comes by, and before a message becomes a dead
 letter. Batches of a subscription without rules go through untouched, and so do those of lanes that the kernel judges.
-Promise: what is stored is not changed. What a lane is not for is acknowledged in it, on the subscriber's behalf.
+Promise: what is stored is not changed. What a lane is not for is acknowledged in it, on the subscriber's behalf; what
+its rules fail at becomes a dead letter, where the subscription asks for that.
 """
 
 import math
@@ -13,9 +14,9 @@ from collections.abc import Sequence
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.model.delivery import Batch, Fetched
 from syncpoint.model.lanes import lane_of
-from syncpoint.subscribe.lane_rules import NOTHING, Judge
+from syncpoint.subscribe.lane_rules import NOTHING, Judge, RuleFailure
 from syncpoint.subscribe.lease import LeaseManager
-from syncpoint.subscribe.shared_state import SharedState
+from syncpoint.subscribe.shared_state import Reason, SharedState
 
 JUDGED_BYTES = 2 << 20
 JUDGED_S = 0.05
@@ -30,9 +31,12 @@ class RuleBatches:
         self._state, self._leases = state, leases
         self.late = False  # the last answer took long: who reads on lets others have their turn
 
-    def applied(self, batches: Sequence[Batch], end: int, *, some: bool = False) -> Sequence[Batch]:
+    def applied(
+        self, batches: Sequence[Batch], end: int, *, some: bool = False, given_up: bool = False
+    ) -> Sequence[Batch]:
         """The batches of an answer as they are to be lent. `end`: what was asked for ends there. `some`: the first of
-        them will do, what is left is asked for again.
+        them will do, what is left is asked for again. `given_up`: they become dead letters, for which messages that
+        rules fail at are left as they came.
         """
         rules = self._state.rules
         if rules is None:
@@ -46,7 +50,7 @@ class RuleBatches:
                 found.append(batch)
                 continue
             batch = batch._replace(end=min(batch.end, end))
-            judged = self._judged(batch, judge, room if some else sys.maxsize, until)
+            judged = self._judged(batch, judge, room if some else sys.maxsize, until, given_up)
             found.append(judged)
             room -= len(judged.payload)
             if judged.end < batch.end or self.late or (some and room <= 0):
@@ -55,9 +59,9 @@ class RuleBatches:
             return found
         return Fetched(found, batches.passed, batches.attempts, batches.expired, batches.freshness)
 
-    def _judged(self, batch: Batch, judge: Judge, room: int, until: float) -> Batch:
+    def _judged(self, batch: Batch, judge: Judge, room: int, until: float, given_up: bool) -> Batch:
         """One message at least, and no others once their copies are `room` bytes, or it is `until`."""
-        payload = batch.payload
+        payload, letters = batch.payload, self._leases.letters
         skip = bytearray(batch.skip or bytes((batch.end - batch.first_offset + 7) // 8))
         parts: list[bytes] = []
         unfit: list[tuple[int, int]] = []
@@ -70,6 +74,15 @@ class RuleBatches:
                 continue
             message = payload[begin:at]
             copy = judge(message, batch.source, place)
+            if isinstance(copy, RuleFailure):
+                if not letters.takes_failures:
+                    copy = None
+                elif given_up:
+                    copy = message
+                else:
+                    skip[index >> 3] |= 1 << (index & 7)
+                    letters.take((batch.source, place), Reason(*copy))
+                    copy = message
             room -= len(copy or b"")
             if copy is None:
                 skip[index >> 3] |= 1 << (index & 7)
@@ -83,6 +96,7 @@ class RuleBatches:
                 skip = skip[: (place - batch.first_offset >> 3) + 1]
                 payload = payload[:at]
                 break
+        letters.go_on()
         if unfit:
             self._leases.drop(batch.source, encode_runs(unfit))
         if parts:

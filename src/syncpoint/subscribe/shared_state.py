@@ -6,7 +6,7 @@ What is set here outlives a seek; the parts do not, they are made anew.
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from syncpoint.kernel.leases import LeaseTable
 from syncpoint.metadata.records import Subscription
@@ -23,10 +23,21 @@ class Reason(NamedTuple):
     description: str
 
 
+WhenOver = Callable[[Exception | None], None]
+"""Called once: the letter of a message is persisted, or why there is none; the message is offered again then."""
+
+
+class GivesUp(Protocol):
+    """A message (source, offset, attempts) is given up; `reason` None: it was delivered too often."""
+
+    def __call__(
+        self, source: int, offset: int, attempts: int, reason: Reason | None, when_over: WhenOver | None = None, /
+    ) -> None: ...
+
+
 class SharedState:
     """`wake()`: something changed, look at everything once at the end of this turn. `doubted()`: something failed in
-    its middle, and it is not begun anew yet. `dead_letter(source, offset, attempts, reason)`: a message is given up;
-    None: it was delivered too often.
+    its middle, and it is not begun anew yet. `dead_letter`: see `GivesUp`.
     `ours(epoch)`: whether lease tables of this process had that epoch.
     """
 
@@ -43,7 +54,7 @@ class SharedState:
         now: Callable[[], float],
         wake: Callable[[], None],
         doubted: Callable[[], bool],
-        dead_letter: Callable[[int, int, int, Reason | None], None],
+        dead_letter: GivesUp,
         ours: Callable[[int], bool],
     ) -> None:
         self.record = record

@@ -15,8 +15,8 @@ from syncpoint.metadata import reader_holds
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import PublishSide
-from syncpoint.model.errors import NotFound, SyncpointError
-from syncpoint.model.names import parse_subscription
+from syncpoint.model.errors import FailedPrecondition, NotFound, SyncpointError
+from syncpoint.model.names import DEAD_LETTERS_REFUSED, parse_subscription
 from syncpoint.rules import pubsub_filter
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
@@ -25,8 +25,9 @@ from syncpoint.subscribe.confirm import Confirmed
 from syncpoint.subscribe.consumer import PULLS, Consumer
 from syncpoint.subscribe.dead_letter import dead_letter
 from syncpoint.subscribe.delivery import Delivery
+from syncpoint.subscribe.ordering import Identity
 from syncpoint.subscribe.outstanding_quota import OutstandingQuota
-from syncpoint.subscribe.shared_state import Reason
+from syncpoint.subscribe.shared_state import Reason, WhenOver
 from syncpoint.subscribe.step_guard import EVERYTHING, GuardedSide, StepGuard
 from syncpoint.subscribe.transformed_sending import DeliveryTransforms, TransformedSending
 from syncpoint.wire.messages import internal
@@ -79,8 +80,17 @@ class SubscribeForwarder:
         self._tables: dict[int, int] = {}  # subscription -> how many lease tables it has had here
         self._known_max = KNOWN_MAX  # entries from which on those of deleted subscriptions are looked for
 
-    def _dead_letter(self, delivery: Delivery, source: int, offset: int, attempts: int, reason: Reason | None) -> None:
-        dead_letter(delivery, source, offset, attempts, reason, allowed=self.may_give_up(delivery.record))
+    def _dead_letter(
+        self,
+        delivery: Delivery,
+        source: int,
+        offset: int,
+        attempts: int,
+        reason: Reason | None,
+        when_over: WhenOver | None,
+    ) -> None:
+        allowed = self.may_give_up(delivery.record)
+        dead_letter(delivery, source, offset, attempts, reason, when_over, allowed=allowed)
 
     def delivery(self, record: Subscription) -> Delivery:
         """The delivery of a subscription, begun when first needed."""
@@ -206,6 +216,24 @@ class SubscribeForwarder:
             self._use(record)
         leases = self.delivery(record).leases
         step = partial(leases.modify, request, field, seconds, self.clock.monotonic(), delivered=delivered)
+        return self.guard.ask(step, record.incarnation)
+
+    def give_up(
+        self,
+        record: Subscription,
+        request: bytes,
+        field: int,
+        reason: Reason,
+        when_over: Callable[[Identity], WhenOver],
+    ) -> tuple[list[Identity], list[bytes]]:
+        """See `LeaseManager.give_up`. Raises `FailedPrecondition` where nothing can be given up."""
+        if record.dead_letter is None:
+            raise FailedPrecondition(f"{record.name} has no dead-letter policy: its messages can go nowhere.")
+        if not self.may_give_up(record):
+            raise FailedPrecondition(DEAD_LETTERS_REFUSED)
+        self._use(record)
+        leases = self.delivery(record).leases
+        step = partial(leases.give_up, request, field, reason, self.clock.monotonic(), when_over)
         return self.guard.ask(step, record.incarnation)
 
     def take_outcome(self, record: Subscription, request: bytes) -> None:

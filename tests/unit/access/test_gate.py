@@ -68,6 +68,7 @@ def of_project_a(kind: type[Message]) -> Any:
                 "TopicOptions",
                 "SubscriptionOptions",
                 "StageFrame",
+                "DeadLetterSelection",
             ):
                 getattr(request, field.name).CopyFrom(of_project_a(type(getattr(request, field.name))))
         elif name is not None and field.cpp_type == field.CPPTYPE_STRING and field.containing_oneof is None:

@@ -10,7 +10,7 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.wire import methods
-from syncpoint.wire.messages import FILES, POOL, iam, pipeline, pubsub
+from syncpoint.wire.messages import FILES, POOL, admin, iam, pipeline, pubsub
 
 TOPIC, SUBSCRIPTION, SNAPSHOT = "projects/a/topics/one", "projects/b/subscriptions/two", "projects/c/snapshots/three"
 
@@ -202,3 +202,20 @@ def test_an_empty_or_illegal_name_is_refused_and_never_passed_over() -> None:
         assert found, path
         assert {need.resource for need in found} == {SERVER}, path
         assert {need.permission for need in found} <= {*PERMISSIONS, INTERNAL}, path
+
+
+def test_publishing_letters_again_asks_for_both_ends() -> None:
+    """Of the topic that is named, or that the letters came from; of the subscription where there is none."""
+    catalog, letters = Catalog(), "projects/b/subscriptions/letters"
+    consume = Need("pubsub.subscriptions.consume", letters)
+    request = admin.RedriveDeadLettersRequest()
+    request.selection.subscription, request.selection.source = letters, SUBSCRIPTION
+    path = methods.ADMIN.RedriveDeadLetters
+    hidden = Need("pubsub.topics.publish", SUBSCRIPTION, SUBSCRIPTION)
+    assert needs(path, request, catalog) == [consume, hidden]
+    records = (Topic(1, TOPIC), Subscription(2, SUBSCRIPTION, 1, TOPIC))
+    for change in catalog.assign(map(CatalogChange.put, records)):
+        catalog.apply(change)
+    assert needs(path, request, catalog) == [consume, Need("pubsub.topics.publish", TOPIC, SUBSCRIPTION)]
+    request.topic = "projects/d/topics/other"
+    assert needs(path, request, catalog) == [consume, Need("pubsub.topics.publish", "projects/d/topics/other")]

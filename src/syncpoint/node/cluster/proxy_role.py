@@ -35,6 +35,7 @@ from syncpoint.node.public_tls import PublicTls
 from syncpoint.node.pushes import Pushes
 from syncpoint.proxy.data_keys import KeyRing, TopicKeys
 from syncpoint.proxy.key_admin import KeyCleaner
+from syncpoint.proxy.letters import ProxyLetters
 from syncpoint.proxy.pipeline_cursors import CursorCleaner
 from syncpoint.proxy.proxy import MessageHandling, Proxy, ProxyCluster
 from syncpoint.proxy.push_feeds import PushFeeds
@@ -100,6 +101,8 @@ class ProxyRole:
         if self.proxy.sealer is not None:
             self.admin.peeks.open = self.proxy.sealer.open
         self.admin.peeks.may_pass = lambda topic: may_pass(topic, context.process.region)
+        letters = ProxyLetters(context.peers, lambda: context.address_of(context.process.name), self.proxy.relay)
+        self.admin.letters.give_up, self.admin.letters.publish = letters.give_up, letters.publish
         self.expiry = Expiry(self.control, ReportedUses(context.store, context.catalog, context.clock), context.clock)
         self.cleaner = KeyCleaner(context.store, self._topic_exists, self._cleans, context.random)
         self.cursor_cleaner = CursorCleaner(self.proxy.cursors, self._cleans, context.random)

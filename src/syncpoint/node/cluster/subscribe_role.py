@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from syncpoint.access.access import AccessFile
+from syncpoint.api.letter_moves import LetterMoves
 from syncpoint.api.options_admin import follow_limits
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
@@ -88,7 +89,12 @@ class SubscribeRole:
             **self.pulls.methods(),
             **self.pulls.internal_methods(),
             **self.streams.internal_methods(),
-            **served({methods.DELIVERIES.Describe: self._describe}),
+            **served(
+                {
+                    methods.DELIVERIES.Describe: self._describe,
+                    methods.DELIVERIES.DeadLetter: LetterMoves(self.forwarder).move,
+                }
+            ),
         }
 
     async def on_joined(self) -> None:

@@ -10,6 +10,7 @@ from syncpoint.publish.time_to_live import ExpiryIndex
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.subscribe.expired_letters import ExpiredLetters
 from syncpoint.subscribe.ordering import Identity
+from syncpoint.subscribe.shared_state import Reason
 from syncpoint.testing.simulation.planted import EXPIRING, planted
 from syncpoint.testing.simulation.scaled import patched
 
@@ -40,7 +41,7 @@ def expiry_by_the_wall_clock() -> AbstractContextManager[None]:
 def expiry_does_not_look_at_leases() -> AbstractContextManager[None]:
     """What a subscriber has is moved to the dead letters all the same once its time is over."""
 
-    def take(self: ExpiredLetters, identity: Identity) -> None:
-        self._waiting[identity] = None
+    def take(self: ExpiredLetters, identity: Identity, reason: Reason) -> None:
+        self._waiting[identity] = reason
 
-    return patched(ExpiredLetters, _take=take)
+    return patched(ExpiredLetters, take=take)

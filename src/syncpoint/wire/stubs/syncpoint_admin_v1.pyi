@@ -191,8 +191,9 @@ class SubscriptionOptions(_message.Message):
     early_delivery: bool
     ttl: _duration_pb2.Duration
     dead_letter_expired: bool
+    dead_letter_rule_errors: bool
     receive_suspended: bool
-    def __init__(self, subscription: _Optional[str] = ..., early_delivery: _Optional[bool] = ..., ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., dead_letter_expired: _Optional[bool] = ..., receive_suspended: _Optional[bool] = ...) -> None: ...
+    def __init__(self, subscription: _Optional[str] = ..., early_delivery: _Optional[bool] = ..., ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., dead_letter_expired: _Optional[bool] = ..., dead_letter_rule_errors: _Optional[bool] = ..., receive_suspended: _Optional[bool] = ...) -> None: ...
 class GetSubscriptionOptionsRequest(_message.Message):
     subscription: str
     def __init__(self, subscription: _Optional[str] = ...) -> None: ...
@@ -522,3 +523,62 @@ class CancelScheduledMessageRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ...) -> None: ...
 class CancelScheduledMessageResponse(_message.Message):
     def __init__(self) -> None: ...
+class DeadLetterMessagesRequest(_message.Message):
+    subscription: str
+    ack_ids: _containers.RepeatedScalarFieldContainer[str]
+    reason: str
+    description: str
+    def __init__(self, subscription: _Optional[str] = ..., ack_ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., description: _Optional[str] = ...) -> None: ...
+class DeadLetterMessagesResponse(_message.Message):
+    moved: int
+    failures: _containers.RepeatedCompositeFieldContainer[DeadLetterFailure]
+    def __init__(self, moved: _Optional[int] = ..., failures: _Optional[_Iterable[_Union[DeadLetterFailure, _Mapping]]] = ...) -> None: ...
+class DeadLetterFailure(_message.Message):
+    ack_id: str
+    invalid: bool
+    reason: str
+    def __init__(self, ack_id: _Optional[str] = ..., invalid: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+class DeadLetterSelection(_message.Message):
+    subscription: str
+    source: str
+    reason: str
+    filter: str
+    start_time: _timestamp_pb2.Timestamp
+    message_ids: _containers.RepeatedScalarFieldContainer[str]
+    end_time: _timestamp_pb2.Timestamp
+    def __init__(self, subscription: _Optional[str] = ..., source: _Optional[str] = ..., reason: _Optional[str] = ..., filter: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., message_ids: _Optional[_Iterable[str]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+class DeadLetter(_message.Message):
+    message: google_pubsub_v1.PubsubMessage
+    source: str
+    reason: str
+    description: str
+    delivery_attempts: int
+    original_message_id: str
+    original_publish_time: _timestamp_pb2.Timestamp
+    redrives: int
+    def __init__(self, message: _Optional[_Union[google_pubsub_v1.PubsubMessage, _Mapping]] = ..., source: _Optional[str] = ..., reason: _Optional[str] = ..., description: _Optional[str] = ..., delivery_attempts: _Optional[int] = ..., original_message_id: _Optional[str] = ..., original_publish_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., redrives: _Optional[int] = ...) -> None: ...
+class ListDeadLettersRequest(_message.Message):
+    selection: DeadLetterSelection
+    page_size: int
+    page_token: str
+    def __init__(self, selection: _Optional[_Union[DeadLetterSelection, _Mapping]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+class ListDeadLettersResponse(_message.Message):
+    letters: _containers.RepeatedCompositeFieldContainer[DeadLetter]
+    next_page_token: str
+    unknown: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, letters: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., unknown: _Optional[_Iterable[str]] = ...) -> None: ...
+class RedriveDeadLettersRequest(_message.Message):
+    selection: DeadLetterSelection
+    topic: str
+    dry_run: bool
+    page_size: int
+    page_token: str
+    def __init__(self, selection: _Optional[_Union[DeadLetterSelection, _Mapping]] = ..., topic: _Optional[str] = ..., dry_run: _Optional[bool] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+class RedriveDeadLettersResponse(_message.Message):
+    letters: _containers.RepeatedCompositeFieldContainer[DeadLetter]
+    redriven: int
+    failures: _containers.RepeatedScalarFieldContainer[str]
+    next_page_token: str
+    topic: str
+    time: _timestamp_pb2.Timestamp
+    def __init__(self, letters: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ..., redriven: _Optional[int] = ..., failures: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ..., topic: _Optional[str] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...

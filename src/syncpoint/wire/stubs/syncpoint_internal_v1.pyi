@@ -385,6 +385,27 @@ class ScheduledCancelResponse(_message.Message):
     here: bool
     cancelled: bool
     def __init__(self, chains: _Optional[_Iterable[int]] = ..., here: _Optional[bool] = ..., cancelled: _Optional[bool] = ...) -> None: ...
+class DeadLetterRequest(_message.Message):
+    subscription: str
+    ack_ids: _containers.RepeatedScalarFieldContainer[str]
+    reason: str
+    description: str
+    def __init__(self, subscription: _Optional[str] = ..., ack_ids: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., description: _Optional[str] = ...) -> None: ...
+class DeadLetterResponse(_message.Message):
+    failed: _containers.RepeatedCompositeFieldContainer[KeptMessage]
+    def __init__(self, failed: _Optional[_Iterable[_Union[KeptMessage, _Mapping]]] = ...) -> None: ...
+class KeptMessage(_message.Message):
+    ack_id: str
+    invalid: bool
+    reason: str
+    def __init__(self, ack_id: _Optional[str] = ..., invalid: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+class AcknowledgeSeenRequest(_message.Message):
+    subscription: int
+    source: int
+    runs: bytes
+    def __init__(self, subscription: _Optional[int] = ..., source: _Optional[int] = ..., runs: _Optional[bytes] = ...) -> None: ...
+class AcknowledgeSeenResponse(_message.Message):
+    def __init__(self) -> None: ...
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message

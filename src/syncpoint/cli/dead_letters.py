@@ -1,0 +1,301 @@
+"""`syncpoint dead-letters list|show|redrive` and `syncpoint subscriptions dead-letter`.
+
+Place: letters are found, selected and published again by the server; each command is calls of syncpoint.admin.v1, page
+by page.
+Promise: a redrive that is broken off has acknowledged no letter that was not published again; it goes on when it is
+begun again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import click
+
+from syncpoint.cli.deliveries import ack_ids_option, data_text
+from syncpoint.cli.errors import Problem
+from syncpoint.cli.names import names
+from syncpoint.cli.output import (
+    as_dict,
+    count,
+    dig,
+    print_fields,
+    print_json,
+    print_table,
+    said,
+    show,
+    without_empty_columns,
+)
+from syncpoint.cli.resources import ResourceGroup
+from syncpoint.cli.settings import Settings, with_settings
+from syncpoint.cli.values import TimeType, parse_list, parse_pairs, put_time
+
+COLUMNS = [
+    ("REASON", "reason"),
+    ("DESCRIPTION", "description"),
+    ("SUBSCRIPTION", "source"),
+    ("ATTEMPTS", "deliveryAttempts"),
+    ("REDRIVES", "redrives"),
+    ("LETTER_ID", "message.messageId"),
+    ("TIME", "message.publishTime"),
+]
+PAGE = 100
+
+
+@click.group("dead-letters", cls=ResourceGroup)
+def dead_letters() -> None:
+    """Look at messages that subscriptions gave up, and publish them again."""
+
+
+def _selection(command: Any) -> Any:
+    for option in reversed((
+        click.option(
+            "--subscription", shell_complete=names("subscriptions"), metavar="SUB", help="Letters that came from it."
+        ),
+        click.option("--topic", shell_complete=names("topics"), metavar="TOPIC", help="Letters in this topic."),
+        click.option(
+            "--letters",
+            shell_complete=names("subscriptions"),
+            metavar="SUB",
+            help="The dead-letter topic's subscription that has them; needed where there are several.",
+        ),
+        click.option("--reason", default="", metavar="TEXT", help="Those with this reason."),
+        click.option("--attribute", multiple=True, metavar="KEY=VALUE,...", help="Those with these attributes."),
+        click.option("--filter", "sql", default="", metavar="SQL", help="Those a rule with this filter would select."),
+        click.option("--since", type=TimeType(), help="Letters from then on: 2026-11-21T03:00:00Z, or -10m."),
+    )):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@dead_letters.command("list")
+@_selection
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="At most this many letters.")
+@click.option("--group-by", type=click.Choice(["reason"]), help="Count all of them by reason instead.")
+@with_settings
+def list_letters(settings: Settings, limit: int, group_by: str | None, **chosen: Any) -> None:
+    """Show dead letters that wait. Nothing is delivered or acknowledged.
+
+    \b
+    Examples:
+      syncpoint dead-letters list --subscription billing
+      syncpoint dead-letters list --subscription billing --group-by reason
+      syncpoint dead-letters list --topic failed --filter "sys.DeadLetterErrorDescription LIKE '%divides%'"
+    """
+    with settings.client() as client:
+        selection = _selected(settings, client, **chosen)
+        if group_by:
+            reasons = Counter(one.reason for one in _letters(client, selection))
+            rows = [[reason or "(none)", str(number)] for reason, number in reasons.most_common()]
+            if settings.format == "json":
+                print_json([{"reason": reason, "letters": number} for reason, number in reasons.most_common()])
+            else:
+                print_table(["REASON", "LETTERS"], rows)
+            return
+        found: list[Any] = []
+        for one in _letters(client, selection):
+            if len(found) == limit:
+                said(f"(there are more; --limit is {limit})")
+                break
+            found.append(one)
+    if settings.format == "json":
+        print_json([as_dict(one) for one in found])
+    else:
+        rows = [[data_text(one.message.data), *[show(dig(as_dict(one), path)) for _, path in COLUMNS]] for one in found]
+        print_table(*without_empty_columns(["DATA", *[heading for heading, _ in COLUMNS]], rows))
+
+
+@dead_letters.command("show")
+@click.argument("letter_id")
+@_selection
+@with_settings
+def show_letter(settings: Settings, letter_id: str, **chosen: Any) -> None:
+    """Show all of one dead letter, by the id that `list` shows.
+
+    \b
+    Example:
+      syncpoint dead-letters show 776984988569816777216000000000000 --subscription billing
+    """
+    with settings.client() as client:
+        selection = _selected(settings, client, **chosen)
+        selection.message_ids.append(letter_id)
+        found = next(_letters(client, selection), None)
+    if found is None:
+        raise Problem(f"No such letter waits in [{selection.subscription}]: {letter_id}", exit_code=3)
+    value = as_dict(found)
+    if settings.format == "json":
+        print_json(value)
+        return
+    value["message"]["data"] = data_text(found.message.data)
+    print_fields(value)
+
+
+@dead_letters.command()
+@_selection
+@click.option("--letter-id", multiple=True, metavar="ID,...", help="These letters alone.")
+@click.option(
+    "--to-topic",
+    shell_complete=names("topics"),
+    metavar="TOPIC",
+    help="Publish there; without it, to the topic of --subscription.",
+)
+@click.option("--dry-run", is_flag=True, help="Change nothing; say which letters it would be.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most so many a second.")
+@with_settings
+def redrive(
+    settings: Settings,
+    letter_id: tuple[str, ...],
+    to_topic: str | None,
+    dry_run: bool,
+    rate: float | None,
+    **chosen: Any,
+) -> None:
+    """Publish dead letters again where they came from, and acknowledge each once that is persisted.
+
+    All subscriptions of the topic get them. What becomes a dead letter again in the meantime is left alone. Broken
+    off, it goes on when it is begun again; what was under way then may be published twice.
+
+    \b
+    Examples:
+      syncpoint dead-letters redrive --subscription billing --reason MaxDeliveryCountExceeded --dry-run
+      syncpoint dead-letters redrive --subscription billing --attribute region=eu --rate 50
+    """
+    from syncpoint.wire.messages import admin
+
+    request = admin.RedriveDeadLettersRequest(dry_run=dry_run)
+    request.page_size = PAGE if rate is None else max(1, min(PAGE, int(rate)))
+    if to_topic:
+        request.topic = settings.name("topics", to_topic)
+    elif not chosen["subscription"]:
+        raise click.UsageError("Give --subscription, to whose topic they go, or --to-topic.")
+    reasons: Counter[str] = Counter()
+    with settings.client() as client:
+        request.selection.CopyFrom(_selected(settings, client, **chosen))
+        request.selection.message_ids.extend(parse_list(letter_id))
+        redriven, more = 0, True
+        failures: list[str] = []
+        while more and not failures:
+            answer = client.call("Admin.RedriveDeadLetters", request)
+            reasons.update(one.reason or "(none)" for one in answer.letters)
+            redriven += answer.redriven
+            failures = list(answer.failures)
+            if not request.selection.HasField("end_time"):
+                request.selection.end_time.CopyFrom(answer.time)
+            request.page_token, more = answer.next_page_token, bool(answer.next_page_token)
+            if more and rate is not None and not dry_run:
+                time.sleep(answer.redriven / rate)
+    if settings.format == "json":
+        print_json({"topic": answer.topic, "letters": dict(reasons), "redriven": redriven, "failures": failures})
+    elif dry_run:
+        print_table(["REASON", "LETTERS"], [[reason, str(number)] for reason, number in reasons.most_common()])
+        said(f"Would redrive {count(reasons.total(), 'letter')} to [{answer.topic}].")
+    else:
+        said(f"Redrove {count(redriven, 'letter')} to [{answer.topic}].")
+    if failures:
+        raise Problem("; ".join(failures) + "\nWhat was not published waits as before: begin again to go on.")
+
+
+@click.command("dead-letter")
+@click.argument("subscription", shell_complete=names("subscriptions"))
+@ack_ids_option
+@click.option("--reason", required=True, metavar="TEXT", help="Why, in a word.")
+@click.option("--description", default="", metavar="TEXT", help="And in more words.")
+@with_settings
+def dead_letter(settings: Settings, subscription: str, ack_ids: tuple[str, ...], reason: str, description: str) -> None:
+    """Move received messages to the dead-letter topic: nobody will manage what is wrong with them.
+
+    \b
+    Example:
+      syncpoint subscriptions dead-letter billing --ack-ids ID --reason NoSuchCustomer --description "customer 7"
+    """
+    from syncpoint.wire.messages import admin
+
+    request = admin.DeadLetterMessagesRequest(
+        subscription=settings.name("subscriptions", subscription),
+        ack_ids=parse_list(ack_ids),
+        reason=reason,
+        description=description,
+    )
+    with settings.client() as client:
+        answer = client.call("Admin.DeadLetterMessages", request)
+    said(f"Moved {count(answer.moved, 'message')} of subscription [{request.subscription}] to its dead-letter topic.")
+    if settings.format == "json":
+        print_json(as_dict(answer))
+    if answer.failures:
+        raise Problem("\n".join(f"{one.ack_id}: {one.reason}" for one in answer.failures))
+
+
+def _selected(
+    settings: Settings,
+    client: Any,
+    *,
+    subscription: str | None,
+    topic: str | None,
+    letters: str | None,
+    reason: str,
+    attribute: tuple[str, ...],
+    sql: str,
+    since: datetime | None,
+) -> Any:
+    from syncpoint.wire.messages import admin
+
+    source = settings.name("subscriptions", subscription) if subscription else ""
+    parts = [f"({sql})"] if sql else []
+    parts += [f"{_bracketed(name)} = {_quoted(value)}" for name, value in parse_pairs(attribute, "--attribute").items()]
+    selection = admin.DeadLetterSelection(source=source, reason=reason, filter=" AND ".join(parts))
+    if since is not None:
+        put_time(selection.start_time, since)
+    if letters:
+        selection.subscription = settings.name("subscriptions", letters)
+    else:
+        selection.subscription = _only_subscription(client, settings, source, topic)
+    return selection
+
+
+def _only_subscription(client: Any, settings: Settings, source: str, topic: str | None) -> str:
+    """The one subscription of the dead-letter topic."""
+    from syncpoint.wire.messages import pubsub
+
+    if topic:
+        name = settings.name("topics", topic)
+    elif source:
+        about = pubsub.GetSubscriptionRequest(subscription=source)
+        name = client.call("Subscriber.GetSubscription", about).dead_letter_policy.dead_letter_topic
+        if not name:
+            raise Problem(f"[{source}] has no dead-letter topic: give --topic or --letters.")
+    else:
+        raise click.UsageError("Give --subscription, --topic or --letters.")
+    request = pubsub.ListTopicSubscriptionsRequest(topic=name, page_size=100)
+    found = list(client.call("Publisher.ListTopicSubscriptions", request).subscriptions)
+    if not found:
+        raise Problem(f"[{name}] has no subscription, so nothing keeps its letters: create one.")
+    if len(found) > 1:
+        raise Problem(f"[{name}] has several subscriptions; say by --letters which: {', '.join(sorted(found))}")
+    return str(found[0])
+
+
+def _letters(client: Any, selection: Any) -> Iterator[Any]:
+    from syncpoint.wire.messages import admin
+
+    request = admin.ListDeadLettersRequest(selection=selection, page_size=1000)
+    unknown: dict[str, None] = {}
+    more = True
+    while more:
+        answer = client.call("Admin.ListDeadLetters", request)
+        unknown |= dict.fromkeys(answer.unknown)
+        yield from answer.letters
+        request.page_token, more = answer.next_page_token, bool(answer.next_page_token)
+    for one in unknown:
+        said(f"Not shown: {one}")
+
+
+def _bracketed(name: str) -> str:
+    return name if name.lower().startswith("sys.") else f"[{name.replace(']', ']]')}]"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

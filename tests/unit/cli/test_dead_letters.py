@@ -1,0 +1,158 @@
+"""Dead letters: what each command asks of the server, and what it prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from syncpoint.wire.messages import admin, pubsub
+
+WORK, LETTERS = "projects/p/subscriptions/work", "projects/p/subscriptions/letters"
+DEAD = "projects/p/topics/dead"
+
+
+def letter(data: str, reason: str = "Odd", **fields: Any) -> admin.DeadLetter:
+    message = {"data": data.encode(), "message_id": f"7{data}", "attributes": {"n": "1"}}
+    return admin.DeadLetter(message=message, reason=reason, source=WORK, delivery_attempts=5, **fields)
+
+
+@pytest.fixture(autouse=True)
+def resources(server):
+    policy = {"dead_letter_topic": DEAD}
+    server.answers["Subscriber.GetSubscription"] = pubsub.Subscription(name=WORK, dead_letter_policy=policy)
+    server.answers["Publisher.ListTopicSubscriptions"] = pubsub.ListTopicSubscriptionsResponse(subscriptions=[LETTERS])
+
+
+def failing(run, code, *words):
+    result = run(*words)
+    assert result.exit_code == code
+    return result
+
+
+def pages(server, method, *answers):
+    left, asked = list(answers), []
+
+    def answer(request):
+        asked.append(type(request).FromString(request.SerializeToString()))
+        return left.pop(0)
+
+    server.answers[f"Admin.{method}"] = answer
+    return asked
+
+
+def test_letters_are_listed_by_pages_and_selected(server, run, run_json):
+    response = admin.ListDeadLettersResponse
+    asked = pages(
+        server, "ListDeadLetters", response(letters=[letter("a")], next_page_token="x"),
+        response(letters=[letter("b"), letter("c")], unknown=["chain 1: away"]),
+    )  # fmt: skip
+    words = [
+        "--reason",
+        "Odd",
+        "--attribute",
+        "region=e'u,x]y=2",
+        "--filter",
+        "n > 0 OR 1=1",
+        "--since",
+        "2026-11-21T03:00:00Z",
+    ]
+    result = run("dead-letters", "list", "--subscription", "work", *words)
+    assert [line.split()[0] for line in result.stdout.splitlines()[2:]] == ["a", "b", "c"]
+    assert "Not shown: chain 1: away" in result.stderr
+    selection = asked[0].selection
+    assert (selection.subscription, selection.source, selection.reason) == (LETTERS, WORK, "Odd")
+    assert selection.filter == "(n > 0 OR 1=1) AND [region] = 'e''u' AND [x]]y] = '2'"
+    assert selection.start_time.seconds == 1795230000
+    assert asked[1].page_token == "x"
+
+
+def test_a_limit_is_said(server, run):
+    pages(server, "ListDeadLetters", admin.ListDeadLettersResponse(letters=[letter("a"), letter("b")]))
+    result = run("dead-letters", "list", "--topic", "dead", "--limit", "1")
+    assert "there are more; --limit is 1" in result.stderr
+    assert "b" not in [line.split()[0] for line in result.stdout.splitlines()[2:]]
+
+
+def test_letters_are_counted_by_reason(server, run, run_json):
+    answer = admin.ListDeadLettersResponse(letters=[letter("a"), letter("b"), letter("c", "Late")])
+    pages(server, "ListDeadLetters", answer, answer)
+    words = ["dead-letters", "list", "--letters", "letters", "--group-by", "reason"]
+    assert [line.split() for line in run(*words).stdout.splitlines()[2:]] == [["Odd", "2"], ["Late", "1"]]
+    assert run_json(*words) == [{"reason": "Odd", "letters": 2}, {"reason": "Late", "letters": 1}]
+
+
+def test_one_is_shown_whole(server, run):
+    asked = pages(
+        server, "ListDeadLetters", admin.ListDeadLettersResponse(letters=[letter("a", description="why")]),
+        admin.ListDeadLettersResponse(),
+    )  # fmt: skip
+    shown = run("dead-letters", "show", "7a", "--subscription", "work").stdout
+    assert list(asked[0].selection.message_ids) == ["7a"]
+    for text in ("why", "message.data", "Odd", WORK):
+        assert text in shown
+    result = failing(run, 3, "dead-letters", "show", "7x", "--subscription", "work")
+    assert "No such letter" in result.stderr
+
+
+def test_letters_are_published_again_page_by_page(server, run, monkeypatch):
+    pauses = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    response = admin.RedriveDeadLettersResponse
+    asked = pages(
+        server, "RedriveDeadLetters",
+        response(letters=[letter("a")], redriven=1, next_page_token="x", topic="T", time={"seconds": 5}),
+        response(letters=[letter("b"), letter("c")], redriven=2, topic="T", time={"seconds": 9}),
+    )  # fmt: skip
+    result = run("dead-letters", "redrive", "--subscription", "work", "--rate", "2", "--letter-id", "7a,7b")
+    assert "Redrove 3 letters to [T]." in result.stderr
+    assert [(one.page_size, one.page_token, one.selection.end_time.seconds) for one in asked] == [
+        (2, "", 0),
+        (2, "x", 5),
+    ]
+    assert list(asked[0].selection.message_ids) == ["7a", "7b"]
+    assert pauses == [0.5]
+
+
+def test_a_dry_run_says_what_it_would_be(server, run, run_json):
+    answer = admin.RedriveDeadLettersResponse(letters=[letter("a"), letter("b", "Late")], topic="T")
+    asked = pages(server, "RedriveDeadLetters", answer, answer)
+    result = run("dead-letters", "redrive", "--topic", "dead", "--to-topic", "orders", "--dry-run")
+    assert "Would redrive 2 letters to [T]." in result.stderr
+    assert asked[0].dry_run
+    assert asked[0].topic == "projects/p/topics/orders"
+    shown = run_json("dead-letters", "redrive", "--subscription", "work", "--dry-run")
+    assert shown == {"topic": "T", "letters": {"Odd": 1, "Late": 1}, "redriven": 0, "failures": []}
+
+
+def test_a_failure_ends_a_redrive(server, run):
+    response = admin.RedriveDeadLettersResponse
+    asked = pages(server, "RedriveDeadLetters", response(redriven=1, failures=["away"], next_page_token="x", topic="T"))
+    result = failing(run, 1, "dead-letters", "redrive", "--subscription", "work")
+    assert "away" in result.stderr
+    assert "begin again" in result.stderr
+    assert len(asked) == 1
+
+
+def test_what_says_too_little_is_refused(server, run):
+    assert "--to-topic" in failing(run, 2, "dead-letters", "redrive", "--topic", "dead").stderr
+    assert "Give --subscription" in failing(run, 2, "dead-letters", "list").stderr
+    several = pubsub.ListTopicSubscriptionsResponse(subscriptions=[LETTERS, WORK])
+    for answer, text in ((several, "say by --letters"), (pubsub.ListTopicSubscriptionsResponse(), "create one")):
+        server.answers["Publisher.ListTopicSubscriptions"] = answer
+        assert text in failing(run, 1, "dead-letters", "list", "--subscription", "work").stderr
+    server.answers["Subscriber.GetSubscription"] = pubsub.Subscription(name=WORK)
+    assert "no dead-letter topic" in failing(run, 1, "dead-letters", "list", "--subscription", "work").stderr
+
+
+def test_received_messages_are_given_up(server, run):
+    failure = {"ack_id": "b", "invalid": True, "reason": "not out"}
+    server.answers["Admin.DeadLetterMessages"] = admin.DeadLetterMessagesResponse(moved=1, failures=[failure])
+    words = ["--ack-ids", "a,b", "--reason", "Odd", "--description", "d"]
+    result = failing(run, 1, "subscriptions", "dead-letter", "work", *words)
+    assert "Moved 1 message" in result.stderr
+    assert "b: not out" in result.stderr
+    _, request = server.calls[-1]
+    assert (request.subscription, list(request.ack_ids), request.reason, request.description) == (
+        WORK, ["a", "b"], "Odd", "d",
+    )  # fmt: skip
