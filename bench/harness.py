@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import shlex
@@ -105,7 +106,6 @@ class Bench:
         self.scratch = Path(tempfile.mkdtemp(prefix=f"{self.name}-", dir=scratch))
         self.console = Console(width=max(160, Console().width))
         self.disk = machine.DiskProbe(self.scratch)
-        self.loadgen = build_loadgen()
         self.machine = machine.describe(self.scratch)
         self._tag = int(time.time()) % 1_000_000 * 1000
         if (os.cpu_count() or 1) < 2:
@@ -130,6 +130,11 @@ class Bench:
             raise SystemExit(f"{name}: {problem}") from None
         finally:
             bench.remove()
+
+    @functools.cached_property
+    def loadgen(self) -> Path:
+        """The load generator, built when first wanted. Raises Failed."""
+        return build_loadgen()
 
     def remove(self) -> None:
         """Removes the data of all servers."""
