@@ -269,6 +269,25 @@ def test_what_rules_fail_at_and_subscribers_give_up_is_a_letter_and_goes_back(sp
     assert not reasons()
 
 
+def test_letters_come_with_nobody_there(space: Space) -> None:
+    topic, letters = space.topic("lone"), space.topic("lone-dead")
+    policy = {"dead_letter_topic": letters, "max_delivery_attempts": 5}
+    subscription = space.subscription(topic, "lone-sub", dead_letter_policy=policy)
+    dead = space.subscription(letters, "lone-letters")
+    options = {"subscription": subscription, "dead_letter_expired": True, "dead_letter_rule_errors": True}
+    mask = {"paths": ["dead_letter_expired", "dead_letter_rule_errors"]}
+    asked(space, "UpdateSubscriptionOptions", options=options, update_mask=mask)
+    asked(space, "CreateRule", subscription=subscription, rule={"name": "share", "sql": "100 / n > 10"})
+    asked(space, "DeleteRule", subscription=subscription, name="$Default")
+    space.publish(topic, b"brief", attributes={"n": "5", "sys.TimeToLive": "0:0:1"})
+    space.publish(topic, b"fails", attributes={"n": "0"})
+    space.publish(topic, b"stays", attributes={"n": "5"})
+    got = space.pull(dead, 2, within=40, ack=True)
+    reasons = {one.message.data: attributes_of(one)["sys.DeadLetterReason"] for one in got}
+    assert reasons == {b"brief": "TTLExpiredException", b"fails": "FilterEvaluationException"}
+    assert bodies(space.pull(subscription, ack=True)) == [b"stays"]
+
+
 def test_a_filter_passes_over_what_it_does_not_want(space: Space) -> None:
     topic, subscription = space.pair(filter='attributes.kind = "red"')
     space.publish(topic, b"1", attributes={"kind": "blue"})

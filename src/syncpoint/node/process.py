@@ -16,6 +16,7 @@ from syncpoint.api.accounts import AccountsService
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.health import HealthService
 from syncpoint.api.iam import IamService
+from syncpoint.api.letter_attendant import LetterAttendant
 from syncpoint.api.node_admin import LocalInquiry, NodeAdmin
 from syncpoint.api.options_admin import LIMITS, take_limits
 from syncpoint.api.publisher import PublisherService
@@ -29,7 +30,7 @@ from syncpoint.control.plane import ControlPlane
 from syncpoint.control.solo_ownership import SOLO_CHAIN, LogCatalog, NobodyAsks, OwnDisks, SoloOwnership
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.mirror import CatalogMirror, Identities
-from syncpoint.metadata.records import CatalogChange, Setting
+from syncpoint.metadata.records import CatalogChange, Setting, Subscription
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.flow import FlowLimits
 from syncpoint.node.bucket_exports import Exports
@@ -165,6 +166,13 @@ class Node:
         self.admin = NodeAdmin(
             self.control, self.publish, inquiry, self.limits, settings.durability, self.clock.time_ns()
         )
+        self.attendant = LetterAttendant(
+            copy,
+            inquiry,
+            self.clock,
+            inquiry.publish_letter,
+            may_give_up=self._may_give_up,
+        )
         self.upkeep = Upkeep(
             chain.upkeep,
             self.host.rounds,
@@ -178,6 +186,7 @@ class Node:
         await self.upkeep.catch_up()
         self.server = await self._listen()
         self.consumption.start()
+        self.attendant.start()
         self.host.on_ended = lambda number, error: self._log_failed()
         if self.publish.commit.failed is not None:
             self._log_failed()
@@ -187,6 +196,9 @@ class Node:
     def endpoint(self) -> str:
         host = f"[{self.server.host}]" if ":" in self.server.host else self.server.host
         return f"{host}:{self.server.port}"
+
+    def _may_give_up(self, record: Subscription) -> bool:
+        return self.access is None or self.access.service.may_give_up(record)
 
     async def _ack_key(self) -> bytes:
         key = self.control.catalog.setting(ACK_KEY)
@@ -251,6 +263,7 @@ class Node:
         self.health.stop()
         self.pulls.drain()
         await self.server.drain(self.settings.drain_s)
+        await self.attendant.stop()
         await self.consumption.stop()
         await self.publisher.stop()
         assert self.subscribe.transforms is not None

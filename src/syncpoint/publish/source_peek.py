@@ -12,10 +12,11 @@ from functools import partial
 from typing import NamedTuple
 
 from syncpoint.kernel import filters, frames
-from syncpoint.model.delivery import Batch, expired_of, passed_over
+from syncpoint.model.delivery import Batch, expired_of, freshness_of, passed_over
 from syncpoint.model.lanes import in_lane, lane_of, place_in
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.source import Source
+from syncpoint.publish.time_to_live import NEVER_NS
 from syncpoint.runtime.tasks import complete
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.store import StoredBatch
@@ -24,6 +25,8 @@ from syncpoint.wire.messages import internal
 READ_BYTES = 1 << 20
 SCANNED_BYTES_MAX = 4 << 20
 FOUND_BYTES_MAX = 1 << 20
+RAN_OUT = 1
+"""Of a request: only what ran out is asked for."""
 
 
 class _Part(NamedTuple):
@@ -34,6 +37,7 @@ class _Part(NamedTuple):
     end: bool = False
     unreadable: int = 0
     expired: Sequence[tuple[int, int]] = ()
+    soonest_ns: int = 0  # nothing else runs out before; 0: never
 
 
 async def peek(forwarder: PublishForwarder, asked: internal.PeekRequest) -> internal.PeekResponse:
@@ -51,17 +55,22 @@ async def peek(forwarder: PublishForwarder, asked: internal.PeekRequest) -> inte
     while not answer.end and scanned < SCANNED_BYTES_MAX and found < FOUND_BYTES_MAX:
         part = await _read(forwarder, source, asked.subscription, answer.next)
         for place, message, its_key in (one for batch in part.batches for one in _messages(batch)):
-            if any(begin <= place < end for begin, end in part.expired):
+            gone = any(begin <= place < end for begin, end in part.expired)
+            if gone and not asked.given_up:
                 continue  # it waits for the dead-letter topic alone
+            if not gone and asked.given_up == RAN_OUT:
+                continue
             if len(answer.messages) == asked.messages_max or found >= FOUND_BYTES_MAX:
                 return answer  # before this one
             answer.next = place + 1
             if (not key or key == its_key) and all(filters.matches(program, message) for program in programs):
-                answer.messages.add(place=place, message=message)
+                answer.messages.add(place=place, message=message, expired=gone)
                 found += len(message)
         scanned += sum(len(batch.payload) for batch in part.batches)
         answer.next, answer.end = max(answer.next, part.next), part.end
         answer.unreadable += part.unreadable
+        if part.soonest_ns:
+            answer.soonest_ns = min(answer.soonest_ns or part.soonest_ns, part.soonest_ns)
     return answer
 
 
@@ -88,7 +97,9 @@ async def _read(forwarder: PublishForwarder, source: Source, subscription: int, 
         passed = passed_over(batches)
         ends = [end for _, end in passed] + [batch.end for batch in batches]
         unreadable = sum(end - begin for begin, end in passed)
-        return _Part(batches, max(ends, default=begin), not ends, unreadable, expired_of(batches))
+        freshness = freshness_of(batches)
+        soonest_ns = freshness.soonest_ns if freshness is not None and freshness.soonest_ns < NEVER_NS else 0
+        return _Part(batches, max(ends, default=begin), not ends, unreadable, expired_of(batches), soonest_ns)
     offset = place_in(begin)[1]
     stored: asyncio.Future[Sequence[StoredBatch]] = asyncio.get_running_loop().create_future()
     forwarder.store.read(source.number, offset, READ_BYTES, partial(complete, stored))

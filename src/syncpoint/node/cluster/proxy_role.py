@@ -12,6 +12,7 @@ from syncpoint.api.accounts import AccountsService
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.cluster_admin import ClusterAdmin
 from syncpoint.api.iam import IamService
+from syncpoint.api.letter_attendant import LetterAttendant
 from syncpoint.api.options_admin import follow_limits
 from syncpoint.api.schema_handlers import SchemaService
 from syncpoint.api.seek_request import seek_methods
@@ -24,6 +25,7 @@ from syncpoint.control.operations import Operations
 from syncpoint.control.peer_channels import Reach
 from syncpoint.control.plane import ControlPlane
 from syncpoint.control.usage_reports import ReportedUses
+from syncpoint.metadata.records import Subscription
 from syncpoint.model.cluster import PROXY
 from syncpoint.node.bucket_exports import Exports
 from syncpoint.node.client_http import client_http
@@ -89,6 +91,7 @@ class ProxyRole:
         handling = MessageHandling(self.limits, self._sealer(), transformer, context.environment.apart)
         self.proxy = Proxy(cluster, handling, self.distances, context.clock)
         settings = context.settings
+        queries = ClusterQueries(context.view, context.peers)
         self.admin = ClusterAdmin(
             self.control,
             context.view,
@@ -96,7 +99,7 @@ class ProxyRole:
             self.limits,
             ServerIdentity(context.universe, settings.classes[DEFAULT_CLASS].durability, context.clock.time_ns()),
             context.classes,
-            ClusterQueries(context.view, context.peers),
+            queries,
         )
         if self.proxy.sealer is not None:
             self.admin.peeks.open = self.proxy.sealer.open
@@ -115,6 +118,14 @@ class ProxyRole:
         distribution = Distribution(context.process.name, context.view, context.catalog)
         consuming = ConsumingProcess(
             context.shared, self.feeds.open, context.clock, context.random, distribution.mine, name=context.process.name
+        )
+        self.attendant = LetterAttendant(
+            context.shared,
+            queries,
+            context.clock,
+            letters.publish,
+            mine=distribution.mine,
+            may_give_up=self._may_give_up,
         )
         if self.access is not None:
             consuming = replace(consuming, may_consume=self.access.service.may_consume)
@@ -167,6 +178,7 @@ class ProxyRole:
         if self.tls is not None:
             self.tls.start(self._listening.renew)
         self.consumption.start()
+        self.attendant.start()
 
     @property
     def public_address(self) -> str:
@@ -177,6 +189,7 @@ class ProxyRole:
         the calls begun before that end.
         """
         self.admin.draining = True
+        await self.attendant.stop()
         await self.consumption.stop()
         await self.feeds.close()
         self.proxy.drain()
@@ -208,6 +221,9 @@ class ProxyRole:
             "connections": len(self.proxy.streams.open_streams),
             "distances": in_milliseconds(self.distances.known()),
         }
+
+    def _may_give_up(self, record: Subscription) -> bool:
+        return self.access is None or self.access.service.may_give_up(record)
 
     def _regions(self) -> set[str]:
         view = self._context.view

@@ -213,17 +213,20 @@ class PeekRequest(_message.Message):
     programs: _containers.RepeatedScalarFieldContainer[bytes]
     ordering_key: str
     messages_max: int
-    def __init__(self, topic: _Optional[int] = ..., subscription: _Optional[int] = ..., source: _Optional[int] = ..., begin: _Optional[int] = ..., since_ns: _Optional[int] = ..., programs: _Optional[_Iterable[bytes]] = ..., ordering_key: _Optional[str] = ..., messages_max: _Optional[int] = ...) -> None: ...
+    given_up: int
+    def __init__(self, topic: _Optional[int] = ..., subscription: _Optional[int] = ..., source: _Optional[int] = ..., begin: _Optional[int] = ..., since_ns: _Optional[int] = ..., programs: _Optional[_Iterable[bytes]] = ..., ordering_key: _Optional[str] = ..., messages_max: _Optional[int] = ..., given_up: _Optional[int] = ...) -> None: ...
 class PeekResponse(_message.Message):
     messages: _containers.RepeatedCompositeFieldContainer[PeekedPlace]
     next: int
     end: bool
     unreadable: int
-    def __init__(self, messages: _Optional[_Iterable[_Union[PeekedPlace, _Mapping]]] = ..., next: _Optional[int] = ..., end: _Optional[bool] = ..., unreadable: _Optional[int] = ...) -> None: ...
+    soonest_ns: int
+    def __init__(self, messages: _Optional[_Iterable[_Union[PeekedPlace, _Mapping]]] = ..., next: _Optional[int] = ..., end: _Optional[bool] = ..., unreadable: _Optional[int] = ..., soonest_ns: _Optional[int] = ...) -> None: ...
 class PeekedPlace(_message.Message):
     place: int
     message: bytes
-    def __init__(self, place: _Optional[int] = ..., message: _Optional[bytes] = ...) -> None: ...
+    expired: bool
+    def __init__(self, place: _Optional[int] = ..., message: _Optional[bytes] = ..., expired: _Optional[bool] = ...) -> None: ...
 class ReceiptRequest(_message.Message):
     topic: int
     source: int
