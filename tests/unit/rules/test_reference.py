@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 from google.pubsub_v1 import types
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from syncpoint.kernel.filters import matches
-from syncpoint.rules.explain import explain
+from syncpoint.rules.explain import Part, explain
 from syncpoint.rules.kernel_program import program_of
 from syncpoint.rules.sql_compile import compile_filter
 from syncpoint.rules.sql_parser import parse_filter
@@ -89,6 +91,16 @@ def test_the_kernel_means_the_same(tree: Tree, held: list[dict[str, str]]) -> No
         assert matches(negated, in_bytes(message)) is (wanted is False), (reference.text(tree), message)
 
 
+def failing_part(parts: list[Part]) -> Part:
+    """The innermost part that fails as the whole does: all parts of it are well."""
+    assert parts[0].result.startswith("fails: ")
+    causes = [at for at, part in enumerate(parts) if part.result == parts[0].result]
+    depth, at = max((parts[one].depth, one) for one in causes)
+    inside = itertools.takewhile(lambda part: part.depth > depth, parts[at + 1 :])
+    assert not any(part.result.startswith("fails: ") for part in inside)
+    return parts[at]
+
+
 @given(joined(computed), st.lists(messages, min_size=3, max_size=3))
 @example(("=", ("-", ("-", ("constant", 3), ("constant", 2)), ("constant", 1)), ("constant", 0)), [{}])
 @example(("=", ("/", ("/", ("constant", 8), ("constant", 4)), ("constant", 2)), ("constant", 1)), [{}])
@@ -103,6 +115,10 @@ def test_a_filter_means_what_its_tree_says(tree: Tree, held: list[dict[str, str]
         except RuleError:
             found = "fails"
         assert found == outcome(tree, message), (text, message)
+        parts = explain(text, node, RuleMessage(message), str)
         if found != "fails":
-            whole = explain(text, node, RuleMessage(message), str)[0]
-            assert whole.result == {True: "true", False: "false", None: "unknown"}[found]
+            assert parts[0].result == {True: "true", False: "false", None: "unknown"}[found]
+            continue
+        named = failing_part(parts)
+        assert named.text in text
+        assert named.result == parts[0].result
