@@ -12,6 +12,7 @@ from syncpoint.testing.simulation import (
     planted_protocol,
     planted_pushes,
     planted_rules,
+    planted_schedules,
     planted_storage,
 )
 from syncpoint.testing.simulation.planted import PLANTED
@@ -21,6 +22,7 @@ MODULES = (  # reading them enters their bugs in the list
     planted_protocol,
     planted_again,
     planted_rules,
+    planted_schedules,
     planted_storage,
     planted_delivery,
     planted_expiry,

@@ -24,6 +24,7 @@ from syncpoint.testing.simulation.faults import FAULTS
 from syncpoint.testing.simulation.loop import SimulationStuck
 from syncpoint.testing.simulation.pipeline_faults import PIPELINE_FAULTS
 from syncpoint.testing.simulation.scenario import run_cluster
+from syncpoint.testing.simulation.scheduled_runs import run_scheduled
 from syncpoint.testing.simulation.sim_runs import RunResult
 
 CHAINS_WANTED = frozenset(
@@ -63,6 +64,16 @@ CHAINS_WANTED = frozenset(
 cut at recovery (an entry lost on every disk with a later one kept), and an acknowledgement unknown for the five seconds
 after which its sender receives an error.
 """
+
+SCHEDULED_WANTED = frozenset(
+    {
+        "a scheduled message is cancelled",
+        "a chain is taken over from a living owner",
+        "a publish is answered after it was sent again",
+        "an owner is killed when something is due",
+    }
+)
+"""The same of scheduled messages."""
 
 Runner = Callable[[int], RunResult]
 
@@ -286,6 +297,7 @@ def _run_cluster_pipelines(seed: int, trace: Callable[[str], None] | None = None
 SIMULATIONS = {
     "chains": SimulationKind(run_chains, CHAINS_WANTED, 1_000, 400),
     "delivery": SimulationKind(run_delivery, DELIVERY_WANTED, 100, 80),
+    "scheduled": SimulationKind(run_scheduled, SCHEDULED_WANTED, 25, 20),
     "cluster": SimulationKind(run_cluster, CLUSTER_WANTED, 30, 30),
     "pipelines": SimulationKind(_run_pipelines, PIPELINES_WANTED, 100, 100),
     "cluster-pipelines": SimulationKind(_run_cluster_pipelines, CLUSTER_PIPELINES_WANTED, 25, 60),

@@ -23,6 +23,7 @@ from syncpoint.metadata.records import CatalogChange, ChangeOp, Subscription, To
 from syncpoint.model.cluster import ChainOwner, ChainRecord, DiskPlace
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish.chain import Chain
+from syncpoint.publish.source import INNER_TOPICS
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.storage.disk.disk_writer import DiskWriter
 from syncpoint.storage.errors import StorageDamaged
@@ -296,7 +297,7 @@ class SimulatedChains(Simulation):
         ):
             return  # somebody else decides what is registered
         sources = chain.forwarder.sources
-        for topic in sources.topics():
+        for topic in set(sources.topics()) - INNER_TOPICS:
             if sources.open_of(topic) is not None and (topic, chain.number) not in self.registered | self._missed:
                 self._missed |= {(topic, chain.number)}
                 text = f"topic {topic} in chain {chain.number}"

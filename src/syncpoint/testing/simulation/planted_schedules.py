@@ -1,0 +1,48 @@
+"""Bugs planted where messages wait for their time, in the shipped modules as they are now. Listed in `planted_bugs`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+
+from syncpoint.publish.records import FiredFact
+from syncpoint.publish.scheduled import ScheduledMessages
+from syncpoint.publish.source import Source
+from syncpoint.runtime.trusted import TrustedClock
+from syncpoint.testing.simulation.planted import SINGLE, planted
+from syncpoint.testing.simulation.scaled import patched
+from syncpoint.testing.simulation.scheduled_runs import run_scheduled
+
+_right = ScheduledMessages.reconcile
+
+
+@planted(SINGLE, "crash", "takeover", seed=0, run=run_scheduled)
+def an_adopter_publishes_again() -> AbstractContextManager[None]:
+    """Facts of what was published, which stand in front of it, are not looked at."""
+
+    def forgetful(
+        self: ScheduledMessages,
+        fired: Iterable[FiredFact],
+        unsure: Collection[FiredFact],
+        sources: Mapping[int, Source],
+        exists: Callable[[int], bool],
+    ) -> list[bytes]:
+        return _right(self, (), unsure, sources, exists)
+
+    return patched(ScheduledMessages, reconcile=forgetful)
+
+
+@planted(SINGLE, "crash", "takeover", seed=0, run=run_scheduled)
+def checkpoints_forget_what_waits() -> AbstractContextManager[None]:
+    """A checkpoint holds nothing of what waits."""
+
+    def nothing(self: ScheduledMessages) -> Iterator[bytes]:
+        return iter(())
+
+    return patched(ScheduledMessages, facts=nothing)
+
+
+@planted(SINGLE, "clock jump", seed=0, run=run_scheduled)
+def publishing_by_the_wall_clock() -> AbstractContextManager[None]:
+    """One clock that is ahead lets messages come early."""
+    return patched(TrustedClock, sure_ns=TrustedClock.time_ns)

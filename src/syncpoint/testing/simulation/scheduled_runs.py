@@ -1,0 +1,271 @@
+"""One seed of scheduled messages: owners of chains are killed, or taken over from, at the instants at which messages
+are due.
+
+Place: beside `chain_runs`, over the same processes, disks and network; its clients schedule and cancel, and one
+subscription shows what is published. In half of the seeds other faults come on top.
+Judged is: what was scheduled, and not cancelled, is published once, not before its time, nothing is lost, what was
+cancelled never comes; at the end nothing waits, and nothing that waited is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from syncpoint.model.errors import SyncpointError
+from syncpoint.model.identity import parse_message_id
+from syncpoint.publish.chain import Chain
+from syncpoint.publish.retention import is_needed
+from syncpoint.publish.source import WAITING_TOPIC
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.history import MessageIdentity, seal
+from syncpoint.testing.simulation.base import Trace
+from syncpoint.testing.simulation.clients import Clients
+from syncpoint.testing.simulation.consuming import Consuming
+from syncpoint.testing.simulation.faults import Nemesis
+from syncpoint.testing.simulation.loop import ProcessLoop
+from syncpoint.testing.simulation.nodes import SimPublisher
+from syncpoint.testing.simulation.scaled import quick_checkpoints
+from syncpoint.testing.simulation.sim_runs import RunResult, SimRun, simulate
+from syncpoint.testing.simulation.simulated_chains import SimulatedChains
+from syncpoint.testing.simulation.topology import TOPIC, TOPIC_NUMBER, Topology
+from syncpoint.wire import methods
+from syncpoint.wire.messages import internal, pubsub
+
+AT, ID = "sys.ScheduledEnqueueTimeUtc", "sys.ScheduledMessageId"
+WATCHER = "watcher"
+EARLY_NS = 300_000_000  # wall clocks of machines drift apart by less
+KINDS = ("crash", "takeover", "hang", "connections broken", "clock jump")
+SHAPES = (
+    Topology(clusters=1, disks=1),
+    Topology(clusters=1, disks=1, chains=2, entries=6),
+    Topology(clusters=1, disks=3, entries=8),
+    Topology(clusters=3, disks=1, chains=2),
+)
+DRAIN_S = 60.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class ScheduledOne:
+    """A message as its client knows it. `id` is empty where the outcome stays unknown."""
+
+    data: bytes
+    due_ns: int
+    id: str = ""
+    chain: int = 0
+    cancelled: bool | None = False  # None: nobody knows
+
+
+@dataclass
+class Published:
+    """What came to the subscription under one scheduled id, or with one text: ids of messages, the earliest times."""
+
+    ids: set[str] = field(default_factory=set)
+    published_ns: int = 1 << 62
+    seen_ns: int = 1 << 62
+
+
+class WatchedChains(SimulatedChains):
+    """Remembers what is delivered."""
+
+    def __init__(self, loop: ProcessLoop, clock: ManualClock, seed: int, shape: Topology, trace: Trace | None) -> None:
+        super().__init__(loop, clock, seed, shape, trace)
+        self.by_data: dict[bytes, Published] = defaultdict(Published)
+        self.by_id: dict[str, Published] = defaultdict(Published)
+
+    def received(self, subscription: str, receiver: str, message: Any) -> None:
+        """See `SimulatedChains`."""
+        for found in (self.by_data[message.data], self.by_id[message.attributes.get(ID, "")]):
+            found.ids.add(message.message_id)
+            found.published_ns = min(found.published_ns, message.publish_time.ToNanoseconds())
+            found.seen_ns = min(found.seen_ns, self.clock.time_ns())
+        self.note(f"{receiver}: {message.message_id} of {message.attributes.get(ID, 'nothing scheduled')}")
+
+
+class ScheduledRun(SimRun[WatchedChains]):
+    """See the module. `kills`: so often an owner is killed, or taken over from, when something is due."""
+
+    def __init__(self, sim: WatchedChains, seed: int, kinds: tuple[str, ...]) -> None:
+        super().__init__(sim, seed, SeededRandom(seed * 7 + 3))
+        self.nemesis = Nemesis(sim, seed, kinds) if kinds else None
+        self.clients = Clients(sim)
+        self.messages: list[ScheduledOne] = []
+        self._numbers = 0
+        self.kills = 0
+
+    async def run(self) -> None:
+        checkpoints: AbstractContextManager[None] = nullcontext()
+        if self.random.random() < 0.5:
+            checkpoints = quick_checkpoints()
+        with checkpoints:
+            await self._run()
+
+    async def _run(self) -> None:
+        sim, loop = self.sim, self.sim.loop
+        for number in range(sim.shape.forwarders):
+            await sim.begin(SimPublisher, f"f{number}")
+        await sim.begin(Consuming, "s0")
+        supervising = loop.create_task(sim.supervise())
+        await self.within([self.clients.subscribe(WATCHER)], 30)
+        works = [self.start(self._schedule(client)) for client in range(3)]
+        if self.nemesis is not None:
+            await self.nemesis.run(3.0)
+            self.nemesis.heal()
+        await self.within(works, 60)
+        self.healed()
+        last_ns = max((one.due_ns for one in self.messages), default=0)
+        await asyncio.sleep(max(0.0, (last_ns - sim.clock.time_ns()) / 1e9) + 1.0)
+        sim.draining = sim.quiescing = True
+        complaints = await self.drain(DRAIN_S)
+        supervising.cancel()
+        self.looked = {"scheduled messages": len(self.messages), "killed when due": self.kills}
+        self.violations = [*complaints, *self._judged(), *sim.coverage.violations]
+        await sim.close()
+
+    # -- clients -----------------------------------------------------------------------------------------------------
+
+    async def _schedule(self, client: int) -> None:
+        """Schedule, let owners die when it is due, cancel some."""
+        sim, random = self.sim, self.random
+        for turn in range(4):
+            await asyncio.sleep(random.random())
+            made = []
+            for _ in range(1 + random.randrange(0, 3)):
+                self._numbers += 1
+                # On the same tenth of a second now and then: many are due at once.
+                due_ns = sim.clock.time_ns() + round((0.2 + 2.5 * random.random()) * 10) * 100_000_000
+                made.append(ScheduledOne(b"scheduled %d" % self._numbers, due_ns))
+            self.messages += made
+            works = [sim.client.start(self._publish(client, turn, made))]
+            if random.random() < 0.7:
+                works.append(sim.client.start(self._kill_at(made[0].due_ns)))
+            if random.random() < 0.4:
+                works.append(sim.client.start(self._cancel(made[-1])))
+            await asyncio.wait(works)
+
+    async def _publish(self, client: int, turn: int, made: list[ScheduledOne]) -> None:
+        bodies = [pubsub.PubsubMessage(data=one.data, attributes={AT: _text(one.due_ns)}) for one in made]
+        plain = self.random.random() < 0.3
+        if plain:  # one among them that is published at once
+            bodies.insert(0, pubsub.PubsubMessage(data=seal(MessageIdentity(f"c{client}", turn), b"")))
+        request = pubsub.PublishRequest(topic=TOPIC, messages=bodies).SerializeToString()
+        answer = await self.clients._send(TOPIC, request, "", client + 1, turn + 1, 20.0)
+        if answer is None:
+            self.sim.coverage.sometimes("the outcome of scheduling stays unknown")
+            return
+        ids = pubsub.PublishResponse.FromString(answer).message_ids
+        for one, name in zip(made, ids[plain:], strict=True):
+            one.id = name
+
+    async def _kill_at(self, due_ns: int) -> None:
+        """End an owner about when something is due: mostly while it publishes that."""
+        sim, random = self.sim, self.random
+        late_s = 0.25 * random.random() ** 2 - 0.02
+        await asyncio.sleep(max(0.0, (due_ns - sim.clock.time_ns()) / 1e9 + late_s))
+        living = [one for one in sim.publishers if one.process.alive and not one.process.hung and one.host.chains]
+        if not living:
+            return
+        owner = living[random.randrange(0, len(living))]
+        self.kills += 1
+        if random.random() < 0.25:
+            others = [one for one in sim.publishers if one is not owner and one.process.alive and not one.process.hung]
+            number = next(iter(owner.host.chains))
+            if others and not sim.is_opening(number):
+                sim.take_over(number, others[0])
+                return
+        sim.coverage.sometimes("an owner is killed when something is due")
+        sim.note(f"{owner.name} is killed when something is due")
+        sim.crash(owner.name)
+        await asyncio.sleep(0.3 + random.random())
+        if not sim.nodes[owner.name].process.alive:
+            sim.begin(SimPublisher, owner.name)
+
+    async def _cancel(self, one: ScheduledOne) -> None:
+        """Cancel about when it is due, or long before."""
+        sim, random = self.sim, self.random
+        left_s = (one.due_ns - sim.clock.time_ns()) / 1e9
+        await asyncio.sleep(max(0.0, left_s - 0.1 + 0.2 * random.random() if random.random() < 0.5 else left_s / 2))
+        if not one.id:
+            return
+        place = parse_message_id(one.id)
+        request = internal.ScheduledCancelRequest(topic=TOPIC_NUMBER, source=place.source, offset=place.offset)
+        for _ in range(20):
+            for chain in sim.records:
+                try:
+                    data = await sim.call(chain, methods.CHAINS.CancelScheduled, request.SerializeToString(), 1.0)
+                except SyncpointError:
+                    one.cancelled = None  # it may have done it
+                    continue
+                answer = internal.ScheduledCancelResponse.FromString(data)
+                if answer.here:
+                    if answer.cancelled:
+                        one.cancelled = True
+                        sim.coverage.sometimes("a scheduled message is cancelled")
+                    return
+            await asyncio.sleep(0.2)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def unfinished(self) -> list[str]:
+        """See `SimRun`."""
+        sim, found = self.sim, []
+        for number in sim.records:
+            if not sim.served(number):
+                found.append(f"chain {number} is not served: {sim.refusals.get(number)!r}")
+                continue
+            chain = sim.owners_of[number][0].host.chains[number]
+            found += self.unfinished_of(chain) + _kept(chain)
+        return found
+
+    def _judged(self) -> list[str]:
+        found = []
+        for one in self.messages:
+            seen = self.sim.by_data.get(one.data)
+            copies = 0 if seen is None else len(seen.ids)
+            name = f"{one.data.decode()} ({one.id or 'of unknown outcome'})"
+            if copies > 1:
+                found.append(f"fires once: {name} was published as {sorted(seen.ids) if seen else ()}")
+            if one.id and one.cancelled is False and not copies:
+                found.append(f"none is lost: {name} was not published")
+            if one.cancelled is True and copies:
+                found.append(f"cancelled never fires: {name} was cancelled, and published")
+            if seen is not None and (seen.published_ns < one.due_ns or seen.seen_ns < one.due_ns - EARLY_NS):
+                early_s = (one.due_ns - min(seen.published_ns, seen.seen_ns)) / 1e9
+                found.append(f"never early: {name} came {early_s:.3f} s early")
+            if one.id and seen is not None and self.sim.by_id[one.id].ids != seen.ids:
+                found.append(f"fires under its id: {name}")
+        return found
+
+
+def run_scheduled(seed: int, *, trace: Trace | None = None, **wanted: Any) -> RunResult:
+    """Run one seed. `shape` and `kinds` of faults are drawn from it unless they are in `wanted`."""
+    random = SeededRandom(seed * 13 + 1)
+    shape = wanted.get("shape") or SHAPES[random.randrange(0, len(SHAPES))]
+    kinds = wanted.get("kinds") or (KINDS if random.random() < 0.5 else ())
+
+    def make(loop: ProcessLoop, clock: ManualClock) -> ScheduledRun:
+        return ScheduledRun(WatchedChains(loop, clock, seed, shape, trace), seed, kinds)
+
+    return simulate(seed, make, trace)
+
+
+def _kept(chain: Chain) -> list[str]:
+    """Nothing waits, and nothing that waited is kept."""
+    forwarder = chain.forwarder
+    found = [f"{len(forwarder.scheduled)} messages wait in chain {chain.number}"] if len(forwarder.scheduled) else []
+    for source in forwarder.sources.of_topic(WAITING_TOPIC):
+        bounds = forwarder.store.bounds(source.number)
+        if bounds is not None and is_needed(forwarder, source.number, bounds[0], bounds[1] - bounds[0], 0):
+            found.append(f"chain {chain.number} keeps {bounds} of source {source.number}, where nothing waits")
+    return found
+
+
+def _text(due_ns: int) -> str:
+    moment = _EPOCH + timedelta(microseconds=due_ns // 1000)
+    return moment.isoformat().replace("+00:00", "Z")
