@@ -18,7 +18,7 @@ _right = ScheduledMessages.reconcile
 
 @planted(SINGLE, "crash", "takeover", seed=0, run=run_scheduled)
 def an_adopter_publishes_again() -> AbstractContextManager[None]:
-    """Facts of what was published, which stand in front of it, are not looked at."""
+    """Facts of what was published, which stand in front of it, count for nothing."""
 
     def forgetful(
         self: ScheduledMessages,
