@@ -21,13 +21,12 @@ from syncpoint.metadata.entity_options import (
     MessageRule,
     RuleChange,
     changed_rules,
-    fill_parameter,
-    parameter_of,
     rules_of,
     stopped_lanes,
     without_dropped,
 )
 from syncpoint.metadata.records import CatalogChange, Subscription
+from syncpoint.metadata.stored_options import fill_parameter, parameter_of
 from syncpoint.model.errors import (
     AlreadyExists,
     Conflict,

@@ -14,9 +14,8 @@ began with, unless the change is asked to count for all: then what is not acknow
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from itertools import chain
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from syncpoint.model.errors import ResourceExhausted
 
@@ -277,90 +276,3 @@ class _Lanes:
     def _of(self, name: str) -> list[RuleLane]:
         lanes = self.lanes.values()
         return [one for one in lanes if not one.is_plain and not one.dropped and one.rules[0].name == name]
-
-
-# -- stored form -------------------------------------------------------------------------------------------------------
-
-
-def fill_topic_options(stored: Any, options: TopicOptions) -> None:
-    """Write them into a catalog.v1.TopicOptions."""
-    for name, value in options._asdict().items():
-        setattr(stored, name, value)
-
-
-def topic_options_of(stored: Any) -> TopicOptions:
-    """Read a catalog.v1.TopicOptions."""
-    return TopicOptions(**{name: getattr(stored, name) for name in TopicOptions._fields})
-
-
-def fill_subscription_options(stored: Any, options: SubscriptionOptions) -> None:
-    """Write them into a catalog.v1.SubscriptionOptions."""
-    for name in _PLAIN_FIELDS:
-        setattr(stored, name, getattr(options, name))
-    stored.drained.extend(chain.from_iterable(options.drained))
-    for lane in options.lanes:
-        added = stored.lanes.add(
-            number=lane.number,
-            revision=lane.revision,
-            stopped=lane.stopped,
-            dropped=lane.dropped,
-            copy_of=lane.copy_of,
-        )
-        for rule in lane.rules:
-            written = added.rules.add(name=rule.name, sql=rule.sql, action=rule.action)
-            for name, text in rule.correlation:
-                written.correlation.add(name=name, text=text)
-            for name, value in rule.parameters:
-                fill_parameter(written.parameters.add(name=name), value)
-
-
-def subscription_options_of(stored: Any) -> SubscriptionOptions:
-    """Read a catalog.v1.SubscriptionOptions."""
-    return SubscriptionOptions(
-        **{name: getattr(stored, name) for name in _PLAIN_FIELDS},
-        lanes=tuple(
-            RuleLane(
-                lane.number,
-                tuple(map(_rule_of, lane.rules)),
-                lane.revision,
-                lane.stopped,
-                lane.dropped,
-                tuple(lane.copy_of),
-            )
-            for lane in stored.lanes
-        ),
-        drained=tuple(zip(stored.drained[::2], stored.drained[1::2], strict=True)),
-    )
-
-
-_PLAIN_FIELDS = tuple(name for name in SubscriptionOptions._fields if name not in ("lanes", "drained"))
-
-
-def _rule_of(stored: Any) -> MessageRule:
-    return MessageRule(
-        stored.name,
-        stored.sql,
-        tuple((pair.name, pair.text) for pair in stored.correlation),
-        stored.action,
-        tuple((one.name, parameter_of(one)) for one in stored.parameters),
-    )
-
-
-def fill_parameter(stored: Any, value: ParameterValue) -> None:
-    """Write it into a RuleParameter, that of catalog.v1 or that of admin.v1."""
-    match value:
-        case bool():
-            stored.truth = value
-        case int():
-            stored.integer = value
-        case float():
-            stored.number = value
-        case str():
-            stored.text = value
-
-
-def parameter_of(stored: Any) -> ParameterValue:
-    """Read a RuleParameter, that of catalog.v1 or that of admin.v1."""
-    kind = stored.WhichOneof("value")
-    found: ParameterValue = None if kind is None else getattr(stored, kind)
-    return found

@@ -19,12 +19,14 @@ from syncpoint.metadata.entity_options import (
     NO_TOPIC_OPTIONS,
     SubscriptionOptions,
     TopicOptions,
+)
+from syncpoint.metadata.message_rules import Transforms, stamp_of, subscription_transforms, topic_transforms
+from syncpoint.metadata.stored_options import (
     fill_subscription_options,
     fill_topic_options,
     subscription_options_of,
     topic_options_of,
 )
-from syncpoint.metadata.message_rules import Transforms, stamp_of, subscription_transforms, topic_transforms
 from syncpoint.wire.messages import catalog as _stored
 
 
