@@ -213,6 +213,8 @@ class LetterAttendant:
         assert record.dead_letter is not None
         topic = record.dead_letter.topic
         for one in found:
+            if not await self._waits(record, one):
+                continue  # a forwarder was quicker
             if one.message is not None:
                 try:
                     await self._publish(topic, letter(one.message, record.name, topic, 0, one.reason))
@@ -224,6 +226,18 @@ class LetterAttendant:
             asked = internal.AcknowledgeSeenRequest(subscription=record.incarnation, source=one.source, runs=runs)
             await self._asking.acknowledge_seen(one.chain, asked)
             self.moved += 1
+
+    async def _waits(self, record: Subscription, one: _GivenUp) -> bool:
+        asked = internal.PeekRequest(
+            topic=record.topic_incarnation,
+            subscription=record.incarnation,
+            source=one.source,
+            begin=one.place,
+            messages_max=1,
+            given_up=ALL,
+        )
+        answer = await self._asking.peek(one.chain, asked)
+        return any(found.place == one.place for found in answer.messages)
 
 
 def _given_up(

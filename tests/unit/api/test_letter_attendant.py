@@ -138,6 +138,21 @@ async def test_a_letter_is_persisted_before_its_message_is_acknowledged(harness:
 
 
 @simulated()
+async def test_what_a_forwarder_moved_first_has_one_letter(
+    harness: ServicerHarness, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letter_attendant, "QUIET_S", 30.0)
+    attendant = await attended(harness, dead_letter_expired=True)
+    await send(harness, "brief", **{"sys.TimeToLive": "0:0:5"})
+    await asyncio.sleep(20)
+    assert not await pulled(harness)
+    await asyncio.sleep(60)
+    assert texts(await listed(harness)) == ["brief"]
+    assert attendant.moved == 0
+    await attendant.stop()
+
+
+@simulated()
 async def test_a_letter_that_cannot_be_published_is_tried_again(harness: ServicerHarness) -> None:
     attendant = await attended(harness, dead_letter_expired=True)
     right, ready = attendant._publish, False
