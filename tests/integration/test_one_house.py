@@ -769,6 +769,34 @@ def test_a_queue_has_one_subscription_and_is_suspended_in_either_direction(space
         space.publish(queue, b"nobody receives this")
 
 
+def test_a_message_of_an_id_that_was_published_is_dropped(space: Space) -> None:
+    topic, subscription = space.pair()
+    space.publish(topic, b"before", attributes={"sys.MessageId": "0"})
+    mask = {"paths": ["duplicate_detection_window"]}
+    options = {"topic": topic, "duplicate_detection_window": {"seconds": 600}}
+    asked(space, "UpdateTopicOptions", options=options, update_mask=mask)
+    assert asked(space, "GetTopicOptions", topic=topic).duplicate_detection_window.seconds == 600
+    for seconds in (19, 7 * 86_400 + 1):
+        with pytest.raises(InvalidArgument, match="duplicate_detection_window"):
+            options = {"topic": topic, "duplicate_detection_window": {"seconds": seconds}}
+            asked(space, "UpdateTopicOptions", options=options, update_mask=mask)
+    with refused("INVALID_ARGUMENT", "sys.MessageId is longer"):
+        space.publish(topic, b"", attributes={"sys.MessageId": "x" * 129})
+
+    def publish(number: int) -> tuple[int, str]:
+        one = number % 20
+        attributes = {"sys.MessageId": f"id {one}"}
+        return one, space.publish(topic, b"%d" % one, key=f"k{one % 3}" if one % 2 else "", attributes=attributes)[0]
+
+    with ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(publish, range(100)))
+    assert len(found) == 20, "each id has one message"
+    assert len({message for _, message in found}) == 20
+    space.publish(topic, b"plain", b"plain")
+    got = Counter(one.message.data for one in space.pull(subscription, 23, ack=True))
+    assert got == Counter({b"before": 1, b"plain": 2} | {b"%d" % number: 1 for number in range(20)})
+
+
 def test_messages_are_shown_without_being_delivered(space: Space) -> None:
     topic, subscription = space.pair()
     for number in range(6):

@@ -20,7 +20,12 @@ from syncpoint.metadata.catalog_replica import SharedCatalog
 from syncpoint.metadata.records import CatalogChange, Setting, Subscription, Topic
 from syncpoint.model.errors import FailedPrecondition, NotFound
 from syncpoint.model.flow import FlowLimit, FlowLimits
-from syncpoint.model.limits import TTL_SECONDS_MAX, TTL_SECONDS_MIN
+from syncpoint.model.limits import (
+    DUPLICATE_WINDOW_SECONDS_MAX,
+    DUPLICATE_WINDOW_SECONDS_MIN,
+    TTL_SECONDS_MAX,
+    TTL_SECONDS_MIN,
+)
 from syncpoint.model.names import parse_subscription, parse_topic
 from syncpoint.transport.calls import Methods
 from syncpoint.wire import methods
@@ -91,7 +96,9 @@ class OptionsAdmin:
     async def update_topic_options(self, request: admin.UpdateTopicOptionsRequest) -> admin.TopicOptions:
         """UpdateTopicOptions. It holds for messages published from now on."""
         wanted = request.options
-        paths = _paths(request.update_mask, ["durability_class", "default_ttl", "send_suspended"])
+        paths = _paths(
+            request.update_mask, ["durability_class", "default_ttl", "duplicate_detection_window", "send_suspended"]
+        )
         if request.validate_only:
             parse_topic(wanted.topic)
         else:
@@ -99,6 +106,7 @@ class OptionsAdmin:
         if "durability_class" in paths:
             await self._check_class(wanted.durability_class)
         live_s = _time_to_live(wanted, "default_ttl")
+        window_s = _window(wanted, "duplicate_detection_window")
         if request.validate_only:
             return wanted
         record = self.topic(wanted.topic)
@@ -107,6 +115,8 @@ class OptionsAdmin:
                 record = replace(record, durability=wanted.durability_class)
             elif path == "default_ttl":
                 record = replace(record, options=record.options._replace(default_ttl_s=live_s))
+            elif path == "duplicate_detection_window":
+                record = replace(record, options=record.options._replace(duplicate_window_s=window_s))
             else:
                 record = replace(record, options=record.options._replace(**{path: getattr(wanted, path)}))
         await self.control.commit([CatalogChange.put(record)])
@@ -222,6 +232,7 @@ def topic_options(record: Topic) -> admin.TopicOptions:
         topic=record.name,
         durability_class=record.durability,
         default_ttl=_shown(record.options.default_ttl_s),
+        duplicate_detection_window=_shown(record.options.duplicate_window_s),
         queue=record.options.queue,
         send_suspended=record.options.send_suspended,
     )
@@ -244,6 +255,14 @@ def _time_to_live(options: Message, field: str) -> int:
     seconds = seconds_of(options, field) or 0.0
     if seconds:
         in_bounds(field, seconds, TTL_SECONDS_MIN, TTL_SECONDS_MAX, "s")
+    return whole_seconds(seconds)
+
+
+def _window(options: Message, field: str) -> int:
+    """The seconds of a field; 0: none."""
+    seconds = seconds_of(options, field) or 0.0
+    if seconds:
+        in_bounds(field, seconds, DUPLICATE_WINDOW_SECONDS_MIN, DUPLICATE_WINDOW_SECONDS_MAX, "s")
     return whole_seconds(seconds)
 
 

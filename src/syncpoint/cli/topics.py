@@ -35,6 +35,12 @@ durability_class_option = click.option(
     metavar="NAME",
     help="Of a cluster: store new messages with this class of cluster.yaml.",
 )
+DUPLICATE_WINDOW = "duplicate_detection_window"
+duplicate_window_option = click.option(
+    "--duplicate-window",
+    type=DurationType(),
+    help="Drop messages whose attribute sys.MessageId was published before, for so long (20s to 7d).",
+)
 default_ttl_option = click.option(
     "--default-ttl", type=DurationType(), help="How long messages live at most, taken by somebody or not (from 1s on)."
 )
@@ -87,6 +93,7 @@ TOPIC.add_delete(topics, "Delete one or more topics. Their subscriptions stay, w
 @file_option
 @durability_class_option
 @default_ttl_option
+@duplicate_window_option
 @labels_option
 @with_settings
 def create(
@@ -101,6 +108,7 @@ def create(
     transforms_file: Path | None,
     durability_class: str | None,
     default_ttl: tuple[int, int] | None,
+    duplicate_window: tuple[int, int] | None,
     labels: tuple[str, ...],
 ) -> None:
     """Create one or more topics. A durability class and a time to live are set right after a topic is made; nothing is
@@ -114,7 +122,8 @@ def create(
 
     if (schema is None) != (encoding is None) or (schema is None and (first_revision or last_revision)):
         raise click.UsageError("--schema and --message-encoding go together.")
-    made, transforms, options = [], read_transforms(transforms_file), _time_to_live(default_ttl)
+    made, transforms = [], read_transforms(transforms_file)
+    options = _span("default_ttl", default_ttl) | _span(DUPLICATE_WINDOW, duplicate_window)
     if durability_class:
         options["durability_class"] = durability_class
     with settings.client() as client:
@@ -181,6 +190,8 @@ def state(settings: Settings, topic: str) -> None:
 @click.option("--clear-durability-class", is_flag=True, help="Store new messages with the default class.")
 @default_ttl_option
 @click.option("--clear-default-ttl", is_flag=True, help="Let messages live as long as they are kept.")
+@duplicate_window_option
+@click.option("--clear-duplicate-window", is_flag=True, help="Store messages of whatever id.")
 @suspend_option
 @label_changes
 @with_settings
@@ -200,6 +211,8 @@ def update(
     clear_durability_class: bool,
     default_ttl: tuple[int, int] | None,
     clear_default_ttl: bool,
+    duplicate_window: tuple[int, int] | None,
+    clear_duplicate_window: bool,
     suspend: bool | None,
     update_labels: tuple[str, ...],
     remove_labels: tuple[str, ...],
@@ -230,7 +243,8 @@ def update(
                 request.topic.labels[key] = value
             change_labels(request.topic.labels, update_labels, remove_labels, clear_labels)
             request.update_mask.paths.append("labels")
-        options = _time_to_live(default_ttl, clear=clear_default_ttl)
+        options = _span("default_ttl", default_ttl, clear=clear_default_ttl)
+        options |= _span(DUPLICATE_WINDOW, duplicate_window, clear=clear_duplicate_window)
         if clear_durability_class or durability_class is not None:
             options["durability_class"] = "" if clear_durability_class else durability_class
         if suspend is not None:
@@ -352,15 +366,13 @@ def detach_subscription(settings: Settings, subscription: tuple[str, ...]) -> No
             said(f"Detached subscription [{name}].")
 
 
-def _time_to_live(default_ttl: tuple[int, int] | None, *, clear: bool = False) -> dict[str, Any]:
-    """The options that say it."""
+def _span(option: str, given: tuple[int, int] | None, *, clear: bool = False) -> dict[str, Any]:
+    """An option that is a span of time, as it is to be changed."""
     from syncpoint.wire.messages import well_known
 
     if clear:
-        return {"default_ttl": None}
-    if default_ttl is None:
-        return {}
-    return {"default_ttl": well_known.Duration(seconds=default_ttl[0], nanos=default_ttl[1])}
+        return {option: None}
+    return {} if given is None else {option: well_known.Duration(seconds=given[0], nanos=given[1])}
 
 
 def _change_options(client: Any, name: str, *, validate_only: bool = False, **changed: Any) -> None:

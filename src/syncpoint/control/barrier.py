@@ -8,6 +8,7 @@ committed, has persisted what follows from it. Chains registered later know the 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 from syncpoint.control.cluster_queries import ClusterQueries
@@ -57,6 +58,34 @@ class Barrier:
             raise Unavailable(f"The topic's keys are assigned in epoch {now}, not in {epoch}.")
         others = [one for one in await self._chains(topic) if one != chain]
         await all_of([self._confirm_one(one, topic, 0, assignment=epoch) for one in others])
+
+    async def ids_of_others(self, topic: int, chain: int) -> AsyncIterator[bytes]:
+        """Ids of a topic's messages that all other chains registered for it have, for the chain that is to take its
+        keys; to be asked for once `sealed` has returned. Raises `Unavailable`.
+        """
+        for other in await self._chains(topic):
+            for forwarded in (False, True) if other != chain else ():
+                asked = internal.ListMessageIdsRequest(chain=other, topic=topic, forwarded=forwarded)
+                while True:
+                    answer = await self._asked(other, methods.CHAINS.ListMessageIds, asked.SerializeToString())
+                    found = internal.ListMessageIdsResponse.FromString(answer)
+                    if not found.ids:
+                        break
+                    yield found.ids
+                    asked.begin = found.next
+
+    async def _asked(self, chain: int, path: str, request: bytes) -> bytes:
+        """The answer of a chain's owner."""
+        end, reason = self._now() + self._deadline_s, "nobody owns it"
+        while (left_s := end - self._now()) > 0:
+            owner = self._view.owner(chain)
+            if owner is not None:
+                try:
+                    return await self._peers.call(owner.address, path, request, timeout_s=left_s)
+                except SyncpointError as error:
+                    reason = str(error)
+            await asyncio.sleep(min(_PAUSE_S, max(0.0, end - self._now())))
+        raise Unavailable(f"Chain {chain} has not answered in time ({reason}). Try again.")
 
     async def drained(self, record: Subscription, revision: int) -> set[int]:
         """Stopped lanes of a subscription, as the catalog is at `revision`, of which no chain of the topic keeps

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 MODULES = (
-    "ackids", "acks", "blocks", "columns", "filters", "frames", "leases", "lifetimes", "publish", "rows",
+    "ackids", "acks", "blocks", "columns", "filters", "frames", "ids", "leases", "lifetimes", "publish", "rows",
     "rule_conditions", "schedules", "seal", "split", "stamps",
 )  # fmt: skip
 

@@ -78,14 +78,14 @@ DEFAULT_LANES = (RuleLane(0, (DEFAULT_RULE,)),)
 
 class TopicOptions(NamedTuple):
     """Of a topic. `queue`: it has exactly one regular subscription, of the same id. `send_suspended`: publishes are
-    refused. Times of 0 mean none.
+    refused. `duplicate_window_s`: for so long a message of the same id as an earlier one is dropped. Times of 0 mean
+    none.
     """
 
     queue: bool = False
     send_suspended: bool = False
     default_ttl_s: int = 0
     duplicate_window_s: int = 0
-    duplicate_chains: int = 0
 
 
 class SubscriptionOptions(NamedTuple):

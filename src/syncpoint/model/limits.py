@@ -20,6 +20,7 @@ RPC_REQUEST_BYTES_MAX = 20 * 1024 * 1024  # largest gRPC message accepted; clien
 # -- subscribing -----------------------------------------------------------------------------------------------------
 ACK_REQUEST_BYTES_MAX = 512 * 1024  # documented size of Acknowledge and ModifyAckDeadline requests
 TTL_SECONDS_MIN, TTL_SECONDS_MAX = 1, 10 * 365 * 86_400  # of a topic or subscription
+DUPLICATE_WINDOW_SECONDS_MIN, DUPLICATE_WINDOW_SECONDS_MAX = 20, 7 * 86_400
 ACK_DEADLINE_SECONDS_MIN = 10
 ACK_DEADLINE_SECONDS_MAX = 600
 ACK_DEADLINE_SECONDS_DEFAULT = 10

@@ -44,6 +44,7 @@ from syncpoint.proxy.route_client import RouteClient
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.publish.key_order import PublishOrder
+from syncpoint.publish.message_ids import FORWARDED
 from syncpoint.router.location import may_pass
 from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.runtime.tasks import Tasks
@@ -53,6 +54,7 @@ from syncpoint.transport.stream_state import Message
 from syncpoint.wire import methods
 
 JOIN_BYTES = 4096
+ONE_KEY = b"\0"  # where the ids of messages without a key decide, which one chain has to know
 
 log = logging.getLogger(__name__)
 
@@ -152,8 +154,10 @@ class ClusterPublisher:
         if not may_pass(topic, self.routes.region):
             raise FailedPrecondition(f"Messages of {topic.name} may not pass through region {self.routes.region}.")
         self._number += 1
+        judged = bool(topic.options.duplicate_window_s) or (sealed and FORWARDED.encode() in request)
+        key = key or (ONE_KEY if judged else b"")
         batch = PublishAttempt(call, request, topic, key, self._number, asyncio.get_running_loop().time())
-        batch.sealed = sealed
+        batch.sealed, batch.judged = sealed, judged
 
         def go() -> None:
             self._tasks.start(self._run(batch))
@@ -188,7 +192,7 @@ class ClusterPublisher:
         else:
             self.published += 1
             call.reply(answer)
-            for chain in batch.doubtful - {batch.chain}:
+            for chain in batch.doubtful - {batch.chain} if not batch.judged else ():
                 self.duplicate_reports.add(chain, batch.number)
         finally:
             if not batch.transforming:
@@ -259,6 +263,10 @@ class ClusterPublisher:
 
     async def _keyless(self, batch: PublishAttempt) -> bytes:
         while True:
+            if batch.topic.options.duplicate_window_s:  # since a moment ago
+                batch.key, batch.judged = ONE_KEY, True
+                batch.place = self.order.enter(batch.topic.incarnation, batch.key)
+                return await self._keyed(batch)
             if self._regions.is_cut_off(batch.topic):
                 raise batch.cut_off()
             if self.route_client.unknown_topic(batch.topic.incarnation):

@@ -28,7 +28,7 @@ from syncpoint.publish.firing import ScheduledFiring
 from syncpoint.publish.follow import Follower
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.grants import Grants
-from syncpoint.publish.ingress import KeyAssignments, PublishIngress, Registrar, SealOthers
+from syncpoint.publish.ingress import IdsOfOthers, KeyAssignments, PublishIngress, Registrar, SealOthers, no_others
 from syncpoint.publish.known_disks import DiskRegistry, Known
 from syncpoint.publish.lane_needs import drained_for_good
 from syncpoint.publish.records import encode_batches
@@ -96,6 +96,7 @@ class ChainContext:
     mount: Callable[[Chain], Mounted] | None = None
     own_catalog: Callable[[RecoveredState], Catalog] | None = None  # one node: the catalog is in the chain's own log
     counter_floor: int = 0  # where `next_log` says None: the chain's logs have higher numbers
+    ids_of_others: IdsOfOthers = no_others
     admission: Admission = field(init=False)  # limits hold for all chains of the process together
 
     def __post_init__(self) -> None:
@@ -144,6 +145,7 @@ class Chain:
             context.registrar,
             context.assignments,
             context.sealed,
+            context.ids_of_others,
         )
         self.forwarder.keeps_keys = whole
         self.firing = ScheduledFiring(self.forwarder, _FiredInto(self.ingress), loop.call_soon)

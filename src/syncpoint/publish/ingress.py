@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from typing import Any, Protocol
 
 from syncpoint.kernel import schedules
 from syncpoint.kernel.errors import Malformed
+from syncpoint.metadata.entity_options import NO_TOPIC_OPTIONS
 from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import (
     FailedPrecondition,
@@ -72,6 +73,18 @@ class Registrar(Protocol):
         ...
 
 
+IdsOfOthers = Callable[[int, int], AsyncIterator[bytes]]
+"""(topic, chain): ids of a topic's messages that all other chains registered for it have, once those have sealed what
+they have, as `message_ids` takes them. Raises `SyncpointError` where one does not answer."""
+
+
+async def no_others(topic: int, chain: int) -> AsyncIterator[bytes]:
+    """`IdsOfOthers` where there is one chain."""
+    nothing: tuple[bytes, ...] = ()
+    for ids in nothing:
+        yield ids
+
+
 KeyAssignments = Callable[[int], KeyAssignment | None]
 SealOthers = Callable[[int, int, int], Awaitable[None]]
 """(topic, epoch, chain): return when all other chains registered for the topic have sealed what they have of lower
@@ -100,10 +113,12 @@ class PublishIngress:
         registrar: Registrar,
         assignments: KeyAssignments,
         sealed: SealOthers,
+        ids_of_others: IdsOfOthers = no_others,
     ) -> None:
         self.chain, self.follower, self.forwarder = chain, follower, follower.forwarder
         self.recent_batches, self.duplicates = recent_batches, duplicates
         self._registrar, self._assignments, self._sealed = registrar, assignments, sealed
+        self._ids_of_others = ids_of_others
         self.closed = False
         self.load: dict[int, tuple[int, int]] = {}  # messages and bytes by topic, since somebody last looked
         self._registered: set[int] = set()
@@ -128,7 +143,14 @@ class PublishIngress:
         if batch.topic not in (0, topic):
             # Sealed, perhaps, under a key of that topic; and whoever publishes to one that is deleted must learn of it.
             raise OtherTopic(f"{record.name} is topic {topic} here, not {batch.topic}.")
-        if batch.resent:
+        judged = (
+            self.forwarder.ids.kinds(record, batch.request, within=batch.within)
+            if _may_be_judged(record, batch)
+            else []
+        )
+        if judged:
+            self._check_judged(record, batch)
+        elif batch.resent:
             left = self._unanswered(caller, batch)
             if left is None:
                 return
@@ -145,7 +167,7 @@ class PublishIngress:
         elif batch.keyed and (not source.keyed or source.epoch != batch.epoch or topic in self._sealing):
             self._wait(self._sealing, topic, caller, batch, self._seal_others)
         else:
-            self._take(record, source, caller, batch)
+            self._take(record, source, caller, batch, judged=bool(judged))
 
     def assigned(self, topic: int) -> None:
         """The topic's assignment has changed: what is open of an earlier epoch is sealed."""
@@ -157,7 +179,7 @@ class PublishIngress:
 
     def forget(self, topic: int, epoch: int) -> None:
         """Nothing of the topic is left in the chain, opened under `epoch`: it need not be asked about it."""
-        if topic in self._pins or topic in self.forwarder.scheduled:
+        if topic in self._pins or topic in self.forwarder.scheduled or self.forwarder.ids.knows(topic):
             return  # the next look at registrations forgets it
         if topic not in self._opening and topic not in self._leaving:
             self._leaving.add(topic)
@@ -185,9 +207,8 @@ class PublishIngress:
 
     def is_waiting(self, topic: int) -> bool:
         """Whether something of the topic is about to come in."""
-        return (
-            topic in self._opening or topic in self._sealing or topic in self._pins or topic in self.forwarder.scheduled
-        )
+        held = topic in self.forwarder.scheduled or self.forwarder.ids.knows(topic)
+        return held or topic in self._opening or topic in self._sealing or topic in self._pins
 
     def admits(self, topic: int) -> bool:
         """Whether messages may be published here now that do not come from publishers; if not, the chain is registered
@@ -254,7 +275,13 @@ class PublishIngress:
 
     # -- taking ------------------------------------------------------------------------------------------------------
 
-    def _take(self, topic: Topic, source: Source, caller: PublishCaller, batch: PublishBatch) -> None:
+    def _take(self, topic: Topic, source: Source, caller: PublishCaller, batch: PublishBatch, *, judged: bool) -> None:
+        if judged:  # sent again it is known by its ids
+            named = b"%d/%d" % (batch.sender, batch.batch)
+            room = PUBLISH_SEALED_ROOM_BYTES
+            self.forwarder.publish(caller, topic, source, batch.request, room, within=batch.within, batch=named)
+            self.note_load(source.topic, 1, len(batch.request))
+            return
         first = source.end
         forwarder = self.forwarder
         part = forwarder.publish(caller, topic, source, batch.request, PUBLISH_SEALED_ROOM_BYTES, within=batch.within)
@@ -313,6 +340,14 @@ class PublishIngress:
                 caller.fail(error if isinstance(error, SyncpointError) else Unavailable(str(error)))
 
         self.follower.confirm(on_persisted)
+
+    def _check_judged(self, topic: Topic, batch: PublishBatch) -> None:
+        """Ids are known to the one chain that takes a key; all messages of a topic without duplicates are of one."""
+        if not batch.keyed:
+            raise OtherSchema(f"{topic.name} drops duplicates here: it is published to as if all had one key.")
+        assignment = self._assignments(topic.incarnation)
+        if topic.options.duplicate_window_s and assignment is not None and len(assignment.chains) > 1:
+            raise StaleEpoch(f"{topic.name} drops duplicates, and is about to be given to one chain alone.")
 
     def _check_epoch(self, topic: int, batch: PublishBatch) -> None:
         assignment = self._assignments(topic)
@@ -384,6 +419,8 @@ class PublishIngress:
         mine = [one for one in sources.of_topic(topic) if log_of(one.number) == sources.log_counter]
         if not any(one.keyed and one.epoch == epoch for one in mine):
             await self._sealed(topic, epoch, self.chain)
+            async for ids in self._ids_of_others(topic, self.chain):
+                self.forwarder.take_ids(ids)
         self.forwarder.commit.check_writable()
         assignment = self._assignments(topic)
         if assignment is None or assignment.epoch != epoch:
@@ -413,3 +450,7 @@ class PublishIngress:
         if self._left is not None:
             self._left.add(topic)
         return True
+
+
+def _may_be_judged(topic: Topic, batch: PublishBatch) -> bool:
+    return batch.within or (topic.options is not NO_TOPIC_OPTIONS and bool(topic.options.duplicate_window_s))

@@ -44,6 +44,7 @@ class ExtensionNumber(IntEnum):
     USES = 4
     ENDED_SOURCES = 5
     EXPIRY = 7
+    MESSAGE_IDS = 40
     SCHEDULED = 60
 
 

@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 BATCHES_MAX = 50_000  # numbered batches whose ids are remembered, for those who send them again
 
 
+_OF_IDS = bytes((records.FactKind.EXTENSION, records.ExtensionNumber.MESSAGE_IDS))
+
+
 @dataclass(slots=True)
 class RecoveredState:
     """Everything a publish forwarder knows beside the messages themselves."""
@@ -50,6 +53,7 @@ class RecoveredState:
     # Of messages that waited, see `scheduled`; drop them when done:
     fired: list[records.FiredFact] = field(default_factory=list)
     unsure_fired: set[records.FiredFact] = field(default_factory=set)
+    unsure_ids: set[int] = field(default_factory=set)  # the same of facts of `message_ids`, by their number
 
 
 def replay(store: Store) -> RecoveredState:
@@ -60,6 +64,7 @@ def replay(store: Store) -> RecoveredState:
     ends: dict[int, int] = {}  # of each log, as far as it was found
     announced: list[tuple[int, int, records.BatchFact]] = []  # log and last position of what became of a batch
     firings: list[tuple[int, int, records.FiredFact]] = []  # the same of what waited
+    ids: list[tuple[int, int, int]] = []  # and of ids, by the number of the fact
     for entry in store.replay():
         if entry.kind == EntryKind.CHECKPOINT_PART:
             memory.checkpointed = True
@@ -81,6 +86,9 @@ def replay(store: Store) -> RecoveredState:
             elif entry.payload[0] == records.FactKind.FIRED:
                 last = entry.position + records.entries_of_batches(entry.payload)
                 firings.append((entry.log, last, records.decode_fired(entry.payload)))
+            elif entry.payload[:2] == _OF_IDS:
+                last = entry.position + int.from_bytes(entry.payload[2:6], "little")
+                ids.append((entry.log, last, len(memory.extensions[records.ExtensionNumber.MESSAGE_IDS]) - 1))
         elif entry.kind == EntryKind.ACKS:
             _apply_acks(memory, entry.payload)
         elif entry.kind == EntryKind.CATALOG:
@@ -91,6 +99,7 @@ def replay(store: Store) -> RecoveredState:
     memory.unsure = {fact for number, last, fact in newest if last > ends[number]}
     memory.fired = [fact for _, _, fact in firings]
     memory.unsure_fired = {fact for number, last, fact in firings if last > ends[number]}
+    memory.unsure_ids = {number for log_number, last, number in ids if last > ends[log_number]}
     sources = memory.sources
     for source in list(sources.by_number.values()):
         if source.number in sources.deleted:

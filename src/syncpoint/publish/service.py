@@ -33,8 +33,8 @@ OBEYED_MS = 100  # how long after its disks have obeyed it an owner lists what w
 
 
 class ChainsService:
-    """Publish, Serve, Confirm, Describe, Void, Peek, AcknowledgeSeen, Receipt, ListScheduled, CancelScheduled. For
-    HandOver see `control.hand_over`.
+    """Publish, Serve, Confirm, Describe, Void, Peek, AcknowledgeSeen, Receipt, ListMessageIds, ListScheduled,
+    CancelScheduled. For HandOver see `control.hand_over`.
     """
 
     def __init__(self, host: ChainHost) -> None:
@@ -52,6 +52,7 @@ class ChainsService:
                     methods.CHAINS.Void: self._void,
                     methods.CHAINS.Peek: self._peek,
                     methods.CHAINS.Receipt: self._receipt,
+                    methods.CHAINS.ListMessageIds: self._list_message_ids,
                     methods.CHAINS.ListScheduled: self._list_scheduled,
                     methods.CHAINS.CancelScheduled: self._cancel_scheduled,
                     methods.CHAINS.AcknowledgeSeen: self._acknowledge_seen,
@@ -70,6 +71,11 @@ class ChainsService:
         revision = await self.host.confirm(asked.chain, asked.topic, asked.revision, asked.assignment)
         drained = await self.host.drained(asked.chain, asked.subscription) if asked.subscription else ()
         return internal.ConfirmResponse(revision=revision, drained=drained)
+
+    async def _list_message_ids(self, asked: internal.ListMessageIdsRequest) -> internal.ListMessageIdsResponse:
+        ids = self.host.chain(asked.chain).forwarder.ids
+        found, at = ids.rows_of(asked.topic, asked.forwarded, asked.begin)
+        return internal.ListMessageIdsResponse(ids=found, next=at)
 
     async def _void(self, asked: internal.VoidRequest) -> internal.VoidResponse:
         found = await self.host.void(asked.chain, asked.sender, list(asked.batches))

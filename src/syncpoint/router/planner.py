@@ -126,7 +126,8 @@ class Planner:
                 usable = names
                 if not owned.issuperset(names):
                     usable = tuple(name for name in names if name in owned or name in known) or names
-                wanted[region, durability_class(topic)].append(_Wanted(topic.incarnation, usable, known))
+                alone = bool(topic.options.duplicate_window_s)
+                wanted[region, durability_class(topic)].append(_Wanted(topic.incarnation, usable, known, alone))
         found: dict[int, dict[str, tuple[int, ...]]] = {number: {} for number in homes}
         base = self._topic_base(cluster_state, state) if only_new else None
         for (region, klass), topics in wanted.items():
@@ -219,8 +220,8 @@ class Planner:
     ) -> dict[int, tuple[str, ...]]:
         average = scaler.total() / max(1, len(bins))
         items, current = [], {}
-        for number, names, known in wanted:
-            parts = scaler.parts(number, now, len(known), average, len(names))
+        for number, names, known, alone in wanted:
+            parts = 1 if alone else scaler.parts(number, now, len(known), average, len(names))
             items.append(Item(number, scaler.load(number) + IDLE, parts, names))
             current[number] = known
         return assign(items, bins, current, e=self.settings.balance, base=base).homes
@@ -250,11 +251,12 @@ class Planner:
 
 
 class _Wanted(NamedTuple):
-    """Something to be assigned: its incarnation, where it may be, where it is."""
+    """Something to be assigned: its incarnation, where it may be, where it is. `alone`: to one place only."""
 
     number: int
     names: tuple[str, ...]
     known: tuple[str, ...]
+    alone: bool = False
 
 
 class _Wished(Generic[_Made]):

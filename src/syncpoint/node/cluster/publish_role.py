@@ -44,12 +44,13 @@ class PublishRole:
         self._assigned.listeners.append(self._assignments_changed)
         self.limits = follow_limits(context.shared)
         self._pipelines = Pipelines(Homes(context.store), context.shared)
+        barrier = Barrier(context.view, context.peers)
         self.host = ChainHost(
             ChainContext(
                 context.shared,
                 _LateRegistrar(context),
                 lambda topic: self._assigned.get(str(topic)),
-                Barrier(context.view, context.peers).sealed,
+                barrier.sealed,
                 lambda record, epoch: context.environment.disks_of(record, epoch, context.disk_address_of),
                 self._next_log,
                 context.universe,
@@ -60,6 +61,7 @@ class PublishRole:
                 registered=lambda topic, chain: chain in context.directory.chains_of(topic),
                 registrations=context.directory.topics_of,
                 mount=self._pipelines.mount,
+                ids_of_others=barrier.ids_of_others,
             )
         )
         self.host.start()

@@ -20,8 +20,7 @@ class TopicOptions(_message.Message):
     send_suspended: bool
     default_ttl_s: int
     duplicate_window_s: int
-    duplicate_chains: int
-    def __init__(self, queue: _Optional[bool] = ..., send_suspended: _Optional[bool] = ..., default_ttl_s: _Optional[int] = ..., duplicate_window_s: _Optional[int] = ..., duplicate_chains: _Optional[int] = ...) -> None: ...
+    def __init__(self, queue: _Optional[bool] = ..., send_suspended: _Optional[bool] = ..., default_ttl_s: _Optional[int] = ..., duplicate_window_s: _Optional[int] = ...) -> None: ...
 class TopicSchema(_message.Message):
     name: str
     uid: int

@@ -192,6 +192,16 @@ class ConfirmRequest(_message.Message):
     assignment: int
     subscription: int
     def __init__(self, chain: _Optional[int] = ..., topic: _Optional[int] = ..., revision: _Optional[int] = ..., assignment: _Optional[int] = ..., subscription: _Optional[int] = ...) -> None: ...
+class ListMessageIdsRequest(_message.Message):
+    chain: int
+    topic: int
+    forwarded: bool
+    begin: int
+    def __init__(self, chain: _Optional[int] = ..., topic: _Optional[int] = ..., forwarded: _Optional[bool] = ..., begin: _Optional[int] = ...) -> None: ...
+class ListMessageIdsResponse(_message.Message):
+    ids: bytes
+    next: int
+    def __init__(self, ids: _Optional[bytes] = ..., next: _Optional[int] = ...) -> None: ...
 class ConfirmResponse(_message.Message):
     revision: int
     drained: _containers.RepeatedScalarFieldContainer[int]

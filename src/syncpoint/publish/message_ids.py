@@ -1,0 +1,298 @@
+"""MessageIds: which messages were published before, by the ids that publishers or forwards give them.
+
+Place: asked by the forwarder before it takes the messages of a request, where a topic drops duplicates or a request is
+of the service itself. An extension of the log: the ids of a turn stand in front of its messages, so whoever adopts the
+log knows them; all that count are in each checkpoint.
+
+Two kinds of ids, in tables of their own:
+- *published*: the attribute `sys.MessageId`, in topics with the option `duplicate_window_s`, for as long as that says;
+- *forwarded*: the attribute `sys.ForwardedFrom` of requests of the service itself (`within`), in any topic, for
+  `FORWARDED_S`. Who forwards, or publishes again, what it may have published before sets it to something that names
+  the message for ever, such as "<subscription incarnation>/<source>/<offset>", and may then try as often as it likes.
+  A publisher may send this attribute, but it means nothing then.
+
+Promise: of the messages of one id within its time one is stored; all are answered with that one's message id, and
+only once it is persisted. Time counts by publish times of the log, in whole seconds, rounded up. An id is known from
+the turn in which its message is taken; if that turn is lost with the log, so is the id.
+Ids are kept as hashes of 128 bits, keyed with the topic.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from syncpoint.kernel.ids import ENTRY, IdTable
+from syncpoint.metadata.records import Topic
+from syncpoint.model.errors import InvalidArgument
+from syncpoint.publish.ahead import AheadOfMessages, FactsAhead
+from syncpoint.publish.records import ExtensionNumber, encode_extension
+from syncpoint.publish.source import Source, SourceTable
+from syncpoint.wire.messages import pubsub
+
+NUMBER = ExtensionNumber.MESSAGE_IDS
+PUBLISHED, FORWARDED = "sys.MessageId", "sys.ForwardedFrom"
+FORWARDED_S = 3_600
+ID_CHARACTERS_MAX = 128
+PART = 1_000  # ids of one fact of a checkpoint
+_PLACE_BITS = 40  # of the offset; above it the number of the source among those of its table
+_BEHIND = struct.Struct("<I")  # see `encode_ids`; recovery reads it, too
+_HEAD = struct.Struct("<QBI")  # topic, whether they are forwarded, number of rows
+_ROW = struct.Struct("<QQI16s")  # source, offset, second, hash
+_KEPT = struct.Struct("<16sQI")  # as the table has it
+_Key = tuple[int, bool]  # topic, whether forwarded
+_NO_ID = bytes(16)
+
+
+class Place(NamedTuple):
+    """A message: its source and offset."""
+
+    source: int
+    offset: int
+
+
+class IdRow(NamedTuple):
+    """An id that is known: where its message is, and the second it was published in, rounded up."""
+
+    source: int
+    offset: int
+    second: int
+    hashed: bytes
+
+
+_Part = tuple[_Key, list[IdRow]]
+
+
+class Judgement(NamedTuple):
+    """The messages of a request: `fresh` are the numbers of those to be stored. `same[number]`: where the message of
+    the same id is, or its number in this request. `hashes`: of each, 16 zero bytes for those without an id.
+    """
+
+    key: _Key
+    second: int
+    window_s: int
+    hashes: Sequence[bytes]
+    fresh: Sequence[int]
+    same: dict[int, Place | int]
+
+    def places(self, fresh: Sequence[Place]) -> list[Place]:
+        """Where each message is, given where those are that are stored now."""
+        own = dict(zip(self.fresh, fresh, strict=True))
+        found = []
+        for number in range(len(self.hashes)):
+            same = self.same.get(number, number)
+            found.append(own[same] if isinstance(same, int) else same)
+        return found
+
+
+class _Ids:
+    """One table, and the sources that its places name."""
+
+    def __init__(self) -> None:
+        self.table = IdTable()
+        self.sources: list[int] = []
+        self._numbers: dict[int, int] = {}
+        self.newest = 0
+
+    def add(self, row: IdRow) -> None:
+        number = self._numbers.get(row.source)
+        if number is None:
+            number = self._numbers[row.source] = len(self.sources)
+            self.sources.append(row.source)
+        self.newest = max(self.newest, row.second)
+        self.table.add(row.hashed, number << _PLACE_BITS | row.offset, row.second)
+
+    def find(self, hashed: bytes) -> tuple[Place, int] | None:
+        found = self.table.find(hashed)
+        return None if found is None else (self.place(found[0]), found[1])
+
+    def place(self, packed: int) -> Place:
+        return Place(self.sources[packed >> _PLACE_BITS], packed & ((1 << _PLACE_BITS) - 1))
+
+    def rows(self, begin: int) -> tuple[list[IdRow], int]:
+        data, end = self.table.entries(begin, PART)
+        rows = (_KEPT.unpack_from(data, at) for at in range(0, len(data), ENTRY))
+        return [IdRow(*self.place(place), second, hashed) for hashed, place, second in rows], end
+
+
+class MessageIds:
+    """See the module. `window_s(topic)`: for how long a topic drops duplicates; None: there is no such topic."""
+
+    number = NUMBER
+
+    def __init__(
+        self,
+        ahead: AheadOfMessages,
+        sources: SourceTable,
+        window_s: Callable[[int], int | None],
+        found: Iterable[bytes] = (),
+    ) -> None:
+        self._sources, self._window_s = sources, window_s
+        self._facts = FactsAhead(ahead, _encode)
+        self._of: dict[_Key, _Ids] = {}
+        self._found = list(found)
+
+    def __len__(self) -> int:
+        return sum(len(one.table) for one in self._of.values())
+
+    def knows(self, topic: int) -> bool:
+        """Whether any id of a topic is kept."""
+        return (topic, False) in self._of or (topic, True) in self._of
+
+    # -- before messages are taken -----------------------------------------------------------------------------------
+
+    def kinds(self, topic: Topic, request: bytes | memoryview, *, within: bool) -> list[bool]:
+        """By which ids the messages of a request are judged, one after the other: True for those of forwards."""
+        forwarded = within and FORWARDED.encode() in bytes(request)
+        published = bool(topic.options.duplicate_window_s) and (forwarded or not within)
+        return [True] * forwarded + [False] * published
+
+    def judge(
+        self, topic: Topic, request: pubsub.PublishRequest, second: int, *, forwarded: bool, batch: bytes = b""
+    ) -> Judgement:
+        """Which messages of a request are new. `batch`: names the request where it may be sent again; then messages
+        without an id are known by it and their number.
+        """
+        key = topic.incarnation, forwarded
+        name = FORWARDED if forwarded else PUBLISHED
+        window_s = FORWARDED_S if forwarded else topic.options.duplicate_window_s
+        ids, salt = self._of.get(key), b"%d" % topic.incarnation
+        hashes: list[bytes] = []
+        fresh: list[int] = []
+        same: dict[int, Place | int] = {}
+        here: dict[bytes, int] = {}
+        for number, message in enumerate(request.messages):
+            text = message.attributes.get(name, "")
+            if not forwarded and len(text) > ID_CHARACTERS_MAX:
+                problem = f"{PUBLISHED} is longer than {ID_CHARACTERS_MAX} characters"
+                raise InvalidArgument(f"messages[{number}].attributes", problem)
+            own = b"i" + text.encode() if text else b"b%b/%d" % (batch, number) if batch else b""
+            hashed = blake2b(own, digest_size=16, key=salt).digest() if own else _NO_ID
+            hashes.append(hashed)
+            if not own:
+                fresh.append(number)
+                continue
+            found = None if ids is None else ids.find(hashed)
+            if found is not None and second - found[1] < window_s:
+                same[number] = found[0]
+            elif hashed in here:
+                same[number] = here[hashed]
+            else:
+                here[hashed] = number
+                fresh.append(number)
+        return Judgement(key, second, window_s, hashes, fresh, same)
+
+    def note(self, judged: Judgement, places: Sequence[Place]) -> None:
+        """The fresh messages were just added to the turn, in these places."""
+        rows = [
+            IdRow(*place, judged.second + 1, judged.hashes[number])
+            for number, place in zip(judged.fresh, places, strict=True)
+            if judged.hashes[number] != _NO_ID
+        ]
+        if rows:
+            self._facts.note((judged.key, rows))
+            self._add(judged.key, rows)
+        ids = self._of.get(judged.key)
+        if ids is not None:
+            ids.table.drop_before(max(0, judged.second - judged.window_s), 2 * len(rows) + 16)
+
+    def _add(self, key: _Key, rows: Sequence[IdRow]) -> None:
+        if rows:
+            ids = self._of.setdefault(key, _Ids())
+            for row in rows:
+                ids.add(row)
+
+    # -- other chains of the topic -----------------------------------------------------------------------------------
+
+    def rows_of(self, topic: int, forwarded: bool, begin: int) -> tuple[bytes, int]:
+        """Ids of a topic, as `take` reads them, from number `begin` on, and where to go on; b"": that is all."""
+        ids = self._of.get((topic, forwarded))
+        rows, end = ([], begin) if ids is None else ids.rows(begin)
+        return encode_ids([((topic, forwarded), rows)]) if rows else b"", end
+
+    def take(self, fact: bytes) -> bytes:
+        """Ids that another chain of the topic has had, of messages that are persisted there. Returns the fact to write
+        of those that are new here; b"" if none is.
+        """
+        found: list[_Part] = []
+        for key, rows in _decode(fact):
+            ids = self._of.get(key)
+            new = [row for row in rows if ids is None or ids.find(row.hashed) is None]
+            if new:
+                self._add(key, new)
+                found.append((key, new))
+        return _encode(found, 0) if found else b""
+
+    # -- an extension of the log -------------------------------------------------------------------------------------
+
+    def facts(self) -> Iterator[bytes]:
+        """See `forwarder.Extension`. What counts no more is let go of."""
+        for key in list(self._of):
+            ids, window_s = self._of.get(key), self._window_s(key[0])
+            if ids is None:
+                continue
+            if window_s is None or not (window_s or key[1]):
+                del self._of[key]
+                continue
+            ids.table.drop_before(max(0, ids.newest - (FORWARDED_S if key[1] else window_s)), len(ids.table))
+            at = 0
+            while at < ids.table.end:
+                rows, at = ids.rows(at)
+                if rows:
+                    yield encode_ids([(key, rows)])
+
+    def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
+        """See `forwarder.Extension`: ids keep no message."""
+        return False
+
+    def forgotten(self, source: Source) -> None:
+        """See `forwarder.Extension`: an id outlives its message."""
+
+    def reconcile(self, unsure: Container[int]) -> list[bytes]:
+        """Take over what recovery found, once it is known where each source ends. Facts stand in front of their
+        messages; `unsure` are the numbers of those behind which the log may have ended before. Returns facts to be
+        written: what of these was not lost, since sources are forgotten.
+        """
+        facts, self._found = self._found, []
+        sure: list[_Part] = []
+        for number, fact in enumerate(facts):
+            for key, rows in _decode(fact):
+                kept = [row for row in rows if number not in unsure or self._is_stored(row)]
+                if number in unsure and kept:
+                    sure.append((key, kept))
+                ids = self._of.get(key)
+                self._add(key, [row for row in kept if ids is None or _newest(ids, row) != row[:2]])
+        return [_encode(sure, 0)] if sure else []
+
+    def _is_stored(self, row: IdRow) -> bool:
+        source = self._sources.by_number.get(row.source)
+        return source is not None and row.offset < source.end
+
+
+def _newest(ids: _Ids, row: IdRow) -> Place | None:
+    found = ids.find(row.hashed)
+    return None if found is None else found[0]
+
+
+def _encode(parts: Sequence[_Part], behind: int) -> bytes:
+    return encode_extension(NUMBER, encode_ids(parts, behind))
+
+
+def encode_ids(parts: Sequence[_Part], behind: int = 0) -> bytes:
+    """A fact. `behind`: so many entries of the log hold the messages; 0: they are persisted already."""
+    found = [_BEHIND.pack(behind)]
+    for key, rows in parts:
+        found += (_HEAD.pack(*key, len(rows)), *(_ROW.pack(*row) for row in rows))
+    return b"".join(found)
+
+
+def _decode(fact: bytes) -> Iterator[_Part]:
+    at = _BEHIND.size
+    while at < len(fact):
+        topic, forwarded, count = _HEAD.unpack_from(fact, at)
+        at += _HEAD.size
+        end = at + count * _ROW.size
+        yield (topic, bool(forwarded)), [IdRow(*row) for row in _ROW.iter_unpack(fact[at:end])]
+        at = end

@@ -1,0 +1,315 @@
+"""Duplicates by id: against a plain model, over lost turns, restarts and checkpoints; and what forwards may rely on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from syncpoint.metadata.entity_options import TopicOptions
+from syncpoint.metadata.records import CatalogChange, Topic
+from syncpoint.model.errors import GivenUp, InvalidArgument
+from syncpoint.publish.message_ids import FORWARDED, PUBLISHED
+from syncpoint.storage.record import EntryKind
+from syncpoint.testing.forwarder_harness import TOPIC, ForwarderHarness, HarnessCaller, Subscriber
+from syncpoint.wire.messages import pubsub
+
+WINDOW_S = 60
+
+
+def harness_with(window_s: int = WINDOW_S) -> ForwarderHarness:
+    harness = ForwarderHarness()
+    harness.commit(CatalogChange.put(Topic(1, TOPIC, options=TopicOptions(duplicate_window_s=window_s))))
+    return harness
+
+
+def send(
+    harness: ForwarderHarness,
+    *ids: str | None,
+    name: str = PUBLISHED,
+    within: bool = False,
+    data: bytes = b"x",
+    **more: Any,
+) -> HarnessCaller:
+    """One request with a message for each id, not persisted yet."""
+    caller = HarnessCaller()
+    request = pubsub.PublishRequest(topic=TOPIC)
+    for one in ids:
+        request.messages.add(data=data, attributes={name: one} if one is not None else {}, **more)
+    topic = harness.publish.catalog.topic(TOPIC)
+    assert topic is not None
+    harness.publish.publish(caller, topic, None, request.SerializeToString(), within=within)
+    return caller
+
+
+def ids_of(caller: HarnessCaller) -> list[str]:
+    assert caller.ids is not None
+    return caller.ids
+
+
+def delivered(harness: ForwarderHarness) -> list[str]:
+    subscriber = Subscriber(harness)
+    harness.quiesce()
+    return [one.message.message_id for one in subscriber.received]
+
+
+def test_a_duplicate_is_answered_with_the_first_ones_id_and_not_stored() -> None:
+    harness = harness_with()
+    first = send(harness, "a", "b", None)
+    harness.quiesce()
+    again = send(harness, "b", "c", None, "a", "c")
+    harness.quiesce()
+    one, two, three = ids_of(first)
+    b, c, plain, a, c_again = ids_of(again)
+    assert (b, a, c_again) == (two, one, c)
+    assert len({one, two, three, c, plain}) == 5
+    assert sorted(delivered(harness)) == sorted([one, two, three, c, plain])
+
+
+def test_a_duplicate_of_what_is_not_persisted_waits_for_it() -> None:
+    harness = harness_with()
+    first, again = send(harness, "a"), send(harness, "a", "a")
+    assert first.ids is None
+    assert again.ids is None
+    harness.quiesce()
+    assert ids_of(again) == ids_of(first) * 2
+
+
+def test_what_was_lost_with_its_log_is_no_duplicate() -> None:
+    harness = harness_with()
+    lost = send(harness, "a")
+    again = send(harness, "a")
+    harness.soon.popleft()()  # the turn is written, and the disks fail
+    harness.store.fail(OSError("gone"))
+    assert isinstance(lost.error, GivenUp)
+    assert isinstance(again.error, GivenUp)
+    harness.restart()
+    stored = send(harness, "a")
+    harness.quiesce()
+    assert delivered(harness) == ids_of(stored)
+
+
+@pytest.mark.parametrize("window_s", [20, 3_600])
+def test_the_window_counts_from_the_publish_time(window_s: int) -> None:
+    harness = harness_with(window_s)
+    first = send(harness, "a")
+    harness.quiesce()
+    harness.clock.advance(window_s - 1)
+    inside = send(harness, "a")
+    harness.quiesce()
+    assert inside.ids == first.ids
+    harness.clock.advance(3)
+    outside = send(harness, "a")
+    harness.quiesce()
+    assert outside.ids != first.ids
+    harness.clock.advance(window_s - 1)
+    again = send(harness, "a")
+    harness.quiesce()
+    assert again.ids == outside.ids
+
+
+def test_other_topics_and_no_window_know_no_duplicates() -> None:
+    harness = ForwarderHarness()
+    first, second = send(harness, "a"), send(harness, "a")
+    harness.quiesce()
+    assert first.ids != second.ids
+    assert len(harness.publish.ids) == 0
+
+
+def test_ids_are_bounded() -> None:
+    harness = harness_with()
+    with pytest.raises(InvalidArgument, match=r"sys.MessageId is longer than 128"):
+        send(harness, "a", "x" * 129)
+    caller = send(harness, "x" * 128, "")
+    harness.quiesce()
+    assert len(ids_of(caller)) == 2
+
+
+def test_scheduled_messages_are_judged_when_they_are_sent() -> None:
+    harness = harness_with()
+    request = pubsub.PublishRequest(topic=TOPIC)
+    soon = datetime.fromtimestamp(harness.clock.time_ns() // 1_000_000_000 + 30, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    request.messages.add(data=b"later", attributes={PUBLISHED: "a", "sys.ScheduledEnqueueTimeUtc": soon})
+    request.messages.add(data=b"now", attributes={PUBLISHED: "b"})
+    caller = HarnessCaller()
+    harness.publish.publish_request(caller, request.SerializeToString())
+    harness.quiesce()
+    again = send(harness, "a", "b")
+    harness.quiesce()
+    assert ids_of(again) == ids_of(caller)
+
+
+@dataclass
+class Seen:
+    message_id: str
+    second: float
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=1, max_size=4)),
+        st.tuples(st.sampled_from(["persist", "crash", "checkpoint", "wait"]), st.integers(1, 40)),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(steps)
+def test_of_each_id_one_message_is_stored_within_its_window(taken: list[tuple[str, Any]]) -> None:
+    """What was answered stays: of two answers for an id within the window both name the same message, and every
+    message that was answered is delivered once.
+    """
+    harness = harness_with()
+    known: dict[str, Seen] = {}
+    answered: set[str] = set()
+    waiting: list[tuple[list[str | None], HarnessCaller, float]] = []
+
+    def settle() -> None:
+        for ids, caller, now in waiting:
+            assert caller.error is None
+            for one, message_id in zip(ids, ids_of(caller), strict=True):
+                seen = known.get(one) if one is not None else None
+                if seen is not None and now - seen.second < WINDOW_S - 1:
+                    assert message_id == seen.message_id
+                elif one is not None and (seen is None or message_id != seen.message_id):
+                    known[one] = Seen(message_id, now)
+                answered.add(message_id)
+        waiting.clear()
+
+    for what, how in taken:
+        if what == "send":
+            waiting.append((how, send(harness, *how), harness.clock.monotonic()))
+        elif what == "persist":
+            harness.quiesce()
+            settle()
+        elif what == "wait":
+            harness.quiesce()
+            settle()
+            harness.clock.advance(how)
+        elif what == "checkpoint":
+            harness.quiesce()
+            settle()
+            written = harness.store.checkpoint(harness.follower.checkpoint_parts())
+            while not written.step():
+                pass
+            harness.quiesce()
+        else:
+            if how % 2:  # the turn was handed to the disks, which kept some of it
+                while harness.soon:
+                    harness.soon.popleft()()
+            waiting.clear()
+            harness.restart()
+    harness.quiesce()
+    settle()
+    got = delivered(harness)
+    assert len(got) == len(set(got))
+    assert answered <= set(got)
+
+
+def test_a_forward_is_stored_once_whatever_the_topic_says() -> None:
+    harness = ForwarderHarness()
+    first = send(harness, "9/1/5", "9/1/6", name=FORWARDED, within=True)
+    harness.quiesce()
+    harness.restart()
+    again = send(harness, "9/1/6", "9/1/7", name=FORWARDED, within=True)
+    harness.quiesce()
+    assert ids_of(again)[0] == ids_of(first)[1]
+    assert len(delivered(harness)) == 3
+    public = send(harness, "9/1/5", name=FORWARDED)
+    harness.quiesce()
+    assert ids_of(public) != ids_of(first)[:1], "of publishers it means nothing"
+
+
+def test_a_forward_of_an_id_that_was_published_is_dropped_where_the_topic_says_so() -> None:
+    harness = harness_with()
+    first = send(harness, "a")
+    harness.quiesce()
+    caller = HarnessCaller()
+    request = pubsub.PublishRequest(topic=TOPIC)
+    for number, one in enumerate(("a", "b")):
+        request.messages.add(data=b"x", attributes={PUBLISHED: one, FORWARDED: f"9/1/{number}"})
+    topic = harness.publish.catalog.topic(TOPIC)
+    assert topic is not None
+    for _ in range(2):
+        harness.publish.publish(caller, topic, None, request.SerializeToString(), within=True)
+        harness.quiesce()
+        assert ids_of(caller)[0] == ids_of(first)[0]
+    assert len(delivered(harness)) == 2
+
+
+def test_a_letter_is_never_taken_for_a_duplicate() -> None:
+    harness = harness_with()
+    send(harness, "a")
+    harness.quiesce()
+    letter = send(harness, "a", within=True)
+    harness.quiesce()
+    assert len(delivered(harness)) == 2
+    assert letter.ids
+
+
+def test_ids_of_another_chain_are_taken_once() -> None:
+    there, here = harness_with(), harness_with()
+    first = send(there, "a", "b")
+    there.quiesce()
+    fact, end = there.publish.ids.rows_of(1, False, 0)
+    assert there.publish.ids.rows_of(1, False, end) == (b"", end)
+    assert here.publish.ids.take(fact)
+    assert not here.publish.ids.take(fact)
+    again = send(here, "b")
+    here.quiesce()
+    assert ids_of(again) == ids_of(first)[1:]
+    assert not delivered(here)
+
+
+def test_a_request_without_ids_is_known_by_its_batch() -> None:
+    harness = harness_with()
+    topic = harness.publish.catalog.topic(TOPIC)
+    assert topic is not None
+    request = pubsub.PublishRequest(
+        topic=TOPIC, messages=[{"data": b"1"}, {"data": b"2", "attributes": {PUBLISHED: "a"}}]
+    )
+    callers = [HarnessCaller() for _ in range(3)]
+    for caller, batch in zip(callers, (b"7/1", b"7/1", b"7/2"), strict=True):
+        harness.publish.publish(caller, topic, None, request.SerializeToString(), batch=batch)
+        harness.quiesce()
+    assert callers[0].ids == callers[1].ids
+    assert ids_of(callers[2])[1] == ids_of(callers[0])[1]
+    assert len(delivered(harness)) == 3
+
+
+def test_a_table_is_forgotten_with_its_topic_or_its_window() -> None:
+    harness = harness_with()
+    send(harness, "a")
+    harness.quiesce()
+    assert list(harness.publish.ids.facts())
+    harness.commit(CatalogChange.put(Topic(1, TOPIC)))
+    assert not list(harness.publish.ids.facts())
+    assert not harness.publish.ids.knows(1)
+
+
+@pytest.mark.parametrize("lost", range(5))
+def test_an_id_whose_message_was_lost_is_free_again_for_good(lost: int) -> None:
+    """Of a turn's entries (source, ids, messages, ids, messages) the last ones are not on the disks when the server
+    dies.
+    """
+    harness = harness_with()
+    send(harness, "a", data=b"1" * 100_000)  # an entry of its own
+    send(harness, "b")
+    while harness.soon:
+        harness.soon.popleft()()
+    kinds = [one.kind for one in harness.store.entries[-5:]]
+    assert kinds == [EntryKind.LEDGER, EntryKind.LEDGER, EntryKind.MESSAGES, EntryKind.LEDGER, EntryKind.MESSAGES]
+    del harness.store.entries[len(harness.store.entries) - lost :]
+    harness.store.persist()
+    for _ in range(2):
+        harness.restart()
+        harness.quiesce()
+    again = send(harness, "a", "b")
+    harness.quiesce()
+    assert len(set(ids_of(again))) == 2
+    assert sorted(delivered(harness)) == sorted(ids_of(again))
