@@ -777,8 +777,8 @@ def test_a_message_of_an_id_that_was_published_is_dropped(space: Space) -> None:
     asked(space, "UpdateTopicOptions", options=options, update_mask=mask)
     assert asked(space, "GetTopicOptions", topic=topic).duplicate_detection_window.seconds == 600
     for seconds in (19, 7 * 86_400 + 1):
+        options = {"topic": topic, "duplicate_detection_window": {"seconds": seconds}}
         with pytest.raises(InvalidArgument, match="duplicate_detection_window"):
-            options = {"topic": topic, "duplicate_detection_window": {"seconds": seconds}}
             asked(space, "UpdateTopicOptions", options=options, update_mask=mask)
     with refused("INVALID_ARGUMENT", "sys.MessageId is longer"):
         space.publish(topic, b"", attributes={"sys.MessageId": "x" * 129})

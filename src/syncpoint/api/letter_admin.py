@@ -3,8 +3,8 @@
 Place: a part of syncpoint.admin.v1, mounted by `server_admin`. Letters are found by `peek_admin`, and moved by
 `letter_moves`; what a letter says of itself is `subscribe.dead_letter`'s.
 Promise: a letter is acknowledged once what was published of it is persisted, and not before: who is broken off begins
-again, and at most what was under way is published twice. Letters of a key are published in their order; behind one that
-fails, later ones of its key stay. Whoever receives from the subscription at the same time may receive a letter, too.
+again; what was published before is known by the letter it was, for an hour. Letters of a key are published in their
+order; behind one that fails, later ones of its key stay. Whoever receives from the subscription at the same time may receive a letter, too.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from syncpoint.kernel.acks import encode_runs
 from syncpoint.metadata.records import Subscription, Topic
 from syncpoint.model.errors import Code, FailedPrecondition, InvalidArgument, SyncpointError, Unavailable, suspended
 from syncpoint.model.limits import ACK_REQUEST_BYTES_MAX, ATTRIBUTE_VALUE_BYTES_MAX
+from syncpoint.model.reserved import FORWARDED_FROM
 from syncpoint.transport.calls import Methods
 from syncpoint.wire.messages import admin, internal, pubsub
 
@@ -218,5 +219,8 @@ def parts_of(found: Sequence[Found]) -> Iterator[Sequence[Found]]:
 
 
 def _request(target: Topic, part: Sequence[Found]) -> bytes:
+    """Each message says which letter it was: what is published again after a break is known by that."""
     messages = [published_again(message) for _, message in part]
+    for message, (copy, _) in zip(messages, part, strict=True):
+        message.attributes[FORWARDED_FROM] = f"letter/{copy.source}/{copy.place}"
     return bytes(pubsub.PublishRequest(topic=target.name, messages=messages).SerializeToString())

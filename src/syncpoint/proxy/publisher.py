@@ -32,6 +32,7 @@ from syncpoint.model.errors import (
 from syncpoint.model.flow import FlowLimits
 from syncpoint.model.limits import PUBLISH_REQUEST_BYTES_MAX, PUBLISH_SEALED_ROOM_BYTES
 from syncpoint.model.names import parse_topic, project_of
+from syncpoint.model.reserved import FORWARDED_FROM
 from syncpoint.proxy.cancellable_calls import CancellableCalls
 from syncpoint.proxy.duplicate_reports import DuplicateReports
 from syncpoint.proxy.publish_attempt import NextStep, PublishAttempt, outcome_unknown
@@ -44,7 +45,6 @@ from syncpoint.proxy.route_client import RouteClient
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.publish.key_order import PublishOrder
-from syncpoint.publish.message_ids import FORWARDED
 from syncpoint.router.location import may_pass
 from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.runtime.tasks import Tasks
@@ -154,7 +154,7 @@ class ClusterPublisher:
         if not may_pass(topic, self.routes.region):
             raise FailedPrecondition(f"Messages of {topic.name} may not pass through region {self.routes.region}.")
         self._number += 1
-        judged = bool(topic.options.duplicate_window_s) or (sealed and FORWARDED.encode() in request)
+        judged = bool(topic.options.duplicate_window_s) or (sealed and FORWARDED_FROM.encode() in request)
         key = key or (ONE_KEY if judged else b"")
         batch = PublishAttempt(call, request, topic, key, self._number, asyncio.get_running_loop().time())
         batch.sealed, batch.judged = sealed, judged

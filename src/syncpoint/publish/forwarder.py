@@ -6,9 +6,7 @@ nothing here waits.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple, Protocol
-
-from google.protobuf.message import DecodeError
+from typing import Protocol
 
 from syncpoint.kernel import lifetimes, schedules, stamps
 from syncpoint.kernel import publish as kernel
@@ -21,8 +19,6 @@ from syncpoint.model.errors import (
     InvalidArgument,
     NotFound,
     ResourceExhausted,
-    SyncpointError,
-    Unavailable,
     not_a,
     suspended,
 )
@@ -34,13 +30,13 @@ from syncpoint.publish.admission import Admission
 from syncpoint.publish.append import Completion, PublishCaller
 from syncpoint.publish.attempts import DeliveryAttempts
 from syncpoint.publish.commit import GroupCommit, Later, Soon
-from syncpoint.publish.judged_caller import JudgedCaller
+from syncpoint.publish.judged_publishes import JudgedPublishes
 from syncpoint.publish.ledger import Ledger, SnapshotState
-from syncpoint.publish.message_ids import Judgement, MessageIds, Place
+from syncpoint.publish.message_ids import MessageIds
 from syncpoint.publish.needs import Needs
 from syncpoint.publish.parts_caller import PartsCaller
 from syncpoint.publish.recovery import RecoveredState
-from syncpoint.publish.scheduled import WAITING_MAX, Scheduled, ScheduledMessages
+from syncpoint.publish.scheduled import WAITING_MAX, Scheduled, ScheduledMessages, ScheduledPart
 from syncpoint.publish.source import WAITING_TOPIC, Source
 from syncpoint.publish.source_server import SourceServer
 from syncpoint.publish.time_to_live import ExpiryIndex
@@ -49,15 +45,6 @@ from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.schemas.publishing import ATTRIBUTES_ADDED, LETTER_ATTRIBUTES_ADDED, ROOM_BYTES
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.store import Store
-from syncpoint.wire.messages import pubsub
-
-
-class ScheduledPart(NamedTuple):
-    """Where the messages of a request lie that wait for their time."""
-
-    source: int
-    first_offset: int
-    messages: int
 
 
 class Extension(Protocol):
@@ -111,6 +98,7 @@ class PublishForwarder:
         self.ids = MessageIds(
             self.commit.ahead, self.sources, self._window_s, memory.extensions.pop(MessageIds.number, [])
         )
+        self.judged = JudgedPublishes(self.ids, self.commit, self.sources, self._add)
         self.keeps_keys = True  # whether a message with an ordering key may wait here: all others of its key come here
         self.extensions: list[Extension] = [self.attempts, self.expiry, self.scheduled, self.ids]
         self.needs = Needs()
@@ -176,10 +164,9 @@ class PublishForwarder:
         try:
             kinds = self.ids.kinds(topic, request, within=within) if within or topic.options.duplicate_window_s else []
             if kinds:
-                request = bytes(request)
-                return self._add_judged(caller, topic, source, request, room, added, kinds, within=within, batch=batch)[
-                    0
-                ]
+                return self.judged.add(
+                    caller, topic, source, bytes(request), room, added, kinds, within=within, batch=batch
+                )
             return self._add(caller, topic, source, request, room, added, within=within)
         finally:
             self.commit.leave_turn()  # perhaps it was refused
@@ -209,67 +196,6 @@ class PublishForwarder:
         if marks & kernel.MARK_TTL:
             self._note_lives(source, source.end - count, time, payload)
         return None
-
-    def _add_judged(
-        self,
-        caller: PublishCaller,
-        topic: Topic,
-        source: Source,
-        request: bytes,
-        room: int,
-        added: int,
-        kinds: Sequence[bool],
-        *,
-        within: bool,
-        batch: bytes,
-    ) -> tuple[ScheduledPart | None, list[Place]]:
-        """Give those messages of a request to the turn that are new by their ids of these kinds; also returns where
-        each message of the request is.
-        """
-        if not kinds:
-            first = source.end
-            part = self._add(caller, topic, source, request, room, added, within=within)
-            return part, _places(request, part, Place(source.number, first))
-        try:
-            parsed = pubsub.PublishRequest.FromString(request)
-        except DecodeError:
-            raise not_a("PublishRequest") from None
-        judged = self.ids.judge(topic, parsed, self.commit.turn_time()[0], forwarded=kinds[0], batch=batch)
-        part, fresh = None, list[Place]()
-        if judged.same:
-            answered = JudgedCaller(caller, judged, self.sources.universe)
-            if not judged.fresh:
-                self._when_persisted(answered, judged)
-                return None, judged.places([])
-            caller = answered
-            messages = [parsed.messages[number] for number in judged.fresh]
-            request = pubsub.PublishRequest(topic=parsed.topic, messages=messages).SerializeToString()
-        part, fresh = self._add_judged(
-            caller, topic, source, request, room, added, kinds[1:], within=within, batch=batch
-        )
-        if self.commit.failed is None:
-            try:
-                self.ids.note(judged, fresh)
-            except Exception as error:  # they are taken, and would be again
-                self.commit.on_inconsistency(error)
-        return part, judged.places(fresh)
-
-    def _when_persisted(self, caller: JudgedCaller, judged: Judgement) -> None:
-        """Answer a request of which nothing is new once all that it is the same as is persisted."""
-
-        def done(error: Exception | None) -> None:
-            if error is None:
-                caller.answer([])
-            else:
-                caller.fail(error if isinstance(error, SyncpointError) else Unavailable(str(error)))
-
-        sources = (self.sources.by_number.get(place.source) for place in judged.places([]))
-        ends = zip(sources, judged.places([]), strict=True)
-        if all(source is None or source.visible > place.offset for source, place in ends):
-            done(None)
-            return
-        self.commit.append_pending()
-        self.commit.when_appended_persisted(done)
 
     def take_ids(self, ids: bytes) -> None:
         """Ids of a topic's messages that another chain has; they are known here from now on."""
@@ -513,18 +439,3 @@ class PublishForwarder:
 def _of_part(says: bytes, index: int) -> int:
     """The number in its request of a message that says when it is due, by its number among those."""
     return [number for number, one in enumerate(says) if one][index]
-
-
-def _places(request: bytes, part: ScheduledPart | None, first: Place) -> list[Place]:
-    """Where the messages of a request are, all of which were just taken."""
-    says = schedules.divided(request)[2]
-    rest, waiting = first.offset, 0 if part is None else part.first_offset
-    found = []
-    for later in says:
-        if part is not None and later:
-            found.append(Place(part.source, waiting))
-            waiting += 1
-        else:
-            found.append(Place(first.source, rest))
-            rest += 1
-    return found

@@ -27,13 +27,14 @@ from typing import NamedTuple
 from syncpoint.kernel.ids import ENTRY, IdTable
 from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import InvalidArgument
+from syncpoint.model.reserved import FORWARDED_FROM
 from syncpoint.publish.ahead import AheadOfMessages, FactsAhead
 from syncpoint.publish.records import ExtensionNumber, encode_extension
 from syncpoint.publish.source import Source, SourceTable
 from syncpoint.wire.messages import pubsub
 
 NUMBER = ExtensionNumber.MESSAGE_IDS
-PUBLISHED, FORWARDED = "sys.MessageId", "sys.ForwardedFrom"
+PUBLISHED, FORWARDED = "sys.MessageId", FORWARDED_FROM
 FORWARDED_S = 3_600
 ID_CHARACTERS_MAX = 128
 PART = 1_000  # ids of one fact of a checkpoint
@@ -46,7 +47,7 @@ _Key = tuple[int, bool]  # topic, whether forwarded
 _NO_ID = bytes(16)
 
 
-class Place(NamedTuple):
+class MessagePlace(NamedTuple):
     """A message: its source and offset."""
 
     source: int
@@ -75,9 +76,9 @@ class Judgement(NamedTuple):
     window_s: int
     hashes: Sequence[bytes]
     fresh: Sequence[int]
-    same: dict[int, Place | int]
+    same: dict[int, MessagePlace | int]
 
-    def places(self, fresh: Sequence[Place]) -> list[Place]:
+    def places(self, fresh: Sequence[MessagePlace]) -> list[MessagePlace]:
         """Where each message is, given where those are that are stored now."""
         own = dict(zip(self.fresh, fresh, strict=True))
         found = []
@@ -104,12 +105,12 @@ class _Ids:
         self.newest = max(self.newest, row.second)
         self.table.add(row.hashed, number << _PLACE_BITS | row.offset, row.second)
 
-    def find(self, hashed: bytes) -> tuple[Place, int] | None:
+    def find(self, hashed: bytes) -> tuple[MessagePlace, int] | None:
         found = self.table.find(hashed)
         return None if found is None else (self.place(found[0]), found[1])
 
-    def place(self, packed: int) -> Place:
-        return Place(self.sources[packed >> _PLACE_BITS], packed & ((1 << _PLACE_BITS) - 1))
+    def place(self, packed: int) -> MessagePlace:
+        return MessagePlace(self.sources[packed >> _PLACE_BITS], packed & ((1 << _PLACE_BITS) - 1))
 
     def rows(self, begin: int) -> tuple[list[IdRow], int]:
         data, end = self.table.entries(begin, PART)
@@ -161,7 +162,7 @@ class MessageIds:
         ids, salt = self._of.get(key), b"%d" % topic.incarnation
         hashes: list[bytes] = []
         fresh: list[int] = []
-        same: dict[int, Place | int] = {}
+        same: dict[int, MessagePlace | int] = {}
         here: dict[bytes, int] = {}
         for number, message in enumerate(request.messages):
             text = message.attributes.get(name, "")
@@ -184,7 +185,7 @@ class MessageIds:
                 fresh.append(number)
         return Judgement(key, second, window_s, hashes, fresh, same)
 
-    def note(self, judged: Judgement, places: Sequence[Place]) -> None:
+    def note(self, judged: Judgement, places: Sequence[MessagePlace]) -> None:
         """The fresh messages were just added to the turn, in these places."""
         rows = [
             IdRow(*place, judged.second + 1, judged.hashes[number])
@@ -271,7 +272,7 @@ class MessageIds:
         return source is not None and row.offset < source.end
 
 
-def _newest(ids: _Ids, row: IdRow) -> Place | None:
+def _newest(ids: _Ids, row: IdRow) -> MessagePlace | None:
     found = ids.find(row.hashed)
     return None if found is None else found[0]
 

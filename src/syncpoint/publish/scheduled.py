@@ -34,6 +34,14 @@ _WAITING, _GONE = 1, 2  # first byte of a fact: these wait; these do not any mor
 _ROWS = 500  # of one fact
 
 
+class ScheduledPart(NamedTuple):
+    """Where the messages of a request lie that wait for their time."""
+
+    source: int
+    first_offset: int
+    messages: int
+
+
 class Scheduled(NamedTuple):
     """A message that waits: in the order in which they are published. Its id is that of `source` and `offset`."""
 

@@ -18,6 +18,7 @@ from syncpoint.model.delivery import Batch, passed_over
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Unavailable
 from syncpoint.model.limits import ATTRIBUTE_VALUE_BYTES_MAX
 from syncpoint.model.names import DEAD_LETTERS_REFUSED, project_of, short_id
+from syncpoint.model.reserved import FORWARDED_FROM
 from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.shared_state import Reason, WhenOver
 from syncpoint.wire.messages import pubsub
@@ -108,6 +109,7 @@ def letter(message: bytes, subscription: str, topic: str, attempts: int | None, 
     dead.ClearField("message_id")
     dead.ClearField("publish_time")
     dead.attributes.pop(TIME_TO_LIVE, None)
+    dead.attributes.pop(FORWARDED_FROM, None)
     if attempts is None:
         return bytes(pubsub.PublishRequest(topic=topic, messages=[dead]).SerializeToString())
     dead.attributes[f"{PREFIX}DeliveryCount"] = str(attempts)

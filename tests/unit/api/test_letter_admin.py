@@ -127,6 +127,7 @@ async def test_what_is_published_again_is_the_message_with_its_lineage(harness: 
     assert got[0].message.ordering_key == "k"
     assert dict(got[0].message.attributes) == {
         "colour": "red", "n": "1", "sys.RedrivenFrom": first, "sys.RedriveCount": "1",
+        "sys.ForwardedFrom": got[0].message.attributes["sys.ForwardedFrom"],
     }  # fmt: skip
     await harness.call("DeadLetterMessages", subscription=WORK, ack_ids=[got[0].ack_id], reason="Again")
     await harness.call("Acknowledge", subscription=WORK, ack_ids=[got[1].ack_id])
@@ -203,11 +204,16 @@ async def test_a_letter_is_not_acknowledged_before_it_is_published_and_says_so_w
         raise Unavailable("away")
 
     harness.admin.letters.publish = publish
+    acknowledged = harness.admin._asking.acknowledge_seen
     harness.admin._asking.acknowledge_seen = acknowledge_seen  # type: ignore[method-assign]
     answer = await harness.call("RedriveDeadLetters", selection={"subscription": LETTERS, "source": WORK})
     assert order == ["published", "when_over"]
     assert answer.redriven == 0
     assert "could not be acknowledged" in answer.failures[0]
+    harness.admin._asking.acknowledge_seen = acknowledged  # type: ignore[method-assign]
+    assert await redriven(harness) == 1
+    assert order == ["published", "when_over", "published"]
+    assert [one.message.data for one in await pulled(harness)] == [b"a"], "it is known by the letter it was"
 
 
 @simulated()

@@ -169,7 +169,7 @@ def test_of_each_id_one_message_is_stored_within_its_window(taken: list[tuple[st
     answered: set[str] = set()
     waiting: list[tuple[list[str | None], HarnessCaller, float]] = []
 
-    def settle() -> None:
+    def complete() -> None:
         for ids, caller, now in waiting:
             assert caller.error is None
             for one, message_id in zip(ids, ids_of(caller), strict=True):
@@ -186,14 +186,14 @@ def test_of_each_id_one_message_is_stored_within_its_window(taken: list[tuple[st
             waiting.append((how, send(harness, *how), harness.clock.monotonic()))
         elif what == "persist":
             harness.quiesce()
-            settle()
+            complete()
         elif what == "wait":
             harness.quiesce()
-            settle()
+            complete()
             harness.clock.advance(how)
         elif what == "checkpoint":
             harness.quiesce()
-            settle()
+            complete()
             written = harness.store.checkpoint(harness.follower.checkpoint_parts())
             while not written.step():
                 pass
@@ -205,7 +205,7 @@ def test_of_each_id_one_message_is_stored_within_its_window(taken: list[tuple[st
             waiting.clear()
             harness.restart()
     harness.quiesce()
-    settle()
+    complete()
     got = delivered(harness)
     assert len(got) == len(set(got))
     assert answered <= set(got)

@@ -1,0 +1,4 @@
+"""Names of attributes that mean something to the service, where several rooms have to know them."""
+
+FORWARDED_FROM = "sys.ForwardedFrom"
+"""Which message one is that the service itself publishes again: see `publish.message_ids`."""
