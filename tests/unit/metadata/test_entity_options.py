@@ -54,7 +54,7 @@ def test_records_without_options_share_them_and_store_nothing() -> None:
 
 
 def test_options_come_back_as_they_were() -> None:
-    topic = Topic(1, T, options=TopicOptions(True, True, 120, 600, 4))
+    topic = Topic(1, T, options=TopicOptions(True, True, 120, 600))
     assert decode_record(encode_record(topic)) == topic
     parameters = (("a", True), ("b", 7), ("c", 7.5), ("d", "x"), ("e", None))
     rules = (MessageRule("r", correlation=(("k", "v"), ("l", "")), action="SET a = @b", parameters=parameters),)
