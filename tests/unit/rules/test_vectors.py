@@ -128,7 +128,7 @@ def test_times_and_spans() -> None:
     assert truth("sys.EnqueuedTimeUtc - at > '0:59:59'") is True
     assert truth("at - '2026-02-28T00:00:00Z' > '23:59:59'") is True, "a text beside a span is read as one"
     assert truth("span > '23:59:59'") is False, "two texts are compared as they are"
-    assert truth("at = span") is None
+    assert truth("at = span") is False
 
 
 # -- LIKE, functions, failures -----------------------------------------------------------------------------------------
