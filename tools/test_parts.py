@@ -109,11 +109,11 @@ GROUPS = [
 TEST = (
     Part(
         "simulation",
-        "simulations: 1,000 seeds of chains, some of shapes hard on delivery, of whole clusters and pipelines",
+        "simulations: 400 seeds of chains, some of shapes hard on delivery, of whole clusters and pipelines",
         420,
         [sys.executable, "tools/sim.py", "--test"],
     ),
-    Part("planted", "simulation catches every planted bug", 220, [*PYTEST, "-n", "2", "tests/simulation"]),
+    Part("planted", "simulation catches every planted bug", 400, [*PYTEST, "-n", "2", "tests/simulation"]),
     Part(
         "unit",
         "unit and property tests of the other rooms, kernel compiled",

@@ -295,7 +295,7 @@ def _run_cluster_pipelines(seed: int, trace: Callable[[str], None] | None = None
 
 
 SIMULATIONS = {
-    "chains": SimulationKind(run_chains, CHAINS_WANTED, 1_000, 400),
+    "chains": SimulationKind(run_chains, CHAINS_WANTED, 400, 400),
     "delivery": SimulationKind(run_delivery, DELIVERY_WANTED, 100, 80),
     "scheduled": SimulationKind(run_scheduled, SCHEDULED_WANTED, 25, 20),
     "cluster": SimulationKind(run_cluster, CLUSTER_WANTED, 30, 30),
