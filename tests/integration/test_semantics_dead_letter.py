@@ -51,6 +51,10 @@ def test_after_five_nacks_a_message_goes_to_the_dead_letter_topic(space):
         "CloudPubSubDeadLetterSourceDeliveryCount": "5",
         "CloudPubSubDeadLetterSourceSubscription": "main-sub",
         "CloudPubSubDeadLetterSourceSubscriptionProject": space.project,
+        "sys.DeadLetterReason": "MaxDeliveryCountExceeded",
+        "sys.DeadLetterErrorDescription": "It was delivered 5 times and not acknowledged.",
+        "sys.DeadLetterSource": f"projects/{space.project}/subscriptions/main-sub",
+        "sys.DeadLetterMessageId": original,
     }
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", published)
     source_time = got[0].message.publish_time

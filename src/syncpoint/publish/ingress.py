@@ -143,6 +143,11 @@ class PublishIngress:
         if batch.topic not in (0, topic):
             # Sealed, perhaps, under a key of that topic; and whoever publishes to one that is deleted must learn of it.
             raise OtherTopic(f"{record.name} is topic {topic} here, not {batch.topic}.")
+        if batch.resent:  # one that was judged is not known by its number, but by its ids
+            left = self._unanswered(caller, batch)
+            if left is None:
+                return
+            caller, batch = left
         judged = (
             self.forwarder.ids.kinds(record, batch.request, within=batch.within)
             if _may_be_judged(record, batch)
@@ -150,11 +155,6 @@ class PublishIngress:
         )
         if judged:
             self._check_judged(record, batch)
-        elif batch.resent:
-            left = self._unanswered(caller, batch)
-            if left is None:
-                return
-            caller, batch = left
         if not batch.within and record.stamp != batch.schema:
             raise OtherSchema(
                 f"{record.name} has other schema settings or transforms here than where it was published to."

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
+from syncpoint.metadata.entity_options import TopicOptions
+from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import SyncpointError
 from syncpoint.publish import records
 from syncpoint.publish.envelope import PublishBatch
 from syncpoint.wire.messages import pubsub
-from tests.kit.chain import TOPIC, ChainHarness, simulated
+from tests.kit.chain import TOPIC, TOPIC_NUMBER, ChainHarness, simulated
 from tests.kit.chain_subscriber import Subscriber
 
 
@@ -49,6 +52,21 @@ async def test_a_batch_that_was_lost_on_the_way_is_stored_when_it_is_sent_again(
     lost.cancel()
     assert await second.publish("b", batch=2, resent=True)
     assert chain.recent_batches.answered == 0
+
+
+@simulated
+async def test_a_batch_from_before_its_topic_dropped_duplicates_is_known_by_its_number(harness: ChainHarness) -> None:
+    harness.assign(1)
+    process = await harness.opened("f1")
+    epoch = harness.assignments[TOPIC_NUMBER].epoch
+    ids = await process.publish("a", key="k", epoch=epoch, batch=5)
+    record = process.shared.catalog.topic(TOPIC)
+    assert record is not None
+    harness.commit(CatalogChange.put(replace(record, options=TopicOptions(duplicate_window_s=60))))
+    await asyncio.sleep(1)
+    assert await process.publish("a", key="k", epoch=epoch, batch=5, resent=True) == ids
+    later = await process.publish("b", key="k", epoch=epoch, batch=6)
+    assert await process.publish("b", key="k", epoch=epoch, batch=6, resent=True) == later
 
 
 class Nobody:
