@@ -412,7 +412,8 @@ RULES: Final[dict[str, Rule]] = {
             "GetSubscriptionState": _all(_on("pubsub.subscriptions.get", "subscription", _SUBSCRIPTION)),
             "GetTopicState": _all(_on("pubsub.topics.get", "topic", _TOPIC)),
             "UpdateSubscriptionOptions": _all(
-                _on("pubsub.subscriptions.update", "options.subscription", _SUBSCRIPTION)
+                _on("pubsub.subscriptions.update", "options.subscription", _SUBSCRIPTION),
+                _on("pubsub.topics.publish", "options.forward_to", _TOPIC, optional=True),
             ),
             "GetSubscriptionOptions": _all(_on("pubsub.subscriptions.get", "subscription", _SUBSCRIPTION)),
             "CreateQueue": _all(

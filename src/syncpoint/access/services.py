@@ -1,7 +1,7 @@
 """What a server does by itself: under an identity of its own, which needs grants like any other.
 
-Place: asked by subscribe forwarders before a message is given up into a dead letter topic, and by pushes and exports
-before they read.
+Place: asked by subscribe forwarders before a message is given up into a dead letter topic, and by pushes, exports and
+forwards before they read.
 Promise: without a grant nothing is done in somebody's name; the message is offered again instead, and nothing is lost.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from syncpoint.access.policy import ALL_AUTHENTICATED, ALL_USERS, Policies
-from syncpoint.metadata.records import Subscription
+from syncpoint.metadata.records import Subscription, Topic
 from syncpoint.runtime.clock import Clock
 
 
@@ -30,8 +30,12 @@ class ServiceIdentity:
         )
 
     def may_consume(self, record: Subscription) -> bool:
-        """Whether messages of a subscription may be pushed or exported: that reads and acknowledges them."""
+        """Whether messages of a subscription may be pushed, exported or forwarded: that reads and acknowledges them."""
         return self._may("pubsub.subscriptions.consume", record.name)
+
+    def may_publish(self, record: Topic) -> bool:
+        """Whether messages may be forwarded to a topic."""
+        return self._may("pubsub.topics.publish", record.name)
 
     def _may(self, permission: str, resource: str) -> bool:
         principal = self._principal()

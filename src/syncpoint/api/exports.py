@@ -89,10 +89,14 @@ def show_export(message: pubsub.Subscription, record: Subscription, state_of: Ex
                 message.state = pubsub.Subscription.RESOURCE_ERROR
 
 
+def is_exported_by(message: pubsub.Subscription) -> bool:
+    """Whether a configuration says that a subscription exports."""
+    return any(message.HasField(field) for field in EXPORTS)
+
+
 @lru_cache(maxsize=4_096)
 def _exports(config: bytes) -> bool:
-    message = pubsub.Subscription.FromString(config)
-    return any(message.HasField(field) for field in EXPORTS)
+    return is_exported_by(pubsub.Subscription.FromString(config))
 
 
 def is_exported(record: Subscription) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from syncpoint.api.catalog_retries import checked_again
+from syncpoint.api.exports import is_exported
 from syncpoint.api.validate import duration, in_bounds, refused, seconds_of, whole_seconds
 from syncpoint.control.durability_classes import DurabilityClasses
 from syncpoint.control.plane import ControlPlane
@@ -27,6 +28,7 @@ from syncpoint.model.limits import (
     TTL_SECONDS_MIN,
 )
 from syncpoint.model.names import parse_subscription, parse_topic
+from syncpoint.push.push_config import is_pushed
 from syncpoint.transport.calls import Methods
 from syncpoint.wire import methods
 from syncpoint.wire.messages import admin, well_known
@@ -138,7 +140,7 @@ class OptionsAdmin:
     ) -> admin.SubscriptionOptions:
         """UpdateSubscriptionOptions."""
         record = self.subscription(request.options.subscription)
-        known = ["early_delivery", "ttl", *_TO_LETTERS, "receive_suspended"]
+        known = ["early_delivery", "ttl", *_TO_LETTERS, "receive_suspended", "forward_to"]
         for path in _paths(request.update_mask, known):
             value = getattr(request.options, path)
             if path == "early_delivery":
@@ -147,6 +149,8 @@ class OptionsAdmin:
                 live_s = _time_to_live(request.options, "ttl")
                 record = replace(record, options=record.options._replace(ttl_s=live_s))
             else:
+                if path == "forward_to" and value:
+                    self._check_forward(record, value)
                 record = replace(record, options=record.options._replace(**{path: value}))
         for path, what in _TO_LETTERS.items():
             asked = path in request.update_mask.paths and getattr(record.options, path)
@@ -154,6 +158,14 @@ class OptionsAdmin:
                 raise FailedPrecondition(f"{record.name} has no dead-letter policy: nothing {what} can go there.")
         await self.control.commit([CatalogChange.put(record)])
         return subscription_options(record)
+
+    def _check_forward(self, record: Subscription, target: str) -> None:
+        """Whether a subscription may forward to a topic. Raises `NotFound`, `InvalidArgument`, `FailedPrecondition`."""
+        topic = self.topic(target)
+        if topic.incarnation == record.topic_incarnation:
+            raise refused("forward_to", "forward_to is the topic that the subscription is of: its messages never end")
+        if is_pushed(record) or is_exported(record):
+            raise FailedPrecondition(f"{record.name} is pushed or exported: it cannot forward, too.")
 
     # -- shared ------------------------------------------------------------------------------------------------------
 
@@ -247,6 +259,7 @@ def subscription_options(record: Subscription) -> admin.SubscriptionOptions:
         dead_letter_expired=record.options.dead_letter_expired,
         dead_letter_rule_errors=record.options.dead_letter_rule_errors,
         receive_suspended=record.options.receive_suspended,
+        forward_to=record.options.forward_to,
     )
 
 

@@ -21,13 +21,14 @@ class PublisherService:
     def methods(self) -> Methods:
         return {methods.PUBLISHER.Publish.encode(): Unary(self.publish)}
 
-    def publish(self, call: Call, request: bytes) -> None:
-        """Take a request. Raises `SyncpointError` when it is refused at once."""
+    def publish(self, call: Call, request: bytes, *, forwarded: bool = False) -> None:
+        """Take a request. `forwarded`: it comes from a subscription that forwards. Raises `SyncpointError` when it is
+        refused at once."""
         topic = self._forwarder.topic_of(request)
         if topic.stamp or self.prepared.order:
-            self.prepared.take(call, topic, request)
+            self.prepared.take(call, topic, request, forwarded=forwarded)
         else:
-            self._forwarder.client_request(call, topic, request)
+            self._forwarder.client_request(call, topic, request, forwarded=forwarded)
 
     async def stop(self) -> None:
         """Leave nothing behind."""

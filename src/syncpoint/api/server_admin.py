@@ -204,13 +204,15 @@ class ServerAdmin(ABC):
             self._asking.deliveries(record.incarnation),
         )
         answer.unknown.extend([*unknown, *silent])
-        if is_pushed(record) or is_exported(record):
+        if is_pushed(record) or is_exported(record) or record.options.forward_to:
             found, silent = await self._asking.consumption(record.incarnation)
             answer.unknown.extend(silent)
             if found.HasField("state"):
                 answer.push.CopyFrom(found.state)
             if found.HasField("export"):
                 answer.export.CopyFrom(found.export)
+            if found.HasField("forward"):
+                answer.forward.CopyFrom(found.forward)
         answer.outstanding_messages, answer.outstanding_bytes, answer.subscribers = out
         oldest_s = 0.0
         for chain in chains:

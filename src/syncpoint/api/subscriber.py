@@ -42,11 +42,13 @@ def usable(forwarder: SubscribeForwarder, name: str) -> Subscription:
 
 
 def check_pulled(record: Subscription, text: str) -> None:
-    """Raise `FailedPrecondition` for a subscription that is pushed or exported."""
+    """Raise `FailedPrecondition` for a subscription that is pushed, exported or forwarded."""
     if is_pushed(record):
         raise FailedPrecondition(text)
     if is_exported(record):
         raise FailedPrecondition("This method is not supported for this subscription type.")
+    if record.options.forward_to:
+        raise FailedPrecondition(f"Its messages are forwarded to {record.options.forward_to}: receive them there.")
 
 
 def bad_ack_id(error: BadAckId) -> InvalidArgument:
@@ -184,7 +186,9 @@ class SubscriberService:
                 "ack_deadline_seconds", f"{seconds} is more than {MODIFY_DEADLINE_SECONDS_MAX} seconds"
             )
         try:
-            pulled = not (is_pushed(record) or is_exported(record))  # of others only what succeeds is a use
+            pulled = not (
+                is_pushed(record) or is_exported(record) or record.options.forward_to
+            )  # of others only what succeeds is a use
             failed = self.forwarder.modify(record, request, MODIFY_ACK_IDS_FIELD, seconds, uses=pulled)
         except BadAckId as bad:
             raise bad_ack_id(bad) from None

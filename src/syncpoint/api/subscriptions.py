@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from syncpoint.api import masks
-from syncpoint.api.exports import EXPORTS, ExportStateOf, check_exports, show_export
+from syncpoint.api.exports import EXPORTS, ExportStateOf, check_exports, is_exported_by, show_export
 from syncpoint.api.validate import (
     check_labels,
     config_of,
@@ -22,7 +22,7 @@ from syncpoint.api.validate import (
 )
 from syncpoint.metadata.records import CREATING, DeadLetter, Retry, Subscription, Topic
 from syncpoint.model import limits
-from syncpoint.model.errors import Unimplemented
+from syncpoint.model.errors import FailedPrecondition, Unimplemented
 from syncpoint.model.names import DELETED_TOPIC, parse_subscription, parse_topic
 from syncpoint.push.addresses import Vetting
 from syncpoint.push.push_config import VERSION, check_push_config
@@ -122,6 +122,10 @@ def _filled(record: Subscription, message: pubsub.Subscription, vetting: Vetting
     if not message.push_config.push_endpoint:
         message.ClearField("push_config")
     check_exports(message)
+    if record.options.forward_to and (message.HasField("push_config") or is_exported_by(message)):
+        raise FailedPrecondition(
+            f"{record.name} forwards to {record.options.forward_to}: it cannot be pushed or exported, too."
+        )
     check_labels(dict(message.labels))
     message.ack_deadline_seconds = message.ack_deadline_seconds or limits.ACK_DEADLINE_SECONDS_DEFAULT
     deadline = message.ack_deadline_seconds

@@ -152,6 +152,16 @@ def time_to_live_options(command: Any) -> Any:
     return ttl(command)
 
 
+def forward_options(command: Any) -> Any:
+    """Whether messages go to another topic."""
+    return click.option(
+        "--forward-to",
+        shell_complete=names("topics"),
+        metavar="TOPIC",
+        help="Publish its messages to this topic, which may be a queue, instead of handing them out.",
+    )(command)
+
+
 def readable(subscription: dict[str, Any]) -> dict[str, Any]:
     """A subscription as people are shown it, from its fields as JSON has them."""
     # A policy without a period means: never.

@@ -23,6 +23,7 @@ from syncpoint.cli.subscription_options import (
     configuration_options,
     configure,
     configure_push,
+    forward_options,
     push_options,
     readable,
     time_to_live_options,
@@ -71,6 +72,7 @@ subscriptions.add_command(shorter, "modify-ack-deadline")
 @click.option("--enable-message-ordering", "ordering", is_flag=True, help="Deliver each ordering key in order.")
 @configuration_options
 @time_to_live_options
+@forward_options
 @labels_option
 @with_settings
 def create(
@@ -84,6 +86,7 @@ def create(
     ttl: tuple[int, int] | None,
     dead_letter_expired: bool | None,
     dead_letter_rule_errors: bool | None,
+    forward_to: str | None,
     **chosen: Any,
 ) -> None:
     """Create one or more subscriptions of a topic. They get every message published from now on.
@@ -93,6 +96,7 @@ def create(
       syncpoint subscriptions create billing --topic orders --ack-deadline 60
       syncpoint subscriptions create europe --topic orders --message-filter 'attributes.region = "eu"'
       syncpoint subscriptions create careful --topic orders --dead-letter-topic failed --max-delivery-attempts 10
+      syncpoint subscriptions create onwards --topic orders --forward-to archive
     """
     from syncpoint.wire.messages import pubsub
 
@@ -101,6 +105,8 @@ def create(
         if wanted and not chosen["dead_letter_topic"]:
             raise click.UsageError(f"--{option.replace('_', '-')} needs --dead-letter-topic.")
     made, options = [], _options(ttl, clear_ttl=False, early_delivery=early_delivery, **moved)
+    if forward_to:
+        options["forward_to"] = settings.name("topics", forward_to)
     with settings.client() as client:
         for given in subscription:
             request = pubsub.Subscription(
@@ -143,6 +149,8 @@ def describe(settings: Settings, subscription: str) -> None:
         said(known.dead_letter_advice)
     if known.push.last_error:
         said(f"The last push failed: {known.push.last_error}")
+    if known.forward.last_error:
+        said(f"Forwarding waits: {known.forward.last_error}")
 
 
 @subscriptions.command()
@@ -162,6 +170,8 @@ def state(settings: Settings, subscription: str) -> None:
 @click.argument("subscription", shell_complete=names("subscriptions"))
 @configuration_options
 @time_to_live_options
+@forward_options
+@click.option("--clear-forward", is_flag=True, help="Hand its messages out again.")
 @click.option("--clear-ttl", is_flag=True, help="Let messages live as long as those of the topic.")
 @clear_option
 @click.option("--clear-dead-letter-policy", is_flag=True, help="Deliver for ever instead.")
@@ -188,6 +198,8 @@ def update(
     clear_ttl: bool,
     dead_letter_expired: bool | None,
     dead_letter_rule_errors: bool | None,
+    forward_to: str | None,
+    clear_forward: bool,
     **chosen: Any,
 ) -> None:
     """Change a subscription. Topic, filter and ordering are fixed when it is created.
@@ -218,6 +230,8 @@ def update(
             "dead_letter_rule_errors": dead_letter_rule_errors,
         }
         options = _options(ttl, clear_ttl=clear_ttl, **given)
+        if clear_forward or forward_to:
+            options["forward_to"] = "" if clear_forward else settings.name("topics", forward_to or "")
         if not options:
             require_change(changed)
         answer = current

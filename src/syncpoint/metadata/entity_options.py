@@ -89,7 +89,8 @@ class TopicOptions(NamedTuple):
 
 
 class SubscriptionOptions(NamedTuple):
-    """Of a subscription. `receive_suspended`: nothing is handed out. `lanes`: empty as long as its rules have never
+    """Of a subscription. `receive_suspended`: nothing is handed out. `forward_to`: the topic that its messages are
+    published to, "": none. `lanes`: empty as long as its rules have never
     been changed; see `lanes_of`. `drained`: from and before which numbers lanes were empty when they were forgotten. A
     time of 0 means none.
     """
@@ -101,6 +102,7 @@ class SubscriptionOptions(NamedTuple):
     lanes: tuple[RuleLane, ...] = ()
     next_lane: int = 1
     drained: tuple[tuple[int, int], ...] = ()
+    forward_to: str = ""
 
 
 NO_TOPIC_OPTIONS = TopicOptions()

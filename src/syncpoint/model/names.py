@@ -35,6 +35,10 @@ READING_REFUSED = (
     f"The service's own identity ({SERVICE_IDENTITY} unless the file of --auth names another) may not read this"
     " subscription: grant it roles/pubsub.subscriber on it."
 )
+FORWARDING_REFUSED = (
+    f"The service's own identity ({SERVICE_IDENTITY} unless the file of --auth names another) may not publish to the"
+    " topic that this subscription forwards to: grant it roles/pubsub.publisher on it."
+)
 DEAD_LETTERS_REFUSED = (
     f"The service's own identity ({SERVICE_IDENTITY} unless the file of --auth names another) may not move messages to"
     " the dead letter topic: grant it roles/pubsub.subscriber on the subscription and roles/pubsub.publisher on the"

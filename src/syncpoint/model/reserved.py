@@ -2,3 +2,6 @@
 
 FORWARDED_FROM = "sys.ForwardedFrom"
 """Which message one is that the service itself publishes again: see `publish.message_ids`."""
+
+FORWARD_HOPS = "sys.ForwardHops"
+"""How often a message was forwarded to another topic: see `forward`."""

@@ -1,4 +1,4 @@
-"""Subscriptions that a process consumes itself, mounted in it: those that are pushed, and those that are exported.
+"""Subscriptions that a process consumes itself, mounted in it: those that are pushed, exported or forwarded.
 
 Place: on a node, and in every proxy.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from syncpoint.node.bucket_exports import Exports
+from syncpoint.node.forwards import Forwards
 from syncpoint.node.pushes import Pushes
 from syncpoint.transport.calls import Methods
 from syncpoint.wire import methods
@@ -16,29 +17,33 @@ from syncpoint.wire.serving import served
 
 
 class Consumption:
-    """Both kinds, as one."""
+    """All kinds, as one."""
 
-    def __init__(self, pushes: Pushes, exports: Exports) -> None:
-        self.pushes, self.exports = pushes, exports
+    def __init__(self, pushes: Pushes, exports: Exports, forwards: Forwards) -> None:
+        self.pushes, self.exports, self.forwards = pushes, exports, forwards
 
     def start(self) -> None:
         """Begin. Needs the event loop."""
         self.pushes.start()
         self.exports.start()
+        self.forwards.start()
 
     async def stop(self) -> None:
         """What is under way has a little time to end."""
         await self.pushes.stop()
         await self.exports.stop()
+        await self.forwards.stop()
 
     def status(self) -> dict[str, Any]:
         """Numbers for operators."""
-        return {**self.pushes.status(), **self.exports.status()}
+        return {**self.pushes.status(), **self.exports.status(), **self.forwards.status()}
 
     def describe(self, subscription: int) -> internal.DescribeConsumptionResponse:
-        """How a subscription is pushed or exported from here."""
+        """How a subscription is pushed, exported or forwarded from here."""
         return internal.DescribeConsumptionResponse(
-            state=self.pushes.state(subscription), export=self.exports.described(subscription)
+            state=self.pushes.state(subscription),
+            export=self.exports.described(subscription),
+            forward=self.forwards.described(subscription),
         )
 
     def internal_methods(self) -> Methods:

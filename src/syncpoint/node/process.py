@@ -28,14 +28,17 @@ from syncpoint.api.subscriber import SubscriberService
 from syncpoint.control.log_commit import LogCommit
 from syncpoint.control.plane import ControlPlane
 from syncpoint.control.solo_ownership import SOLO_CHAIN, LogCatalog, NobodyAsks, OwnDisks, SoloOwnership
+from syncpoint.forward.forward_driver import ForwardingProcess
+from syncpoint.forward.own_call import published
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.mirror import CatalogMirror, Identities
-from syncpoint.metadata.records import CatalogChange, Setting, Subscription
+from syncpoint.metadata.records import CatalogChange, Setting, Subscription, Topic
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.flow import FlowLimits
 from syncpoint.node.bucket_exports import Exports
 from syncpoint.node.client_http import client_http
 from syncpoint.node.consumption import Consumption
+from syncpoint.node.forwards import Forwards
 from syncpoint.node.metadata import align
 from syncpoint.node.node_environment import NodeEnvironment
 from syncpoint.node.public_tls import PublicTls
@@ -62,6 +65,7 @@ from syncpoint.transforms.publish_requests import PublishTransforms
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.network import Listening
 from syncpoint.wire import methods
+from syncpoint.wire.messages import internal
 
 log = logging.getLogger(__name__)
 
@@ -157,9 +161,14 @@ class Node:
         if self.access is not None:
             consuming = replace(consuming, may_consume=self.access.service.may_consume)
         identified = self.access is not None
+
+        async def give_up(record: Subscription, asked: internal.DeadLetterRequest) -> internal.DeadLetterResponse:
+            return await inquiry.give_up(record, asked)
+
         self.consumption = Consumption(
             Pushes(consuming, self.vetting, self.control.commit, issuer=settings.push_issuer, identified=identified),
             Exports(consuming, settings.buckets, environment.outside),
+            Forwards(ForwardingProcess(consuming, self._forwarded, give_up, self._may_publish)),
         )
         self.transformer.models.tokens = self.consumption.pushes.tokens
         inquiry = LocalInquiry(self.publish, self.subscribe, self.consumption.describe)
@@ -199,6 +208,12 @@ class Node:
 
     def _may_give_up(self, record: Subscription) -> bool:
         return self.access is None or self.access.service.may_give_up(record)
+
+    def _may_publish(self, record: Topic) -> bool:
+        return self.access is None or self.access.service.may_publish(record)
+
+    async def _forwarded(self, request: bytes) -> bytes:
+        return await published(partial(self.publisher.publish, forwarded=True), request)
 
     async def _ack_key(self) -> bytes:
         key = self.control.catalog.setting(ACK_KEY)

@@ -48,8 +48,8 @@ class PublishAttempt(CancellableCall):
     """A request and its attempts. `chain`: where the last one went; `topic`: as it is known now."""
 
     __slots__ = (
-        "call", "chain", "deadline", "doubtful", "judged", "key", "number", "place", "plain", "request", "schema",
-        "sealed", "silent", "size", "started", "topic", "transformed", "transforming", "tried", "turns",
+        "call", "chain", "deadline", "doubtful", "forwarded", "judged", "key", "number", "place", "plain", "request",
+        "schema", "sealed", "silent", "size", "started", "topic", "transformed", "transforming", "tried", "turns",
     )  # fmt: skip
 
     def __init__(self, call: Call, request: bytes, topic: Topic, key: bytes, number: int, now: float) -> None:
@@ -62,6 +62,7 @@ class PublishAttempt(CancellableCall):
         self.place: BatchPlace | None = None
         self.chain = 0
         self.sealed = False  # it came sealed
+        self.forwarded = False  # by a subscription that forwards
         self.judged = False  # chains know it by the ids of its messages
         self.schema = 0  # what it was checked against
         self.transforming = False  # it is not yet among those to be sent

@@ -12,8 +12,10 @@ about messages.
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
 from collections import deque
+from functools import partial
 
 from syncpoint.kernel import split
 from syncpoint.kernel.errors import Malformed
@@ -59,6 +61,14 @@ ONE_KEY = b"\0"  # where the ids of messages without a key decide, which one cha
 log = logging.getLogger(__name__)
 
 
+class Origin(enum.Enum):
+    """Who publishes."""
+
+    CLIENT = "a client"
+    WITHIN = "a process of the cluster, what was accepted, and sealed, before"
+    FORWARD = "a subscription that forwards, known by sys.ForwardedFrom"
+
+
 class ClusterPublisher:
     """All publishes of one proxy. `sender`: the incarnation of this process; `refresh`: let the catalog catch up."""
 
@@ -86,7 +96,7 @@ class ClusterPublisher:
         self.published = self.resent = 0
         self.sender = sender
         self._number = 0
-        self._late: dict[str, deque[tuple[Call, bytes, bytes, bool]]] = {}  # by the name of a topic not known here
+        self._late: dict[str, deque[tuple[Call, bytes, bytes, Origin]]] = {}  # by the name of a topic not known here
         self._tasks = Tasks()
         self._changed: asyncio.Future[None] | None = None
         self._pausing = 0
@@ -98,10 +108,9 @@ class ClusterPublisher:
 
     def internal_methods(self) -> Methods:
         """The same for other processes of the cluster: what they publish, dead letters, was sealed when it came in."""
-        sealed = Unary(lambda call, request: self.publish(call, request, sealed=True))
-        return {methods.PUBLISHER.Publish.encode(): sealed}
+        return {methods.PUBLISHER.Publish.encode(): Unary(partial(self.publish, origin=Origin.WITHIN))}
 
-    def publish(self, call: Call, request: bytes, *, sealed: bool = False) -> None:
+    def publish(self, call: Call, request: bytes, *, origin: Origin = Origin.CLIENT) -> None:
         """Take a request. Raises `SyncpointError` when it is refused at once."""
         try:
             raw_name, key = split.route_of(request)
@@ -111,12 +120,12 @@ class ClusterPublisher:
         topic = self.catalog.topic(name)
         late = self._late.get(name)
         if late is not None:
-            late.append((call, request, key, sealed))  # not before those that came before it
+            late.append((call, request, key, origin))  # not before those that came before it
         elif topic is None:
-            self._late[name] = deque([(call, request, key, sealed)])
+            self._late[name] = deque([(call, request, key, origin)])
             self._tasks.start(self._look_for(name))
         else:
-            self._begin(call, request, topic, key, sealed)
+            self._begin(call, request, topic, key, origin)
 
     async def _look_for(self, name: str) -> None:
         """The topic may be a moment old, made by another proxy. What comes in the meantime is looked for again."""
@@ -138,26 +147,29 @@ class ClusterPublisher:
             for one in late:
                 self._begin_late(failed, *one)
 
-    def _begin_late(self, found: Topic | SyncpointError, call: Call, request: bytes, key: bytes, sealed: bool) -> None:
+    def _begin_late(
+        self, found: Topic | SyncpointError, call: Call, request: bytes, key: bytes, origin: Origin
+    ) -> None:
         try:
             if isinstance(found, SyncpointError):
                 raise found
-            self._begin(call, request, found, key, sealed)
+            self._begin(call, request, found, key, origin)
         except SyncpointError as error:
             call.fail(error)
 
-    def _begin(self, call: Call, request: bytes, topic: Topic, key: bytes, sealed: bool) -> None:
-        if len(request) > PUBLISH_REQUEST_BYTES_MAX + (PUBLISH_SEALED_ROOM_BYTES if sealed else 0):
+    def _begin(self, call: Call, request: bytes, topic: Topic, key: bytes, origin: Origin) -> None:
+        sealed, own = origin is Origin.WITHIN, origin is not Origin.CLIENT
+        if len(request) > PUBLISH_REQUEST_BYTES_MAX + (PUBLISH_SEALED_ROOM_BYTES if own else 0):
             raise InvalidArgument("request", "request_size is too large")
         if topic.incarnation in self.route_client.stale_topics:
             self.route_client.renew(topic=topic.incarnation)
         if not may_pass(topic, self.routes.region):
             raise FailedPrecondition(f"Messages of {topic.name} may not pass through region {self.routes.region}.")
         self._number += 1
-        judged = bool(topic.options.duplicate_window_s) or (sealed and FORWARDED_FROM.encode() in request)
+        judged = bool(topic.options.duplicate_window_s) or (own and FORWARDED_FROM.encode() in request)
         key = key or (ONE_KEY if judged else b"")
         batch = PublishAttempt(call, request, topic, key, self._number, asyncio.get_running_loop().time())
-        batch.sealed, batch.judged = sealed, judged
+        batch.sealed, batch.judged, batch.forwarded = sealed, judged, origin is Origin.FORWARD
 
         def go() -> None:
             self._tasks.start(self._run(batch))
@@ -302,6 +314,7 @@ class ClusterPublisher:
                 batch.topic.incarnation,
                 batch.schema,
                 batch.sealed,
+                batch.forwarded,
             )
         )
         message: Message = b"".join(parts) if batch.size <= JOIN_BYTES else parts

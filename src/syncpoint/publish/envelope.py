@@ -33,6 +33,7 @@ class PublishBatch(NamedTuple):
     topic: int = 0
     schema: int = 0
     within: bool = False
+    forwarded: bool = False
 
 
 def write_publish(batch: PublishBatch) -> list[bytes | memoryview]:
@@ -43,6 +44,8 @@ def write_publish(batch: PublishBatch) -> list[bytes | memoryview]:
         rare = b"\x41" + _U64.pack(batch.schema)
     if batch.within:
         rare += b"\x48\x01"
+    if batch.forwarded:
+        rare += b"\x50\x01"
     head = b"\x08%b\x10%b\x18%b\x21%b\x28%b\x30%b\x38%b%b\x7a%b" % (
         varint.encode(batch.chain),
         varint.encode(batch.epoch),
@@ -59,7 +62,7 @@ def write_publish(batch: PublishBatch) -> list[bytes | memoryview]:
 
 def read_publish(data: bytes) -> PublishBatch:
     """Raises `Malformed`."""
-    values = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0]  # by field number
+    values = [0] * 11  # by field number
     request: memoryview | bytes = b""
     at, end = 0, len(data)
     try:
@@ -74,7 +77,7 @@ def read_publish(data: bytes) -> PublishBatch:
                 at += 1
                 if value >= 0x80:
                     value, at = varint.decode(data, at - 1)
-                if tag >> 3 < 10:
+                if tag >> 3 < 11:
                     values[tag >> 3] = value
             elif wire == 2:
                 size = data[at]
@@ -88,7 +91,7 @@ def read_publish(data: bytes) -> PublishBatch:
                 at += size
             elif wire == 1:
                 (value,) = _U64.unpack_from(data, at)
-                if tag >> 3 < 10:
+                if tag >> 3 < 11:
                     values[tag >> 3] = value
                 at += 8
             elif wire == 5 and end - at >= 4:
@@ -97,8 +100,10 @@ def read_publish(data: bytes) -> PublishBatch:
                 raise Malformed
     except (IndexError, ValueError, struct.error):
         raise Malformed from None
-    _, chain, epoch, keyed, sender, batch, resent, topic, schema, within = values
-    return PublishBatch(chain, epoch, bool(keyed), sender, batch, bool(resent), request, topic, schema, bool(within))
+    _, chain, epoch, keyed, sender, batch, resent, topic, schema, within, forwarded = values
+    return PublishBatch(
+        chain, epoch, bool(keyed), sender, batch, bool(resent), request, topic, schema, bool(within), bool(forwarded)
+    )
 
 
 def publish_response(prefix: bytes, first_offset: int, count: int) -> bytes:

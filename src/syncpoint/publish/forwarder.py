@@ -42,7 +42,7 @@ from syncpoint.publish.source_server import SourceServer
 from syncpoint.publish.time_to_live import ExpiryIndex
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.trusted import TrustedClock
-from syncpoint.schemas.publishing import ATTRIBUTES_ADDED, LETTER_ATTRIBUTES_ADDED, ROOM_BYTES
+from syncpoint.schemas.publishing import ATTRIBUTES_ADDED, OWN_ATTRIBUTES_ADDED, ROOM_BYTES
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.store import Store
 
@@ -105,10 +105,12 @@ class PublishForwarder:
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
-    def client_request(self, caller: PublishCaller, topic: Topic, request: bytes | memoryview) -> None:
+    def client_request(
+        self, caller: PublishCaller, topic: Topic, request: bytes | memoryview, *, forwarded: bool = False
+    ) -> None:
         """As `publish_request`, into a topic that is known, for whose schema and transforms it was prepared."""
         self.commit.check_writable()
-        self.publish(caller, topic, None, request)
+        self.publish(caller, topic, None, request, forwarded=forwarded)
 
     def publish_request(self, caller: PublishCaller, request: bytes | memoryview) -> None:
         """Take a serialised PublishRequest, see `publish`, into the source of its topic, which is opened when there is
@@ -142,12 +144,14 @@ class PublishForwarder:
         room: int = 0,
         *,
         within: bool = False,
+        forwarded: bool = False,
         batch: bytes = b"",
     ) -> ScheduledPart | None:
         """Take a serialised PublishRequest into an open source of its topic, or the one that is opened for it; `caller`
         is answered once it is persisted. Raises `SyncpointError` if it is refused. `room`: bytes it may have beyond the
-        limit of a request; `within`: its messages may have attributes beyond the limit, too, and wait for nothing. The
-        log was writable just now. Returns where those of its messages are that wait for their time. `batch`: names the
+        limit of a request; `within`: its messages may have attributes beyond the limit, too, and wait for nothing;
+        `forwarded`: it comes from a subscription that forwards to the topic, with attributes that say so. The log was
+        writable just now. Returns where those of its messages are that wait for their time. `batch`: names the
         request where it may be sent again; to be known then by `ids` alone, see there.
         """
         if topic.options is not NO_TOPIC_OPTIONS and topic.options.send_suspended and not within:
@@ -155,14 +159,16 @@ class PublishForwarder:
         self.admission.check(topic, len(request))
         self.store.admit(len(request))
         added = 0
-        if within:
-            room, added = room + ROOM_BYTES, ATTRIBUTES_ADDED + LETTER_ATTRIBUTES_ADDED
+        if within or forwarded:
+            room, added = room + ROOM_BYTES, ATTRIBUTES_ADDED + OWN_ATTRIBUTES_ADDED
         elif topic.schema is not None:  # its messages were marked with the revision that they fit
             room, added = room + ROOM_BYTES, ATTRIBUTES_ADDED
         if source is None:
             source = self.open_source(topic.incarnation)
         try:
-            kinds = self.ids.kinds(topic, request, within=within) if within or topic.options.duplicate_window_s else []
+            kinds = []
+            if within or forwarded or topic.options.duplicate_window_s:
+                kinds = self.ids.kinds(topic, request, within=within, forwarded=forwarded)
             if kinds:
                 return self.judged.add(
                     caller, topic, source, bytes(request), room, added, kinds, within=within, batch=batch

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
+from functools import partial
 from typing import Any, Protocol
 
 from syncpoint.kernel import schedules
@@ -149,7 +150,7 @@ class PublishIngress:
                 return
             caller, batch = left
         judged = (
-            self.forwarder.ids.kinds(record, batch.request, within=batch.within)
+            self.forwarder.ids.kinds(record, batch.request, within=batch.within, forwarded=batch.forwarded)
             if _may_be_judged(record, batch)
             else []
         )
@@ -276,15 +277,16 @@ class PublishIngress:
     # -- taking ------------------------------------------------------------------------------------------------------
 
     def _take(self, topic: Topic, source: Source, caller: PublishCaller, batch: PublishBatch, *, judged: bool) -> None:
+        forwarder, room = self.forwarder, PUBLISH_SEALED_ROOM_BYTES
+        publish = partial(
+            forwarder.publish, caller, topic, source, batch.request, room,
+            within=batch.within, forwarded=batch.forwarded,
+        )  # fmt: skip
         if judged:  # sent again it is known by its ids
-            named = b"%d/%d" % (batch.sender, batch.batch)
-            room = PUBLISH_SEALED_ROOM_BYTES
-            self.forwarder.publish(caller, topic, source, batch.request, room, within=batch.within, batch=named)
+            publish(batch=b"%d/%d" % (batch.sender, batch.batch))
             self.note_load(source.topic, 1, len(batch.request))
             return
-        first = source.end
-        forwarder = self.forwarder
-        part = forwarder.publish(caller, topic, source, batch.request, PUBLISH_SEALED_ROOM_BYTES, within=batch.within)
+        first, part = source.end, publish()
         facts = []
         try:
             if part is None or source.end > first:
@@ -453,4 +455,6 @@ class PublishIngress:
 
 
 def _may_be_judged(topic: Topic, batch: PublishBatch) -> bool:
-    return batch.within or (topic.options is not NO_TOPIC_OPTIONS and bool(topic.options.duplicate_window_s))
+    if batch.within or batch.forwarded:
+        return True
+    return topic.options is not NO_TOPIC_OPTIONS and bool(topic.options.duplicate_window_s)

@@ -6,10 +6,10 @@ log knows them; all that count are in each checkpoint.
 
 Two kinds of ids, in tables of their own:
 - *published*: the attribute `sys.MessageId`, in topics with the option `duplicate_window_s`, for as long as that says;
-- *forwarded*: the attribute `sys.ForwardedFrom` of requests of the service itself (`within`), in any topic, for
-  `FORWARDED_S`. Who forwards, or publishes again, what it may have published before sets it to something that names
-  the message for ever, such as "<subscription incarnation>/<source>/<offset>", and may then try as often as it likes.
-  A publisher may send this attribute, but it means nothing then.
+- *forwarded*: the attribute `sys.ForwardedFrom` of requests of the service itself (`within`, `forwarded`), in any
+  topic, for `FORWARDED_S`. Who forwards, or publishes again, what it may have published before sets it to something
+  that names the message for ever, such as "<subscription incarnation>/<source>/<offset>", and may then try as often as
+  it likes. A publisher may send this attribute, but it means nothing then.
 
 Promise: of the messages of one id within its time one is stored; all are answered with that one's message id, and
 only once it is persisted. Time counts by publish times of the log, in whole seconds, rounded up. An id is known from
@@ -144,11 +144,11 @@ class MessageIds:
 
     # -- before messages are taken -----------------------------------------------------------------------------------
 
-    def kinds(self, topic: Topic, request: bytes | memoryview, *, within: bool) -> list[bool]:
+    def kinds(self, topic: Topic, request: bytes | memoryview, *, within: bool, forwarded: bool = False) -> list[bool]:
         """By which ids the messages of a request are judged, one after the other: True for those of forwards."""
-        forwarded = within and FORWARDED.encode() in bytes(request)
-        published = bool(topic.options.duplicate_window_s) and (forwarded or not within)
-        return [True] * forwarded + [False] * published
+        named = (within or forwarded) and FORWARDED.encode() in bytes(request)
+        published = bool(topic.options.duplicate_window_s) and (named or not within)
+        return [True] * named + [False] * published
 
     def judge(
         self, topic: Topic, request: pubsub.PublishRequest, second: int, *, forwarded: bool, batch: bytes = b""

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from syncpoint.kernel import split
 from syncpoint.kernel.errors import Malformed
@@ -32,6 +32,14 @@ WAITING_BYTES_MAX: Final = 64 << 20  # of which one project has half at most
 log = logging.getLogger(__name__)
 
 
+class TakePrepared(Protocol):
+    """Takes what is prepared. Raises `SyncpointError`."""
+
+    def __call__(
+        self, caller: PublishCaller, topic: Topic, request: bytes | memoryview, *, forwarded: bool
+    ) -> None: ...
+
+
 class PreparedPublishes:
     """See the module. `topic_of`: the topic of a request as it is now; `publish` takes what is prepared. Both raise
     `SyncpointError`."""
@@ -40,14 +48,14 @@ class PreparedPublishes:
         self,
         preparation: MessagePreparation,
         topic_of: Callable[[bytes], Topic],
-        publish: Callable[[PublishCaller, Topic, bytes | memoryview], None],
+        publish: TakePrepared,
     ) -> None:
         self._preparation, self._topic_of, self._publish = preparation, topic_of, publish
         self.order = PublishOrder()
         self._room = ProjectRoom(WAITING_BYTES_MAX)
         self._tasks = Tasks()
 
-    def take(self, caller: PublishCaller, topic: Topic, request: bytes) -> None:
+    def take(self, caller: PublishCaller, topic: Topic, request: bytes, *, forwarded: bool = False) -> None:
         """Take a request to a topic with a schema or transforms, or to one of which something may wait. Raises
         `SyncpointError` when it is refused at once."""
         try:
@@ -55,20 +63,23 @@ class PreparedPublishes:
         except Malformed:
             raise not_a("PublishRequest") from None
         if self._preparation.is_quick(topic, request) and (topic.incarnation, key) not in self.order:
-            self._publish(caller, topic, self._preparation.at_once(topic, request))
+            self._publish(caller, topic, self._preparation.at_once(topic, request), forwarded=forwarded)
             return
         self._room.take(project_of(topic.name), len(request))
         place = self.order.enter(topic.incarnation, key) if key else None
-        task = self._tasks.start(self._prepare(caller, topic, request, place))
+        task = self._tasks.start(self._prepare(caller, topic, request, place, forwarded=forwarded))
         task.add_done_callback(partial(self._ended, caller, topic, key, place, len(request)))
 
-    async def _prepare(self, caller: PublishCaller, topic: Topic, request: bytes, place: BatchPlace | None) -> None:
+    async def _prepare(
+        self, caller: PublishCaller, topic: Topic, request: bytes, place: BatchPlace | None, *, forwarded: bool
+    ) -> None:
         try:
             now, found = await self._prepared(topic, request, place)
             if found.request is None:
                 caller.reply(found.response(b""))
             else:
-                self._publish(_Publisher(caller, found) if any(found.dropped) else caller, now, found.request)
+                behind = _Publisher(caller, found) if any(found.dropped) else caller
+                self._publish(behind, now, found.request, forwarded=forwarded)
         except SyncpointError as error:
             caller.fail(error)
         except Exception:

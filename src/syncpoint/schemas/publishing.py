@@ -39,9 +39,9 @@ REVISION: Final = "googclient_schemarevisionid"
 ENCODING: Final = "googclient_schemaencoding"
 ATTRIBUTES_ADDED: Final = 3
 """To each message. They do not count among the attributes that a message may have."""
-LETTER_ATTRIBUTES_ADDED: Final = 11
-"""By which a dead letter says where it comes from, see `subscribe.dead_letter`, one that was published again, and under
-which id it was scheduled."""
+OWN_ATTRIBUTES_ADDED: Final = 14
+"""By which the service itself says of a message where it comes from: of a dead letter, see `subscribe.dead_letter`, of
+one that was published again, made by a rule or forwarded, and under which id it was scheduled."""
 ROOM_BYTES: Final = PUBLISH_MESSAGES_MAX * 1024
 """What marking adds to a request at most."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from syncpoint.access.access import Access
@@ -25,7 +26,9 @@ from syncpoint.control.operations import Operations
 from syncpoint.control.peer_channels import Reach
 from syncpoint.control.plane import ControlPlane
 from syncpoint.control.usage_reports import ReportedUses
-from syncpoint.metadata.records import Subscription
+from syncpoint.forward.forward_driver import ForwardingProcess
+from syncpoint.forward.own_call import published
+from syncpoint.metadata.records import Subscription, Topic
 from syncpoint.model.cluster import PROXY
 from syncpoint.node.bucket_exports import Exports
 from syncpoint.node.client_http import client_http
@@ -33,6 +36,7 @@ from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.router_role import in_milliseconds
 from syncpoint.node.cluster.tls import public_tls
 from syncpoint.node.consumption import Consumption
+from syncpoint.node.forwards import Forwards
 from syncpoint.node.public_tls import PublicTls
 from syncpoint.node.pushes import Pushes
 from syncpoint.proxy.data_keys import KeyRing, TopicKeys
@@ -40,6 +44,7 @@ from syncpoint.proxy.key_admin import KeyCleaner
 from syncpoint.proxy.letters import ProxyLetters
 from syncpoint.proxy.pipeline_cursors import CursorCleaner
 from syncpoint.proxy.proxy import MessageHandling, Proxy, ProxyCluster
+from syncpoint.proxy.publisher import Origin
 from syncpoint.proxy.push_feeds import PushFeeds
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.push.addresses import Vetting, networks
@@ -139,6 +144,7 @@ class ProxyRole:
                 sender=context.environment.push_sender,
             ),
             Exports(consuming, settings.buckets, context.environment.outside),
+            Forwards(ForwardingProcess(consuming, self._forwarded, letters.give_up, self._may_publish)),
         )
         transformer.models.tokens = self.consumption.pushes.tokens
         self._methods = self.proxy.methods(
@@ -224,6 +230,12 @@ class ProxyRole:
 
     def _may_give_up(self, record: Subscription) -> bool:
         return self.access is None or self.access.service.may_give_up(record)
+
+    def _may_publish(self, record: Topic) -> bool:
+        return self.access is None or self.access.service.may_publish(record)
+
+    async def _forwarded(self, request: bytes) -> bytes:
+        return await published(partial(self.proxy.publisher.publish, origin=Origin.FORWARD), request)
 
     def _regions(self) -> set[str]:
         view = self._context.view

@@ -163,7 +163,8 @@ class SubscriptionState(_message.Message):
     push: PushState
     export: ExportState
     dead_letter_advice: str
-    def __init__(self, subscription: _Optional[str] = ..., incarnation: _Optional[int] = ..., backlog_messages: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_unacked_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., outstanding_messages: _Optional[int] = ..., outstanding_bytes: _Optional[int] = ..., subscribers: _Optional[int] = ..., generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., options: _Optional[_Union[SubscriptionOptions, _Mapping]] = ..., unknown: _Optional[_Iterable[str]] = ..., push: _Optional[_Union[PushState, _Mapping]] = ..., export: _Optional[_Union[ExportState, _Mapping]] = ..., dead_letter_advice: _Optional[str] = ...) -> None: ...
+    forward: ForwardState
+    def __init__(self, subscription: _Optional[str] = ..., incarnation: _Optional[int] = ..., backlog_messages: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_unacked_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., outstanding_messages: _Optional[int] = ..., outstanding_bytes: _Optional[int] = ..., subscribers: _Optional[int] = ..., generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., options: _Optional[_Union[SubscriptionOptions, _Mapping]] = ..., unknown: _Optional[_Iterable[str]] = ..., push: _Optional[_Union[PushState, _Mapping]] = ..., export: _Optional[_Union[ExportState, _Mapping]] = ..., dead_letter_advice: _Optional[str] = ..., forward: _Optional[_Union[ForwardState, _Mapping]] = ...) -> None: ...
 class PushState(_message.Message):
     endpoint: str
     pushed_by: str
@@ -186,6 +187,15 @@ class ExportState(_message.Message):
     held: int
     last_error: str
     def __init__(self, bucket: _Optional[str] = ..., exported_by: _Optional[str] = ..., state: _Optional[str] = ..., advice: _Optional[str] = ..., files: _Optional[int] = ..., acknowledged: _Optional[int] = ..., refused: _Optional[int] = ..., held: _Optional[int] = ..., last_error: _Optional[str] = ...) -> None: ...
+class ForwardState(_message.Message):
+    topic: str
+    forwarded_by: str
+    forwarded: int
+    given_up: int
+    kept: int
+    held: int
+    last_error: str
+    def __init__(self, topic: _Optional[str] = ..., forwarded_by: _Optional[str] = ..., forwarded: _Optional[int] = ..., given_up: _Optional[int] = ..., kept: _Optional[int] = ..., held: _Optional[int] = ..., last_error: _Optional[str] = ...) -> None: ...
 class SubscriptionOptions(_message.Message):
     subscription: str
     early_delivery: bool
@@ -193,7 +203,8 @@ class SubscriptionOptions(_message.Message):
     dead_letter_expired: bool
     dead_letter_rule_errors: bool
     receive_suspended: bool
-    def __init__(self, subscription: _Optional[str] = ..., early_delivery: _Optional[bool] = ..., ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., dead_letter_expired: _Optional[bool] = ..., dead_letter_rule_errors: _Optional[bool] = ..., receive_suspended: _Optional[bool] = ...) -> None: ...
+    forward_to: str
+    def __init__(self, subscription: _Optional[str] = ..., early_delivery: _Optional[bool] = ..., ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., dead_letter_expired: _Optional[bool] = ..., dead_letter_rule_errors: _Optional[bool] = ..., receive_suspended: _Optional[bool] = ..., forward_to: _Optional[str] = ...) -> None: ...
 class GetSubscriptionOptionsRequest(_message.Message):
     subscription: str
     def __init__(self, subscription: _Optional[str] = ...) -> None: ...

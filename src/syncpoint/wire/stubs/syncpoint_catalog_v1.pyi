@@ -63,8 +63,9 @@ class SubscriptionOptions(_message.Message):
     dead_letter_rule_errors: bool
     lanes: _containers.RepeatedCompositeFieldContainer[RuleLane]
     next_lane: int
+    forward_to: str
     drained: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, receive_suspended: _Optional[bool] = ..., ttl_s: _Optional[int] = ..., dead_letter_expired: _Optional[bool] = ..., dead_letter_rule_errors: _Optional[bool] = ..., lanes: _Optional[_Iterable[_Union[RuleLane, _Mapping]]] = ..., next_lane: _Optional[int] = ..., drained: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, receive_suspended: _Optional[bool] = ..., ttl_s: _Optional[int] = ..., dead_letter_expired: _Optional[bool] = ..., dead_letter_rule_errors: _Optional[bool] = ..., lanes: _Optional[_Iterable[_Union[RuleLane, _Mapping]]] = ..., next_lane: _Optional[int] = ..., forward_to: _Optional[str] = ..., drained: _Optional[_Iterable[int]] = ...) -> None: ...
 class RuleLane(_message.Message):
     number: int
     rules: _containers.RepeatedCompositeFieldContainer[MessageRule]

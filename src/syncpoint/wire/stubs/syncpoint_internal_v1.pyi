@@ -14,8 +14,9 @@ class PublishBatch(_message.Message):
     topic: int
     schema: int
     within: bool
+    forwarded: bool
     request: bytes
-    def __init__(self, chain: _Optional[int] = ..., epoch: _Optional[int] = ..., keyed: _Optional[bool] = ..., sender: _Optional[int] = ..., batch: _Optional[int] = ..., resent: _Optional[bool] = ..., topic: _Optional[int] = ..., schema: _Optional[int] = ..., within: _Optional[bool] = ..., request: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, chain: _Optional[int] = ..., epoch: _Optional[int] = ..., keyed: _Optional[bool] = ..., sender: _Optional[int] = ..., batch: _Optional[int] = ..., resent: _Optional[bool] = ..., topic: _Optional[int] = ..., schema: _Optional[int] = ..., within: _Optional[bool] = ..., forwarded: _Optional[bool] = ..., request: _Optional[bytes] = ...) -> None: ...
 class PublishAnswer(_message.Message):
     def __init__(self) -> None: ...
 class ToChains(_message.Message):
@@ -312,7 +313,8 @@ class DescribeConsumptionRequest(_message.Message):
 class DescribeConsumptionResponse(_message.Message):
     state: syncpoint_admin_v1.PushState
     export: syncpoint_admin_v1.ExportState
-    def __init__(self, state: _Optional[_Union[syncpoint_admin_v1.PushState, _Mapping]] = ..., export: _Optional[_Union[syncpoint_admin_v1.ExportState, _Mapping]] = ...) -> None: ...
+    forward: syncpoint_admin_v1.ForwardState
+    def __init__(self, state: _Optional[_Union[syncpoint_admin_v1.PushState, _Mapping]] = ..., export: _Optional[_Union[syncpoint_admin_v1.ExportState, _Mapping]] = ..., forward: _Optional[_Union[syncpoint_admin_v1.ForwardState, _Mapping]] = ...) -> None: ...
 class VoidRequest(_message.Message):
     chain: int
     sender: int

@@ -1,0 +1,1 @@
+"""Auto-forward: a subscription whose messages are published to another topic."""

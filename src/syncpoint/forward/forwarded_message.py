@@ -1,0 +1,39 @@
+"""What a forwarded message is: the message of the source, with where it comes from and how often it was forwarded.
+
+Place: under `forwarding`, which says when, and `forward_driver`, which publishes.
+Promise: of a message of a subscription `sys.ForwardedFrom` is the same whoever forwards it, however often, until the
+subscription is moved by a seek: what is published again is known by it (`publish.message_ids`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from syncpoint.metadata.records import Subscription
+from syncpoint.model.reserved import FORWARD_HOPS, FORWARDED_FROM
+from syncpoint.push.pusher import Lent
+from syncpoint.subscribe.confirm import place_of
+from syncpoint.wire.messages import pubsub
+
+HOPS_MAX = 4
+"""How often a message is forwarded at most."""
+
+
+def hops_of(message: pubsub.PubsubMessage) -> int:
+    """How often a message was forwarded; a text that is no count says: never."""
+    text = message.attributes.get(FORWARD_HOPS, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def publish_request(target: str, source: Subscription, lent: Iterable[Lent]) -> bytes:
+    """The PublishRequest that carries messages of one key, or of none, to the topic `target`."""
+    request = pubsub.PublishRequest(topic=target)
+    for one in lent:
+        message = request.messages.add()
+        message.CopyFrom(one.message)
+        message.ClearField("message_id")
+        message.ClearField("publish_time")
+        place = place_of(one.ack_id.encode())
+        message.attributes[FORWARDED_FROM] = f"{source.incarnation}.{source.generation}/{place[0]}/{place[1]}"
+        message.attributes[FORWARD_HOPS] = str(hops_of(one.message) + 1)
+    return request.SerializeToString()
