@@ -847,3 +847,55 @@ def test_rules_do_not_wear_out_by_changes(space: Space) -> None:
 
     eventually(all_came)
     assert found == {b"first", b"of 50", b"of 150", b"of 250", b"last"}
+
+
+def test_what_is_forwarded_comes_in_order_once_and_four_times_at_most(space: Space) -> None:
+    first, queue, dead = space.topic("hop"), space.topic("hop-archive"), space.topic("hop-dead")
+    policy = {"dead_letter_topic": dead, "max_delivery_attempts": 5}
+    onwards = space.subscription(first, "hop-onwards", enable_message_ordering=True, dead_letter_policy=policy)
+    reader = space.subscription(queue, "hop-reader", enable_message_ordering=True)
+    letters = space.subscription(dead, "hop-letters")
+
+    def forward(subscription: str, topic: str) -> None:
+        options = {"subscription": subscription, "forward_to": topic}
+        asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
+
+    with pytest.raises(NotFound):
+        forward(onwards, f"{first}-not-there")
+    with pytest.raises(InvalidArgument, match="forward_to is the topic"):
+        forward(onwards, first)
+    forward(onwards, queue)
+    with refused("FAILED_PRECONDITION", f"forwarded to {queue}"):
+        space.pull(onwards)
+    for number in range(20):
+        space.publish(first, b"%d" % number, key=f"k{number % 2}", attributes={"own": "kept"})
+    got = space.pull(reader, 20, ack=True)
+    for key in ("k0", "k1"):
+        mine = [int(one.message.data) for one in got if one.message.ordering_key == key]
+        assert mine == sorted(mine), f"order of {key}"
+    assert {attributes_of(one)["sys.ForwardHops"] for one in got} == {"1"}
+    assert len({attributes_of(one)["sys.ForwardedFrom"] for one in got}) == 20
+    eventually(lambda: asked(space, "GetSubscriptionState", subscription=onwards).backlog_messages == 0)
+    state = asked(space, "GetSubscriptionState", subscription=onwards)
+    assert (state.forward.topic, state.forward.forwarded, state.forward.held) == (queue, 20, 0)
+
+    suspend = {"options": {"topic": queue, "send_suspended": True}, "update_mask": {"paths": ["send_suspended"]}}
+    asked(space, "UpdateTopicOptions", **suspend)
+    space.publish(first, b"later")
+
+    def waits() -> bool:
+        return "suspended" in asked(space, "GetSubscriptionState", subscription=onwards).forward.last_error
+
+    eventually(waits)
+    suspend["options"]["send_suspended"] = False
+    asked(space, "UpdateTopicOptions", **suspend)
+    assert bodies(space.pull(reader, 1, ack=True)) == [b"later"]
+
+    back = space.subscription(queue, "hop-back", enable_message_ordering=True, dead_letter_policy=policy)
+    forward(back, first)
+    space.publish(first, b"round", key="k0")
+    (letter,) = space.pull(letters, ack=True)
+    assert letter.message.data == b"round"
+    assert attributes_of(letter)["sys.DeadLetterReason"] == "MaxTransferHopCountExceeded"
+    assert attributes_of(letter)["sys.ForwardHops"] == "4"
+    assert bodies(space.pull(reader, 2, ack=True)) == [b"round", b"round"]

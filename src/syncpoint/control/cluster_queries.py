@@ -176,14 +176,14 @@ class ClusterQueries:
         return out, sorted(f"{members[address]} does not report ({why})" for address, why in failed.items())
 
     async def consumption(self, subscription: int) -> tuple[internal.DescribeConsumptionResponse, list[str]]:
-        """How a subscription is pushed or exported, by the proxy that does it; and who did not report."""
+        """How a subscription is pushed, exported or forwarded, by the proxy that does it; and who did not report."""
         members = {one.address: one.name for one in self._view.with_role(PROXY)}
         request = internal.DescribeConsumptionRequest(subscription=subscription).SerializeToString()
         answers, failed = await self._ask(
             members, methods.CONSUMPTION.Describe, request, self._now() + self._deadline_s
         )
         answered = [internal.DescribeConsumptionResponse.FromString(one) for one in answers.values()]
-        known = (one for one in answered if one.HasField("state") or one.HasField("export"))
+        known = (one for one in answered if one.ByteSize())
         return next(known, internal.DescribeConsumptionResponse()), sorted(
             f"{members[address]} does not report ({why})" for address, why in failed.items()
         )

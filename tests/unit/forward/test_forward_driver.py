@@ -1,0 +1,259 @@
+"""Subscriptions that forward over both forwarders, in simulated time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from syncpoint.api.letter_moves import LetterMoves
+from syncpoint.forward.forward_driver import ForwardDriver, ForwardingProcess
+from syncpoint.forward.own_call import published
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.entity_options import NO_SUBSCRIPTION_OPTIONS, TopicOptions
+from syncpoint.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
+from syncpoint.model.errors import InvalidArgument, SyncpointError, Unavailable
+from syncpoint.model.reserved import FORWARD_HOPS, FORWARDED_FROM
+from syncpoint.push.feed import open_feed
+from syncpoint.push.inner_driver import ConsumingProcess
+from syncpoint.testing.forwarder_harness import ForwarderHarness
+from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.transport.calls import Call
+from syncpoint.wire.messages import pubsub
+
+TARGET, LETTERS = "projects/p/topics/archive", "projects/p/topics/letters"
+
+
+class Harness:
+    """A subscription that forwards to a topic of the same log."""
+
+    def __init__(self, *, target: Topic | None = Topic(5, TARGET), letters: bool = False, **options: Any) -> None:
+        policy = DeadLetter(LETTERS, 5) if letters else None
+        to = NO_SUBSCRIPTION_OPTIONS._replace(forward_to=TARGET)
+        self.forwarders = ForwarderHarness(options=to, dead_letter=policy, **options)
+        self.clock = self.forwarders.clock
+        self.on_change: list[Callable[[CatalogChange], None]] = []
+        self.may_read = self.may_publish = True
+        self._read: dict[str, list[Any]] = {}
+        self.failing: SyncpointError | None = None  # what a publish meets once it is persisted
+        self.forwarders.commit(CatalogChange.put(Topic(6, LETTERS)))
+        if target is not None:
+            self.forwarders.commit(CatalogChange.put(target))
+        consuming = ConsumingProcess(
+            self, partial(open_feed, self.forwarders.subscribe), self.clock, self.forwarders.random,
+            may_consume=lambda record: self.may_read,
+        )  # fmt: skip
+        moves = LetterMoves(self.forwarders.subscribe)
+        self.read(LETTERS)
+        if target is not None:
+            self.read(TARGET)
+        process = ForwardingProcess(
+            consuming, self.publish, lambda record, asked: moves.move(asked), lambda topic: self.may_publish
+        )
+        self.driver = ForwardDriver(process)
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.forwarders.publish.catalog
+
+    async def at(self, revision: int) -> None:
+        """It is this process's own catalog."""
+
+    async def publish(self, request: bytes) -> bytes:
+        forwarder = self.forwarders.publish
+
+        def take(call: Call, asked: bytes) -> None:
+            forwarder.client_request(call, forwarder.topic_of(asked), asked, forwarded=True)
+
+        answer = await published(take, request)
+        if self.failing is not None:
+            raise self.failing
+        return answer
+
+    def stored(self, topic: str = TARGET) -> list[pubsub.PubsubMessage]:
+        """What was published to a topic since `read`."""
+        return [one.message for one in self._read[topic]]
+
+    def read(self, topic: str) -> None:
+        """Begin to receive what is published to a topic."""
+        record, found = self.catalog.topic(topic), list[Any]()
+        assert record is not None
+        self._read[topic] = found
+        subscription = Subscription(20 + record.incarnation, f"projects/p/subscriptions/of-{record.incarnation}",
+                                    record.incarnation, topic, ordered=True)  # fmt: skip
+        self.forwarders.commit(CatalogChange.put(subscription))
+
+        def take(parts: Sequence[bytes], serials: Sequence[int]) -> None:
+            found.extend(pubsub.PullResponse.FromString(b"".join(parts)).received_messages)
+
+        self.forwarders.subscribe.join(
+            subscription, take, max_messages=10_000, max_bytes=1 << 30, deadline_s=600, gone=lambda: None
+        )
+
+    def run(self, story: Coroutine[Any, Any, None]) -> None:
+        async def told() -> None:
+            ticking = asyncio.get_running_loop().create_task(self._tick())
+            self.driver.start()
+            try:
+                await story
+            finally:
+                await self.driver.close()
+                ticking.cancel()
+
+        run_simulated(self.clock, told())
+
+    async def _tick(self) -> None:
+        while True:
+            self.forwarders.quiesce()
+            self.forwarders.subscribe.tick()
+            self.forwarders.quiesce()
+            await asyncio.sleep(0.05)
+
+
+    def data(self, topic: str = TARGET) -> list[str]:
+        return [one.data.decode() for one in self.stored(topic)]
+
+    def last_error(self) -> str:
+        state = self.driver.state(2)
+        assert state is not None
+        return state.last_error
+
+
+def test_messages_are_published_again_and_gone() -> None:
+    harness = Harness(ordered=True)
+
+    async def story() -> None:
+        harness.forwarders.send("a", "b", key="k", own="kept")
+        harness.forwarders.send("c")
+        await asyncio.sleep(2)
+        assert sorted(harness.data()) == ["a", "b", "c"]
+        first = harness.stored()[0]
+        assert first.attributes["own"] == "kept"
+        assert first.attributes[FORWARD_HOPS] == "1"
+        assert first.attributes[FORWARDED_FROM].startswith("2.0/")
+        assert harness.forwarders.subscribe.outstanding()[0] == 3, "those that were received there"
+        assert harness.driver.totals()["forwarded_messages"] == 3
+
+    harness.run(story())
+
+
+def test_what_is_stored_without_an_answer_is_stored_once_and_in_order() -> None:
+    harness = Harness(ordered=True)
+
+    async def story() -> None:
+        harness.failing = Unavailable("The messages may or may not be stored.")
+        harness.forwarders.send(*"abc", key="k")
+        await asyncio.sleep(1)
+        assert harness.data() == ["a", "b", "c"]
+        assert harness.last_error() == "The messages may or may not be stored."
+        harness.forwarders.send(*"de", key="k")
+        await asyncio.sleep(30)
+        harness.failing = None
+        await asyncio.sleep(60)
+        assert harness.data() == ["a", "b", "c", "d", "e"]
+        assert harness.last_error() == ""
+        assert harness.forwarders.leases.table.total()[0] == 0
+
+    harness.run(story())
+
+
+def test_messages_wait_while_the_target_does_not_take_them() -> None:
+    harness = Harness(target=None)
+
+    async def story() -> None:
+        harness.forwarders.send("a")
+        await asyncio.sleep(3)
+        assert harness.last_error() == f"Its messages wait: {TARGET}, which it forwards to, does not exist."
+        made = Topic(5, TARGET, options=TopicOptions(send_suspended=True))
+        harness.forwarders.commit(CatalogChange.put(made))
+        harness.read(TARGET)
+        await asyncio.sleep(3)
+        assert "is suspended for sending" in harness.last_error()
+        harness.may_publish = False
+        harness.forwarders.commit(CatalogChange.put(replace(made, options=TopicOptions())))
+        await asyncio.sleep(3)
+        assert "may not publish" in harness.last_error()
+        harness.may_publish, harness.may_read = True, False
+        await asyncio.sleep(3)
+        assert "may not read" in harness.last_error()
+        assert harness.data() == []
+        harness.may_read = True
+        await asyncio.sleep(3)
+        assert harness.data() == ["a"]
+
+    harness.run(story())
+
+
+def test_the_fifth_hop_is_a_letter() -> None:
+    harness = Harness(letters=True)
+
+    async def story() -> None:
+        harness.forwarders.send("far", **{FORWARD_HOPS: "4"})
+        harness.forwarders.send("near", **{FORWARD_HOPS: "3"})
+        await asyncio.sleep(3)
+        assert harness.data() == ["near"]
+        (letter,) = harness.stored(LETTERS)
+        assert letter.data == b"far"
+        assert letter.attributes["sys.DeadLetterReason"] == "MaxTransferHopCountExceeded"
+        assert harness.driver.totals()["forwards_given_up"] == 1
+
+    harness.run(story())
+
+
+def test_without_a_dead_letter_topic_it_waits_and_says_why() -> None:
+    harness = Harness()
+
+    async def story() -> None:
+        harness.forwarders.send("far", **{FORWARD_HOPS: "4"})
+        await asyncio.sleep(3)
+        assert "MaxTransferHopCountExceeded" in harness.last_error()
+        assert "Give the subscription a dead-letter topic" in harness.last_error()
+        policy = DeadLetter(LETTERS, 5)
+        harness.forwarders.commit(CatalogChange.put(replace(harness.forwarders.record, dead_letter=policy)))
+        await asyncio.sleep(60)
+        assert harness.data(LETTERS) == ["far"]
+
+    harness.run(story())
+
+
+def test_one_that_the_target_never_takes_is_a_letter_and_its_neighbours_pass() -> None:
+    harness = Harness(letters=True, ordered=True)
+    publish = harness.publish
+
+    async def picky(request: bytes) -> bytes:
+        if any(one.data == b"never" for one in pubsub.PublishRequest.FromString(request).messages):
+            raise InvalidArgument("messages[0]", "no")
+        return await publish(request)
+
+    harness.driver.forwarding = replace(harness.driver.forwarding, publish=picky)
+
+    async def story() -> None:
+        harness.forwarders.send("a", "never", "b", key="k")
+        await asyncio.sleep(3)
+        assert harness.data() == ["a", "b"]
+        (letter,) = harness.stored(LETTERS)
+        assert letter.attributes["sys.DeadLetterReason"] == "ForwardingRefused"
+        assert letter.attributes["sys.DeadLetterErrorDescription"] == "messages[0]: no"
+
+    harness.run(story())
+
+
+def test_it_ends_when_the_subscription_forwards_no_more() -> None:
+    harness = Harness()
+
+    async def story() -> None:
+        harness.forwarders.send("a")
+        await asyncio.sleep(2)
+        plain = replace(harness.forwarders.record, options=NO_SUBSCRIPTION_OPTIONS)
+        for one in list(harness.on_change):
+            one(CatalogChange.put(plain))
+        harness.forwarders.commit(CatalogChange.put(plain))
+        harness.forwarders.send("b")
+        await asyncio.sleep(2)
+        assert harness.data() == ["a"]
+        assert harness.driver.state(2) is None
+        assert 2 not in harness.forwarders.subscribe.deliveries, "nobody receives from it"
+
+    harness.run(story())

@@ -1,0 +1,243 @@
+"""One subscription that forwards as a machine: events in, effects out."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncpoint.forward import forwarding
+from syncpoint.forward.forwarded_message import hops_of, publish_request
+from syncpoint.forward.forwarding import REFUSED, REST_S, TOO_FAR, Effect, Forward, Forwarding, GiveUp
+from syncpoint.metadata.records import Subscription
+from syncpoint.model.reserved import FORWARD_HOPS, FORWARDED_FROM
+from syncpoint.push.pace import Pace, PaceLimits
+from syncpoint.push.pusher import Acknowledged, Extended, GivenBack, Lent, Room
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.wire.messages import pubsub
+
+
+def ack_id(number: int, lending: int = 0) -> str:
+    raw = (7).to_bytes(8, "little") + number.to_bytes(8, "little") + bytes(4) + lending.to_bytes(4, "little")
+    return base64.urlsafe_b64encode(raw + bytes(12)).decode()
+
+
+def lent(number: int, key: str = "", *, hops: int = 0, lending: int = 0, nbytes: int = 1) -> Lent:
+    message = pubsub.PubsubMessage(data=b"x" * nbytes, message_id=str(number), ordering_key=key)
+    if hops:
+        message.attributes[FORWARD_HOPS] = str(hops)
+    return Lent(ack_id(number, lending), message)
+
+
+def machine(window: int = 4, lease_s: float = 20.0) -> Forwarding:
+    return Forwarding(Pace(PaceLimits(window, 3_000, 16), SeededRandom(1)), lease_s=lease_s)
+
+
+def requests(effects: Iterable[Effect]) -> list[list[int]]:
+    """The numbers of the messages of each request."""
+    found = (one.lent for one in effects if isinstance(one, Forward))
+    return [[int(one.message.message_id) for one in part] for part in found]
+
+
+def test_what_comes_together_is_published_together_and_keys_apart() -> None:
+    one = machine()
+    assert one.tick(0.0) == [Room(forwarding.AHEAD_MAX)]
+    effects = one.received([lent(1), lent(2, "k"), lent(3), lent(4, "k")], 0.0)
+    assert requests(effects) == [[1, 3], [2, 4]]
+    assert one.forwarded(1, 0.1) == [Acknowledged((ack_id(1), ack_id(3)))]
+    assert one.forwarded(2, 0.1) == [Acknowledged((ack_id(2), ack_id(4)))]
+    assert (one.held, one.free, one.counts["forwarded"]) == (0, forwarding.HELD_MAX, 4)
+
+
+def test_of_a_key_one_request_is_under_way() -> None:
+    one = machine()
+    assert requests(one.received([lent(1, "k")], 0.0)) == [[1]]
+    assert requests(one.received([lent(2, "k"), lent(3, "l")], 0.0)) == [[3]]
+    assert requests(one.forwarded(1, 0.1)) == [[2]]
+
+
+def test_requests_are_as_large_as_they_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarding, "REQUEST_BYTES", 10_000)
+    monkeypatch.setattr(forwarding, "REQUEST_MESSAGES_MAX", 5)
+    one = machine(window=10)
+    few = [lent(number, nbytes=3_000) for number in range(4)]
+    assert requests(one.received(few, 0.0)) == [[0, 1], [2, 3]]
+    many = [lent(number) for number in range(10, 17)]
+    assert requests(one.received(many, 0.0)) == [[10, 11, 12, 13, 14], [15, 16]]
+    assert requests(one.received([lent(20, nbytes=20_000), lent(21)], 0.0)) == [[20], [21]]
+
+
+def test_a_failure_gives_back_what_is_not_under_way_and_takes_nothing_for_a_while() -> None:
+    one = machine(window=2)
+    effects = one.received([lent(1, "k"), lent(2, "l"), lent(3, "m")], 0.0)
+    assert requests(effects) == [[1], [2]]
+    effects = one.failed(1, 1.0)
+    assert effects == [GivenBack((ack_id(1),)), GivenBack((ack_id(3),)), Room(0)]
+    assert one.received([lent(4)], 1.01) == [GivenBack((ack_id(4),))]
+    assert one.forwarded(2, 1.02) == [Acknowledged((ack_id(2),))]
+    assert one.tick(5.0) == [Room(forwarding.AHEAD_MAX)]
+    assert one.held == 0
+
+
+def test_what_is_refused_together_is_tried_alone_and_given_up_alone() -> None:
+    one = machine()
+    assert requests(one.received([lent(1, "k"), lent(2, "k"), lent(3, "k")], 0.0)) == [[1, 2, 3]]
+    assert requests(one.received([lent(4, "k")], 0.0)) == []
+    assert requests(one.refused(1, "too large", 0.1)) == [[1]]
+    assert requests(one.forwarded(2, 0.2)) == [[2]]
+    (given,) = (effect for effect in one.refused(3, "too large", 0.3) if isinstance(effect, GiveUp))
+    assert (given.lent.message.message_id, given.reason.name, given.reason.description) == ("2", REFUSED, "too large")
+    assert requests(one.given_up(given.number, 0.4, kept=False)) == [[3]]
+    assert one.counts == {"forwarded": 1, "given_up": 1, "kept": 0}
+
+
+def test_the_fifth_hop_is_none() -> None:
+    one = machine()
+    effects = one.received([lent(1, "k", hops=3), lent(2, "k", hops=4), lent(3, "k")], 0.0)
+    assert requests(effects) == [[1]]
+    (given,) = (effect for effect in one.forwarded(1, 0.1) if isinstance(effect, GiveUp))
+    assert (given.lent.message.message_id, given.reason) == ("2", TOO_FAR)
+
+
+def test_what_cannot_be_given_up_keeps_its_place_in_its_key() -> None:
+    one = machine()
+    (first, *_) = one.received([lent(1, "k", hops=4), lent(2, "k"), lent(3)], 0.0)
+    assert isinstance(first, GiveUp)
+    assert requests(one.given_up(first.number, 1.0, kept=True)) == []
+    assert requests(one.tick(REST_S)) == []
+    (again,) = (effect for effect in one.tick(REST_S + 1.0) if isinstance(effect, GiveUp))
+    assert again.lent.message.message_id == "1"
+    assert requests(one.given_up(again.number, 20.0, kept=False)) == [[2]]
+
+
+def test_what_cannot_be_given_up_and_has_no_key_is_let_go() -> None:
+    one = machine()
+    (first, *_) = one.received([lent(1, hops=4)], 0.0)
+    assert isinstance(first, GiveUp)
+    assert one.given_up(first.number, 1.0, kept=True) == []
+    assert one.held == 0
+
+
+def test_leases_last_as_long_as_messages_are_held() -> None:
+    one = machine(lease_s=10.0)
+    one.received([lent(1, "k"), lent(2, "k")], 0.0)
+    one.received([lent(3, "k")], 3.0)
+    assert one.tick(4.9) == []
+    assert one.tick(5.0) == [Extended((ack_id(1), ack_id(2)))]
+    assert one.tick(8.0) == [Extended((ack_id(3),))]
+
+
+def test_what_is_lent_anew_is_published_once_and_acknowledged_by_its_newest_id() -> None:
+    one = machine()
+    one.received([lent(1, "k"), lent(2, "k")], 0.0)
+    assert requests(one.received([lent(1, "k", lending=1)], 0.1)) == []
+    assert one.forwarded(1, 0.2) == [Acknowledged((ack_id(1, 1), ack_id(2)))]
+
+
+def test_after_its_end_it_takes_nothing_and_what_is_under_way_still_counts() -> None:
+    one = machine(window=1)
+    one.received([lent(1, "k"), lent(2, "l")], 0.0)
+    assert one.stop() == [GivenBack((ack_id(2),)), Room(0)]
+    assert one.received([lent(3)], 0.1) == [GivenBack((ack_id(3),))]
+    assert one.tick(30.0) == [Extended((ack_id(1),))]
+    assert one.forwarded(1, 31.0) == [Acknowledged((ack_id(1),))]
+
+
+@pytest.mark.parametrize(("text", "hops"), [("", 0), ("3", 3), ("-1", 0), ("x", 0), ("٣", 0), ("9" * 30, 0)])  # noqa: RUF001
+def test_hops_are_what_the_attribute_says(text: str, hops: int) -> None:
+    assert hops_of(pubsub.PubsubMessage(attributes={FORWARD_HOPS: text})) == hops
+
+
+def test_a_forwarded_message_says_where_it_comes_from() -> None:
+    record = Subscription(5, "projects/p/subscriptions/s", 1, "projects/p/topics/t", generation=2)
+    original = lent(9, "k", hops=1)
+    original.message.attributes["own"] = "kept"
+    request = pubsub.PublishRequest.FromString(publish_request("projects/p/topics/u", record, [original]))
+    assert request.topic == "projects/p/topics/u"
+    (message,) = request.messages
+    assert (message.data, message.ordering_key, message.message_id) == (b"x", "k", "")
+    assert dict(message.attributes) == {"own": "kept", FORWARD_HOPS: "2", FORWARDED_FROM: "5.2/7/9"}
+    assert original.message.attributes[FORWARD_HOPS] == "1", "the one that was lent stays as it is"
+
+
+@given(
+    what=st.lists(st.tuples(st.sampled_from(["", "", "k", "l"]), st.sampled_from([0, 0, 0, 4])), max_size=30),
+    steps=st.lists(
+        st.tuples(st.integers(0, 5), st.sampled_from(["ok", "ok", "refused", "failed"]), st.floats(0, 15)), max_size=80
+    ),
+)
+def test_every_message_ends_once_and_keys_stay_in_order(
+    what: list[tuple[str, int]], steps: list[tuple[int, str, float]]
+) -> None:
+    """Played against the simplest forwarder: what is given back is lent again, with what is behind it of its key."""
+    one, now, lending = machine(), 0.0, 0
+    ready = [(number, key, hops) for number, (key, hops) in enumerate(what)]
+    held: dict[str, tuple[int, str, int]] = {}
+    under_way: dict[int, list[str]] = {}
+    stored: list[tuple[int, str]] = []
+    ended: list[int] = []
+    room = 0
+
+    def perform(effects: list[Effect]) -> None:
+        nonlocal room
+        for effect in effects:
+            match effect:
+                case Forward(number, messages):
+                    ids = [each.ack_id for each in messages]
+                    keys = {each.message.ordering_key for each in messages}
+                    assert set(ids) <= held.keys()
+                    assert len(keys) == 1
+                    busy = {held[each][1] for each in sum(under_way.values(), [])}
+                    assert keys == {""} or not keys & busy
+                    under_way[number] = ids
+                case GiveUp(number, message, _):
+                    under_way[number] = [message.ack_id]
+                case Acknowledged(ids_):
+                    ended.extend(held.pop(each)[0] for each in ids_)
+                case GivenBack(ids_):
+                    ready.extend(held.pop(each) for each in ids_)
+                    ready.sort()
+                case Room(messages_):
+                    room = messages_
+                case Extended(ids_):
+                    assert set(ids_) <= held.keys()
+
+    perform(one.tick(now))
+    for at, outcome, seconds in [*steps, *((0, "ok", 15.0) for _ in range(4 * len(what) + 4))]:
+        now += seconds
+        lendable = ready[: max(0, room - len(held))]
+        del ready[: len(lendable)]
+        lending += 1
+        part = [lent(number, key, hops=hops, lending=lending) for number, key, hops in lendable]
+        held.update((each.ack_id, which) for each, which in zip(part, lendable, strict=True))
+        if part:
+            perform(one.received(part, now))
+        perform(one.tick(now))
+        if not under_way:
+            continue
+        number = list(under_way)[at % len(under_way)]
+        ids = under_way.pop(number)
+        hops = held[ids[0]][2]
+        if len(ids) == 1 and hops:
+            kept = outcome == "failed"
+            if not kept:
+                ended.append(held.pop(ids[0])[0])
+            elif not held[ids[0]][1]:
+                ready.append(held.pop(ids[0]))
+                ready.sort()
+            perform(one.given_up(number, now, kept=kept))
+        elif outcome == "ok" or (outcome == "refused" and len(ids) == 1):
+            stored.extend(held[each][:2] for each in ids)
+            perform(one.forwarded(number, now))
+        elif outcome == "refused":
+            perform(one.refused(number, "no", now))
+        else:
+            perform(one.failed(number, now))
+    assert sorted(ended) == list(range(len(what)))
+    assert one.held == 0
+    for key in "kl":
+        order = [number for number, its in stored if its == key]
+        assert order == sorted(order)
