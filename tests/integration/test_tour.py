@@ -28,7 +28,7 @@ SERVICE_BUS = ROOT / "docs" / "service-bus.md"
 ONE_NODE = {
     README: ("From the command line", "Filters, order, exactly once, back in time"),
     TOUR: ("From the command line", "Filters", "Ordering", "Exactly once", "Back in time", "Look after it"),
-    SERVICE_BUS: ("Queues", "Suspension", "Rules", "Scheduled messages", "Dead letters", "Peek"),
+    SERVICE_BUS: ("Queues", "Suspension", "Rules", "Scheduled messages", "Forwarding", "Dead letters", "Peek"),
 }
 NUMBER = re.compile(r"\b[0-9a-f]{8}\b|\d[\d:.,TZ+-]*")
 MESSAGE_ID = re.compile(r"\b\d{30,45}\b")

@@ -119,6 +119,11 @@ SAID = (
         "`syncpoint topics update {name} --resume` has it take messages again.",
     ),
     (
+        r"Its messages are forwarded to ",
+        "`syncpoint subscriptions create NAME --topic {name}` receives there;"
+        " `subscriptions update --clear-forward` ends it.",
+    ),
+    (
         r"\S+ is a queue, which has exactly one subscription",
         "`syncpoint subscriptions pull {name}` receives from that one; for more, create a topic.",
     ),

@@ -29,7 +29,7 @@ TARGET, LETTERS = "projects/p/topics/archive", "projects/p/topics/letters"
 class Harness:
     """A subscription that forwards to a topic of the same log."""
 
-    def __init__(self, *, target: Topic | None = Topic(5, TARGET), letters: bool = False, **options: Any) -> None:
+    def __init__(self, *, made: bool = True, letters: bool = False, **options: Any) -> None:
         policy = DeadLetter(LETTERS, 5) if letters else None
         to = NO_SUBSCRIPTION_OPTIONS._replace(forward_to=TARGET)
         self.forwarders = ForwarderHarness(options=to, dead_letter=policy, **options)
@@ -39,15 +39,15 @@ class Harness:
         self._read: dict[str, list[Any]] = {}
         self.failing: SyncpointError | None = None  # what a publish meets once it is persisted
         self.forwarders.commit(CatalogChange.put(Topic(6, LETTERS)))
-        if target is not None:
-            self.forwarders.commit(CatalogChange.put(target))
+        if made:
+            self.forwarders.commit(CatalogChange.put(Topic(5, TARGET)))
         consuming = ConsumingProcess(
             self, partial(open_feed, self.forwarders.subscribe), self.clock, self.forwarders.random,
             may_consume=lambda record: self.may_read,
         )  # fmt: skip
         moves = LetterMoves(self.forwarders.subscribe)
         self.read(LETTERS)
-        if target is not None:
+        if made:
             self.read(TARGET)
         process = ForwardingProcess(
             consuming, self.publish, lambda record, asked: moves.move(asked), lambda topic: self.may_publish
@@ -111,7 +111,6 @@ class Harness:
             self.forwarders.quiesce()
             await asyncio.sleep(0.05)
 
-
     def data(self, topic: str = TARGET) -> list[str]:
         return [one.data.decode() for one in self.stored(topic)]
 
@@ -160,7 +159,7 @@ def test_what_is_stored_without_an_answer_is_stored_once_and_in_order() -> None:
 
 
 def test_messages_wait_while_the_target_does_not_take_them() -> None:
-    harness = Harness(target=None)
+    harness = Harness(made=False)
 
     async def story() -> None:
         harness.forwarders.send("a")

@@ -7,6 +7,7 @@ from syncpoint.testing.simulation import (
     planted_cluster_pipelines,
     planted_delivery,
     planted_expiry,
+    planted_forwards,
     planted_lanes,
     planted_pipelines,
     planted_protocol,
@@ -30,6 +31,7 @@ MODULES = (  # reading them enters their bugs in the list
     planted_cluster_pipelines,
     planted_pushes,
     planted_lanes,
+    planted_forwards,
 )
 
 

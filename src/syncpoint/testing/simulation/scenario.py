@@ -12,6 +12,7 @@ from syncpoint.testing.history import Outcome
 from syncpoint.testing.simulation.api_clients import TOPIC
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.cluster_faults import ClusterFaults
+from syncpoint.testing.simulation.forwarded import Forwarded
 from syncpoint.testing.simulation.invariants import leftovers
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.push_endpoint import URL
@@ -56,6 +57,7 @@ class ClusterRun(SimRun[SimulatedCluster]):
         self.refusing = self.random.random() < 0.5
         self.pushing = seed % 4 == 1
         self.ruled = Ruled(sim, seed) if seed % 4 >= 2 else None
+        self.forwarded = Forwarded(sim, seed) if seed % 4 == 0 else None
         self.quiescing = False
         self.seeks: list[tuple[str, int]] = []
         self.flying: list[asyncio.Task[None]] = []  # publishes that nobody waits for
@@ -81,6 +83,9 @@ class ClusterRun(SimRun[SimulatedCluster]):
         if self.ruled is not None:
             await self.within([self.ruled.begin()], 60)
             self.start(self.ruled.consume())
+        if self.forwarded is not None:
+            await self.within([self.forwarded.begin()], 60)
+            self.start(self.forwarded.consume())
         self.start(sim.consume("plain", "plain-b"))
         living = [self.start(self._publish(f"p{n}", key)) for n, key in enumerate(("", "k1", "k2"))]
         living.append(self.start(self._late()))
@@ -114,6 +119,7 @@ class ClusterRun(SimRun[SimulatedCluster]):
             letters_arrive(history, DOOMED, LETTERS),
             nobody_else_acknowledges(history, (DOOMED, *(name for name, _ in self.seeks))),
             *(self.ruled.judged() if self.ruled is not None else ()),
+            *(self.forwarded.judged() if self.forwarded is not None else ()),
         )
         await sim.close()
 
@@ -188,4 +194,8 @@ class ClusterRun(SimRun[SimulatedCluster]):
         for chain in sim.chains():
             found += self.unfinished_of(chain)
             found += leftovers(chain, sim.registered()) if self.quiescing else []
-        return found + self.owed() + (self.ruled.lacks() if self.ruled is not None and not found else [])
+        found += self.owed()
+        for one in (self.ruled, self.forwarded):
+            if one is not None and not found:
+                found += one.lacks()
+        return found

@@ -1,0 +1,59 @@
+"""Bugs planted into subscriptions that forward in a cluster (`forwarded`). See `planted_bugs`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+
+from syncpoint.forward import forward_driver
+from syncpoint.forward.forwarded_message import publish_request
+from syncpoint.forward.forwarding import Effect, Forwarding
+from syncpoint.metadata.records import Subscription
+from syncpoint.model.reserved import FORWARDED_FROM
+from syncpoint.push.pusher import Lent
+from syncpoint.testing.simulation.planted import planted
+from syncpoint.testing.simulation.scaled import patched
+from syncpoint.testing.simulation.scenario import run_cluster
+from syncpoint.testing.simulation.sim_runs import RunResult
+from syncpoint.wire.messages import pubsub
+
+
+def run(seed: int, *, shape: None, kinds: tuple[str, ...], beyond: bool = False) -> RunResult:
+    """One seed in which something is forwarded, as `planted_bugs` runs it."""
+    return run_cluster(4 * seed, kinds=kinds)
+
+
+@planted(None, "crash", "restart", seed=0, run=run)
+def what_may_be_forwarded_is_acknowledged() -> AbstractContextManager[None]:
+    """A publish that failed counts like one that did not."""
+
+    def failed(self: Forwarding, number: int, now: float) -> list[Effect]:
+        return self.forwarded(number, now)
+
+    return patched(Forwarding, failed=failed)
+
+
+@planted(None, "crash", "restart", seed=0, run=run)
+def forwards_have_another_name_each_time() -> AbstractContextManager[None]:
+    """What is forwarded again is not known by what it was called before."""
+    times = itertools.count()
+
+    def renamed(target: str, source: Subscription, lent: Iterable[Lent]) -> bytes:
+        request = pubsub.PublishRequest.FromString(publish_request(target, source, lent))
+        for message in request.messages:
+            message.attributes[FORWARDED_FROM] += f"/{next(times)}"
+        return bytes(request.SerializeToString())
+
+    return patched(forward_driver, publish_request=renamed)
+
+
+@planted(None, "crash", "restart", seed=0, run=run)
+def requests_of_a_key_are_under_way_together() -> AbstractContextManager[None]:
+    """What waits of a key is published while what is before it is."""
+
+    def is_next(self: Forwarding, key: str, now: float) -> bool:
+        waiting = self._waiting.get(key)
+        return waiting is not None and waiting[0].rests_until <= now
+
+    return patched(Forwarding, _is_next=is_next)
