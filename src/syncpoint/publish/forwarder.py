@@ -96,7 +96,11 @@ class PublishForwarder:
         )
         self.scheduled = ScheduledMessages(self.commit.ahead, memory.extensions.pop(ScheduledMessages.number, []))
         self.ids = MessageIds(
-            self.commit.ahead, self.sources, self._window_s, memory.extensions.pop(MessageIds.number, [])
+            self.commit.ahead,
+            self.sources,
+            self._window_s,
+            self.clock.time_ns,
+            memory.extensions.pop(MessageIds.number, []),
         )
         self.judged = JudgedPublishes(self.ids, self.commit, self.sources, self._add)
         self.keeps_keys = True  # whether a message with an ordering key may wait here: all others of its key come here

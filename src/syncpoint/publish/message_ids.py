@@ -37,6 +37,8 @@ NUMBER = ExtensionNumber.MESSAGE_IDS
 PUBLISHED, FORWARDED = "sys.MessageId", FORWARDED_FROM
 FORWARDED_S = 3_600
 ID_CHARACTERS_MAX = 128
+SLACK_S = 60  # by which clocks of owners of a log may differ
+DROPPED_AT_ONCE = 100_000
 PART = 1_000  # ids of one fact of a checkpoint
 _PLACE_BITS = 40  # of the offset; above it the number of the source among those of its table
 _BEHIND = struct.Struct("<I")  # see `encode_ids`; recovery reads it, too
@@ -102,7 +104,6 @@ class _Ids:
         if number is None:
             number = self._numbers[row.source] = len(self.sources)
             self.sources.append(row.source)
-        self.newest = max(self.newest, row.second)
         self.table.add(row.hashed, number << _PLACE_BITS | row.offset, row.second)
 
     def find(self, hashed: bytes) -> tuple[MessagePlace, int] | None:
@@ -128,9 +129,10 @@ class MessageIds:
         ahead: AheadOfMessages,
         sources: SourceTable,
         window_s: Callable[[int], int | None],
+        time_ns: Callable[[], int],
         found: Iterable[bytes] = (),
     ) -> None:
-        self._sources, self._window_s = sources, window_s
+        self._sources, self._window_s, self._time_ns = sources, window_s, time_ns
         self._facts = FactsAhead(ahead, _encode)
         self._of: dict[_Key, _Ids] = {}
         self._found = list(found)
@@ -139,8 +141,21 @@ class MessageIds:
         return sum(len(one.table) for one in self._of.values())
 
     def knows(self, topic: int) -> bool:
-        """Whether any id of a topic is kept."""
-        return (topic, False) in self._of or (topic, True) in self._of
+        """Whether any id of a topic is kept. Some of those that count no more are let go of."""
+        return any([self._is_kept((topic, forwarded)) for forwarded in (False, True)])
+
+    def _is_kept(self, key: _Key) -> bool:
+        """Let go of `DROPPED_AT_ONCE` ids at most; whether any is left."""
+        ids, window_s = self._of.get(key), self._window_s(key[0])
+        if ids is None:
+            return False
+        if window_s is not None and (window_s or key[1]):
+            now = self._time_ns() // 1_000_000_000 - SLACK_S
+            ids.table.drop_before(max(0, now - (FORWARDED_S if key[1] else window_s)), DROPPED_AT_ONCE)
+            if len(ids.table):
+                return True
+        del self._of[key]
+        return False
 
     # -- before messages are taken -----------------------------------------------------------------------------------
 
@@ -231,13 +246,9 @@ class MessageIds:
     def facts(self) -> Iterator[bytes]:
         """See `forwarder.Extension`. What counts no more is let go of."""
         for key in list(self._of):
-            ids, window_s = self._of.get(key), self._window_s(key[0])
-            if ids is None:
+            ids = self._of.get(key)
+            if ids is None or not self._is_kept(key):
                 continue
-            if window_s is None or not (window_s or key[1]):
-                del self._of[key]
-                continue
-            ids.table.drop_before(max(0, ids.newest - (FORWARDED_S if key[1] else window_s)), len(ids.table))
             at = 0
             while at < ids.table.end:
                 rows, at = ids.rows(at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -313,3 +313,33 @@ def test_an_id_whose_message_was_lost_is_free_again_for_good(lost: int) -> None:
     harness.quiesce()
     assert len(set(ids_of(again))) == 2
     assert sorted(delivered(harness)) == sorted(ids_of(again))
+
+
+def test_ids_that_count_no_more_are_let_go_of_also_where_nothing_is_published() -> None:
+    harness = harness_with()
+    send(harness, "a", "b")
+    send(harness, "c", name=FORWARDED, within=True)
+    harness.quiesce()
+    ids = harness.publish.ids
+    harness.clock.advance(WINDOW_S + 59)
+    assert ids.knows(1)
+    assert len(ids) == 3
+    harness.clock.advance(3)
+    assert ids.knows(1)
+    assert len(ids) == 1, "that of the forward"
+    harness.clock.advance(3_600)
+    assert len(list(ids.facts())) == 0
+    assert not ids.knows(1)
+    send(harness, "a")
+    harness.quiesce()
+    assert len(delivered(harness)) == 4
+
+
+def test_ids_of_a_topic_that_is_gone_are_let_go_of() -> None:
+    harness = harness_with()
+    send(harness, "a")
+    harness.quiesce()
+    topic = harness.publish.catalog.topic(TOPIC)
+    assert topic is not None
+    harness.commit(CatalogChange.put(replace(topic, options=TopicOptions())))
+    assert not harness.publish.ids.knows(1)
