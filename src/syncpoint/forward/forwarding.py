@@ -67,7 +67,7 @@ Effect = Forward | GiveUp | Reported
 
 
 @dataclass(slots=True)
-class _UnderWay:
+class _RequestUnderWay:
     held: list[_Held]
     key: str
     began: float
@@ -82,7 +82,7 @@ class Forwarding:
         self.stopped = False
         self._numbers = 0
         self._waiting: dict[str, deque[_Held]] = {}  # by ordering key, in the order in which they came
-        self._under_way: dict[int, _UnderWay] = {}
+        self._under_way: dict[int, _RequestUnderWay] = {}
         self._keys: set[str] = set()  # of what is under way
         self._known: dict[tuple[int, int], _Held] = {}  # by source and place
         self._nbytes = 0
@@ -210,12 +210,12 @@ class Forwarding:
 
     def _begin(self, held: list[_Held], key: str, now: float) -> int:
         self._numbers += 1
-        self._under_way[self._numbers] = _UnderWay(held, key, now)
+        self._under_way[self._numbers] = _RequestUnderWay(held, key, now)
         if key:
             self._keys.add(key)
         return self._numbers
 
-    def _end_of(self, number: int) -> _UnderWay:
+    def _end_of(self, number: int) -> _RequestUnderWay:
         done = self._under_way.pop(number)
         self._keys.discard(done.key)
         return done

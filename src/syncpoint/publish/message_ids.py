@@ -142,7 +142,8 @@ class MessageIds:
 
     def knows(self, topic: int) -> bool:
         """Whether any id of a topic is kept. Some of those that count no more are let go of."""
-        return any([self._is_kept((topic, forwarded)) for forwarded in (False, True)])
+        published, forwarded = self._is_kept((topic, False)), self._is_kept((topic, True))
+        return published or forwarded
 
     def _is_kept(self, key: _Key) -> bool:
         """Let go of `DROPPED_AT_ONCE` ids at most; whether any is left."""

@@ -93,7 +93,7 @@ class Harness:
         )
 
     def run(self, story: Coroutine[Any, Any, None]) -> None:
-        async def told() -> None:
+        async def ticked() -> None:
             ticking = asyncio.get_running_loop().create_task(self._tick())
             self.driver.start()
             try:
@@ -102,7 +102,7 @@ class Harness:
                 await self.driver.close()
                 ticking.cancel()
 
-        run_simulated(self.clock, told())
+        run_simulated(self.clock, ticked())
 
     async def _tick(self) -> None:
         while True:

@@ -20,16 +20,16 @@ from syncpoint.runtime.random import SeededRandom
 from syncpoint.wire.messages import pubsub
 
 
-def ack_id(number: int, lending: int = 0) -> str:
-    raw = (7).to_bytes(8, "little") + number.to_bytes(8, "little") + bytes(4) + lending.to_bytes(4, "little")
+def ack_id(number: int, lease: int = 0) -> str:
+    raw = (7).to_bytes(8, "little") + number.to_bytes(8, "little") + bytes(4) + lease.to_bytes(4, "little")
     return base64.urlsafe_b64encode(raw + bytes(12)).decode()
 
 
-def lent(number: int, key: str = "", *, hops: int = 0, lending: int = 0, nbytes: int = 1) -> Lent:
+def lent(number: int, key: str = "", *, hops: int = 0, lease: int = 0, nbytes: int = 1) -> Lent:
     message = pubsub.PubsubMessage(data=b"x" * nbytes, message_id=str(number), ordering_key=key)
     if hops:
         message.attributes[FORWARD_HOPS] = str(hops)
-    return Lent(ack_id(number, lending), message)
+    return Lent(ack_id(number, lease), message)
 
 
 def machine(window: int = 4, lease_s: float = 20.0) -> Forwarding:
@@ -133,7 +133,7 @@ def test_leases_last_as_long_as_messages_are_held() -> None:
 def test_what_is_lent_anew_is_published_once_and_acknowledged_by_its_newest_id() -> None:
     one = machine()
     one.received([lent(1, "k"), lent(2, "k")], 0.0)
-    assert requests(one.received([lent(1, "k", lending=1)], 0.1)) == []
+    assert requests(one.received([lent(1, "k", lease=1)], 0.1)) == []
     assert one.forwarded(1, 0.2) == [Acknowledged((ack_id(1, 1), ack_id(2)))]
 
 
@@ -173,7 +173,7 @@ def test_every_message_ends_once_and_keys_stay_in_order(
     what: list[tuple[str, int]], steps: list[tuple[int, str, float]]
 ) -> None:
     """Played against the simplest forwarder: what is given back is lent again, with what is behind it of its key."""
-    one, now, lending = machine(), 0.0, 0
+    one, now, lease = machine(), 0.0, 0
     ready = [(number, key, hops) for number, (key, hops) in enumerate(what)]
     held: dict[str, tuple[int, str, int]] = {}
     under_way: dict[int, list[str]] = {}
@@ -210,8 +210,8 @@ def test_every_message_ends_once_and_keys_stay_in_order(
         now += seconds
         lendable = ready[: max(0, room - len(held))]
         del ready[: len(lendable)]
-        lending += 1
-        part = [lent(number, key, hops=hops, lending=lending) for number, key, hops in lendable]
+        lease += 1
+        part = [lent(number, key, hops=hops, lease=lease) for number, key, hops in lendable]
         held.update((each.ack_id, which) for each, which in zip(part, lendable, strict=True))
         if part:
             perform(one.received(part, now))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 from syncpoint.forward import forward_driver
+from syncpoint.forward.forward_driver import ForwardedSubscription
 from syncpoint.forward.forwarded_message import publish_request
-from syncpoint.forward.forwarding import Effect, Forwarding
+from syncpoint.forward.forwarding import Forward, Forwarding, GiveUp
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.reserved import FORWARDED_FROM
-from syncpoint.push.pusher import Lent
+from syncpoint.push.pusher import Acknowledged, Lent
 from syncpoint.testing.simulation.planted import planted
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.scenario import run_cluster
@@ -24,17 +26,21 @@ def run(seed: int, *, shape: None, kinds: tuple[str, ...], beyond: bool = False)
     return run_cluster(4 * seed, kinds=kinds)
 
 
-@planted(None, "crash", "restart", seed=0, run=run)
-def what_may_be_forwarded_is_acknowledged() -> AbstractContextManager[None]:
-    """A publish that failed counts like one that did not."""
+@planted(None, "crash", "restart", seed=2, run=run)
+def forwards_are_acknowledged_before_they_are_published() -> AbstractContextManager[None]:
+    """As if they were gathered for a second."""
+    right = ForwardedSubscription.begin
 
-    def failed(self: Forwarding, number: int, now: float) -> list[Effect]:
-        return self.forwarded(number, now)
+    async def late(self: ForwardedSubscription, effect: Forward | GiveUp) -> None:
+        if isinstance(effect, Forward):
+            self.perform([Acknowledged(tuple(one.ack_id for one in effect.lent))])
+        await asyncio.sleep(1.0)
+        await right(self, effect)
 
-    return patched(Forwarding, failed=failed)
+    return patched(ForwardedSubscription, begin=late)
 
 
-@planted(None, "crash", "restart", seed=0, run=run)
+@planted(None, "crash", "restart", seed=7, run=run)
 def forwards_have_another_name_each_time() -> AbstractContextManager[None]:
     """What is forwarded again is not known by what it was called before."""
     times = itertools.count()
@@ -48,7 +54,7 @@ def forwards_have_another_name_each_time() -> AbstractContextManager[None]:
     return patched(forward_driver, publish_request=renamed)
 
 
-@planted(None, "crash", "restart", seed=0, run=run)
+@planted(None, "crash", "restart", seed=5, run=run)
 def requests_of_a_key_are_under_way_together() -> AbstractContextManager[None]:
     """What waits of a key is published while what is before it is."""
 
