@@ -61,7 +61,7 @@ ONE_KEY = b"\0"  # where the ids of messages without a key decide, which one cha
 log = logging.getLogger(__name__)
 
 
-class Origin(enum.Enum):
+class PublishedBy(enum.Enum):
     """Who publishes."""
 
     CLIENT = "a client"
@@ -96,7 +96,9 @@ class ClusterPublisher:
         self.published = self.resent = 0
         self.sender = sender
         self._number = 0
-        self._late: dict[str, deque[tuple[Call, bytes, bytes, Origin]]] = {}  # by the name of a topic not known here
+        self._late: dict[
+            str, deque[tuple[Call, bytes, bytes, PublishedBy]]
+        ] = {}  # by the name of a topic not known here
         self._tasks = Tasks()
         self._changed: asyncio.Future[None] | None = None
         self._pausing = 0
@@ -108,9 +110,9 @@ class ClusterPublisher:
 
     def internal_methods(self) -> Methods:
         """The same for other processes of the cluster: what they publish, dead letters, was sealed when it came in."""
-        return {methods.PUBLISHER.Publish.encode(): Unary(partial(self.publish, origin=Origin.WITHIN))}
+        return {methods.PUBLISHER.Publish.encode(): Unary(partial(self.publish, origin=PublishedBy.WITHIN))}
 
-    def publish(self, call: Call, request: bytes, *, origin: Origin = Origin.CLIENT) -> None:
+    def publish(self, call: Call, request: bytes, *, origin: PublishedBy = PublishedBy.CLIENT) -> None:
         """Take a request. Raises `SyncpointError` when it is refused at once."""
         try:
             raw_name, key = split.route_of(request)
@@ -148,7 +150,7 @@ class ClusterPublisher:
                 self._begin_late(failed, *one)
 
     def _begin_late(
-        self, found: Topic | SyncpointError, call: Call, request: bytes, key: bytes, origin: Origin
+        self, found: Topic | SyncpointError, call: Call, request: bytes, key: bytes, origin: PublishedBy
     ) -> None:
         try:
             if isinstance(found, SyncpointError):
@@ -157,8 +159,8 @@ class ClusterPublisher:
         except SyncpointError as error:
             call.fail(error)
 
-    def _begin(self, call: Call, request: bytes, topic: Topic, key: bytes, origin: Origin) -> None:
-        sealed, own = origin is Origin.WITHIN, origin is not Origin.CLIENT
+    def _begin(self, call: Call, request: bytes, topic: Topic, key: bytes, origin: PublishedBy) -> None:
+        sealed, own = origin is PublishedBy.WITHIN, origin is not PublishedBy.CLIENT
         if len(request) > PUBLISH_REQUEST_BYTES_MAX + (PUBLISH_SEALED_ROOM_BYTES if own else 0):
             raise InvalidArgument("request", "request_size is too large")
         if topic.incarnation in self.route_client.stale_topics:
@@ -169,7 +171,7 @@ class ClusterPublisher:
         judged = bool(topic.options.duplicate_window_s) or (own and FORWARDED_FROM.encode() in request)
         key = key or (ONE_KEY if judged else b"")
         batch = PublishAttempt(call, request, topic, key, self._number, asyncio.get_running_loop().time())
-        batch.sealed, batch.judged, batch.forwarded = sealed, judged, origin is Origin.FORWARD
+        batch.sealed, batch.judged, batch.forwarded = sealed, judged, origin is PublishedBy.FORWARD
 
         def go() -> None:
             self._tasks.start(self._run(batch))

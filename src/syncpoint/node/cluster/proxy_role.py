@@ -44,7 +44,7 @@ from syncpoint.proxy.key_admin import KeyCleaner
 from syncpoint.proxy.letters import ProxyLetters
 from syncpoint.proxy.pipeline_cursors import CursorCleaner
 from syncpoint.proxy.proxy import MessageHandling, Proxy, ProxyCluster
-from syncpoint.proxy.publisher import Origin
+from syncpoint.proxy.publisher import PublishedBy
 from syncpoint.proxy.push_feeds import PushFeeds
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.push.addresses import Vetting, networks
@@ -235,7 +235,7 @@ class ProxyRole:
         return self.access is None or self.access.service.may_publish(record)
 
     async def _forwarded(self, request: bytes) -> bytes:
-        return await published(partial(self.proxy.publisher.publish, origin=Origin.FORWARD), request)
+        return await published(partial(self.proxy.publisher.publish, origin=PublishedBy.FORWARD), request)
 
     def _regions(self) -> set[str]:
         view = self._context.view
