@@ -27,6 +27,11 @@ from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import attributes_of, bodies, eventually, refused
 from syncpoint.testing.server_process import ServerProcess
+from syncpoint.topology.topology_drawing import drawn
+from syncpoint.topology.topology_file import load, parse
+from syncpoint.topology.topology_flows import flows, project_graph
+from syncpoint.topology.topology_live import carry_out, read
+from syncpoint.topology.topology_plan import plan
 from syncpoint.wire import methods
 from syncpoint.wire.messages import admin, pipeline
 from tests.integration.conftest import Space
@@ -899,3 +904,35 @@ def test_what_is_forwarded_comes_in_order_once_and_four_times_at_most(space: Spa
     assert attributes_of(letter)["sys.DeadLetterReason"] == "MaxTransferHopCountExceeded"
     assert attributes_of(letter)["sys.ForwardHops"] == "4"
     assert bodies(space.pull(reader, 2, ack=True)) == [b"round", b"round"]
+
+
+def test_a_topology_is_applied_from_a_file_carries_messages_and_is_drawn(space: Space) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples" / "topology" / "two_tenants.yaml"
+    wanted = load(example, None)
+    with Client(space.endpoint) as client:
+        steps = plan(wanted, read(client, wanted))
+        done: list[str] = []
+        carry_out(client, steps, lambda step: done.append(step.name))
+        assert sorted(done) == sorted(step.name for step in steps)
+        assert plan(wanted, read(client, wanted)) == []
+    for tenant, temperatures in (("factory", (21, 85, 95)), ("lab", (-75, -20))):
+        for temperature in temperatures:
+            attributes = {"temperature": str(temperature)}
+            space.publish(f"projects/{tenant}/topics/readings", b"%d" % temperature, key="k", attributes=attributes)
+    space.publish("projects/lab/topics/readings", b"no number", key="k")
+    for tenant, alarms in (("factory", [b"85", b"95"]), ("lab", [b"-75"])):
+        got = space.pull(f"projects/{tenant}/subscriptions/alarms", len(alarms), ack=True)
+        assert bodies(got) == alarms
+        assert {attributes_of(one)["tenant"] for one in got} == {tenant}
+    kept = space.pull("projects/hub/subscriptions/archive", 5, ack=True)
+    assert sorted(bodies(kept)) == [b"-20", b"-75", b"21", b"85", b"95"]
+    with Client(space.endpoint) as client:
+        found = project_graph(client, "projects/hub")
+        before = flows(client, found)
+        space.publish("projects/hub/topics/intake", b"a", b"b")
+        found.measure(before, flows(client, found), 1.0)
+        assert found.topics["projects/hub/topics/intake"].rate == 2.0
+        assert "factory/alarms" in drawn(found)
+        nothing = parse({"projects": {name: {"topics": {"kept": {}}} for name in wanted.projects}}, None)
+        carry_out(client, plan(nothing, read(client, nothing), prune=True), lambda step: None)
+        assert project_graph(client, "projects/hub").topics.keys() == {"projects/hub/topics/kept"}

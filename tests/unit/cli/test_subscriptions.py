@@ -424,3 +424,16 @@ def test_no_bucket_means_that_a_subscription_is_pulled(server, run, existing):
     changed = server.request("Subscriber.UpdateSubscription")
     assert changed.update_mask.paths == ["cloud_storage_config"]
     assert not changed.subscription.HasField("cloud_storage_config")
+
+
+def test_a_subscription_forwards_and_forwards_no_more(server, run):
+    server.answers["Subscriber.CreateSubscription"] = lambda request: request
+    server.answers["Admin.UpdateSubscriptionOptions"] = lambda request: request.options
+    server.answers["Subscriber.GetSubscription"] = pubsub.Subscription(name="projects/p/subscriptions/onwards")
+    run("subscriptions", "create", "onwards", "--topic", "orders", "--forward-to", "archive")
+    asked = server.request("Admin.UpdateSubscriptionOptions")
+    assert (asked.options.forward_to, list(asked.update_mask.paths)) == ("projects/p/topics/archive", ["forward_to"])
+    server.calls.clear()
+    assert run("subscriptions", "update", "onwards", "--clear-forward").exit_code == 0
+    asked = server.request("Admin.UpdateSubscriptionOptions")
+    assert (asked.options.forward_to, list(asked.update_mask.paths)) == ("", ["forward_to"])

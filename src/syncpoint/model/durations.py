@@ -1,0 +1,26 @@
+"""Durations as people write them.
+
+Place: under options of the command line and keys of files.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+UNITS_S = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86_400)}
+UNITS_S |= {"w": 7 * UNITS_S["d"]}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_DURATION = re.compile(rf"(?:{_PART.pattern})+")
+
+
+def parse_duration(text: str) -> tuple[int, int]:
+    """A duration such as `600s`, `10m`, `1h30m`, `7d` or plain seconds, as (seconds, nanoseconds). Raises
+    ValueError."""
+    if re.fullmatch(r"\d+(?:\.\d+)?", text):
+        text += "s"
+    if not _DURATION.fullmatch(text):
+        raise ValueError(f"{text!r} is not a duration; write for example 600s, 10m, 1h30m or 7d")
+    total = sum((Decimal(number) * UNITS_S[unit] for number, unit in _PART.findall(text)), Decimal(0))
+    seconds, rest = divmod(total, 1)
+    return int(seconds), int(rest * 10**9)

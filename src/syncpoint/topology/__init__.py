@@ -1,0 +1,1 @@
+"""Topologies: topics, queues, subscriptions, rules and grants as one file says them, and as they are drawn."""
