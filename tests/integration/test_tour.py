@@ -217,4 +217,4 @@ def test_between_regions(page: Path, tmp_path: Path) -> None:
         (tmp_path / "federation.yaml").write_text(text)
         run = shell(tmp_path, eu.endpoint)
         run(f"syncpoint topics create orders --project shop --endpoint {eu.endpoint}")
-        assert follow(blocks, run) == 2
+        assert follow(blocks, run, tmp_path) == 2

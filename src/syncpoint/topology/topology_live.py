@@ -52,7 +52,7 @@ def read_project(client: Client, project: str, live: LiveTopology) -> None:
 
 
 def carry_out(client: Client, steps: Sequence[PlanStep], done: Callable[[PlanStep], None]) -> None:
-    """Make the calls of a plan; `done` hears of each step once all of it is. What somebody else has made or deleted in
+    """Make the calls of a plan; `done` is called with each step once all of it is. What somebody else has made or deleted in
     the meantime is as it should be. Raises `SyncpointError`: what was done before is done, and a new plan goes on."""
     for step in steps:
         _make(client, step, "calls")
