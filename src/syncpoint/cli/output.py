@@ -234,7 +234,7 @@ def show(content: Any) -> str:
     if isinstance(content, bool):
         return "yes" if content else "no"
     if isinstance(content, dict):
-        return ", ".join(f"{key}={show(value)}" for key, value in content.items())
+        return ", ".join(f"{key}={show(value)}" for key, value in sorted(content.items()))  # maps have no order
     if isinstance(content, list):
         return ", ".join(show(value) for value in content)
     return str(content)

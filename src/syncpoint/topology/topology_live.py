@@ -52,8 +52,8 @@ def read_project(client: Client, project: str, live: LiveTopology) -> None:
 
 
 def carry_out(client: Client, steps: Sequence[PlanStep], done: Callable[[PlanStep], None]) -> None:
-    """Make the calls of a plan; `done` is called with each step once all of it is. What somebody else has made or deleted in
-    the meantime is as it should be. Raises `SyncpointError`: what was done before is done, and a new plan goes on."""
+    """Make the calls of a plan; `done` is called with each step once it is done. What somebody else has deleted in the
+    meantime is as it should be. Raises `SyncpointError`: what was done before is done, and a new plan goes on."""
     for step in steps:
         _make(client, step, "calls")
         if not step.later:
