@@ -6,12 +6,18 @@ Every test breaks one thing under load; the histories of the clients are judged 
 from __future__ import annotations
 
 import base64
+import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
+from syncpoint.client.client import Client
+from syncpoint.model.errors import SyncpointError
 from syncpoint.testing import checkers
 from syncpoint.testing.official import bodies, eventually
-from syncpoint.wire.messages import admin
+from syncpoint.wire.messages import admin, pubsub
 from tests.kit.clusters import Load, note
 from tests.kit.endpoint import Endpoint
 
@@ -226,3 +232,56 @@ def test_without_a_majority_of_clusters_acks_wait(cluster, enter):
     got = space.pull(subscription, 4, ack=True)
     assert set(bodies(got)) == {b"before", b"0", b"1", b"2"}
     assert set(ids) <= {one.message.message_id for one in got}
+
+
+@pytest.mark.parametrize("fault", ["kill", "pause"])
+def test_each_id_is_stored_once_and_forwarded_once_whoever_dies(cluster, enter, fault):
+    """The chain that takes a topic without duplicates loses its owner, then the proxy that forwards it dies."""
+    space = enter(cluster.proxies[0])
+    topic, kept = space.topic("once"), space.topic("kept")
+    onwards, reader = space.subscription(topic, "onwards"), space.subscription(kept, "reader")
+    window = {"topic": topic, "duplicate_detection_window": {"seconds": 600}}
+    asked = admin.UpdateTopicOptionsRequest(options=window, update_mask={"paths": ["duplicate_detection_window"]})
+    cluster.admin("UpdateTopicOptions", asked)
+    to = {"subscription": onwards, "forward_to": kept}
+    asked = admin.UpdateSubscriptionOptionsRequest(options=to, update_mask={"paths": ["forward_to"]})
+    cluster.admin("UpdateSubscriptionOptions", asked)
+    answered, done = defaultdict(set), threading.Event()
+
+    def publish(number):
+        name, rounds = f"id {number}", 0
+        message = pubsub.PubsubMessage(data=name.encode(), attributes={"sys.MessageId": name})
+        request = pubsub.PublishRequest(topic=topic, messages=[message])
+        while not done.is_set() or rounds < 3:
+            try:
+                with Client(cluster.proxies[(number + rounds) % 2], timeout_s=20.0) as client:
+                    answered[name].update(client.call("Publisher.Publish", request).message_ids)
+                rounds += 1
+            except SyncpointError:
+                time.sleep(0.2)
+
+    def state():
+        return cluster.admin("GetSubscriptionState", admin.GetSubscriptionStateRequest(subscription=onwards))
+
+    with ThreadPoolExecutor(8) as pool:
+        work = [pool.submit(publish, number) for number in range(8)]
+        eventually(lambda: len(answered) == 8 and state().forward.forwarded, 30, "ids are published and forwarded")
+        (chain,) = {one.chain for one in state().sources if one.next_offset}
+        owner = next(one.owner for one in cluster.chains() if one.number == chain)
+        getattr(cluster.local, fault)(owner)
+        eventually(lambda: owner_of_everything_but(cluster, owner), 30, "its chains are adopted")
+        if fault == "pause":
+            cluster.local.resume(owner)
+        victim = eventually(lambda: state().forward.forwarded_by, 30, "it is forwarded")
+        cluster.local.kill(victim)
+        cluster.local.start(victim)
+        work += [pool.submit(publish, number) for number in range(8, 24)]
+        done.set()
+        for one in work:
+            one.result(120)
+    assert {len(ids) for ids in answered.values()} == {1}, "all publishes of an id have one answer"
+    after = enter(cluster.proxies[0])
+    eventually(lambda: state().backlog_messages == 0, 60, "all of it is forwarded")
+    got = Counter(one.message.data for one in after.pull(reader, 24, within=60, ack=True))
+    assert got == Counter(f"id {number}".encode() for number in range(24))
+    assert not after.peek(reader)

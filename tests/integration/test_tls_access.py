@@ -138,3 +138,45 @@ def test_credentials_are_not_sent_in_the_clear(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "in the clear" in result.output
     assert "secret-token" not in result.output
+
+
+def test_partners_see_their_own_end_and_nothing_that_lies_behind_it(desk: Desk) -> None:
+    """The example of two tenants: each may send to one topic and receive from one queue."""
+    example = Path(__file__).parents[2] / "examples" / "topology" / "two_tenants.yaml"
+    desk.done("apply", str(example), "--yes")
+    assert "Nothing to do" in desk.run("diff", str(example), as_="admin").output
+    accounts = {"plant": "plant@factory.example", "freezer": "freezer@lab.example", "editor": "editor@factory.example"}
+    for name, email in accounts.items():
+        desk.done("iam", "accounts", "create", email)
+        desk.done("iam", "accounts", "keys", "create", email, "--file", desk.of(name), "--days", "1")
+    readings, alarms = "projects/factory/topics/readings", "projects/factory/subscriptions/alarms"
+    desk.done("topics", "publish", readings, "--message", "hot", "--attribute", "temperature=90", as_="plant")
+    pull = ("subscriptions", "pull", alarms, "--auto-ack", "--wait", "--format", "json")
+    (got,) = json.loads(desk.done(*pull, as_="plant"))
+    assert got["message"]["attributes"]["alarm"] == "hot"
+    behind = (
+        ("topics", "publish", "projects/hub/topics/intake", "--message", "x"),
+        ("topics", "publish", "projects/lab/topics/readings", "--message", "x"),
+        ("topics", "describe", readings),
+        ("topics", "list-subscriptions", readings),
+        ("subscriptions", "describe", "projects/factory/subscriptions/to-hub"),
+        ("subscriptions", "state", alarms),
+        ("subscriptions", "pull", "projects/hub/subscriptions/archive"),
+        ("subscriptions", "pull", "projects/lab/subscriptions/alarms"),
+        ("subscriptions", "update", "projects/factory/subscriptions/to-hub", "--clear-forward"),
+        ("topology", "graph", "-o", str(desk.folder / "graph.svg")),
+        ("diff", str(example)),
+    )
+    for words in behind:
+        for partner in ("plant", "freezer"):
+            result = desk.run(*words, as_=partner)
+            own = partner == "freezer" and words[1] in ("publish", "pull") and words[2].startswith("projects/lab/")
+            assert ("PERMISSION_DENIED" in result.output) is not own, (partner, words, result.output)
+
+    editor = "serviceAccount:editor@factory.example"
+    desk.done("iam", "policy", "add", "projects/factory", "--member", editor, "--role", "roles/pubsub.editor")
+    desk.done("subscriptions", "create", "projects/factory/subscriptions/mine", "--topic", readings, as_="editor")
+    onwards = ("subscriptions", "update", "projects/factory/subscriptions/mine", "--forward-to")
+    refused = desk.run(*onwards, "projects/hub/topics/intake", as_="editor")
+    assert "PERMISSION_DENIED" in refused.output, "who forwards must be allowed to publish there"
+    desk.done(*onwards, "projects/factory/topics/unreadable", as_="editor")

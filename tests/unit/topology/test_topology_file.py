@@ -120,4 +120,4 @@ def test_without_a_project_short_names_are_refused() -> None:
 def test_the_example_is_read() -> None:
     found = load(EXAMPLE, None)
     assert found.projects == ("hub", "factory", "lab")
-    assert len(found.grants) == 7
+    assert len(found.grants) == 10

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -25,6 +26,34 @@ from syncpoint.wire.messages import admin, pubsub
 HALFWAY, END = "projects/p/topics/halfway", "projects/p/topics/end"
 HOPS = (("onwards", TOPIC, HALFWAY), ("further", HALFWAY, END))
 ARRIVALS = "arrivals"
+
+
+async def receive(sim: ApiClients, random: SeededRandom, name: str, received: Callable[[Any], None]) -> None:
+    """Give all messages of a subscription to `received`, and acknowledge them, for ever."""
+    full = f"projects/p/subscriptions/{name}"
+    while True:
+        try:
+            stream = sim.network.channel(sim.endpoint()).stream(methods.SUBSCRIBER.StreamingPull)
+            first = pubsub.StreamingPullRequest(
+                subscription=full, stream_ack_deadline_seconds=10, client_id=name, max_outstanding_messages=100
+            )
+            await stream.send(first.SerializeToString())
+            while (data := await stream.receive()) is not None:
+                for one in pubsub.StreamingPullResponse.FromString(data).received_messages:
+                    received(one.message)
+                    sim.client.start(_acknowledge(sim, random, full, one.ack_id))
+        except SyncpointError as error:
+            sim.note(f"{name}: stream ends: {error.code.name}")
+        await asyncio.sleep(0.1 + 0.2 * random.random())
+
+
+async def _acknowledge(sim: ApiClients, random: SeededRandom, full: str, ack_id: str) -> None:
+    await asyncio.sleep(random.random() ** 3 * 0.5)
+    request = pubsub.AcknowledgeRequest(subscription=full, ack_ids=[ack_id])
+    try:
+        await sim.call(methods.SUBSCRIBER.Acknowledge, request, 5.0)
+    except SyncpointError:
+        sim.coverage.sometimes("an acknowledgement of what arrives is not confirmed")
 
 
 class Arrived(NamedTuple):
@@ -69,35 +98,12 @@ class Forwarded:
 
     async def consume(self) -> None:
         """Receive for ever what arrives."""
-        sim, full = self.sim, f"projects/p/subscriptions/{ARRIVALS}"
-        while True:
-            try:
-                stream = sim.network.channel(sim.endpoint()).stream(methods.SUBSCRIBER.StreamingPull)
-                first = pubsub.StreamingPullRequest(
-                    subscription=full, stream_ack_deadline_seconds=10, client_id=ARRIVALS, max_outstanding_messages=100
-                )
-                await stream.send(first.SerializeToString())
-                while (data := await stream.receive()) is not None:
-                    for one in pubsub.StreamingPullResponse.FromString(data).received_messages:
-                        self._received(full, one)
-            except SyncpointError as error:
-                sim.note(f"{ARRIVALS}: stream ends: {error.code.name}")
-            await asyncio.sleep(0.1 + 0.2 * self.random.random())
+        await receive(self.sim, self.random, ARRIVALS, self._received)
 
-    def _received(self, full: str, one: Any) -> None:
-        message = one.message
+    def _received(self, message: Any) -> None:
         came = Arrived(unseal(message.data), message.message_id, message.attributes[FORWARD_HOPS])
         self.arrived.append(came)
         self.sim.note(f"{ARRIVALS}: {came.identity} as {came.message_id}")
-        self.sim.client.start(self._acknowledge(full, one.ack_id))
-
-    async def _acknowledge(self, full: str, ack_id: str) -> None:
-        await asyncio.sleep(self.random.random() ** 3 * 0.5)
-        request = pubsub.AcknowledgeRequest(subscription=full, ack_ids=[ack_id])
-        try:
-            await self.sim.call(methods.SUBSCRIBER.Acknowledge, request, 5.0)
-        except SyncpointError:
-            self.sim.coverage.sometimes("an acknowledgement of what arrives is not confirmed")
 
     # -- what it came to ---------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from syncpoint.testing.simulation import (
     planted_delivery,
     planted_expiry,
     planted_forwards,
+    planted_ids,
     planted_lanes,
     planted_pipelines,
     planted_protocol,
@@ -32,6 +33,7 @@ MODULES = (  # reading them enters their bugs in the list
     planted_pushes,
     planted_lanes,
     planted_forwards,
+    planted_ids,
 )
 
 

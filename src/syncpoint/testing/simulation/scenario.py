@@ -16,6 +16,7 @@ from syncpoint.testing.simulation.forwarded import Forwarded
 from syncpoint.testing.simulation.invariants import leftovers
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.push_endpoint import URL
+from syncpoint.testing.simulation.repeated import Repeated
 from syncpoint.testing.simulation.ruled import RULED, Ruled
 from syncpoint.testing.simulation.run_checkers import (
     confirmed_once,
@@ -58,6 +59,7 @@ class ClusterRun(SimRun[SimulatedCluster]):
         self.pushing = seed % 4 == 1
         self.ruled = Ruled(sim, seed) if seed % 4 >= 2 else None
         self.forwarded = Forwarded(sim, seed) if seed % 4 == 0 else None
+        self.repeated = Repeated(sim, seed) if seed % 4 == 0 else None
         self.quiescing = False
         self.seeks: list[tuple[str, int]] = []
         self.flying: list[asyncio.Task[None]] = []  # publishes that nobody waits for
@@ -86,11 +88,16 @@ class ClusterRun(SimRun[SimulatedCluster]):
         if self.forwarded is not None:
             await self.within([self.forwarded.begin()], 60)
             self.start(self.forwarded.consume())
+        if self.repeated is not None:
+            await self.within([self.repeated.begin()], 60)
+            self.start(self.repeated.consume())
         self.start(sim.consume("plain", "plain-b"))
         living = [self.start(self._publish(f"p{n}", key)) for n, key in enumerate(("", "k1", "k2"))]
         living.append(self.start(self._late()))
         if self.ruled is not None:
             living.append(self.start(self.ruled.live(lambda: self.publishing)))
+        if self.repeated is not None:
+            living.append(self.start(self.repeated.live(lambda: self.publishing)))
         if self.random.random() < 0.4:
             living.append(self.start(self._recreate()))
         if sim.settings.sealing_key_file is not None:
@@ -120,6 +127,7 @@ class ClusterRun(SimRun[SimulatedCluster]):
             nobody_else_acknowledges(history, (DOOMED, *(name for name, _ in self.seeks))),
             *(self.ruled.judged() if self.ruled is not None else ()),
             *(self.forwarded.judged() if self.forwarded is not None else ()),
+            *(self.repeated.judged() if self.repeated is not None else ()),
         )
         await sim.close()
 
@@ -195,7 +203,7 @@ class ClusterRun(SimRun[SimulatedCluster]):
             found += self.unfinished_of(chain)
             found += leftovers(chain, sim.registered()) if self.quiescing else []
         found += self.owed()
-        for one in (self.ruled, self.forwarded):
+        for one in (self.ruled, self.forwarded, self.repeated):
             if one is not None and not found:
                 found += one.lacks()
         return found

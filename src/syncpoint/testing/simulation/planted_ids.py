@@ -1,0 +1,36 @@
+"""Bugs planted into the dropping of duplicates, noticed where ids are published again in a cluster (`repeated`). See
+`planted_bugs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from contextlib import AbstractContextManager
+
+from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.message_ids import MessageIds
+from syncpoint.testing.simulation.planted import planted
+from syncpoint.testing.simulation.planted_forwards import run
+from syncpoint.testing.simulation.scaled import patched
+
+
+@planted(None, "crash", "restart", seed=3, run=run)
+def who_takes_a_topic_does_not_ask_for_ids() -> AbstractContextManager[None]:
+    """What other chains of the topic have dropped so far is stored again by the next one."""
+
+    def take_ids(self: PublishForwarder, ids: bytes) -> None:
+        """Leave them."""
+
+    return patched(PublishForwarder, take_ids=take_ids)
+
+
+@planted(None, "crash", "restart", seed=0, run=run)
+def ids_end_with_the_process_that_took_them() -> AbstractContextManager[None]:
+    """Whoever opens the log knows none."""
+    right = MessageIds.reconcile
+
+    def reconcile(self: MessageIds, unsure: Container[int]) -> list[bytes]:
+        self._found = []
+        return right(self, unsure)
+
+    return patched(MessageIds, reconcile=reconcile)
