@@ -99,7 +99,7 @@ class PublishForwarder:
             self.commit.ahead,
             self.sources,
             self._window_s,
-            self.clock.time_ns,
+            self.clock.sure_ns,
             memory.extensions.pop(MessageIds.number, []),
         )
         self.judged = JudgedPublishes(self.ids, self.commit, self.sources, self._add)

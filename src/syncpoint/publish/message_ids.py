@@ -37,7 +37,7 @@ NUMBER = ExtensionNumber.MESSAGE_IDS
 PUBLISHED, FORWARDED = "sys.MessageId", FORWARDED_FROM
 FORWARDED_S = 3_600
 ID_CHARACTERS_MAX = 128
-SLACK_S = 60  # by which clocks of owners of a log may differ
+SLACK_S = 60  # ids are kept for so long beyond their time where nothing is published
 DROPPED_AT_ONCE = 100_000
 PART = 1_000  # ids of one fact of a checkpoint
 _PLACE_BITS = 40  # of the offset; above it the number of the source among those of its table
@@ -129,10 +129,10 @@ class MessageIds:
         ahead: AheadOfMessages,
         sources: SourceTable,
         window_s: Callable[[int], int | None],
-        time_ns: Callable[[], int],
+        sure_ns: Callable[[], int],
         found: Iterable[bytes] = (),
     ) -> None:
-        self._sources, self._window_s, self._time_ns = sources, window_s, time_ns
+        self._sources, self._window_s, self._sure_ns = sources, window_s, sure_ns
         self._facts = FactsAhead(ahead, _encode)
         self._of: dict[_Key, _Ids] = {}
         self._found = list(found)
@@ -151,7 +151,7 @@ class MessageIds:
         if ids is None:
             return False
         if window_s is not None and (window_s or key[1]):
-            now = self._time_ns() // 1_000_000_000 - SLACK_S
+            now = self._sure_ns() // 1_000_000_000 - SLACK_S
             ids.table.drop_before(max(0, now - (FORWARDED_S if key[1] else window_s)), DROPPED_AT_ONCE)
             if len(ids.table):
                 return True

@@ -16,7 +16,7 @@ from syncpoint.testing.simulation.forwarded import Forwarded
 from syncpoint.testing.simulation.invariants import leftovers
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.push_endpoint import URL
-from syncpoint.testing.simulation.repeated import Repeated
+from syncpoint.testing.simulation.repeated import RepeatedIds
 from syncpoint.testing.simulation.ruled import RULED, Ruled
 from syncpoint.testing.simulation.run_checkers import (
     confirmed_once,
@@ -58,8 +58,9 @@ class ClusterRun(SimRun[SimulatedCluster]):
         self.refusing = self.random.random() < 0.5
         self.pushing = seed % 4 == 1
         self.ruled = Ruled(sim, seed) if seed % 4 >= 2 else None
-        self.forwarded = Forwarded(sim, seed) if seed % 4 == 0 else None
-        self.repeated = Repeated(sim, seed) if seed % 4 == 0 else None
+        clocks_set = "clock jump" in self.faults.kinds
+        self.forwarded = Forwarded(sim, seed, clocks_set) if seed % 4 == 0 else None
+        self.repeated = RepeatedIds(sim, seed, clocks_set) if seed % 4 == 0 else None
         self.quiescing = False
         self.seeks: list[tuple[str, int]] = []
         self.flying: list[asyncio.Task[None]] = []  # publishes that nobody waits for
