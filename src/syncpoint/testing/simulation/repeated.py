@@ -29,7 +29,8 @@ WINDOW_S = 600  # longer than any life
 
 @dataclass
 class RepeatedIds:
-    """See the module. `clocks_set`: wall clocks are set wrong in this life. `answered`, `arrived`: message ids by the id that they were published with."""
+    """See the module. `clocks_set`: wall clocks are set wrong in this life. `answered`, `arrived`: message ids by the
+    id that they were published with."""
 
     sim: ApiClients
     seed: int
