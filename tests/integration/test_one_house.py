@@ -21,6 +21,8 @@ import jwt
 import pytest
 
 from syncpoint.access.keysets import keys_of_set
+from syncpoint.cli.findings import findings
+from syncpoint.cli.why import facts_of
 from syncpoint.client.client import Client
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound
 from syncpoint.node.cluster.local import Shape
@@ -831,6 +833,46 @@ def test_messages_are_shown_without_being_delivered(space: Space) -> None:
     assert sum(copy.state == admin.DiskCopy.HELD for copy in receipt.copies) >= receipt.needed
     space.ack(subscription, *(one for one in got if one.message.data >= b"2"))
     assert not shown("PeekSubscription", subscription=subscription)
+
+
+def test_why_names_what_keeps_messages(space: Space) -> None:
+    topic, subscription = space.pair()
+
+    def causes() -> list[str]:
+        with Client(space.endpoint) as client:
+            facts = facts_of(client, subscription, subscription)
+        assert not facts.unknown
+        assert not facts.state.unknown
+        return [one.cause for one in findings(facts)]
+
+    assert causes() == ["NOBODY_CONNECTED", "NOTHING_PUBLISHED"]
+    asked(
+        space,
+        "UpdateTopicOptions",
+        options={"topic": topic, "send_suspended": True},
+        update_mask={"paths": ["send_suspended"]},
+    )
+    eventually(lambda: "SEND_SUSPENDED" in causes())
+    asked(
+        space,
+        "UpdateTopicOptions",
+        options={"topic": topic, "send_suspended": False},
+        update_mask={"paths": ["send_suspended"]},
+    )
+    eventually(lambda: "SEND_SUSPENDED" not in causes())
+    space.publish(topic, b"one")
+    eventually(lambda: causes() == ["NOBODY_CONNECTED"])
+    got = space.pull(subscription)
+    eventually(lambda: causes() == ["OUT_WITH_SUBSCRIBERS", "NOBODY_CONNECTED"])
+    options = {"subscription": subscription, "receive_suspended": True}
+    asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["receive_suspended"]})
+    assert causes()[0] == "RECEIVE_SUSPENDED"
+    space.ack(subscription, *got)
+    options["receive_suspended"] = False
+    asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["receive_suspended"]})
+    eventually(lambda: causes() == ["NOBODY_CONNECTED"])
+    asked(space, "DeleteRule", subscription=subscription, name="$Default")
+    assert causes() == ["NOBODY_CONNECTED", "NO_RULES"]
 
 
 def test_rules_do_not_wear_out_by_changes(space: Space) -> None:
