@@ -15,7 +15,7 @@ DELETED_TOPIC = "_deleted-topic_"
 
 
 @dataclass(frozen=True)
-class Finding:
+class Obstacle:
     """One thing that stands in the way of messages, or that nothing does; `advice` may be empty."""
 
     cause: str
@@ -38,39 +38,39 @@ class Facts:
     send_suspended: bool | None = None
     """Of its topic; None: not known."""
     unknown: list[str] = field(default_factory=list)
-    """What was not told, in words, beside those processes that the state says did not answer."""
+    """What was not answered, in words, beside those processes that the state says did not answer."""
 
 
-def findings(facts: Facts) -> list[Finding]:
+def findings(facts: Facts) -> list[Obstacle]:
     """What explains it, the most likely first."""
     if facts.config.detached:
         advice = "Create another subscription: it gets what is published from then on."
-        return [Finding("DETACHED", "It is detached from its topic, and gets nothing ever again.", advice)]
+        return [Obstacle("DETACHED", "It is detached from its topic, and gets nothing ever again.", advice)]
     found = [*_stopped(facts), *_consumed_elsewhere(facts), *_waiting(facts), *_coming(facts)]
     if found:
         return found
     if facts.unknown:
-        return [Finding("NOT_KNOWN", "What did answer shows nothing wrong, but not all did.", "Ask again.")]
+        return [Obstacle("NOT_KNOWN", "What did answer shows nothing wrong, but not all did.", "Ask again.")]
     if facts.state.backlog_messages:
-        return [Finding("UNDER_WAY", "Nothing is wrong: messages are on their way.", "")]
-    return [Finding("EMPTY", "Nothing is wrong: everything that it was to get is acknowledged.")]
+        return [Obstacle("UNDER_WAY", "Nothing is wrong: messages are on their way.", "")]
+    return [Obstacle("EMPTY", "Nothing is wrong: everything that it was to get is acknowledged.")]
 
 
-def _stopped(facts: Facts) -> list[Finding]:
+def _stopped(facts: Facts) -> list[Obstacle]:
     """What keeps each and every message."""
     found = []
     if facts.state.options.receive_suspended:
         advice = f"syncpoint subscriptions update {facts.name} --resume"
-        found.append(Finding("RECEIVE_SUSPENDED", "Receiving is suspended: nothing is handed out.", advice))
+        found.append(Obstacle("RECEIVE_SUSPENDED", "Receiving is suspended: nothing is handed out.", advice))
     if facts.state.unknown:
         text = (
             "Not every process answers, and messages that they have may wait: " + "; ".join(facts.state.unknown) + "."
         )
-        found.append(Finding("NO_ANSWER", text, "Look at `syncpoint cluster status` and their logs."))
+        found.append(Obstacle("NO_ANSWER", text, "Look at `syncpoint cluster status` and their logs."))
     return found
 
 
-def _consumed_elsewhere(facts: Facts) -> list[Finding]:
+def _consumed_elsewhere(facts: Facts) -> list[Obstacle]:
     """Of subscriptions whose messages a process of the server takes."""
     config, state = facts.config, facts.state
     if config.push_config.push_endpoint:
@@ -80,7 +80,7 @@ def _consumed_elsewhere(facts: Facts) -> list[Finding]:
             return [_nobody("exports")]
         if state.export.advice:
             text = f"Nothing is exported: {state.export.state}."
-            return [Finding("EXPORT_FAILING", text, state.export.advice)]
+            return [Obstacle("EXPORT_FAILING", text, state.export.advice)]
         return []
     if not state.options.forward_to:
         return []
@@ -89,12 +89,12 @@ def _consumed_elsewhere(facts: Facts) -> list[Finding]:
         return [_nobody("forwards")]
     if state.forward.last_error:
         text = f"Its messages are forwarded to {to}, and wait: {state.forward.last_error}"
-        return [Finding("FORWARD_WAITS", text, "See to that topic, or hand them out: --clear-forward.")]
+        return [Obstacle("FORWARD_WAITS", text, "See to that topic, or hand them out: --clear-forward.")]
     advice = f"To receive them here: syncpoint subscriptions update {facts.name} --clear-forward"
-    return [Finding("FORWARDED", f"Its messages are forwarded to {to}, not handed out.", advice)]
+    return [Obstacle("FORWARDED", f"Its messages are forwarded to {to}, not handed out.", advice)]
 
 
-def _pushed(facts: Facts) -> list[Finding]:
+def _pushed(facts: Facts) -> list[Obstacle]:
     push = facts.state.push
     if not facts.state.HasField("push"):
         return [_nobody("pushes")]
@@ -104,27 +104,27 @@ def _pushed(facts: Facts) -> list[Finding]:
     text = f"{push.endpoint} does not take what is pushed (last: {status}): {push.last_error or 'no reason given'}."
     if push.HasField("pause"):
         text += f" Next try in {push.pause.ToTimedelta().total_seconds():.1f} s."
-    return [Finding("PUSH_FAILING", text, "See to the endpoint; 102, 200, 201, 202 and 204 acknowledge a push.")]
+    return [Obstacle("PUSH_FAILING", text, "See to the endpoint; 102, 200, 201, 202 and 204 acknowledge a push.")]
 
 
-def _nobody(does: str) -> Finding:
-    return Finding("NOT_TAKEN", f"No process {does} it at present.", "It begins within seconds; if not: its logs.")
+def _nobody(does: str) -> Obstacle:
+    return Obstacle("NOT_TAKEN", f"No process {does} it at present.", "It begins within seconds; if not: its logs.")
 
 
-def _waiting(facts: Facts) -> list[Finding]:
+def _waiting(facts: Facts) -> list[Obstacle]:
     """Why messages that there are do not come."""
     config, state = facts.config, facts.state
     found = []
     if state.dead_letter_advice:
         text = "Messages that used up their attempts cannot be moved to the dead letter topic."
-        found.append(Finding("DEAD_LETTERS_REFUSED", text, state.dead_letter_advice))
+        found.append(Obstacle("DEAD_LETTERS_REFUSED", text, state.dead_letter_advice))
     taken = config.push_config.push_endpoint or config.cloud_storage_config.bucket or state.options.forward_to
     waiting = max(0, state.backlog_messages - state.outstanding_messages)
     explaining = []  # what is out comes first where nothing else waits
     if not taken and not state.subscribers:
         text = f"Nobody is connected; {count(state.backlog_messages, 'message')} not acknowledged{_age(state)}."
         advice = f"Start a subscriber, or: syncpoint subscriptions pull {facts.name}"
-        explaining.append(Finding("NOBODY_CONNECTED", text, advice))
+        explaining.append(Obstacle("NOBODY_CONNECTED", text, advice))
     if state.outstanding_messages:
         text = (
             f"{count(state.outstanding_messages, 'message')} of {state.backlog_messages} out with subscribers, not "
@@ -132,7 +132,7 @@ def _waiting(facts: Facts) -> list[Finding]:
         )
         seconds = config.ack_deadline_seconds
         advice = f"They come again {seconds} s after they were handed out, or when a client that renews this stops."
-        explaining.insert(len(explaining) if waiting else 0, Finding("OUT_WITH_SUBSCRIBERS", text, advice))
+        explaining.insert(len(explaining) if waiting else 0, Obstacle("OUT_WITH_SUBSCRIBERS", text, advice))
     found += explaining
     if waiting and (state.subscribers or taken) and not state.options.receive_suspended:
         may = ["the subscribers' flow control may be full"]
@@ -141,31 +141,33 @@ def _waiting(facts: Facts) -> list[Finding]:
         if config.HasField("retry_policy"):
             may.append("they may wait for the retry policy's backoff")
         text = f"{count(waiting, 'message')} behind{_age(state)}: " + ", or ".join(may) + "."
-        found.append(Finding("BEHIND", text, f"syncpoint subscriptions peek {facts.name} shows them."))
+        found.append(Obstacle("BEHIND", text, f"syncpoint subscriptions peek {facts.name} shows them."))
     return found
 
 
-def _coming(facts: Facts) -> list[Finding]:
+def _coming(facts: Facts) -> list[Obstacle]:
     """Why no new messages come."""
     found = []
     topic = facts.config.topic
     if topic == DELETED_TOPIC:
         text = "Its topic is deleted: nothing new comes."
-        found.append(Finding("TOPIC_DELETED", text, "Create topic and subscription again."))
+        found.append(Obstacle("TOPIC_DELETED", text, "Create topic and subscription again."))
     if facts.rules == 0:
         text = "It has no rules: no message that is published is selected."
-        found.append(Finding("NO_RULES", text, f"syncpoint rules create NAME --subscription {facts.name} --filter ..."))
+        found.append(
+            Obstacle("NO_RULES", text, f"syncpoint rules create NAME --subscription {facts.name} --filter ...")
+        )
     if facts.send_suspended:
         text = f"Publishing to {topic} is suspended."
-        found.append(Finding("SEND_SUSPENDED", text, f"syncpoint topics update {topic} --resume"))
+        found.append(Obstacle("SEND_SUSPENDED", text, f"syncpoint topics update {topic} --resume"))
     if facts.state.backlog_messages or facts.state.unknown or topic == DELETED_TOPIC:
         return found
     if all(one.next_offset <= one.start_offset for one in facts.state.sources):
         text = f"Nothing was published to {topic} since the subscription was created, as far as is kept."
-        found.append(Finding("NOTHING_PUBLISHED", text, f"To try: syncpoint topics publish {topic} --message hello"))
+        found.append(Obstacle("NOTHING_PUBLISHED", text, f"To try: syncpoint topics publish {topic} --message hello"))
     elif facts.config.filter:
         text = f"Nothing waits, and it has a filter: what does not match is acknowledged unseen: {facts.config.filter}"
-        found.append(Finding("FILTERED", text, "Compare it with the attributes that publishers set."))
+        found.append(Obstacle("FILTERED", text, "Compare it with the attributes that publishers set."))
     return found
 
 
