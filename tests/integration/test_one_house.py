@@ -978,3 +978,31 @@ def test_a_topology_is_applied_from_a_file_carries_messages_and_is_drawn(space: 
         nothing = parse({"projects": {name: {"topics": {"kept": {}}} for name in wanted.projects}}, None)
         carry_out(client, plan(nothing, read(client, nothing), prune=True), lambda step: None)
         assert project_graph(client, "projects/hub").topics.keys() == {"projects/hub/topics/kept"}
+
+
+def test_what_is_forwarded_to_a_topic_with_a_schema_fits_it_or_is_a_letter(space: Space) -> None:
+    """In one request with what fits, and at its time where the target schedules."""
+    definition = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]})
+    schema = {"type_": "AVRO", "definition": definition}
+    made = space.api.create_schema({"parent": f"projects/{space.project}", "schema_id": "orders", "schema": schema})
+    first, dead = space.topic("loose"), space.topic("loose-dead")
+    strict = space.topic("strict", schema_settings={"schema": made.name, "encoding": "JSON"})
+    policy = {"dead_letter_topic": dead, "max_delivery_attempts": 5}
+    onwards = space.subscription(first, "loose-onwards", dead_letter_policy=policy)
+    reader, letters = space.subscription(strict, "strict-reader"), space.subscription(dead, "loose-letters")
+    space.publish(first, b'{"id": "a"}', b"no order", b'{"id": "b"}')
+    due = (datetime.now(UTC) + timedelta(seconds=4)).isoformat()
+    asked(space, "CreateRule", subscription=onwards, rule={"name": "later", "sql": "later IS NOT NULL",
+          "action": f"SET sys.ScheduledEnqueueTimeUtc = '{due}'"})  # fmt: skip
+    space.publish(first, b'{"id": "c"}', attributes={"later": "yes"})
+    options = {"subscription": onwards, "forward_to": strict}
+    asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
+    got = space.pull(reader, 4, within=40, ack=True)
+    assert sorted(bodies(got)) == [b'{"id": "a"}', b'{"id": "b"}', b'{"id": "c"}', b'{"id": "c"}']
+    assert {attributes_of(one)["googclient_schemarevisionid"] for one in got} == {made.revision_id}
+    (later,) = (one for one in got if "RuleName" in attributes_of(one))
+    assert later.message.publish_time >= datetime.fromisoformat(due)
+    (letter,) = space.pull(letters, ack=True)
+    assert letter.message.data == b"no order"
+    assert attributes_of(letter)["sys.DeadLetterReason"] == "ForwardingRefused"
+    assert "schema" in attributes_of(letter)["sys.DeadLetterErrorDescription"]
