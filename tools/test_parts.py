@@ -113,7 +113,7 @@ TEST = (
         420,
         [sys.executable, "tools/sim.py", "--test"],
     ),
-    Part("planted", "simulation catches every planted bug", 400, [*PYTEST, "-n", "2", "tests/simulation"]),
+    Part("planted", "simulation catches every planted bug", 600, [*PYTEST, "-n", "2", "tests/simulation"]),
     Part(
         "unit",
         "unit and property tests of the other rooms, kernel compiled",
