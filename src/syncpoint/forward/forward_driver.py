@@ -15,7 +15,14 @@ from typing import Any
 from syncpoint.forward.forwarded_message import publish_request
 from syncpoint.forward.forwarding import HELD_MAX, Forward, Forwarding, GiveUp
 from syncpoint.metadata.records import Subscription, Topic
-from syncpoint.model.errors import FailedPrecondition, InvalidArgument, PermissionDenied, SyncpointError, suspended
+from syncpoint.model.errors import (
+    FailedPrecondition,
+    Internal,
+    InvalidArgument,
+    PermissionDenied,
+    SyncpointError,
+    suspended,
+)
 from syncpoint.model.names import FORWARDING_REFUSED, READING_REFUSED
 from syncpoint.push.inner_driver import ConsumingProcess, InnerDriver, InnerSubscription
 from syncpoint.push.pace import Pace, PaceLimits
@@ -144,7 +151,7 @@ class ForwardedSubscription(InnerSubscription[str, Forwarding]):
             error = refusal
         except Exception as failure:
             log.exception("%s: messages were not forwarded", self.record.name)
-            self.last_error = type(failure).__name__
+            error = Internal(f"Forwarding failed: {type(failure).__name__}; the server's log has the reason.")
         finally:  # also when the process ends: who does not know that they are persisted does not acknowledge
             self.under_way -= 1
             now = self.driver.process.clock.monotonic()

@@ -239,6 +239,30 @@ def test_one_that_the_target_never_takes_is_a_letter_and_its_neighbours_pass() -
     harness.run(story())
 
 
+def test_an_error_that_nobody_thought_of_loses_nothing_and_is_named() -> None:
+    harness = Harness()
+    publish, broken = harness.publish, True
+
+    async def breaks(request: bytes) -> bytes:
+        if broken:
+            raise ZeroDivisionError
+        return await publish(request)
+
+    harness.driver.forwarding = replace(harness.driver.forwarding, publish=breaks)
+
+    async def story() -> None:
+        nonlocal broken
+        harness.forwarders.send("a")
+        await asyncio.sleep(2)
+        assert harness.data() == []
+        assert harness.last_error().startswith("Forwarding failed: ZeroDivisionError")
+        broken = False
+        await asyncio.sleep(60)
+        assert harness.data() == ["a"]
+
+    harness.run(story())
+
+
 def test_it_ends_when_the_subscription_forwards_no_more() -> None:
     harness = Harness()
 
