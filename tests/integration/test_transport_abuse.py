@@ -110,9 +110,14 @@ def test_what_nobody_reads_is_bounded_over_all_connections(crowded: ServerProces
     for client in clients:
         for _ in range(100):
             client.ask(LIST, request)
-    asked = time.monotonic()
-    # 6,000 answers of 256 KB are 1.5 GB; they are made in turns.
-    took = publishing(crowded.endpoint, lambda: time.monotonic() > asked + 12)
+    asked, closings = time.monotonic(), "connections were closed"
+
+    def until() -> bool:
+        """6,000 answers of 256 KB are 1.5 GB; they are made in turns, as fast as the machine is."""
+        seconds = time.monotonic() - asked
+        return seconds > 12 and (closings in crowded.logs() or seconds > 120)
+
+    took = publishing(crowded.endpoint, until)
     assert resident(crowded.pid) - before < TransportLimits().unsent_total_bytes + 300 * MIB
     closed = 0
     for client in clients:
@@ -123,7 +128,7 @@ def test_what_nobody_reads_is_bounded_over_all_connections(crowded: ServerProces
         except OSError:
             pass
         client.socket.close()
-    assert closed or "connections were closed" in crowded.logs()
+    assert closed or closings in crowded.logs()
     assert len(took) > 20  # all of them answered, and none waited for what the others had asked
 
 

@@ -146,8 +146,8 @@ def _queue(topic: WantedEntity, wanted: WantedEntity, live: LiveTopology) -> Ite
     )
     later = _topic_options(topic, admin.TopicOptions()) + _subscription_options(wanted, admin.SubscriptionOptions())
     made = ServerCall("Admin.CreateQueue", request)
-    yield PlanStep("+", "queue", topic.name, differences, (made,), later)
-    yield from _rules(wanted, {_FIRST_RULE.name: _FIRST_RULE}, _ALL)
+    step = PlanStep("+", "queue", topic.name, differences, (made,), later)
+    yield from _with_rules(step, wanted, {_FIRST_RULE.name: _FIRST_RULE}, _ALL)
 
 
 def _subscription(wanted: WantedEntity, live: LiveTopology) -> Iterator[PlanStep]:
@@ -156,8 +156,8 @@ def _subscription(wanted: WantedEntity, live: LiveTopology) -> Iterator[PlanStep
         made = ServerCall("Subscriber.CreateSubscription", wanted.message)
         differences = _given(wanted.message, wanted.fields) + _given(wanted.options, wanted.option_fields)
         later = _subscription_options(wanted, admin.SubscriptionOptions())
-        yield PlanStep("+", "subscription", wanted.name, differences, (made,), later)
-        yield from _rules(wanted, {_FIRST_RULE.name: _FIRST_RULE}, _ALL)
+        step = PlanStep("+", "subscription", wanted.name, differences, (made,), later)
+        yield from _with_rules(step, wanted, {_FIRST_RULE.name: _FIRST_RULE}, _ALL)
         return
     different = _different(wanted.message, known, wanted.fields)
     for one in different:
@@ -168,15 +168,23 @@ def _subscription(wanted: WantedEntity, live: LiveTopology) -> Iterator[PlanStep
             )
     options = live.subscription_options.get(wanted.name) or admin.SubscriptionOptions()
     more = _different(wanted.options, options, wanted.option_fields)
-    if different or more:
-        calls: tuple[ServerCall, ...] = ()
-        if different:
-            request = pubsub.UpdateSubscriptionRequest(subscription=_over(known, wanted.message, wanted.fields))
-            request.update_mask.paths.extend(one.name for one in different)
-            calls = (ServerCall("Subscriber.UpdateSubscription", request),)
-        later = _subscription_options(wanted, options)
-        yield PlanStep("~", "subscription", wanted.name, different + more, calls, later)
-    yield from _rules(wanted, live.rules.get(wanted.name, {}), _NEW)
+    calls: tuple[ServerCall, ...] = ()
+    if different:
+        request = pubsub.UpdateSubscriptionRequest(subscription=_over(known, wanted.message, wanted.fields))
+        request.update_mask.paths.extend(one.name for one in different)
+        calls = (ServerCall("Subscriber.UpdateSubscription", request),)
+    later = _subscription_options(wanted, options)
+    step = PlanStep("~", "subscription", wanted.name, different + more, calls, later)
+    yield from _with_rules(step, wanted, live.rules.get(wanted.name, {}), _NEW)
+
+
+def _with_rules(step: PlanStep, wanted: WantedEntity, known: Mapping[str, Any], scope: int) -> Iterator[PlanStep]:
+    """The step of a subscription or queue, if it changes anything, and those of its rules. What forwards comes behind
+    its rules: what those leave out reaches no target.
+    """
+    own = [step] if step.differences or step.sign == "+" else []
+    rules = list(_rules(wanted, known, scope))
+    yield from [*rules, *own] if wanted.options.forward_to else [*own, *rules]
 
 
 def _topic_options(wanted: WantedEntity, known: Any) -> tuple[ServerCall, ...]:

@@ -12,6 +12,7 @@ from syncpoint.metadata.records import CatalogChange, DeadLetter, Subscription, 
 from syncpoint.model.lanes import in_lane, lane_of
 from syncpoint.subscribe import rule_batches
 from syncpoint.testing.forwarder_harness import ForwarderHarness, Subscriber
+from syncpoint.wire.messages import pubsub
 
 RED = MessageRule("red", "colour = 'red'", action="SET mark = 'r'")
 BIG = MessageRule("big", "size > 10", action="SET mark = 'b'; SET id = newid(); REMOVE colour")
@@ -194,6 +195,22 @@ def test_a_rule_for_all_is_for_what_is_left() -> None:
     change(harness, RED, to_all=True)
     harness.advance(0.2)
     assert copies(subscriber) == [("a", ""), ("b", ""), ("b", "red")]
+
+
+def test_who_has_not_learned_of_new_rules_changes_nothing_for_others() -> None:
+    """A subscriber inside the process acknowledges by the record that it has joined with."""
+    harness = ForwarderHarness()
+    subscriber, before = Subscriber(harness), harness.record
+    harness.send("a", colour="red")
+    change(harness, RED, delete=("$Default",), to_all=True)
+    harness.advance(1)
+    ack_ids = ids(subscriber, "red")
+    assert len(ack_ids) == 1
+    request = pubsub.AcknowledgeRequest(subscription=before.name, ack_ids=ack_ids).SerializeToString()
+    harness.subscribe.acknowledge(before, request, 2, None)
+    harness.send("b", colour="red")
+    harness.send("c", colour="blue")
+    assert copies(subscriber) == [("a", ""), ("a", "red"), ("b", "red")]
 
 
 def test_other_plain_rules_take_up_where_the_old_ones_stop() -> None:

@@ -20,6 +20,12 @@ class ModelServer:
 
     def __init__(self) -> None:
         self.live = LiveTopology()
+        self.begins: set[str] = set()  # subscriptions that this plan lets forward
+
+    def carry_out(self, calls: list[ServerCall]) -> None:
+        self.begins.clear()
+        for call in calls:
+            self.call(call)
 
     def call(self, call: ServerCall) -> None:
         getattr(self, call.method.partition(".")[2])(call.request)
@@ -61,16 +67,24 @@ class ModelServer:
     def UpdateSubscriptionOptions(self, request: Any) -> None:
         target = request.options.forward_to
         assert not target or target in self.live.topics, "it is set once the target is there"
+        if target:
+            self.begins.add(request.options.subscription)
         over(self.live.subscription_options[request.options.subscription], request.options, request.update_mask.paths)
 
     def CreateRule(self, request: Any) -> None:
+        self.check_rule(request)
         assert request.rule.name not in self.live.rules[request.subscription]
         self.live.rules[request.subscription][request.rule.name] = copied(request.rule)
 
+    def check_rule(self, request: Any) -> None:
+        assert request.subscription not in self.begins, "it forwards only what its rules select"
+
     def UpdateRule(self, request: Any) -> None:
+        self.check_rule(request)
         self.live.rules[request.subscription][request.rule.name] = copied(request.rule)
 
     def DeleteRule(self, request: Any) -> None:
+        self.check_rule(request)
         del self.live.rules[request.subscription][request.name]
 
     def SetIamPolicy(self, request: Any) -> None:
@@ -177,10 +191,8 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(
 ) -> None:
     server = ModelServer()
     for wanted in (first, second):
-        for call in calls_of(plan(wanted, server.live, prune=prune))[:broken_off]:
-            server.call(call)
-        for call in calls_of(plan(wanted, server.live, prune=prune)):
-            server.call(call)
+        server.carry_out(calls_of(plan(wanted, server.live, prune=prune))[:broken_off])
+        server.carry_out(calls_of(plan(wanted, server.live, prune=prune)))
         assert plan(wanted, server.live, prune=prune) == []
     if prune:
         assert server.live.topics.keys() == second.topics.keys()
@@ -189,15 +201,13 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(
 
 def test_what_the_file_does_not_say_stays() -> None:
     server = ModelServer()
-    for call in calls_of(plan(wanted_of("topics: {abc: {labels: {a: b}}, other: {}}"), server.live)):
-        server.call(call)
+    server.carry_out(calls_of(plan(wanted_of("topics: {abc: {labels: {a: b}}, other: {}}"), server.live)))
     policy = iam.Policy()
     policy.bindings.add(role="r0", members=["user:x"])
     policy.bindings.add(role="r1", members=["user:y"]).condition.expression = "true"
     server.live.policies["projects/p/topics/abc"] = policy
     wanted = wanted_of("topics: {abc: {default_ttl: 1h}}\ngrants: {topics/abc: {r1: ['user:z']}}")
-    for call in calls_of(plan(wanted, server.live)):
-        server.call(call)
+    server.carry_out(calls_of(plan(wanted, server.live)))
     assert dict(server.live.topics["projects/p/topics/abc"].labels) == {"a": "b"}
     assert "projects/p/topics/other" in server.live.topics
     found = server.live.policies["projects/p/topics/abc"].bindings
@@ -220,8 +230,7 @@ def test_what_the_file_does_not_say_stays() -> None:
 def test_what_is_for_good_is_refused(change: str, words: str) -> None:
     server = ModelServer()
     made = "topics: {abc: {}, other: {}}\nqueues: {jobs: {}}\nsubscriptions: {sub: {topic: abc}}"
-    for call in calls_of(plan(wanted_of(made), server.live)):
-        server.call(call)
+    server.carry_out(calls_of(plan(wanted_of(made), server.live)))
     with pytest.raises(FailedPrecondition, match=words):
         plan(wanted_of(change), server.live)
 
@@ -231,8 +240,7 @@ def test_steps_say_what_changes() -> None:
     made = "topics: {abc: {}}\nsubscriptions: {sub: {topic: abc, ttl: 1h, rules: {one: a = 1}}}"
     steps = plan(wanted_of(made), server.live)
     assert [(step.sign, step.kind) for step in steps] == [("+", "topic"), ("+", "subscription"), ("+", "rule")]
-    for call in calls_of(steps):
-        server.call(call)
+    server.carry_out(calls_of(steps))
     changed = "subscriptions: {sub: {topic: abc, ttl: 2h, ack_deadline_seconds: 30, rules: {one: a = 2, two: b = 1}}}"
     steps = plan(wanted_of(changed), server.live)
     assert [(step.sign, step.kind, *step.differences) for step in steps] == [
