@@ -232,6 +232,32 @@ def test_scheduled_messages_are_published_once_at_their_time_or_cancelled(space:
     assert not space.peek(subscription)
 
 
+def test_scheduled_messages_of_a_key_are_published_in_the_order_of_their_times(space: Space) -> None:
+    topic = space.topic("keyed")
+    subscription = space.subscription(topic, "keyed-sub", enable_message_ordering=True)
+    begun = datetime.now(UTC)
+    named: dict[bytes, str] = {}
+    for key in ("a", "b", "c"):
+        for seconds in (5, 3, 4):
+            due = {"sys.ScheduledEnqueueTimeUtc": (begun + timedelta(seconds=seconds)).isoformat()}
+            body = f"{key}{seconds}".encode()
+            (named[body],) = space.publish(topic, body, key=key, attributes=due)
+    (never,) = space.publish(
+        topic, b"never", key="a",
+        attributes={"sys.ScheduledEnqueueTimeUtc": (begun + timedelta(seconds=600)).isoformat()},
+    )  # fmt: skip
+    space.publish(topic, b"a0", key="a")
+    asked(space, "CancelScheduledMessage", topic=topic, message_id=never)
+    got = space.pull(subscription, 10, within=40, ack=True)
+    for key in ("a", "b", "c"):
+        wanted = [f"{key}{seconds}".encode() for seconds in (3, 4, 5)]
+        assert [one for one in bodies(got) if one.startswith(key.encode())] == [b"a0"] * (key == "a") + wanted
+    for one in got:
+        assert attributes_of(one).get("sys.ScheduledMessageId") == named.get(one.message.data)
+    assert not asked(space, "ListScheduledMessages", topic=topic, page_size=10).messages
+    assert not space.peek(subscription)
+
+
 def test_what_rules_fail_at_and_subscribers_give_up_is_a_letter_and_goes_back(space: Space) -> None:
     topic, letters = space.topic("odd"), space.topic("odd-dead")
     policy = {"dead_letter_topic": letters, "max_delivery_attempts": 5}

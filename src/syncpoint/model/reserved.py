@@ -5,3 +5,6 @@ FORWARDED_FROM = "sys.ForwardedFrom"
 
 FORWARD_HOPS = "sys.ForwardHops"
 """How often a message was forwarded to another topic: see `forward`."""
+
+SCHEDULED_ID = "sys.ScheduledMessageId"
+"""The id under which a message was scheduled: see `publish.firing`."""

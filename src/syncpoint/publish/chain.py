@@ -29,6 +29,7 @@ from syncpoint.publish.follow import Follower
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.grants import Grants
 from syncpoint.publish.ingress import IdsOfOthers, KeyAssignments, PublishIngress, Registrar, SealOthers, no_others
+from syncpoint.publish.keyed_firing import KeyedFiring, PublishByKey
 from syncpoint.publish.known_disks import DiskRegistry, Known
 from syncpoint.publish.lane_needs import drained_for_good
 from syncpoint.publish.records import encode_batches
@@ -97,6 +98,7 @@ class ChainContext:
     own_catalog: Callable[[RecoveredState], Catalog] | None = None  # one node: the catalog is in the chain's own log
     counter_floor: int = 0  # where `next_log` says None: the chain's logs have higher numbers
     ids_of_others: IdsOfOthers = no_others
+    publish_by_key: PublishByKey | None = None  # None: every ordering key is taken by the one chain there is
     admission: Admission = field(init=False)  # limits hold for all chains of the process together
 
     def __post_init__(self) -> None:
@@ -147,8 +149,8 @@ class Chain:
             context.sealed,
             context.ids_of_others,
         )
-        self.forwarder.keeps_keys = whole
-        self.firing = ScheduledFiring(self.forwarder, _FiredInto(self.ingress), loop.call_soon)
+        keyed = KeyedFiring(self.forwarder, context.publish_by_key) if context.publish_by_key is not None else None
+        self.firing = ScheduledFiring(self.forwarder, _FiredInto(self.ingress), loop.call_soon, keyed)
         self.upkeep = LogUpkeep(
             store,
             self.forwarder,

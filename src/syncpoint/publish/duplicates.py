@@ -92,7 +92,9 @@ class DuplicateBatches:
         cancelled = []
         for offset in range(part.first_offset, part.first_offset + part.messages):
             one, became = scheduled.find(part.source, offset), scheduled.became.get((part.source, offset))
-            if one is not None:
+            if one is not None and scheduled.leaves(one):
+                late += 1
+            elif one is not None:
                 cancelled.append(one)
             elif became is not None:
                 late += self._acknowledge(BatchFact(part.sender, part.batch, *became, 1), waiting)

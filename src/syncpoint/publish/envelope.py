@@ -34,6 +34,7 @@ class PublishBatch(NamedTuple):
     schema: int = 0
     within: bool = False
     forwarded: bool = False
+    scheduled: bool = False
 
 
 def write_publish(batch: PublishBatch) -> list[bytes | memoryview]:
@@ -46,6 +47,8 @@ def write_publish(batch: PublishBatch) -> list[bytes | memoryview]:
         rare += b"\x48\x01"
     if batch.forwarded:
         rare += b"\x50\x01"
+    if batch.scheduled:
+        rare += b"\x58\x01"
     head = b"\x08%b\x10%b\x18%b\x21%b\x28%b\x30%b\x38%b%b\x7a%b" % (
         varint.encode(batch.chain),
         varint.encode(batch.epoch),
@@ -62,7 +65,7 @@ def write_publish(batch: PublishBatch) -> list[bytes | memoryview]:
 
 def read_publish(data: bytes) -> PublishBatch:
     """Raises `Malformed`."""
-    values = [0] * 11  # by field number
+    values = [0] * 12  # by field number
     request: memoryview | bytes = b""
     at, end = 0, len(data)
     try:
@@ -77,7 +80,7 @@ def read_publish(data: bytes) -> PublishBatch:
                 at += 1
                 if value >= 0x80:
                     value, at = varint.decode(data, at - 1)
-                if tag >> 3 < 11:
+                if tag >> 3 < 12:
                     values[tag >> 3] = value
             elif wire == 2:
                 size = data[at]
@@ -91,7 +94,7 @@ def read_publish(data: bytes) -> PublishBatch:
                 at += size
             elif wire == 1:
                 (value,) = _U64.unpack_from(data, at)
-                if tag >> 3 < 11:
+                if tag >> 3 < 12:
                     values[tag >> 3] = value
                 at += 8
             elif wire == 5 and end - at >= 4:
@@ -100,9 +103,9 @@ def read_publish(data: bytes) -> PublishBatch:
                 raise Malformed
     except (IndexError, ValueError, struct.error):
         raise Malformed from None
-    _, chain, epoch, keyed, sender, batch, resent, topic, schema, within, forwarded = values
+    _, chain, epoch, keyed, sender, number, resent, topic, schema, *kinds = values
     return PublishBatch(
-        chain, epoch, bool(keyed), sender, batch, bool(resent), request, topic, schema, bool(within), bool(forwarded)
+        chain, epoch, bool(keyed), sender, number, bool(resent), request, topic, schema, *map(bool, kinds)
     )
 
 

@@ -2,30 +2,31 @@
 
 Place: driven by the host of chains, ten times a second; `scheduled` says what is due, the store has the messages, the
 forwarder publishes them. Messages are read first, some at a time; then all of them are published in one turn, those of
-a topic in the order in which they are due.
+a topic in the order in which they are due. Where other chains may take ordering keys, `keyed_firing` has those of keys.
 Promise: nothing is published before a clock says so that surely has been reached (`TrustedClock.sure_ns`), so a wrong
 wall clock makes it late rather than early. What was cancelled while it was read is not published. A message that cannot
-be read now is tried again, and holds nobody up.
+be read now is tried again, and holds nobody up but those with an ordering key, which may be its own.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from syncpoint.kernel import schedules
 from syncpoint.model.errors import ResourceExhausted, SyncpointError
 from syncpoint.model.identity import format_message_id
+from syncpoint.model.reserved import SCHEDULED_ID
 from syncpoint.model.varint import encode as varint
 from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.keyed_firing import KeyedFiring, key_of
 from syncpoint.publish.scheduled import Scheduled
 from syncpoint.publish.source import Source
 from syncpoint.storage.store import StoredBatch
 
 log = logging.getLogger(__name__)
-ATTRIBUTE = b"sys.ScheduledMessageId"
 TURN_MESSAGES = 500
 TURN_BYTES = 1 << 20
 READ_BYTES = 256 << 10
@@ -51,10 +52,12 @@ class PublishedHere(Protocol):
 
 
 class ScheduledFiring:
-    """See the module. `soon(fn)` runs fn at the end of the loop's turn. `fired` counts messages."""
+    """See the module. `soon(fn)` runs fn at the end of the loop's turn. `keyed` None: every key is taken here."""
 
-    def __init__(self, publish: PublishForwarder, home: PublishedHere, soon: Soon) -> None:
-        self._publish, self._home, self._soon = publish, home, soon
+    def __init__(
+        self, publish: PublishForwarder, home: PublishedHere, soon: Soon, keyed: KeyedFiring | None = None
+    ) -> None:
+        self._publish, self._home, self._soon, self._keyed = publish, home, soon, keyed
         self._scheduled, self._clock = publish.scheduled, publish.clock
         self._due: deque[Scheduled] = deque()  # still to be read
         self._ready: list[tuple[Scheduled, bytes]] = []  # read, framed
@@ -62,17 +65,27 @@ class ScheduledFiring:
         self._answers: list[Sequence[StoredBatch] | Exception] = []
         self._busy = self._asking = self._closed = False
         self._unreadable: dict[tuple[int, int], int] = {}  # by place: when to try again
-        self.fired = 0
+        self._fired = 0
+
+    @property
+    def fired(self) -> int:
+        """How many messages were published."""
+        return self._fired + (0 if self._keyed is None else self._keyed.fired)
 
     def tick(self) -> None:
         """Publish what is due. Costs a comparison where nothing is."""
-        if self._busy or self._closed or self._scheduled.first_ns > self._clock.sure_ns():
+        if self._closed or self._scheduled.first_ns > self._clock.sure_ns() or self._publish.commit.failed is not None:
             return
-        if self._publish.commit.failed is not None:
+        held: Collection[tuple[int, int]] = ()
+        if self._keyed is not None:
+            self._keyed.go_on()
+            held = self._keyed.places
+        if self._busy or (self._keyed is not None and self._keyed.full):
             return
         now_ns = self._clock.sure_ns()
         self._unreadable = {place: again for place, again in self._unreadable.items() if again > now_ns}
-        found = self._scheduled.due(now_ns, TURN_MESSAGES, self._unreadable)
+        skip = {*self._unreadable, *held} if held else self._unreadable
+        found = self._scheduled.due(now_ns, TURN_MESSAGES, skip)
         admitted = {topic: self._admits(topic) for topic in {one.topic for one in found}}
         self._due = deque(one for one in found if admitted[one.topic])
         if self._due:
@@ -82,6 +95,8 @@ class ScheduledFiring:
     def close(self) -> None:
         """Publish nothing more."""
         self._closed = True
+        if self._keyed is not None:
+            self._keyed.close()
 
     def _admits(self, topic: int) -> bool:
         """A topic that the catalog does not know is one that was lost with it: what waits for it goes on waiting."""
@@ -142,15 +157,20 @@ class ScheduledFiring:
     def _framed(self, one: Scheduled, payload: bytes, index: int) -> bytes:
         """A message with the id under which it was scheduled, and without one of its own."""
         name = format_message_id(self._publish.sources.universe, one.source, one.offset).encode()
-        entry = _field(1, ATTRIBUTE) + _field(2, name)
+        entry = _field(1, SCHEDULED_ID.encode()) + _field(2, name)
         return schedules.unstamped(payload, index, _field(2, entry))
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
     def _fire(self, ready: Sequence[tuple[Scheduled, bytes]]) -> None:
         by_topic: dict[int, list[tuple[Scheduled, bytes]]] = {}
+        unread = [found for place in self._unreadable if (found := self._scheduled.find(*place)) is not None]
         for one, body in ready:
-            if self._scheduled.find(one.source, one.offset) is one and self._admits(one.topic):
+            if self._scheduled.find(one.source, one.offset) is not one or not self._admits(one.topic):
+                continue
+            if any(before.topic == one.topic and before < one for before in unread) and key_of(body):
+                continue
+            if self._keyed is None or not self._keyed.takes(one, body):
                 by_topic.setdefault(one.topic, []).append((one, body))
         try:
             self._publish.store.admit(sum(len(body) for _, body in ready))
@@ -160,11 +180,13 @@ class ScheduledFiring:
                 self._publish.publish_due(source, [one for one, _ in messages], payload, self._persisted)
                 self._busy = True
                 self._home.note_load(topic, len(messages), len(payload))
-                self.fired += len(messages)
+                self._fired += len(messages)
         except ResourceExhausted:
             pass  # the disks are full: tried again at the next tick
         except SyncpointError as error:
             log.info("messages that are due wait: %s", error)
+        if self._keyed is not None:
+            self._keyed.go_on()
 
     def _persisted(self, error: Exception | None) -> None:
         """What is due besides waits for the disks, so that memory is bounded."""

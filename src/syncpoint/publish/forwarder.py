@@ -103,7 +103,6 @@ class PublishForwarder:
             memory.extensions.pop(MessageIds.number, []),
         )
         self.judged = JudgedPublishes(self.ids, self.commit, self.sources, self._add)
-        self.keeps_keys = True  # whether a message with an ordering key may wait here: all others of its key come here
         self.extensions: list[Extension] = [self.attempts, self.expiry, self.scheduled, self.ids]
         self.needs = Needs()
 
@@ -149,14 +148,16 @@ class PublishForwarder:
         *,
         within: bool = False,
         forwarded: bool = False,
+        kinds: Sequence[str] | None = None,
         batch: bytes = b"",
     ) -> ScheduledPart | None:
         """Take a serialised PublishRequest into an open source of its topic, or the one that is opened for it; `caller`
         is answered once it is persisted. Raises `SyncpointError` if it is refused. `room`: bytes it may have beyond the
         limit of a request; `within`: its messages may have attributes beyond the limit, too, and wait for nothing;
         `forwarded`: it comes from a subscription that forwards to the topic, with attributes that say so. The log was
-        writable just now. Returns where those of its messages are that wait for their time. `batch`: names the
-        request where it may be sent again; to be known then by `ids` alone, see there.
+        writable just now. Returns where those of its messages are that wait for their time. `kinds`: by which of `ids`
+        its messages are judged, if that is known. `batch`: names the request where it may be sent again; to be known
+        then by `ids` alone, see there.
         """
         if topic.options is not NO_TOPIC_OPTIONS and topic.options.send_suspended and not within:
             raise suspended(topic.name)
@@ -170,8 +171,7 @@ class PublishForwarder:
         if source is None:
             source = self.open_source(topic.incarnation)
         try:
-            kinds = []
-            if within or forwarded or topic.options.duplicate_window_s:
+            if kinds is None and (within or forwarded or topic.options.duplicate_window_s):
                 kinds = self.ids.kinds(topic, request, within=within, forwarded=forwarded)
             if kinds:
                 return self.judged.add(
@@ -194,13 +194,8 @@ class PublishForwarder:
     ) -> ScheduledPart | None:
         """Give the messages of a request to the turn."""
         time = self.commit.turn_time()
-        count, payload, response, _, key, marks = self._scan(request, source, time, room, added)
+        count, payload, response, _, _, marks = self._scan(request, source, time, room, added)
         if marks & kernel.MARK_SCHEDULED and not within:
-            if key and not self.keeps_keys:
-                raise InvalidArgument(
-                    "messages[0].attributes",
-                    "sys.ScheduledEnqueueTimeUtc and an ordering key exclude each other on a cluster and with workers",
-                )
             return self._add_parts(caller, topic, source, request, time, room, added)
         self.commit.add(source, count, payload, caller, response)
         if marks & kernel.MARK_TTL:

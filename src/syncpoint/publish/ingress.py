@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -150,7 +150,9 @@ class PublishIngress:
                 return
             caller, batch = left
         judged = (
-            self.forwarder.ids.kinds(record, batch.request, within=batch.within, forwarded=batch.forwarded)
+            self.forwarder.ids.kinds(
+                record, batch.request, within=batch.within, forwarded=batch.forwarded, scheduled=batch.scheduled
+            )
             if _may_be_judged(record, batch)
             else []
         )
@@ -168,7 +170,7 @@ class PublishIngress:
         elif batch.keyed and (not source.keyed or source.epoch != batch.epoch or topic in self._sealing):
             self._wait(self._sealing, topic, caller, batch, self._seal_others)
         else:
-            self._take(record, source, caller, batch, judged=bool(judged))
+            self._take(record, source, caller, batch, judged)
 
     def assigned(self, topic: int) -> None:
         """The topic's assignment has changed: what is open of an earlier epoch is sealed."""
@@ -276,11 +278,13 @@ class PublishIngress:
 
     # -- taking ------------------------------------------------------------------------------------------------------
 
-    def _take(self, topic: Topic, source: Source, caller: PublishCaller, batch: PublishBatch, *, judged: bool) -> None:
+    def _take(
+        self, topic: Topic, source: Source, caller: PublishCaller, batch: PublishBatch, judged: Sequence[str]
+    ) -> None:
         forwarder, room = self.forwarder, PUBLISH_SEALED_ROOM_BYTES
         publish = partial(
             forwarder.publish, caller, topic, source, batch.request, room,
-            within=batch.within, forwarded=batch.forwarded,
+            within=batch.within, forwarded=batch.forwarded, kinds=judged,
         )  # fmt: skip
         if judged:  # sent again it is known by its ids
             publish(batch=b"%d/%d" % (batch.sender, batch.batch))

@@ -55,7 +55,7 @@ class JudgedPublishes:
         request: bytes,
         room: int,
         added: int,
-        kinds: Sequence[bool],
+        kinds: Sequence[str],
         *,
         within: bool,
         batch: bytes,
@@ -66,9 +66,9 @@ class JudgedPublishes:
         except DecodeError:
             raise not_a("PublishRequest") from None
         judgements: list[Judgement] = []
-        for forwarded in kinds:
+        for name in kinds:
             second = self._commit.turn_time()[0]
-            judged = self._ids.judge(topic, parsed, second, forwarded=forwarded, batch=batch)
+            judged = self._ids.judge(topic, parsed, second, name=name, batch=batch)
             judgements.append(judged)
             if not judged.same:
                 continue

@@ -4,12 +4,13 @@ Place: asked by the forwarder before it takes the messages of a request, where a
 of the service itself. An extension of the log: the ids of a turn stand in front of its messages, so whoever adopts the
 log knows them; all that count are in each checkpoint.
 
-Two kinds of ids, in tables of their own:
+Three kinds of ids, the latter two in one table:
 - *published*: the attribute `sys.MessageId`, in topics with the option `duplicate_window_s`, for as long as that says;
 - *forwarded*: the attribute `sys.ForwardedFrom` of requests of the service itself (`within`, `forwarded`), in any
   topic, for `FORWARDED_S`. Who forwards, or publishes again, what it may have published before sets it to something
   that names the message for ever, such as "<subscription incarnation>/<source>/<offset>", and may then try as often as
-  it likes. A publisher may send this attribute, but it means nothing then.
+  it likes. A publisher may send this attribute, but it means nothing then;
+- *scheduled*: the attribute `sys.ScheduledMessageId` of requests with messages that were scheduled in another chain.
 
 Promise: of the messages of one id within its time one is stored; all are answered with that one's message id, and
 only once it is persisted. Time counts by publish times of the log, in whole seconds, rounded up. An id is known from
@@ -27,14 +28,15 @@ from typing import NamedTuple
 from syncpoint.kernel.ids import ENTRY, IdTable
 from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import InvalidArgument
-from syncpoint.model.reserved import FORWARDED_FROM
+from syncpoint.model.reserved import FORWARDED_FROM, SCHEDULED_ID
 from syncpoint.publish.ahead import AheadOfMessages, FactsAhead
 from syncpoint.publish.records import ExtensionNumber, encode_extension
 from syncpoint.publish.source import Source, SourceTable
 from syncpoint.wire.messages import pubsub
 
 NUMBER = ExtensionNumber.MESSAGE_IDS
-PUBLISHED, FORWARDED = "sys.MessageId", FORWARDED_FROM
+PUBLISHED, FORWARDED, FIRED = "sys.MessageId", FORWARDED_FROM, SCHEDULED_ID
+_PREFIXES = {PUBLISHED: b"i", FORWARDED: b"i", FIRED: b"s"}
 FORWARDED_S = 3_600
 ID_CHARACTERS_MAX = 128
 SLACK_S = 60  # ids are kept for so long beyond their time where nothing is published
@@ -160,21 +162,33 @@ class MessageIds:
 
     # -- before messages are taken -----------------------------------------------------------------------------------
 
-    def kinds(self, topic: Topic, request: bytes | memoryview, *, within: bool, forwarded: bool = False) -> list[bool]:
-        """By which ids the messages of a request are judged, one after the other: True for those of forwards."""
+    def kinds(
+        self,
+        topic: Topic,
+        request: bytes | memoryview,
+        *,
+        within: bool,
+        forwarded: bool = False,
+        scheduled: bool = False,
+    ) -> list[str]:
+        """By which attributes the messages of a request are judged, one after the other. `scheduled`: they were judged
+        by all others when they were scheduled.
+        """
+        if scheduled:
+            return [FIRED]
         named = (within or forwarded) and FORWARDED.encode() in bytes(request)
         published = bool(topic.options.duplicate_window_s) and (named or not within)
-        return [True] * named + [False] * published
+        return [FORWARDED] * named + [PUBLISHED] * published
 
     def judge(
-        self, topic: Topic, request: pubsub.PublishRequest, second: int, *, forwarded: bool, batch: bytes = b""
+        self, topic: Topic, request: pubsub.PublishRequest, second: int, *, name: str, batch: bytes = b""
     ) -> Judgement:
-        """Which messages of a request are new. `batch`: names the request where it may be sent again; then messages
-        without an id are known by it and their number.
+        """Which messages of a request are new, by the attribute `name`. `batch`: names the request where it may be sent
+        again; then messages without an id are known by it and their number.
         """
-        key = topic.incarnation, forwarded
-        name = FORWARDED if forwarded else PUBLISHED
-        window_s = FORWARDED_S if forwarded else topic.options.duplicate_window_s
+        of_service, prefix = name != PUBLISHED, _PREFIXES[name]
+        key = topic.incarnation, of_service
+        window_s = FORWARDED_S if of_service else topic.options.duplicate_window_s
         ids, salt = self._of.get(key), b"%d" % topic.incarnation
         hashes: list[bytes] = []
         fresh: list[int] = []
@@ -182,10 +196,10 @@ class MessageIds:
         here: dict[bytes, int] = {}
         for number, message in enumerate(request.messages):
             text = message.attributes.get(name, "")
-            if not forwarded and len(text) > ID_CHARACTERS_MAX:
+            if not of_service and len(text) > ID_CHARACTERS_MAX:
                 problem = f"{PUBLISHED} is longer than {ID_CHARACTERS_MAX} characters"
                 raise InvalidArgument(f"messages[{number}].attributes", problem)
-            own = b"i" + text.encode() if text else b"b%b/%d" % (batch, number) if batch else b""
+            own = prefix + text.encode() if text else b"b%b/%d" % (batch, number) if batch else b""
             hashed = blake2b(own, digest_size=16, key=salt).digest() if own else _NO_ID
             hashes.append(hashed)
             if not own:

@@ -8,6 +8,7 @@ Promise: a message that waits is published once, or was cancelled, never both an
 one log. What was fired stands in front of the messages that it became, and says how many entries behind it hold them
 (`records.FiredFact`). So recovery sees by the place alone whether they are there; where the log ends within that turn,
 by the end of the source, since nothing of it was deleted yet; and writes down what it decides before it deletes.
+What another chain publishes (`keyed_firing`) leaves first, and is gone when that has answered.
 An id, once given, never comes to mean another message. The chain that keeps a message stays registered for its topic.
 """
 
@@ -20,6 +21,7 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, islice
 from typing import NamedTuple
 
+from syncpoint.model.identity import MessageId
 from syncpoint.publish.ahead import AheadOfMessages, FactsAhead
 from syncpoint.publish.records import ExtensionNumber, FiredFact, Firing, encode_extension, encode_fired
 from syncpoint.publish.source import Source
@@ -30,7 +32,11 @@ WAITING_MAX = 1_000_000  # in one log; beyond it nothing more is scheduled
 FIRED_MAX = 50_000  # of the newest it is remembered what they became
 _ROW = struct.Struct("<QQQq")  # topic, source, offset, due
 _PLACE = struct.Struct("<QQ")  # source, offset
-_WAITING, _GONE = 1, 2  # first byte of a fact: these wait; these do not any more
+_WAITING, _GONE, _LEAVING = (
+    1,
+    2,
+    3,
+)  # first byte of a fact: these wait; no more; are being published
 _ROWS = 500  # of one fact
 
 
@@ -63,6 +69,7 @@ class ScheduledMessages:
         self._of_topic: dict[int, list[Scheduled]] = {}  # in order
         self._firsts: list[tuple[int, int]] = []  # a heap of (due, topic); some of them are not so any more
         self._count = 0
+        self._leaving: set[tuple[int, int]] = set()  # of those that wait: source, offset
         self.became: dict[tuple[int, int], tuple[int, int]] = {}  # the newest of those that were fired: source, offset
         self._load(found)
 
@@ -96,7 +103,25 @@ class ScheduledMessages:
         gone = list(messages)
         for one in gone:
             self._remove(one)
-        return _encode_gone((one.source, one.offset) for one in gone)
+        return _encode_places(_GONE, ((one.source, one.offset) for one in gone))
+
+    def leave(self, messages: Iterable[Scheduled]) -> bytes:
+        """These are about to be published by another chain, which may have done it from now on; returns the fact that
+        says so; b"": that was said of all of them.
+        """
+        fresh = [(one.source, one.offset) for one in messages if not self.leaves(one)]
+        self._leaving.update(fresh)
+        return _encode_places(_LEAVING, fresh) if fresh else b""
+
+    def leaves(self, one: Scheduled) -> bool:
+        """Whether a message that waits may have been published by another chain."""
+        return (one.source, one.offset) in self._leaving
+
+    def left(self, messages: Sequence[Scheduled], became: Sequence[MessageId]) -> bytes:
+        """Another chain has published these, in these places; returns the fact that says that they wait no more."""
+        for one, place in zip(messages, became, strict=True):
+            self._remember(one.source, one.offset, place.source, place.offset)
+        return self.cancel(one for one in messages if self.find(one.source, one.offset) is one)
 
     def drop_topic(self, topic: int) -> None:
         """A topic was deleted: what waits for it goes. That follows from the catalog again, so nothing is written."""
@@ -146,6 +171,9 @@ class ScheduledMessages:
                 part = [one for one in rows[at : at + _ROWS] if self.find(one.source, one.offset) is one]
                 if part:
                     yield _encode_waiting(part)
+        leaving = sorted(self._leaving)
+        for at in range(0, len(leaving), _ROWS):
+            yield _encode_places(_LEAVING, leaving[at : at + _ROWS])
 
     def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
         """See `forwarder.Extension`: a message is kept while it waits."""
@@ -188,7 +216,7 @@ class ScheduledMessages:
             for one in list(rows.values()):
                 if source is None or one.offset >= source.end or not exists(one.topic):
                     self._remove(one)
-        return [_encode_gone(gone[at : at + _ROWS]) for at in range(0, len(gone), _ROWS)]
+        return [_encode_places(_GONE, gone[at : at + _ROWS]) for at in range(0, len(gone), _ROWS)]
 
     def _load(self, found: Iterable[bytes]) -> None:
         """What ends, ends for good: so it does not matter in which order facts stand in a checkpoint and behind it."""
@@ -200,10 +228,13 @@ class ScheduledMessages:
                     waiting[source, offset] = Scheduled(due_ns, source, offset, topic)
             elif fact[0] == _GONE:
                 gone.update(_PLACE.iter_unpack(fact[1:]))
+            elif fact[0] == _LEAVING:
+                self._leaving.update(_PLACE.iter_unpack(fact[1:]))
             else:
                 raise ValueError(f"a fact of scheduled messages of kind {fact[0]}: written by a newer version?")
         for place in gone & waiting.keys():
             del waiting[place]
+        self._leaving &= waiting.keys()
         for one in sorted(waiting.values()):
             self._enter(one)
 
@@ -251,6 +282,7 @@ class ScheduledMessages:
             self._remove(one)
 
     def _leave_source(self, one: Scheduled) -> None:
+        self._leaving.discard((one.source, one.offset))
         of_source = self._of_source[one.source]
         del of_source[one.offset]
         if not of_source:
@@ -285,5 +317,5 @@ def _encode_noted(noted: list[Scheduled], behind: int) -> bytes:
     return encode_extension(NUMBER, _encode_waiting(noted))
 
 
-def _encode_gone(places: Iterable[tuple[int, int]]) -> bytes:
-    return bytes((_GONE,)) + bytes(chain.from_iterable(_PLACE.pack(*place) for place in places))
+def _encode_places(kind: int, places: Iterable[tuple[int, int]]) -> bytes:
+    return bytes((kind,)) + bytes(chain.from_iterable(_PLACE.pack(*place) for place in places))

@@ -43,11 +43,17 @@ async def list_scheduled(
 
 
 def cancel_scheduled(forwarder: PublishForwarder, topic: int, source: int, offset: int, done: Done) -> None:
-    """`done` once it is persisted that the message is not published. Raises `NotFound` where it does not wait."""
+    """`done` once it is persisted that the message is not published. Raises `NotFound` where it does not wait, and
+    `Unavailable` while another chain publishes it.
+    """
     forwarder.commit.check_writable()
     one = forwarder.scheduled.find(source, offset)
     if one is None or one.topic != topic:
         raise not_waiting()
+    if forwarder.scheduled.leaves(one):
+        raise Unavailable(
+            "The message is being published, and cannot be cancelled any more. Ask again what became of it."
+        )
     try:
         fact = encode_extension(forwarder.scheduled.number, forwarder.scheduled.cancel([one]))
         forwarder.commit.append_fact(EntryKind.LEDGER, fact, done)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from syncpoint.rules import sql_tree as tree
 from syncpoint.rules.correlation import CorrelationFilter
-from syncpoint.rules.sql_compile import compile_expression, compile_filter
+from syncpoint.rules.sql_compile import TURNED, compile_expression, compile_filter, is_time_or_span
 from syncpoint.rules.sql_values import RuleError, Value, pattern_symbols
 from syncpoint.rules.system_properties import PREFIX, TABLE, Origin, RuleMessage
 
@@ -22,7 +22,6 @@ MATCH_ALL = b""
 _NOT, _AND, _OR = b"\x05", b"\x06", b"\x07"  # operations of kernel.filters
 _COMPARE, _IN, _LIKE, _EXISTS, _CONSTANT = range(8, 13)
 _RELATIONS = {"<": 1, "=": 2, "<=": 3, ">": 4, "<>": 5, ">=": 6}
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _FALSE, _TRUE, _UNKNOWN = range(3)
 _DEPTH_MAX = 60  # operands that wait, of the 64 that the kernel has room for
 _PART_MAX = 32  # symbols of a pattern between two `%`
@@ -105,7 +104,7 @@ def _comparison(op: str, left: tree.Expression, right: tree.Expression, given: M
     if _is_constant(left):
         if _is_constant(right):
             return _known(tree.Comparison((0, 0), op, left, right), given)
-        op, left, right = _TURNED.get(op, op), right, left
+        op, left, right = TURNED.get(op, op), right, left
     return _operation(_COMPARE, _sure_place(left) + bytes([_RELATIONS[op]]) + _side(right, given))
 
 
@@ -172,7 +171,9 @@ _NO_MESSAGE = RuleMessage({})
 
 
 def _side(node: tree.Expression, given: Mapping[str, Value]) -> bytes:
-    """An operand: a constant, or another property."""
+    """An operand: a constant, or another property. The kernel knows no times and spans."""
+    if is_time_or_span(node):
+        raise _NoProgram
     return _operand(_value(node, given)) if _is_constant(node) else b"\x05" + _sure_place(node)
 
 

@@ -13,7 +13,17 @@ from dataclasses import replace
 
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.rules import sql_tree as tree
-from syncpoint.rules.sql_values import RuleError, Value, calculate, compare, like, negative, text_of
+from syncpoint.rules.sql_values import (
+    RuleError,
+    Value,
+    calculate,
+    compare,
+    compare_with,
+    like,
+    literal_of,
+    negative,
+    text_of,
+)
 from syncpoint.rules.system_properties import PREFIX, TABLE, RuleMessage, folded
 
 Truth = bool | None
@@ -90,8 +100,7 @@ def _statement(
 def _predicate(node: tree.Predicate, given: Mapping[str, Value]) -> Filter:
     match node:
         case tree.Comparison(_, op, left, right):
-            one, other = _expression(left, given), _expression(right, given)
-            return lambda message, ids: compare(op, one(message, ids), other(message, ids))
+            return _comparison(op, left, right, given)
         case tree.Like(_, text, pattern, escape, negated):
             subject, wanted = _expression(text, given), _expression(pattern, given)
             by = None if escape is None else _expression(escape, given)
@@ -102,7 +111,7 @@ def _predicate(node: tree.Predicate, given: Mapping[str, Value]) -> Filter:
                 ),
             )
         case tree.In(_, operand, choices, negated):
-            return _negated(negated, _in(_expression(operand, given), [_expression(one, given) for one in choices]))
+            return _negated(negated, _in(operand, choices, given))
         case tree.IsNull(_, operand, negated):
             value = _expression(operand, given)
             return lambda message, ids: (value(message, ids) is None) is not negated
@@ -129,13 +138,34 @@ def _negated(negated: bool, inner: Filter) -> Filter:
     return negation
 
 
-def _in(operand: Valued, choices: Sequence[Valued]) -> Filter:
+def _comparison(op: str, left: tree.Expression, right: tree.Expression, given: Mapping[str, Value]) -> Filter:
+    if is_time_or_span(left) and not is_time_or_span(right):
+        op, left, right = TURNED.get(op, op), right, left
+    one, other = _expression(left, given), _expression(right, given)
+    match right:
+        case tree.Constant(_, str(text)) if (literal := literal_of(text)) is not None:
+            return lambda message, ids: compare_with(op, one(message, ids), text, literal)
+    return lambda message, ids: compare(op, one(message, ids), other(message, ids))
+
+
+def is_time_or_span(node: tree.Expression) -> bool:
+    """Whether it is a text in the rule that stands for one."""
+    return isinstance(node, tree.Constant) and isinstance(node.value, str) and literal_of(node.value) is not None
+
+
+TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""The comparison with its sides changed over, where that is another one."""
+
+
+def _in(operand: tree.Expression, choices: Sequence[tree.Expression], given: Mapping[str, Value]) -> Filter:
+    value, same = _expression(operand, given), [_comparison("=", operand, one, given) for one in choices]
+
     def among(message: RuleMessage, ids: NewIds) -> Truth:
-        value, unknown = operand(message, ids), False
-        if value is None:
+        if value(message, ids) is None:
             return None
-        for choice in choices:
-            found = compare("=", value, choice(message, ids))
+        unknown = False
+        for equal in same:
+            found = equal(message, ids)
             if found:
                 return True
             unknown = unknown or found is None

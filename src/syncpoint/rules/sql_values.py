@@ -6,7 +6,8 @@ integer beyond 64 bits, a division by zero, a double that is not finite) raises 
 message, which is not the same as that it does not match.
 Source: the language reference of SQL filters of Azure Service Bus, where it says something. Of its own are two rules
 that follow from attributes being text: a text beside a number, a boolean, a time or a span is read as a literal of that
-kind, as a whole, and is unknown if it is none; `+` of two texts joins them.
+kind, as a whole, and is unknown if it is none; `+` of two texts joins them. SQL writes times and spans as texts, too: a
+text in a rule that reads as one is compared as one with texts that do, see `literal_of`.
 """
 
 from __future__ import annotations
@@ -53,6 +54,11 @@ def time_of(text: str) -> datetime | None:
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
+
+
+def literal_of(text: str) -> datetime | timedelta | None:
+    """The time or the span that a text in a rule stands for beside a text that is one; None: it is a text alone."""
+    return time_of(text) if _SPAN.fullmatch(text) is None else span_of(text)
 
 
 def number_of(text: str) -> int | float | None:
@@ -142,6 +148,12 @@ def compare(op: str, left: Value, right: Value) -> bool | None:
     if isinstance(left, bool):
         return None
     return _ORDER[op](left, right)
+
+
+def compare_with(op: str, left: Value, text: str, literal: datetime | timedelta) -> bool | None:
+    """`left op text`, where the text, of a rule, stands for a time or a span: with a text that is one, as that."""
+    found = converted(left, literal) if isinstance(left, str) else None
+    return compare(op, left, text) if found is None else compare(op, found, literal)
 
 
 _ORDER: dict[str, Callable[..., bool]] = {

@@ -93,8 +93,8 @@ class SubscribeForwarder:
         dead_letter(delivery, source, offset, attempts, reason, when_over, allowed=allowed)
 
     def delivery(self, record: Subscription) -> Delivery:
-        """The delivery of a subscription, begun when first needed. What a caller knows of it may be from before its rules
-        were changed; the catalog is newer.
+        """The delivery of a subscription, begun when first needed. What a caller knows of it may be from before its
+        rules were changed; the catalog is newer.
         """
         self._asked[record.incarnation] = self.clock.monotonic()
         record = self.catalog.subscription_by_incarnation(record.incarnation) or record

@@ -16,8 +16,9 @@ from syncpoint.wire.messages import internal, pubsub
 
 u32, u64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 batches = st.builds(
-    PublishBatch, u32, u64, st.booleans(), u64, u64, st.booleans(), st.binary(max_size=300), u64, u64, st.booleans()
-)
+    PublishBatch, u32, u64, st.booleans(), u64, u64, st.booleans(), st.binary(max_size=300), u64, u64,
+    st.booleans(), st.booleans(), st.booleans(),
+)  # fmt: skip
 
 
 @given(batches)

@@ -13,6 +13,7 @@ from syncpoint.kernel.frames import message_at
 from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.model.errors import InvalidArgument, NotFound, ResourceExhausted
 from syncpoint.model.identity import parse_message_id
+from syncpoint.model.reserved import SCHEDULED_ID
 from syncpoint.publish import firing, scheduled
 from syncpoint.publish.ahead import AheadOfMessages
 from syncpoint.publish.retention import is_needed
@@ -319,13 +320,6 @@ def test_keys_come_in_the_order_of_their_times_then_of_scheduling() -> None:
     assert subscriber.data == ["2a", "2b", "3a", "3b"]
 
 
-def test_where_others_take_messages_of_a_key_it_cannot_be_scheduled() -> None:
-    harness = ForwarderHarness()
-    harness.publish.keeps_keys = False
-    with pytest.raises(InvalidArgument, match="ordering key"):
-        schedule(harness, 5, "x", key="k")
-
-
 def test_time_to_live_counts_from_firing() -> None:
     harness = ForwarderHarness()
     schedule(harness, 60, "x", **{"sys.TimeToLive": "0:0:5"})
@@ -502,6 +496,6 @@ def test_against_a_plain_model(plan: list[tuple[str, int]]) -> None:
 
 
 def test_names_that_tests_use_are_the_products() -> None:
-    assert firing.ATTRIBUTE.decode() == ID
+    assert ID == SCHEDULED_ID
     assert scheduled.NUMBER == 60
     assert SUB

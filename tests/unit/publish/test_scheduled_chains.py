@@ -1,4 +1,4 @@
-"""Scheduled messages in chains: adopted, sent again, void, registered, refused with keys."""
+"""Scheduled messages in chains: adopted, sent again, void, registered, and given to the chains of their keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from syncpoint.metadata.records import CatalogChange, Topic
-from syncpoint.model.errors import InvalidArgument, NotFound
+from syncpoint.model.errors import NotFound, Unavailable
 from syncpoint.model.identity import parse_message_id
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.publish.source import WAITING_TOPIC
@@ -28,7 +28,7 @@ def text_of(harness: ChainHarness, seconds: float) -> str:
 
 async def schedule(
     process: Process, *messages: tuple[str, float | None], batch: int = 1, resent: bool = False, key: str = "",
-    times: dict[str, str] | None = None, topic: str = TOPIC,
+    times: dict[str, str] | None = None, topic: str = TOPIC, epoch: int = 0,
 ) -> list[str]:  # fmt: skip
     """Publish (data, seconds ahead or None) in one batch; `times` keeps the texts, for who sends it again."""
     request = pubsub.PublishRequest(topic=topic)
@@ -36,7 +36,7 @@ async def schedule(
     for data, ahead in messages:
         attributes = {} if ahead is None else {AT: times.setdefault(data, text_of(process.harness, ahead))}
         request.messages.add(data=data.encode(), attributes=attributes, ordering_key=key)
-    envelope = write_publish(PublishBatch(1, 0, bool(key), 7, batch, resent, request.SerializeToString()))
+    envelope = write_publish(PublishBatch(1, epoch, bool(key), 7, batch, resent, request.SerializeToString()))
     answer = await process.channel.unary(methods.CHAINS.Publish, envelope, timeout=20.0)
     return list(pubsub.PublishResponse.FromString(answer).message_ids)
 
@@ -141,14 +141,73 @@ async def test_what_is_void_and_was_published_is_acknowledged(harness: ChainHarn
 
 
 @simulated
-async def test_with_an_ordering_key_nothing_is_scheduled_in_a_cluster(harness: ChainHarness) -> None:
-    process = await harness.subscribed()
+async def test_what_is_due_goes_to_the_chain_that_takes_its_key_then(harness: ChainHarness) -> None:
     harness.assign(1)
-    request = pubsub.PublishRequest(topic=TOPIC)
-    request.messages.add(data=b"x", attributes={AT: text_of(harness, 5.0)}, ordering_key="k")
-    envelope = write_publish(PublishBatch(1, 1, True, 7, 1, False, request.SerializeToString()))
-    with pytest.raises(InvalidArgument, match="ordering key exclude each other"):
-        await process.channel.unary(methods.CHAINS.Publish, envelope, timeout=20.0)
+    first = await harness.subscribed()
+    second = await harness.opened("f2", 2)
+    names = await schedule(first, ("late", 4.0), ("soon", 3.0), key="k", epoch=1)
+    await schedule(first, ("here", 1.0), key="k", batch=2, epoch=1)
+    await asyncio.sleep(2)
+    harness.assign(2)
+    await asyncio.sleep(4)
+    here = await Subscriber(first, 11).attached()
+    assert await here.read_all() == ["here"]
+    there = await Subscriber(second, 12).attached()
+    assert await there.read_all() == ["soon", "late"]
+    assert await listed(first) == []
+    assert not (await cancel(first, names[0])).cancelled
+    assert first.host.chains[1].status()["fired"] == 3
+
+
+@pytest.mark.parametrize("adopted", [False, True])
+@simulated
+async def test_what_may_have_been_published_is_not_cancelled_nor_published_twice(
+    harness: ChainHarness, *, adopted: bool
+) -> None:
+    harness.assign(2)
+    second = await harness.opened("f2", 2)
+    first = await harness.opened()
+    await harness.subscribe()
+    harness.assign(1)
+    (name,) = await schedule(first, ("x", 1.0), key="k", epoch=2)
+    await asyncio.sleep(0.5)
+    harness.assign(2)
+    first.losing_answers = True
+    await asyncio.sleep(3)
+    assert await listed(first) == [0]
+    with pytest.raises(Unavailable, match="being published"):
+        await cancel(first, name)
+    if adopted:
+        first = await harness.succeeded(first, "f3")
+        first.losing_answers = True
+        with pytest.raises(Unavailable, match="being published"):
+            await cancel(first, name)
+    first.losing_answers = False
+    await asyncio.sleep(3)
+    assert await listed(first) == []
+    subscriber = await Subscriber(second, 12).attached()
+    assert await subscriber.read_all() == ["x"]
+    await first.crash()
+    third = await harness.opened("f4")
+    await asyncio.sleep(2)
+    assert await listed(third) == []
+    assert await subscriber.read_all() == ["x"]
+
+
+@simulated
+async def test_a_key_whose_chain_nobody_has_holds_nobody_else_up(harness: ChainHarness) -> None:
+    harness.assign(1)
+    first = await harness.subscribed()
+    await schedule(first, ("b", 2.0), ("a", 1.0), key="k", epoch=1)
+    await schedule(first, ("plain", 1.5), batch=2)
+    harness.assign(2)
+    subscriber = await Subscriber(first, 11).attached()
+    await asyncio.sleep(5)
+    assert await subscriber.read_all() == ["plain"]
+    second = await harness.opened("f2", 2)
+    await asyncio.sleep(3)
+    other = await Subscriber(second, 12).attached()
+    assert await other.read_all() == ["a", "b"]
 
 
 @simulated

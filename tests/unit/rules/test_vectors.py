@@ -127,7 +127,7 @@ def test_times_and_spans() -> None:
     assert truth("at - '2026-02-28T00:00:00Z' = span") is True
     assert truth("sys.EnqueuedTimeUtc - at > '0:59:59'") is True
     assert truth("at - '2026-02-28T00:00:00Z' > '23:59:59'") is True, "a text beside a span is read as one"
-    assert truth("span > '23:59:59'") is False, "two texts are compared as they are"
+    assert truth("span > '23:59:59'") is True, "one day and no hours, beside a span that the rule names"
     assert truth("at = span") is False
 
 
@@ -197,3 +197,22 @@ def test_both_spellings_of_the_rule_against_loops() -> None:
             True, False, True,
         ]  # fmt: skip
     assert compile_filter(parse_filter("replicated <> 1"), {})(RuleMessage({}), str) is None
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("age > '0:2:0'", True), ("age = '0:10'", True), ("age <> '0:10:0'", False), ("'9:00' > age", True),
+        ("age IN ('0:10:00', 'x')", True), ("day < '2026-03-10'", True),
+        ("day = '2026-03-09T00:00:00+00:00'", True), ("'2026-03-09' = day", True), ("name > '0:2:0'", True),
+        ("name = '0:2:0'", False), ("age > name", False), ("missing > '0:2:0'", None), ("n = '0:2:0'", False),
+        ("age >= @span", False), ("'0:2' = '00:02:00'", True), ("age NOT IN ('0:10:00')", False),
+    ],
+)  # fmt: skip
+def test_a_text_of_the_rule_that_is_a_time_or_span_is_compared_as_one_with_texts_that_are(
+    sql: str, expected: bool | None
+) -> None:
+    """`@span` is a parameter, whose type is said: a text."""
+    message = RuleMessage({"age": "0:10:0", "day": "2026-03-09", "name": "abc", "n": "7"})
+    node = parse_filter(sql)
+    assert compile_filter(node, {"span": "0:2:0"})(message, str) is expected

@@ -10,6 +10,7 @@ from syncpoint.api.options_admin import follow_limits
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.chain_creation import ChainCreator
 from syncpoint.control.chain_placement import planner
+from syncpoint.control.due_publishes import DuePublishes
 from syncpoint.control.hand_over import hand_over_methods
 from syncpoint.control.ownership_driver import OwnershipDriver
 from syncpoint.control.registration import Registration
@@ -45,6 +46,9 @@ class PublishRole:
         self.limits = follow_limits(context.shared)
         self._pipelines = Pipelines(Homes(context.store), context.shared)
         barrier = Barrier(context.view, context.peers)
+        due = DuePublishes(
+            context.view, context.peers, lambda topic: self._assigned.get(str(topic)), context.incarnation
+        )
         self.host = ChainHost(
             ChainContext(
                 context.shared,
@@ -62,6 +66,7 @@ class PublishRole:
                 registrations=context.directory.topics_of,
                 mount=self._pipelines.mount,
                 ids_of_others=barrier.ids_of_others,
+                publish_by_key=due.publish,
             )
         )
         self.host.start()

@@ -104,8 +104,10 @@ class Clients:
 
     def _chain(self, known: SimAssignment, key: str) -> int:
         """Messages without a key may go anywhere; one that may be stored in a chain is sent to that one again."""
-        chains = known.chains if key or self.sim.random.random() < 0.7 else tuple(self.sim.records)
-        return chains[sum(key.encode()) % len(chains)] if key else chains[self.sim.random.randrange(0, len(chains))]
+        if key:
+            return known.of(key)
+        chains = known.chains if self.sim.random.random() < 0.7 else tuple(self.sim.records)
+        return chains[self.sim.random.randrange(0, len(chains))]
 
     async def _bury(self, topic: str, request: bytes) -> bytes | None:
         """Publish a dead letter; called by a subscribe forwarder."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.cluster import ChainRecord, Member
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish.chain import ChainContext
+from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.service import ChainsService
 from syncpoint.runtime.environment import Environment
@@ -29,6 +30,7 @@ from syncpoint.testing.simulation.loop import SimProcess
 from syncpoint.testing.simulation.sim_metadata import SimShared
 from syncpoint.testing.simulation.sim_workers import SimWorkers, run_blocking
 from syncpoint.testing.simulation.simulated_disks import SimFiles
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
 if TYPE_CHECKING:
@@ -117,6 +119,7 @@ class SimPublisher(SimNode):
         super().__init__(sim, name)
         self.incarnation = sim.next_number()
         self.store = SimShared(sim)
+        self._sent = 0
 
     _opened: SimFiles  # the newest ones; the workers of the same store are asked for next
 
@@ -142,6 +145,8 @@ class SimPublisher(SimNode):
                     outside=lambda work: run_blocking(sim.sim_threads, work),
                 ),
                 settings=sim.settings,
+                ids_of_others=self._ids_of_others,
+                publish_by_key=self._publish_by_key,
                 registered=lambda topic, chain: (topic, chain) in sim.registered,
                 registrations=lambda chain: [topic for topic, one in sorted(sim.registered) if one == chain],
             )
@@ -191,6 +196,28 @@ class SimPublisher(SimNode):
             asked = internal.ConfirmRequest(chain=other, topic=topic, assignment=epoch)
             if not await self.sim.confirmed(asked):
                 raise Unavailable(f"Chain {other} has not sealed what it has.")
+
+    async def _ids_of_others(self, topic: int, chain: int) -> AsyncIterator[bytes]:
+        """As `control.barrier` does."""
+        for other in [one for of, one in sorted(self.sim.registered) if of == topic and one != chain]:
+            asked = internal.ListMessageIdsRequest(chain=other, topic=topic, forwarded=True)
+            while True:
+                answer = await self.sim.call(other, methods.CHAINS.ListMessageIds, asked.SerializeToString(), 3.0)
+                found = internal.ListMessageIdsResponse.FromString(answer)
+                if not found.ids:
+                    break
+                yield found.ids
+                asked.begin = found.next
+
+    async def _publish_by_key(self, topic: int, key: bytes, request: bytes) -> bytes:
+        """As `control.due_publishes` does."""
+        known = self.shared.assignment
+        self._sent += 1
+        batch = PublishBatch(
+            known.of(key.decode()), known.epoch, True, self.incarnation, self._sent, False, request, topic, within=True,
+            scheduled=True,
+        )  # fmt: skip
+        return await self.sim.call(batch.chain, methods.CHAINS.Publish, write_publish(batch), 1.0)
 
     def reach_metadata(self) -> None:
         """Raises `Unavailable` while it is out of reach."""

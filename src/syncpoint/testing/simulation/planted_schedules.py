@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from typing import Any
 
+from syncpoint.publish.message_ids import MessageIds
 from syncpoint.publish.records import FiredFact
-from syncpoint.publish.scheduled import ScheduledMessages
+from syncpoint.publish.scheduled import Scheduled, ScheduledMessages
 from syncpoint.publish.source import Source
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.testing.simulation.planted import SINGLE, planted
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.scheduled_runs import run_scheduled
+from syncpoint.testing.simulation.topology import Topology
 
-_right = ScheduledMessages.reconcile
+_right, _kinds = ScheduledMessages.reconcile, MessageIds.kinds
+KEYED = Topology(clusters=3, disks=1, chains=2)
 
 
 @planted(SINGLE, "crash", "takeover", seed=0, run=run_scheduled)
@@ -46,3 +50,23 @@ def checkpoints_forget_what_waits() -> AbstractContextManager[None]:
 def publishing_by_the_wall_clock() -> AbstractContextManager[None]:
     """One clock that is ahead lets messages come early."""
     return patched(TrustedClock, sure_ns=TrustedClock.time_ns)
+
+
+@planted(KEYED, "crash", "takeover", seed=1, run=run_scheduled)
+def the_chain_of_a_key_publishes_again() -> AbstractContextManager[None]:
+    """It does not know by their scheduled ids what it has published before."""
+
+    def unknown(self: MessageIds, *request: Any, scheduled: bool = False, **kinds: Any) -> list[str]:
+        return [] if scheduled else _kinds(self, *request, **kinds)
+
+    return patched(MessageIds, kinds=unknown)
+
+
+@planted(KEYED, "crash", "takeover", seed=1, run=run_scheduled)
+def what_has_left_is_cancelled() -> AbstractContextManager[None]:
+    """That another chain may have published it is not known to who cancels."""
+
+    def stays(self: ScheduledMessages, one: Scheduled) -> bool:
+        return False
+
+    return patched(ScheduledMessages, leaves=stays)

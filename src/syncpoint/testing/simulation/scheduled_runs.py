@@ -2,9 +2,12 @@
 are due.
 
 Place: beside `chain_runs`, over the same processes, disks and network; its clients schedule and cancel, and one
-subscription shows what is published. In half of the seeds other faults come on top.
+subscription shows what is published. In half of the seeds other faults come on top; in half of them messages have
+ordering keys, which move between chains.
 Judged is: what was scheduled, and not cancelled, is published once, not before its time, nothing is lost, what was
-cancelled never comes; at the end nothing waits, and nothing that waited is kept.
+cancelled never comes; of a key in the order of their times, where one chain had them in time and one took them; at the
+end nothing waits, and nothing that waited is kept. A request with a key whose outcome is unknown may be stored by two
+chains: those are two messages, under ids of their own.
 """
 
 from __future__ import annotations
@@ -60,6 +63,8 @@ class ScheduledOne:
     id: str = ""
     chain: int = 0
     cancelled: bool | None = False  # None: nobody knows
+    key: str = ""
+    accepted_ns: int = 1 << 62
 
 
 @dataclass
@@ -96,6 +101,8 @@ class ScheduledRun(SimRun[WatchedChains]):
         self.nemesis = Nemesis(sim, seed, kinds) if kinds else None
         self.clients = Clients(sim)
         self.messages: list[ScheduledOne] = []
+        self.keyed = seed % 2 == 1
+        self._keys = SeededRandom(seed * 31 + 11)
         self._numbers = 0
         self.kills = 0
 
@@ -114,10 +121,12 @@ class ScheduledRun(SimRun[WatchedChains]):
         supervising = loop.create_task(sim.supervise())
         await self.within([self.clients.subscribe(WATCHER)], 30)
         works = [self.start(self._schedule(client)) for client in range(3)]
+        moving = loop.create_task(self._move_keys())
         if self.nemesis is not None:
             await self.nemesis.run(3.0)
             self.nemesis.heal()
         await self.within(works, 60)
+        moving.cancel()
         self.healed()
         last_ns = max((one.due_ns for one in self.messages), default=0)
         await asyncio.sleep(max(0.0, (last_ns - sim.clock.time_ns()) / 1e9) + 1.0)
@@ -127,6 +136,15 @@ class ScheduledRun(SimRun[WatchedChains]):
         self.looked = {"scheduled messages": len(self.messages), "killed when due": self.kills}
         self.violations = [*complaints, *self._judged(), *sim.coverage.violations]
         await sim.close()
+
+    async def _move_keys(self) -> None:
+        """Keys go to other chains, or a new epoch begins with the same ones."""
+        chains = sorted(self.sim.records)
+        while self.keyed:
+            await asyncio.sleep(0.3 + 1.5 * self._keys.random())
+            chosen = tuple(one for one in chains if self._keys.random() < 0.6) or (chains[-1],)
+            self.sim.coverage.sometimes("keys move while messages wait", chosen != self.sim.assignment.chains)
+            self.sim.assign(chosen)
 
     # -- clients -----------------------------------------------------------------------------------------------------
 
@@ -141,6 +159,8 @@ class ScheduledRun(SimRun[WatchedChains]):
                 # On the same tenth of a second now and then: many are due at once.
                 due_ns = sim.clock.time_ns() + round((0.2 + 2.5 * random.random()) * 10) * 100_000_000
                 made.append(ScheduledOne(b"scheduled %d" % self._numbers, due_ns))
+            for one in made if self.keyed and self._keys.random() < 0.8 else ():
+                one.key = f"key {client % 2}"
             self.messages += made
             works = [sim.client.start(self._publish(client, turn, made))]
             if random.random() < 0.7:
@@ -150,18 +170,21 @@ class ScheduledRun(SimRun[WatchedChains]):
             await asyncio.wait(works)
 
     async def _publish(self, client: int, turn: int, made: list[ScheduledOne]) -> None:
-        bodies = [pubsub.PubsubMessage(data=one.data, attributes={AT: _text(one.due_ns)}) for one in made]
-        plain = self.random.random() < 0.3
+        key = made[0].key
+        bodies = [
+            pubsub.PubsubMessage(data=one.data, ordering_key=key, attributes={AT: _text(one.due_ns)}) for one in made
+        ]
+        plain = self.random.random() < 0.3 and not key
         if plain:  # one among them that is published at once
             bodies.insert(0, pubsub.PubsubMessage(data=seal(MessageIdentity(f"c{client}", turn), b"")))
         request = pubsub.PublishRequest(topic=TOPIC, messages=bodies).SerializeToString()
-        answer = await self.clients._send(TOPIC, request, "", client + 1, turn + 1, 20.0)
+        answer = await self.clients._send(TOPIC, request, key, client + 1, turn + 1, 20.0)
         if answer is None:
             self.sim.coverage.sometimes("the outcome of scheduling stays unknown")
             return
         ids = pubsub.PublishResponse.FromString(answer).message_ids
         for one, name in zip(made, ids[plain:], strict=True):
-            one.id = name
+            one.id, one.accepted_ns = name, self.sim.clock.time_ns()
 
     async def _kill_at(self, due_ns: int) -> None:
         """End an owner about when something is due: mostly while it publishes that."""
@@ -224,12 +247,17 @@ class ScheduledRun(SimRun[WatchedChains]):
         return found
 
     def _judged(self) -> list[str]:
-        found = []
+        found = [
+            f"fires once: {name} was published as {sorted(seen.ids)}"
+            for name, seen in self.sim.by_id.items()
+            if name and len(seen.ids) > 1
+        ]
         for one in self.messages:
-            seen = self.sim.by_data.get(one.data)
+            # Of a message with a key others may have been scheduled, of the same text.
+            seen = self.sim.by_id.get(one.id) if one.key and one.id else self.sim.by_data.get(one.data)
             copies = 0 if seen is None else len(seen.ids)
             name = f"{one.data.decode()} ({one.id or 'of unknown outcome'})"
-            if copies > 1:
+            if copies > 1 and not one.key:
                 found.append(f"fires once: {name} was published as {sorted(seen.ids) if seen else ()}")
             if one.id and one.cancelled is False and not copies:
                 found.append(f"none is lost: {name} was not published")
@@ -240,6 +268,24 @@ class ScheduledRun(SimRun[WatchedChains]):
                 found.append(f"never early: {name} came {early_s:.3f} s early")
             if one.id and seen is not None and self.sim.by_id[one.id].ids != seen.ids:
                 found.append(f"fires under its id: {name}")
+        return [*found, *self._out_of_order()]
+
+    def _out_of_order(self) -> list[str]:
+        """Of two messages of a key that waited in one chain in time, and came to one source, the first is due first."""
+        found = []
+        placed = [
+            (one, parse_message_id(one.id).source, parse_message_id(next(iter(self.sim.by_id[one.id].ids))))
+            for one in self.messages
+            if one.key and one.id and self.sim.by_id[one.id].ids
+        ]
+        for first, waited, place in placed:
+            for second, waited_too, place_too in placed:
+                if first.due_ns >= second.due_ns or first.key != second.key or waited != waited_too:
+                    continue
+                if first.accepted_ns < first.due_ns and place.source == place_too.source:
+                    self.sim.coverage.sometimes("two messages of a key are published in order")
+                    if place.offset > place_too.offset:
+                        found.append(f"in order: {second.data.decode()} came before {first.data.decode()}")
         return found
 
 

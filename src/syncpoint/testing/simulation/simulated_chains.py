@@ -47,6 +47,10 @@ class SimAssignment:
     epoch: int
     chains: tuple[int, ...]
 
+    def of(self, key: str) -> int:
+        """The chain that takes a key."""
+        return self.chains[sum(key.encode()) % len(self.chains)]
+
 
 class SimulatedChains(Simulation):
     """See the module."""

@@ -15,8 +15,9 @@ class PublishBatch(_message.Message):
     schema: int
     within: bool
     forwarded: bool
+    scheduled: bool
     request: bytes
-    def __init__(self, chain: _Optional[int] = ..., epoch: _Optional[int] = ..., keyed: _Optional[bool] = ..., sender: _Optional[int] = ..., batch: _Optional[int] = ..., resent: _Optional[bool] = ..., topic: _Optional[int] = ..., schema: _Optional[int] = ..., within: _Optional[bool] = ..., forwarded: _Optional[bool] = ..., request: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, chain: _Optional[int] = ..., epoch: _Optional[int] = ..., keyed: _Optional[bool] = ..., sender: _Optional[int] = ..., batch: _Optional[int] = ..., resent: _Optional[bool] = ..., topic: _Optional[int] = ..., schema: _Optional[int] = ..., within: _Optional[bool] = ..., forwarded: _Optional[bool] = ..., scheduled: _Optional[bool] = ..., request: _Optional[bytes] = ...) -> None: ...
 class PublishAnswer(_message.Message):
     def __init__(self) -> None: ...
 class ToChains(_message.Message):
