@@ -37,7 +37,7 @@ PublishByKey = Callable[[int, bytes, bytes], Awaitable[bytes]]
 the PublishResponse. Raises `SyncpointError`; they may be published then."""
 
 
-class _Line:
+class _DueOfKey:
     """What is due of one key, in order; each message framed."""
 
     __slots__ = ("not_before", "under_way", "waiting")
@@ -53,7 +53,7 @@ class KeyedFiring:
 
     def __init__(self, publish: PublishForwarder, publish_by_key: PublishByKey) -> None:
         self._publish, self._publish_by_key = publish, publish_by_key
-        self._lines: dict[tuple[int, bytes], _Line] = {}  # by topic and key
+        self._lines: dict[tuple[int, bytes], _DueOfKey] = {}  # by topic and key
         self._places: set[tuple[int, int]] = set()  # of all that are held
         self._nbytes = 0
         self._tasks = Tasks()
@@ -73,7 +73,7 @@ class KeyedFiring:
         """Hold a message that is due, if it has an ordering key."""
         key = key_of(framed)
         if key:
-            self._lines.setdefault((one.topic, key), _Line()).waiting.append((one, framed))
+            self._lines.setdefault((one.topic, key), _DueOfKey()).waiting.append((one, framed))
             self._places.add((one.source, one.offset))
             self._nbytes += len(framed)
         return bool(key)
@@ -91,7 +91,7 @@ class KeyedFiring:
         self._tasks.cancel()
         self._lines.clear()
 
-    async def _run(self, topic: int, key: bytes, line: _Line) -> None:
+    async def _run(self, topic: int, key: bytes, line: _DueOfKey) -> None:
         """Publish what is there of a key, request by request."""
         try:
             while messages := self._next_of(line):
@@ -108,7 +108,7 @@ class KeyedFiring:
             if not line.waiting:
                 self._lines.pop((topic, key), None)
 
-    def _next_of(self, line: _Line) -> list[tuple[Scheduled, bytes]]:
+    def _next_of(self, line: _DueOfKey) -> list[tuple[Scheduled, bytes]]:
         """What comes next, as far as one request goes. What does not wait any more is let go of."""
         find, kept = self._publish.scheduled.find, deque[tuple[Scheduled, bytes]]()
         while line.waiting:
@@ -127,7 +127,7 @@ class KeyedFiring:
             found.append((one, framed))
         return found
 
-    def _let_go(self, line: _Line, count: int) -> None:
+    def _let_go(self, line: _DueOfKey, count: int) -> None:
         for _ in range(count):
             one, framed = line.waiting.popleft()
             self._places.discard((one.source, one.offset))

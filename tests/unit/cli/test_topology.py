@@ -60,8 +60,8 @@ def test_apply_asks_and_then_does_all_of_it(empty, run, file):
     result = run("apply", str(file), input="y\n")
     assert result.exit_code == 0
     assert changes(empty) == [
-        "Publisher.CreateTopic", "Subscriber.CreateSubscription", "Admin.UpdateSubscriptionOptions", "Admin.CreateRule",
-        "Admin.DeleteRule",
+        "Publisher.CreateTopic", "Subscriber.CreateSubscription", "Admin.CreateRule", "Admin.DeleteRule",
+        "Admin.UpdateSubscriptionOptions",
     ]  # fmt: skip
     assert empty.request("Admin.UpdateSubscriptionOptions").options.forward_to == OTHER
     assert empty.request("Admin.CreateRule").scope == admin.RuleScope.Value("ALL_MESSAGES")
