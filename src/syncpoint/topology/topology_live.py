@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from syncpoint.client.client import Client
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.topology.topology_file import WantedTopology
-from syncpoint.topology.topology_plan import LiveTopology, PlanStep
+from syncpoint.topology.topology_plan import LiveTopology, PlanStep, ServerCall
 from syncpoint.wire.messages import admin, iam, pubsub
 
 
@@ -54,18 +54,16 @@ def read_project(client: Client, project: str, live: LiveTopology) -> None:
 def carry_out(client: Client, steps: Sequence[PlanStep], done: Callable[[PlanStep], None]) -> None:
     """Make the calls of a plan; `done` is called with each step once it is done. What somebody else has deleted in the
     meantime is as it should be. Raises `SyncpointError`: what was done before is done, and a new plan goes on."""
-    for step in steps:
-        _make(client, step, "calls")
-        if not step.later:
-            done(step)
-    for step in steps:
-        _make(client, step, "later")
-        if step.later:
-            done(step)
+    phases = [[(step, getattr(step, phase)) for step in steps] for phase in ("calls", "later", "last")]
+    for phase, behind in zip(phases, (phases[1:], phases[2:], []), strict=True):
+        for number, (step, calls) in enumerate(phase):
+            _make(client, step, calls)
+            if calls and not any(later[number][1] for later in behind):
+                done(step)
 
 
-def _make(client: Client, step: PlanStep, which: str) -> None:
-    for call in getattr(step, which):
+def _make(client: Client, step: PlanStep, calls: Sequence[ServerCall]) -> None:
+    for call in calls:
         try:
             client.call(call.method, call.request)
         except SyncpointError as error:

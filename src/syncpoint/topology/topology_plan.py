@@ -42,7 +42,7 @@ class FieldDifference(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class PlanStep:
     """One entity. `sign`: + it is made, ~ changed, - deleted. `calls` are made step by step, `later` once those of all
-    steps are."""
+    steps are, `last` when all of these are, too."""
 
     sign: str
     kind: str
@@ -50,6 +50,7 @@ class PlanStep:
     differences: tuple[FieldDifference, ...] = ()
     calls: tuple[ServerCall, ...] = ()
     later: tuple[ServerCall, ...] = ()
+    last: tuple[ServerCall, ...] = ()
 
 
 @dataclass(slots=True)
@@ -179,12 +180,14 @@ def _subscription(wanted: WantedEntity, live: LiveTopology) -> Iterator[PlanStep
 
 
 def _with_rules(step: PlanStep, wanted: WantedEntity, known: Mapping[str, Any], scope: int) -> Iterator[PlanStep]:
-    """The step of a subscription or queue, if it changes anything, and those of its rules. What forwards comes behind
-    its rules: what those leave out reaches no target.
+    """The step of a subscription or queue, if it changes anything, and those of its rules. What forwards begins to when
+    its rules are there: what they leave out reaches no target.
     """
-    own = [step] if step.differences or step.sign == "+" else []
-    rules = list(_rules(wanted, known, scope))
-    yield from [*rules, *own] if wanted.options.forward_to else [*own, *rules]
+    if wanted.options.forward_to:
+        step = replace(step, later=(), last=step.later)
+    if step.differences or step.sign == "+":
+        yield step
+    yield from _rules(wanted, known, scope)
 
 
 def _topic_options(wanted: WantedEntity, known: Any) -> tuple[ServerCall, ...]:

@@ -126,7 +126,7 @@ def over(known: Any, wanted: Any, paths: Any) -> None:
 
 
 def calls_of(steps: list[PlanStep]) -> list[ServerCall]:
-    return [call for step in steps for call in step.calls] + [call for step in steps for call in step.later]
+    return [call for phase in ("calls", "later", "last") for step in steps for call in getattr(step, phase)]
 
 
 def wanted_of(text: str) -> WantedTopology:

@@ -57,7 +57,7 @@ def a_log_begins_on_too_few_disks() -> AbstractContextManager[None]:
     )
 
 
-@planted(SMALL, "subscribe forwarder parted", "hang of a subscribe forwarder", seed=21)
+@planted(SMALL, "subscribe forwarder parted", "hang of a subscribe forwarder", seed=62)
 def late_words_count() -> AbstractContextManager[None]:
     """What an older stream of a subscribe forwarder still had to say displaces the living one."""
 
@@ -144,7 +144,7 @@ def a_lock_stays_with_a_lost_farewell() -> AbstractContextManager[None]:
     return patched(RemoteDisk, leave=same)
 
 
-@planted(EMPTYING, "metadata in doubt", "takeover", seed=86)
+@planted(EMPTYING, "metadata in doubt", "takeover", seed=180)
 def a_late_removal_removes_the_next_registration() -> AbstractContextManager[None]:
     """A removal is meant for whatever is registered when it arrives."""
 

@@ -25,7 +25,7 @@ def run(seed: int, *, shape: PipelineShape | None, kinds: tuple[str, ...], beyon
     return run_cluster_pipelines(seed, shape=shape, kinds=kinds)
 
 
-@planted(ONE_PLAIN, "owner killed in a commit", "crash", seed=11, run=run)
+@planted(ONE_PLAIN, "owner killed in a commit", "crash", seed=47, run=run)
 def queries_have_no_home() -> AbstractContextManager[None]:
     """Every call of a query goes to the chain that comes first of those that are open now, which takes it."""
 

@@ -131,7 +131,7 @@ class _ByOffset(dict[tuple[int, int], Any]):
         return default if known is None else super().pop(known)
 
 
-@planted(ONE_PLAIN, "crash in a commit", "stop", seed=43, run=run)
+@planted(ONE_PLAIN, "crash in a commit", "stop", seed=160, run=run)
 def what_was_read_ahead_is_of_any_source() -> AbstractContextManager[None]:
     """What was read ahead of one staging source is taken for another's."""
     take = EpochApply._take

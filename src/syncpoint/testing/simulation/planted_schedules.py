@@ -52,7 +52,7 @@ def publishing_by_the_wall_clock() -> AbstractContextManager[None]:
     return patched(TrustedClock, sure_ns=TrustedClock.time_ns)
 
 
-@planted(KEYED, "crash", "takeover", seed=1, run=run_scheduled)
+@planted(KEYED, "crash", "takeover", seed=87, run=run_scheduled)
 def the_chain_of_a_key_publishes_again() -> AbstractContextManager[None]:
     """It does not know by their scheduled ids what it has published before."""
 
@@ -62,7 +62,7 @@ def the_chain_of_a_key_publishes_again() -> AbstractContextManager[None]:
     return patched(MessageIds, kinds=unknown)
 
 
-@planted(KEYED, "crash", "takeover", seed=1, run=run_scheduled)
+@planted(KEYED, "crash", "takeover", seed=5, run=run_scheduled)
 def what_has_left_is_cancelled() -> AbstractContextManager[None]:
     """That another chain may have published it is not known to who cancels."""
 

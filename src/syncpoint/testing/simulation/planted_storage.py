@@ -22,7 +22,7 @@ from syncpoint.testing.simulation.planted import CRAMPED, RACKS, SINGLE, THREE, 
 from syncpoint.testing.simulation.scaled import patched
 
 
-@planted(SINGLE, "power lost in an opening", seed=5)
+@planted(SINGLE, "power lost in an opening", seed=23)
 def holes_are_sealed() -> AbstractContextManager[None]:
     """What an opening has found is sealed without a further look, though a machine may have lost it since."""
     right = repair.rebuild
@@ -64,7 +64,7 @@ def rule_9() -> AbstractContextManager[None]:
     return patched(AckRule, persisted=anywhere)
 
 
-@planted(CRAMPED, "crash", "takeover", "close", seed=10)
+@planted(CRAMPED, "crash", "takeover", "close", seed=0)
 def rule_10() -> AbstractContextManager[None]:
     """Messages are taken until there is no room for acknowledgements, checkpoints and what is copied forward."""
     return patched(Store, admit=lambda self, nbytes: None)
