@@ -10,6 +10,7 @@ from syncpoint.testing.simulation import (
     planted_forwards,
     planted_ids,
     planted_lanes,
+    planted_letters,
     planted_pipelines,
     planted_protocol,
     planted_pushes,
@@ -34,6 +35,7 @@ MODULES = (  # reading them enters their bugs in the list
     planted_lanes,
     planted_forwards,
     planted_ids,
+    planted_letters,
 )
 
 

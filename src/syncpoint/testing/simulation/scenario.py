@@ -16,6 +16,7 @@ from syncpoint.testing.simulation.forwarded import Forwarded
 from syncpoint.testing.simulation.invariants import leftovers
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.push_endpoint import URL
+from syncpoint.testing.simulation.redriven import RedrivenLetters
 from syncpoint.testing.simulation.repeated import RepeatedIds
 from syncpoint.testing.simulation.ruled import RULED, Ruled
 from syncpoint.testing.simulation.run_checkers import (
@@ -61,6 +62,7 @@ class ClusterRun(SimRun[SimulatedCluster]):
         clocks_set = "clock jump" in self.faults.kinds
         self.forwarded = Forwarded(sim, seed, clocks_set) if seed % 4 == 0 else None
         self.repeated = RepeatedIds(sim, seed, clocks_set) if seed % 4 == 0 else None
+        self.redriven = RedrivenLetters(sim, seed, clocks_set) if self.pushing else None
         self.quiescing = False
         self.seeks: list[tuple[str, int]] = []
         self.flying: list[asyncio.Task[None]] = []  # publishes that nobody waits for
@@ -92,6 +94,9 @@ class ClusterRun(SimRun[SimulatedCluster]):
         if self.repeated is not None:
             await self.within([self.repeated.begin()], 60)
             self.start(self.repeated.consume())
+        if self.redriven is not None:
+            await self.within([self.redriven.begin()], 60)
+            self.start(self.redriven.consume())
         self.start(sim.consume("plain", "plain-b"))
         living = [self.start(self._publish(f"p{n}", key)) for n, key in enumerate(("", "k1", "k2"))]
         living.append(self.start(self._late()))
@@ -129,6 +134,7 @@ class ClusterRun(SimRun[SimulatedCluster]):
             *(self.ruled.judged() if self.ruled is not None else ()),
             *(self.forwarded.judged() if self.forwarded is not None else ()),
             *(self.repeated.judged() if self.repeated is not None else ()),
+            *(self.redriven.judged() if self.redriven is not None else ()),
         )
         await sim.close()
 
@@ -204,7 +210,7 @@ class ClusterRun(SimRun[SimulatedCluster]):
             found += self.unfinished_of(chain)
             found += leftovers(chain, sim.registered()) if self.quiescing else []
         found += self.owed()
-        for one in (self.ruled, self.forwarded, self.repeated):
+        for one in (self.ruled, self.forwarded, self.repeated, self.redriven):
             if one is not None and not found:
                 found += one.lacks()
         return found
