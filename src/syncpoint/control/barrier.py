@@ -8,7 +8,7 @@ committed, has persisted what follows from it. Chains registered later know the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from syncpoint.control.cluster_queries import ClusterQueries
@@ -26,6 +26,8 @@ from syncpoint.runtime.tasks import all_of, stop
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
+AskOwner = Callable[[int, str, bytes], Awaitable[bytes]]
+"""(chain, method, request): the answer of a chain's owner."""
 DEADLINE_S = 3.0
 _PAUSE_S = 0.1
 
@@ -65,14 +67,8 @@ class Barrier:
         """
         for other in await self._chains(topic):
             for forwarded in (False, True) if other != chain else ():
-                asked = internal.ListMessageIdsRequest(chain=other, topic=topic, forwarded=forwarded)
-                while True:
-                    answer = await self._asked(other, methods.CHAINS.ListMessageIds, asked.SerializeToString())
-                    found = internal.ListMessageIdsResponse.FromString(answer)
-                    if not found.ids:
-                        break
-                    yield found.ids
-                    asked.begin = found.next
+                async for ids in ids_of_chain(self._asked, other, topic, forwarded=forwarded):
+                    yield ids
 
     async def _asked(self, chain: int, path: str, request: bytes) -> bytes:
         """The answer of a chain's owner."""
@@ -154,3 +150,15 @@ class Barrier:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+async def ids_of_chain(ask: AskOwner, chain: int, topic: int, *, forwarded: bool) -> AsyncIterator[bytes]:
+    """Ids of a topic's messages that a chain has, page by page: those of the service itself, or of publishers."""
+    asked = internal.ListMessageIdsRequest(chain=chain, topic=topic, forwarded=forwarded)
+    while True:
+        answer = await ask(chain, methods.CHAINS.ListMessageIds, asked.SerializeToString())
+        found = internal.ListMessageIdsResponse.FromString(answer)
+        if not found.ids:
+            return
+        yield found.ids
+        asked.begin = found.next

@@ -19,9 +19,8 @@ from syncpoint.kernel import schedules
 from syncpoint.model.errors import ResourceExhausted, SyncpointError
 from syncpoint.model.identity import format_message_id
 from syncpoint.model.reserved import SCHEDULED_ID
-from syncpoint.model.varint import encode as varint
 from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.keyed_firing import KeyedFiring, key_of
+from syncpoint.publish.keyed_firing import KeyedFiring, field_of, key_of
 from syncpoint.publish.scheduled import Scheduled
 from syncpoint.publish.source import Source
 from syncpoint.storage.store import StoredBatch
@@ -157,8 +156,8 @@ class ScheduledFiring:
     def _framed(self, one: Scheduled, payload: bytes, index: int) -> bytes:
         """A message with the id under which it was scheduled, and without one of its own."""
         name = format_message_id(self._publish.sources.universe, one.source, one.offset).encode()
-        entry = _field(1, SCHEDULED_ID.encode()) + _field(2, name)
-        return schedules.unstamped(payload, index, _field(2, entry))
+        entry = field_of(1, SCHEDULED_ID.encode()) + field_of(2, name)
+        return schedules.unstamped(payload, index, field_of(2, entry))
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
@@ -194,7 +193,3 @@ class ScheduledFiring:
             self._busy = False
             if error is None:
                 self._soon(self.tick)
-
-
-def _field(number: int, value: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(value)) + value

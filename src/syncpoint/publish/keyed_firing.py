@@ -109,23 +109,21 @@ class KeyedFiring:
                 self._lines.pop((topic, key), None)
 
     def _next_of(self, line: _DueOfKey) -> list[tuple[Scheduled, bytes]]:
-        """What comes next, as far as one request goes. What does not wait any more is let go of."""
-        find, kept = self._publish.scheduled.find, deque[tuple[Scheduled, bytes]]()
-        while line.waiting:
-            one = line.waiting[0][0]
-            if find(one.source, one.offset) is one:
-                kept.append(line.waiting.popleft())
-            else:
-                self._let_go(line, 1)
-        line.waiting = kept
+        """What comes next, as far as one request goes. What does not wait any more is let go of, once it is first."""
+        while line.waiting and not self._waits(line.waiting[0][0]):
+            self._let_go(line, 1)
         found: list[tuple[Scheduled, bytes]] = []
         nbytes = 0
-        for one, framed in kept:
+        for one, framed in line.waiting:
             nbytes += len(framed)
-            if found and (len(found) >= REQUEST_MESSAGES or nbytes > REQUEST_BYTES):
+            too_much = len(found) >= REQUEST_MESSAGES or nbytes > REQUEST_BYTES
+            if (found and too_much) or not self._waits(one):
                 break
             found.append((one, framed))
         return found
+
+    def _waits(self, one: Scheduled) -> bool:
+        return self._publish.scheduled.find(one.source, one.offset) is one
 
     def _let_go(self, line: _DueOfKey, count: int) -> None:
         for _ in range(count):
@@ -144,7 +142,7 @@ class KeyedFiring:
             persisted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._write(fact, partial(complete, persisted))
             await persisted
-        request = b"".join((_field(1, record.name.encode()), *(_field(2, framed[4:]) for _, framed in messages)))
+        request = b"".join((field_of(1, record.name.encode()), *(field_of(2, framed[4:]) for _, framed in messages)))
         answer = pubsub.PublishResponse.FromString(await self._publish_by_key(topic, key, request))
         places = [parse_message_id(one) for one in answer.message_ids]
         self._write(scheduled.left([one for one, _ in messages], places))
@@ -161,5 +159,6 @@ def key_of(framed: bytes) -> bytes:
     return bytes(key)
 
 
-def _field(number: int, value: bytes) -> bytes:
+def field_of(number: int, value: bytes) -> bytes:
+    """A field of a protobuf message that has a length."""
     return varint.encode(number << 3 | 2) + varint.encode(len(value)) + value

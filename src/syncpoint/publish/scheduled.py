@@ -32,11 +32,8 @@ WAITING_MAX = 1_000_000  # in one log; beyond it nothing more is scheduled
 FIRED_MAX = 50_000  # of the newest it is remembered what they became
 _ROW = struct.Struct("<QQQq")  # topic, source, offset, due
 _PLACE = struct.Struct("<QQ")  # source, offset
-_WAITING, _GONE, _LEAVING = (
-    1,
-    2,
-    3,
-)  # first byte of a fact: these wait; no more; are being published
+# First byte of a fact: these wait; these do not any more; these are about to be published by another chain.
+_WAITING, _GONE, _LEAVING = 1, 2, 3
 _ROWS = 500  # of one fact
 
 

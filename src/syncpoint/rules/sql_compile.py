@@ -141,11 +141,19 @@ def _negated(negated: bool, inner: Filter) -> Filter:
 def _comparison(op: str, left: tree.Expression, right: tree.Expression, given: Mapping[str, Value]) -> Filter:
     if is_time_or_span(left) and not is_time_or_span(right):
         op, left, right = TURNED.get(op, op), right, left
-    one, other = _expression(left, given), _expression(right, given)
+    one, beside = _expression(left, given), _beside(op, right, given)
+    return lambda message, ids: beside(one(message, ids), message, ids)
+
+
+def _beside(
+    op: str, right: tree.Expression, given: Mapping[str, Value]
+) -> Callable[[Value, RuleMessage, NewIds], Truth]:
+    """(value, message, new ids): how the value compares with an expression."""
     match right:
         case tree.Constant(_, str(text)) if (literal := literal_of(text)) is not None:
-            return lambda message, ids: compare_with(op, one(message, ids), text, literal)
-    return lambda message, ids: compare(op, one(message, ids), other(message, ids))
+            return lambda value, message, ids: compare_with(op, value, text, literal)
+    other = _expression(right, given)
+    return lambda value, message, ids: compare(op, value, other(message, ids))
 
 
 def is_time_or_span(node: tree.Expression) -> bool:
@@ -158,14 +166,14 @@ TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def _in(operand: tree.Expression, choices: Sequence[tree.Expression], given: Mapping[str, Value]) -> Filter:
-    value, same = _expression(operand, given), [_comparison("=", operand, one, given) for one in choices]
+    wanted, same = _expression(operand, given), [_beside("=", one, given) for one in choices]
 
     def among(message: RuleMessage, ids: NewIds) -> Truth:
-        if value(message, ids) is None:
+        value, unknown = wanted(message, ids), False
+        if value is None:
             return None
-        unknown = False
         for equal in same:
-            found = equal(message, ids)
+            found = equal(value, message, ids)
             if found:
                 return True
             unknown = unknown or found is None

@@ -54,11 +54,11 @@ def read_project(client: Client, project: str, live: LiveTopology) -> None:
 def carry_out(client: Client, steps: Sequence[PlanStep], done: Callable[[PlanStep], None]) -> None:
     """Make the calls of a plan; `done` is called with each step once it is done. What somebody else has deleted in the
     meantime is as it should be. Raises `SyncpointError`: what was done before is done, and a new plan goes on."""
-    phases = [[(step, getattr(step, phase)) for step in steps] for phase in ("calls", "later", "last")]
-    for phase, behind in zip(phases, (phases[1:], phases[2:], []), strict=True):
-        for number, (step, calls) in enumerate(phase):
+    for phase in range(3):
+        for step in steps:
+            calls, *later = step.phases[phase:]
             _make(client, step, calls)
-            if calls and not any(later[number][1] for later in behind):
+            if calls and not any(later):
                 done(step)
 
 

@@ -52,6 +52,11 @@ class PlanStep:
     later: tuple[ServerCall, ...] = ()
     last: tuple[ServerCall, ...] = ()
 
+    @property
+    def phases(self) -> tuple[tuple[ServerCall, ...], ...]:
+        """All its calls, in order."""
+        return self.calls, self.later, self.last
+
 
 @dataclass(slots=True)
 class LiveTopology:

@@ -57,6 +57,12 @@ async def _acknowledge(sim: ApiClients, random: SeededRandom, full: str, ack_id:
         sim.coverage.sometimes("an acknowledgement of what arrives is not confirmed")
 
 
+def stored_since(sim: ApiClients, begun: int) -> list[Publish]:
+    """What was published to the first topic since then, and is known to be stored; `begun`: a stamp of the history."""
+    published = sim.history.publishes
+    return [one for one in published if one.topic == TOPIC and one.outcome is Outcome.OK and begun < one.begun]
+
+
 class Arrived(NamedTuple):
     """A message that was handed to the client of the last topic."""
 
@@ -118,10 +124,7 @@ class Forwarded:
         return list(self._lost().violations[:1])
 
     def _owed(self) -> list[Publish]:
-        published = self.sim.history.publishes
-        return [
-            one for one in published if one.topic == TOPIC and one.outcome is Outcome.OK and self.created < one.begun
-        ]
+        return stored_since(self.sim, self.created)
 
     def _lost(self) -> CheckResult:
         seen, owed = {one.identity for one in self.arrived}, self._owed()

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from syncpoint.control.barrier import ids_of_chain
 from syncpoint.control.registration import Registration
 from syncpoint.diskserver.remote_disk import DiskAddress
 from syncpoint.metadata.catalog import Catalog
@@ -198,16 +199,14 @@ class SimPublisher(SimNode):
                 raise Unavailable(f"Chain {other} has not sealed what it has.")
 
     async def _ids_of_others(self, topic: int, chain: int) -> AsyncIterator[bytes]:
-        """As `control.barrier` does."""
+        """As `control.barrier` does; nothing here is published under ids of publishers."""
+
+        async def ask(other: int, path: str, request: bytes) -> bytes:
+            return await self.sim.call(other, path, request, 3.0)
+
         for other in [one for of, one in sorted(self.sim.registered) if of == topic and one != chain]:
-            asked = internal.ListMessageIdsRequest(chain=other, topic=topic, forwarded=True)
-            while True:
-                answer = await self.sim.call(other, methods.CHAINS.ListMessageIds, asked.SerializeToString(), 3.0)
-                found = internal.ListMessageIdsResponse.FromString(answer)
-                if not found.ids:
-                    break
-                yield found.ids
-                asked.begin = found.next
+            async for ids in ids_of_chain(ask, other, topic, forwarded=True):
+                yield ids
 
     async def _publish_by_key(self, topic: int, key: bytes, request: bytes) -> bytes:
         """As `control.due_publishes` does."""

@@ -20,9 +20,9 @@ from syncpoint.model.errors import SyncpointError
 from syncpoint.model.reserved import FORWARDED_FROM
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.checkers import CheckResult
-from syncpoint.testing.history import MessageIdentity, Outcome, Publish, unseal
+from syncpoint.testing.history import MessageIdentity, unseal
 from syncpoint.testing.simulation.api_clients import TOPIC, ApiClients
-from syncpoint.testing.simulation.forwarded import receive
+from syncpoint.testing.simulation.forwarded import receive, stored_since
 from syncpoint.wire import methods
 from syncpoint.wire.messages import admin, pubsub
 
@@ -130,15 +130,9 @@ class RedrivenLetters:
         """What draining waits for."""
         return list(self._lost().violations[:1])
 
-    def _owed(self) -> list[Publish]:
-        published = self.sim.history.publishes
-        return [
-            one for one in published if one.topic == TOPIC and one.outcome is Outcome.OK and self.created < one.begun
-        ]
-
     def _lost(self) -> CheckResult:
         back, came = {one.identity for one in self.returned}, {identity for identity, _ in self.copies}
-        owed = self._owed()
+        owed = stored_since(self.sim, self.created)
         lost = [
             f"{one.identity}, at which a rule fails, never came back"
             for one in owed
@@ -149,7 +143,7 @@ class RedrivenLetters:
 
     def _nothing_else(self) -> CheckResult:
         # What was published before the rules were there came by the rule that there was.
-        owed = {one.identity for one in self._owed()}
+        owed = {one.identity for one in stored_since(self.sim, self.created)}
         bad = [f"{one} ({key!r}) came as a copy" for one, key in self.copies if one in owed and key != SELECTED]
         bad += [f"{one.identity} ({one.key!r}) was a letter" for one in self.returned if one.key != FAILS]
         return CheckResult("only what rules fail at is a letter", len(self.copies) + len(self.returned), tuple(bad))
@@ -159,7 +153,7 @@ class RedrivenLetters:
         for one in self.returned:
             stored[one.letter].add(one.message_id)
         bad = [f"letter {one} is stored as {sorted(ids)}" for one, ids in stored.items() if len(ids) > 1]
-        published = {one.message_id: one.identity for one in self._owed()}
+        published = {one.message_id: one.identity for one in stored_since(self.sim, self.created)}
         wrong = [
             f"{one.identity} says that it was {one.lineage}"
             for one in self.returned
