@@ -90,6 +90,9 @@ class Gate:
         self.authenticator, self.policies, self.catalog, self.clock = authenticator, policies, catalog, clock
         self.audit = audit
         self.quotas: Quotas | None = None
+        self.unauthenticated = self.denied = 0  # calls and streams that were refused
+        self.invalid = 0  # tokens and certificates that were not believed
+        self._over_quota = 0  # of quotas that are no longer in force
         self.take_quotas()
         self._logged_at, self._unlogged = float("-inf"), 0
         self._sessions: dict[bytes, CallerSession] = {}
@@ -99,9 +102,20 @@ class Gate:
     def take_quotas(self) -> None:
         """Go by the quotas of the settings in force; what was counted is forgotten."""
         settings = self.authenticator.settings
+        self._over_quota = self.over_quota
         self.quotas = None
         if settings.quotas or settings.quota != Quota():
             self.quotas = Quotas(settings.quota_of, self.catalog, self.clock.monotonic)
+
+    @property
+    def over_quota(self) -> int:
+        """How many calls, connections, streams and resources were refused because of a quota."""
+        return self._over_quota + (0 if self.quotas is None else self.quotas.refused)
+
+    @property
+    def sessions(self) -> int:
+        """Callers that are remembered."""
+        return len(self._sessions) + len(self._certificates)
 
     def guarded(self, table: Methods) -> Methods:
         """The same methods behind the gate. Raises `KeyError` for one that no rule is known of."""
@@ -278,7 +292,9 @@ class Gate:
     def _refuse(self, identity: Identity, call: CallContext, path: str, need: Need) -> None:
         self._note(identity, call, path, need, False, "no grant" if identity.principal else "no credentials")
         if identity is ANONYMOUS:
+            self.unauthenticated += 1
             raise Unauthenticated(MISSING)
+        self.denied += 1
         facts = {"permission": need.permission, "resource": need.named or need.resource}
         raise PermissionDenied(DENIED, [error_info("IAM_PERMISSION_DENIED", facts, "iam.googleapis.com")])
 
@@ -303,6 +319,7 @@ class Gate:
         try:
             identity = self._identified(header, certificate)
         except Refused as refused:
+            self.invalid += 1
             self._log_refusal(call, refused)
             self._note(ANONYMOUS, call, call.path.decode("ascii", "replace"), Need("", resource), False, str(refused))
             raise Unauthenticated(INVALID) from None

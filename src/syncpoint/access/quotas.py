@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from syncpoint.metadata.catalog import Catalog
+from syncpoint.model.errors import SyncpointError
 from syncpoint.transport.calls import AnyConnection
 from syncpoint.wire.status import quota_exceeded
 
@@ -36,6 +37,7 @@ class Quotas:
 
     def __init__(self, quota_of: Callable[[str], Quota], catalog: Catalog, monotonic: Callable[[], float]) -> None:
         self._quota_of, self._catalog, self._monotonic = quota_of, catalog, monotonic
+        self.refused = 0
         self._rates: dict[str, list[float]] = {}
         self._connections: dict[str, set[AnyConnection]] = {}
         self._creating: dict[str, dict[str, float]] = {}
@@ -56,11 +58,15 @@ class Quotas:
         # Until when what was let in before is paid for: more is let in while that is not far ahead.
         for until, metric in zip(paid, ("requests", "bytes of requests"), strict=True):
             if until > now + BURST_S:
-                raise quota_exceeded(project, metric, until - now - BURST_S)
+                raise self._refusal(project, metric, until - now - BURST_S)
         if quota.requests_per_s:
             paid[0] = max(paid[0], now) + 1 / quota.requests_per_s
         if quota.bytes_per_s:
             paid[1] = max(paid[1], now) + size / quota.bytes_per_s
+
+    def _refusal(self, project: str, metric: str, wait_s: float) -> SyncpointError:
+        self.refused += 1
+        return quota_exceeded(project, metric, wait_s)
 
     def sweep(self) -> None:
         """Forget the connections that are closed."""
@@ -76,7 +82,7 @@ class Quotas:
         if len(known) >= most:
             self._connections[project] = known = {one for one in known if not one.is_closing()}
             if len(known) >= most:
-                raise quota_exceeded(project, "connections", 1.0)
+                raise self._refusal(project, "connections", 1.0)
         known.add(connection)
 
     def check_new(self, project: str, permission: str, name: Callable[[], str]) -> None:
@@ -101,13 +107,13 @@ class Quotas:
         if there + len(creating) < most:
             creating[wanted] = now + CREATING_S
         else:
-            raise quota_exceeded(project, metric)
+            raise self._refusal(project, metric)
 
     def check_streams(self, project: str, open_now: Callable[[], int]) -> None:
         """Raise `ResourceExhausted` if the project has as many streams open as it may; `open_now` counts them."""
         most = self._quota_of(project).streams
         if most and open_now() >= most:
-            raise quota_exceeded(project, "open streams", 1.0)
+            raise self._refusal(project, "open streams", 1.0)
 
 
 def project_in(resource: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import ResourceExhausted
 from syncpoint.model.flow import FlowLimits
+from syncpoint.publish.counts import PublishCounts
 
 
 @dataclass(slots=True)
@@ -29,6 +30,7 @@ class Admission:
         self.system = InFlight()
         self._topics: dict[int, InFlight] = {}
         self.refused = 0
+        self.counts = PublishCounts()
 
     def check(self, topic: Topic, nbytes: int) -> None:
         """Raise `ResourceExhausted` if a publish of `nbytes` may not come in now."""

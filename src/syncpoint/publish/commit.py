@@ -251,12 +251,16 @@ class GroupCommit:
 
     def _on_persisted(self, position: int) -> None:
         touched: dict[int, Source] = {}
+        counts, now_ns = self.admission.counts, 0
+        counts.commits += 1
         for waiter in self._waiting.on_persisted(position):
             if isinstance(waiter, PendingEntry):
                 source = waiter.source
                 source.visible = waiter.first_offset + waiter.count
                 touched[source.number] = source
                 self.published += waiter.count
+                now_ns = now_ns or self.clock.time_ns()
+                counts.persisted(waiter, now_ns)
                 self.admission.release(source.topic, waiter.count, waiter.bytes)
                 for caller, response in waiter.callers:
                     try:
@@ -300,6 +304,7 @@ class GroupCommit:
         for waiter in self._waiting.on_failed():
             if isinstance(waiter, PendingEntry):
                 self.admission.release(waiter.source.topic, waiter.count, waiter.bytes)
+                self.admission.counts.unknown += waiter.count
                 notify_all([caller.fail for caller, _ in waiter.callers], error)
             else:
                 notify_all((waiter,), error)

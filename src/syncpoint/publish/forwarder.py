@@ -338,6 +338,8 @@ class PublishForwarder:
             self.needs.more()  # what a restore has lost is kept by such a one
             return
         topic = record.incarnation if isinstance(record, Topic) else record.topic_incarnation
+        if isinstance(record, Topic) and change.op is ChangeOp.DELETE:
+            self.admission.counts.forget(topic)
         if change.op is ChangeOp.DELETE or self.sources.of_topic(topic):
             new = isinstance(record, Subscription) and record.incarnation not in self.ledgers
             self.needs.changed(change, new=new)

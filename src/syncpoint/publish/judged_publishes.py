@@ -72,6 +72,7 @@ class JudgedPublishes:
             judgements.append(judged)
             if not judged.same:
                 continue
+            self._commit.admission.counts.duplicates += len(judged.same)
             answered = JudgedCaller(caller, judged, self._sources.universe)
             if not judged.fresh:
                 self._when_persisted(answered, judged)

@@ -30,11 +30,12 @@ class AckVerdict(Enum):
 
 
 class Ledgers(Mapping[int, Ledger]):
-    """Ledgers by subscription, to be read as a mapping; `snapshots` by snapshot."""
+    """Ledgers by subscription, to be read as a mapping; `snapshots` by snapshot; `passed_over` counts messages."""
 
     def __init__(self) -> None:
         self._held: dict[int, Ledger] = {}
         self.snapshots: dict[int, SnapshotState] = {}
+        self.passed_over = 0
 
     def __getitem__(self, subscription: int) -> Ledger:
         return self._held[subscription]
@@ -94,7 +95,7 @@ class Ledgers(Mapping[int, Ledger]):
         """Messages that are not stored any more, or have run out: nobody can have them. Said by the place where they
         are missed, and again after a restart, so nothing is written.
         """
-        ledger.of(source).add(begin, end)
+        self.passed_over += ledger.of(source).add(begin, end)
 
     def forget_source(self, source: int, subscriptions: Iterable[int]) -> None:
         """Nothing is stored of it any more; `subscriptions` are those of its topic."""

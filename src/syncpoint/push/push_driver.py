@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import PermissionDenied, SyncpointError
+from syncpoint.model.histogram import Histogram
 from syncpoint.model.names import READING_REFUSED
 from syncpoint.push import pusher as machine
 from syncpoint.push.addresses import Vetting
@@ -71,6 +72,7 @@ class PushDriver(InnerDriver[pubsub.PushConfig, "PushedSubscription"]):
         self.sender, self.vetting, self.tokens = sender, vetting, tokens
         self.limits = limits or PaceLimits()
         self.acknowledged = self.refused = 0  # pushes from here, by their ends
+        self.latency = Histogram()  # of pushes, until the endpoint's answer or without one
 
     def config_of(self, record: Subscription) -> pubsub.PushConfig | None:
         return push_config_of(record)
@@ -154,6 +156,7 @@ class PushedSubscription(InnerSubscription[pubsub.PushConfig, Pusher]):
 
     async def _push(self, pusher: Pusher, push: machine.Push) -> None:
         status: int | None = None
+        began = self.driver.process.clock.monotonic()
         try:
             status = await self._post(push.lent)
             if status not in machine.ACKNOWLEDGED:
@@ -168,6 +171,7 @@ class PushedSubscription(InnerSubscription[pubsub.PushConfig, Pusher]):
         finally:  # also when the process ends: who did not learn the answer does not know it
             self.under_way -= 1
             self.last_status = status or 0
+            self.driver.latency.note(self.driver.process.clock.monotonic() - began)
             if status in machine.ACKNOWLEDGED:
                 self.driver.acknowledged += 1
             else:

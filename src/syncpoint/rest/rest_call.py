@@ -52,7 +52,20 @@ class RestCall:
         complete(self.answer, error)
 
     async def answered(self, method: Unary, request: bytes) -> bytes:
-        """What the method answers. Raises `SyncpointError`."""
+        """What the method answers, counted among its calls. Raises `SyncpointError`."""
+        method.counts.begun += 1
+        began, code = self._loop.time(), int(Code.CANCELLED)
+        try:
+            response = await self._run(method, request)
+            code = 0
+            return response
+        except SyncpointError as error:
+            code = int(error.code)
+            raise
+        finally:
+            method.counts.ended(code, self._loop.time() - began)
+
+    async def _run(self, method: Unary, request: bytes) -> bytes:
         if not self.answer.done():
             try:
                 method.handler(self, request)

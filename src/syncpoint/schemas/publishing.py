@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Topic, TopicSchema
 from syncpoint.model import varint
-from syncpoint.model.errors import InvalidArgument, NotFound, not_a
+from syncpoint.model.errors import InvalidArgument, NotFound, SyncpointError, not_a
 from syncpoint.model.limits import MESSAGE_ATTRIBUTES_MAX, PUBLISH_MESSAGES_MAX, PUBLISH_REQUEST_BYTES_MAX
 from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.schemas.errors import Mismatch
@@ -58,6 +58,7 @@ class SchemaGate:
 
     def __init__(self, catalog: Catalog, apart: Apart = at_once) -> None:
         self._catalog, self.apart = catalog, apart
+        self.checked = self.refused = 0  # requests
 
     def is_large(self, topic: Topic, request: bytes | memoryview) -> bool:
         """Whether checking a request would hold the event loop for long."""
@@ -69,19 +70,29 @@ class SchemaGate:
         """
         if topic.schema is None:
             return request
-        _check_size(request)
-        return mark(bytes(request), self._choices(topic.schema), topic.schema.encoding)
+        self.checked += 1
+        try:
+            _check_size(request)
+            return mark(bytes(request), self._choices(topic.schema), topic.schema.encoding)
+        except SyncpointError:
+            self.refused += 1
+            raise
 
     async def marked_apart(self, topic: Topic, request: bytes) -> bytes:
         """The same; a large request is checked by another process in the meantime. Raises `Unavailable`, too."""
         bounds = topic.schema
         if bounds is None:
             return request
-        _check_size(request)
-        choices = self._choices(bounds)
-        if _is_large(len(request), choices, bounds.encoding):
-            return await self.apart(partial(mark, request, choices, bounds.encoding))
-        return mark(request, choices, bounds.encoding)
+        self.checked += 1
+        try:
+            _check_size(request)
+            choices = self._choices(bounds)
+            if _is_large(len(request), choices, bounds.encoding):
+                return await self.apart(partial(mark, request, choices, bounds.encoding))
+            return mark(request, choices, bounds.encoding)
+        except SyncpointError:
+            self.refused += 1
+            raise
 
     def _choices(self, bounds: TopicSchema) -> list[TriedRevision]:
         """The newest first."""

@@ -21,6 +21,7 @@ from syncpoint.runtime.files import Buffer
 from syncpoint.runtime.step_workers import Workers
 from syncpoint.storage.cache import TailCache
 from syncpoint.storage.copy_reader import PART_BYTES, Gone
+from syncpoint.storage.counts import DiskCounts, StoreCounts
 from syncpoint.storage.deletion import Deletion
 from syncpoint.storage.disk.disk_set import DiskSet
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog
@@ -72,6 +73,7 @@ class Store:
         self.on_persisted: Callable[[int], None] = lambda position: None
         self.on_failed: Callable[[Exception], None] = lambda error: None
         self.catalog: SegmentCatalog = recovery.loaded.catalog
+        self.counts = StoreCounts()
         self._settings = settings
         self._closed = False
         self._notify = environment.notifier()
@@ -195,6 +197,7 @@ class Store:
         """Raises `ResourceExhausted` while less than the reserve would remain after `nbytes` more."""
         room = self._disks.room.bytes
         if room - nbytes < self._settings.reserve:
+            self.counts.refused_full += 1
             if room < self._settings.reserve and not self._disks.room.full:
                 raise ResourceExhausted(
                     "too few disks work to take messages; publishing resumes when enough of them do"
@@ -237,12 +240,14 @@ class Store:
         at_once = max_bytes if take is None else min(max_bytes, PART_BYTES)
         cached = self._cache.get(source, begin, at_once, self._log.appended if early else self._log.persisted)
         if cached is not None:
+            self.counts.cache_hits += 1
             reply(cached)
             return
         candidates = self._sources.candidates(source, begin, _CANDIDATES)
         if not candidates:
             reply([])
             return
+        self.counts.cache_misses += 1
         self._reader.put(
             ReadRequest(
                 source,
@@ -346,6 +351,7 @@ class Store:
 
         begun = CheckpointWriter(append, parts)
         self._deletion.begun(begun)
+        self.counts.checkpoints += 1
         return begun
 
     @property
@@ -363,7 +369,13 @@ class Store:
         `basis`: another number than at the last step where something may be needed now that was not; `more(earlier)`:
         of which sources, if not of any.
         """
-        return self._deletion.collect(live, basis, more)
+        report, counts = self._deletion.collect(live, basis, more), self.counts
+        counts.collect_steps += 1
+        counts.judged_entries += report.looked_at
+        counts.removed_segments += len(report.removed)
+        counts.copied_entries += report.copied_entries
+        counts.copied_bytes += report.copied_bytes
+        return report
 
     # ------------------------------------------------------------------------------------------------------- status
 
@@ -374,6 +386,11 @@ class Store:
     @property
     def cached_bytes(self) -> int:
         return self._cache.bytes
+
+    @property
+    def disk_counts(self) -> Sequence[DiskCounts]:
+        """Of each disk, in the order of `status`."""
+        return self._disks.counts
 
     def answered_at(self) -> float:
         """As of when (monotonic seconds) it is known that no later writer had begun."""

@@ -46,6 +46,7 @@ def dead_letter(
     policy, runs = record.dead_letter, encode_runs([(offset, 1)])
 
     def keep(why: Exception) -> None:
+        delivery.state.counts.dead_letters_failed += 1
         if leases.order is not None and leases.order.knows((source, offset)):
             leases.order.unblock((source, offset))
         else:
@@ -89,6 +90,7 @@ def dead_letter(
         if isinstance(answer, Exception):
             keep(answer)
         else:
+            delivery.state.counts.dead_letters += bool(answer)
             leases.drop(source, runs)
             ended(None)
 

@@ -13,6 +13,7 @@ from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import PublishSide, SourceView
 from syncpoint.subscribe.confirm import Unsure
 from syncpoint.subscribe.consumer import Consumer
+from syncpoint.subscribe.counts import DeliveryCounts
 from syncpoint.subscribe.key_reader import KeyReader
 from syncpoint.subscribe.lane_rules import compiled
 from syncpoint.subscribe.lease import LeaseManager
@@ -44,6 +45,7 @@ class Delivery:
         dead_letter: Callable[["Delivery", int, int, int, Reason | None, WhenOver | None], None],
         doubted: Callable[[], bool],
         ours: Callable[[int], bool],
+        counting: DeliveryCounts,
     ) -> None:
         """`doubted()`, `ours(epoch)`: see `SharedState`."""
         self.publish, self.table, self.now = publish, table, now
@@ -59,6 +61,7 @@ class Delivery:
                 self, source, offset, attempts, reason, when_over
             ),
             ours=ours,
+            counting=counting,
         )
         self.consumers = self.state.consumers
         self._soon = soon

@@ -64,6 +64,7 @@ class ExpiredLetters:
                     elif not self._state.table.is_outstanding(batch.source, offset):
                         dropped.append((offset, 1))
         if dropped:
+            self._state.counts.run_out += len(dropped)
             self._drop(batch.source, encode_runs(dropped))
         return batch._replace(skip=bytes(skip))
 

@@ -87,6 +87,10 @@ class KeyReader:
                 first_max = -1 if free and not parts else most
                 response, at, count, nbytes = self._leasing.lease(one, consumer, room, most, attempt, first_max)
             if count:
+                if attempt > 1:
+                    self._state.counts.redelivered += count
+                else:
+                    self._state.counting.first_delivery(one.time_ns, count)
                 parts.append(response)
                 serials.append(table.last_serial)
                 room, room_bytes, size = room - count, room_bytes - nbytes, size + nbytes

@@ -71,6 +71,9 @@ class LeaseManager:
         record = self.state.record
         self.publish.check_writable()
         count, acked, failed = self.table.acknowledge(request, field, int(now * TICKS_PER_S), record.exactly_once)
+        counts = self.state.counts
+        counts.ack_requests += 1
+        counts.acknowledged += count - len(failed)
         if count:
             self.state.wake()
         if confirmed is None:
@@ -85,6 +88,7 @@ class LeaseManager:
                 confirmed = Joined(confirmed, 1 + len(elsewhere))
             sources = (source for source, _ in acked)
             waiting = Confirmation(request, field, confirmed, sources, failed, unsure, now, apart=elsewhere)
+            counts.refused_acks += len(failed)
             for ack_id, place in elsewhere.items():
                 self._ask_about(ack_id, *place, field, confirmed, now)
         for source, runs in acked:
@@ -282,6 +286,8 @@ class LeaseManager:
         nacked, failed = self.table.modify(
             request, field, seconds, int(now * TICKS_PER_S), self.state.record.exactly_once
         )
+        self.state.counts.modify_requests += 1
+        self.state.counts.nacked += len(nacked)
         if nacked:
             self.came_back(nacked, now, delivered=delivered)
         return failed
@@ -306,6 +312,7 @@ class LeaseManager:
         """Take back what is past its deadline, and wake what waited for its retry time."""
         expired = self.table.expire(int(now * TICKS_PER_S))
         if expired:
+            self.state.counts.expired_leases += len(expired)
             self.came_back(expired, now, delivered=True)
         if self.redelivery.next_time() is not None:
             self.redelivery.wake(now)

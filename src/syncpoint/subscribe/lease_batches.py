@@ -6,6 +6,7 @@ Place: under `pump` and `key_reader`. What the filter leaves out is acknowledged
 from collections.abc import Sequence
 
 from syncpoint.kernel import frames
+from syncpoint.kernel.acks import decode_runs
 from syncpoint.kernel.filters import matches
 from syncpoint.model.delivery import Batch
 from syncpoint.subscribe.consumer import Consumer
@@ -45,6 +46,7 @@ class BatchLeasing:
             first_max,
         )
         if dropped:
+            state.counts.filtered += sum(length for _, length in decode_runs(dropped))
             self._leases.drop(batch.source, dropped)
         return response, at, count, nbytes
 
@@ -97,6 +99,10 @@ class BatchLeasing:
     def send(self, consumer: Consumer, parts: Sequence[bytes], serials: Sequence[int], count: int) -> None:
         """Hand over a response. Who pulled once leaves with it."""
         self._state.delivered += count
+        counts = self._state.counts
+        counts.responses += 1
+        counts.messages += count
+        counts.bytes += sum(map(len, parts))
         if consumer.single:
             self._state.remove(consumer)
         consumer.send(parts, serials)

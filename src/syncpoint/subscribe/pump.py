@@ -102,6 +102,10 @@ class Pump:
             else:
                 self._again.advance(at)
             if count:
+                if cursor is None:
+                    self._state.counts.redelivered += count
+                else:
+                    self._state.counting.first_delivery(batch.time_ns, count)
                 parts.append(response)
                 serials.append(table.last_serial)
                 left, room_bytes, size = left - count, room_bytes - nbytes, size + nbytes

@@ -13,6 +13,7 @@ from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import PublishSide
 from syncpoint.model.lanes import lane_of
 from syncpoint.subscribe.consumer import Consumer
+from syncpoint.subscribe.counts import DeliveryCounts
 from syncpoint.subscribe.lane_rules import NOTHING, compiled
 
 
@@ -41,8 +42,8 @@ class SharedState:
     `ours(epoch)`: whether lease tables of this process had that epoch.
     """
 
-    __slots__ = ("consumers", "dead_letter", "delivered", "doubted", "now", "ours", "program", "publish", "record",
-                 "rules", "stalled", "table", "wake")  # fmt: skip
+    __slots__ = ("consumers", "counting", "counts", "dead_letter", "delivered", "doubted", "now", "ours", "program",
+                 "publish", "record", "rules", "stalled", "table", "wake")  # fmt: skip
 
     def __init__(
         self,
@@ -56,8 +57,10 @@ class SharedState:
         doubted: Callable[[], bool],
         dead_letter: GivesUp,
         ours: Callable[[int], bool],
+        counting: DeliveryCounts,
     ) -> None:
         self.record = record
+        self.counting, self.counts = counting, counting.of_subscription(record.incarnation)
         self.publish = publish
         self.table = table
         self.program = program  # of the filter

@@ -23,6 +23,7 @@ from syncpoint.runtime.random import Random
 from syncpoint.subscribe import lease_holder
 from syncpoint.subscribe.confirm import Confirmed
 from syncpoint.subscribe.consumer import PULLS, Consumer
+from syncpoint.subscribe.counts import DeliveryCounts
 from syncpoint.subscribe.dead_letter import dead_letter
 from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.ordering import Identity
@@ -71,6 +72,7 @@ class SubscribeForwarder:
         self.may_give_up: Callable[[Subscription], bool] = lambda record: True
         """Whether messages of a subscription may go to its dead letter topic."""
         self.quota = OutstandingQuota(self.deliveries)
+        self.counts = DeliveryCounts(clock.time_ns)
         self._key, self._soon = key, soon
         self._numbers = PULLS
         self.guard = guard or StepGuard()
@@ -113,6 +115,7 @@ class SubscribeForwarder:
             dead_letter=self._dead_letter,
             doubted=partial(self.guard.doubts, record.incarnation),
             ours=partial(self._is_ours, record.incarnation),
+            counting=self.counts,
         )
         found.start()
         self.deliveries[record.incarnation] = found  # one that could not be started is begun again by who comes next
@@ -299,6 +302,7 @@ class SubscribeForwarder:
             for known in (self.used, self._tables):
                 for gone in [one for one in known if self.catalog.subscription_by_incarnation(one) is None]:
                     del known[gone]
+            self.counts.keep(self._tables)
             self._known_max = 2 * max(len(self.used), len(self._tables)) + KNOWN_MAX
 
     def _begin_anew(self, now: float) -> None:

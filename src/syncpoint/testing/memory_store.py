@@ -8,6 +8,7 @@ the next log counter.
 from collections.abc import Callable, Iterator, Sequence
 
 from syncpoint.model.identity import UNIVERSE_MIN
+from syncpoint.storage.counts import DiskCounts, StoreCounts
 from syncpoint.storage.disk.store_status import DiskStatus, StoreStatus
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.receipts import CopyState, EntryCopy, EntryReceipt, ReceiptReply
@@ -32,6 +33,7 @@ class StoreInMemory:
         self.on_disk = True  # what is read is given to who takes it batch by batch
         self.damaged: set[int] = set()  # positions that cannot be read now
         self._before = len(self.entries)  # of earlier logs
+        self.counts, self.disk_counts = StoreCounts(), (DiskCounts(),)
         self.state = DiskStatus("memory", "ok", "", "00" * 16, 0, 0, 1 << 40, 0, 0, ())
 
     def append(

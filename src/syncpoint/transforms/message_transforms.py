@@ -31,6 +31,7 @@ class Transformer:
 
     def __init__(self, sandbox: Sandbox, models: Models) -> None:
         self.sandbox, self.models = sandbox, models
+        self.given = self.dropped = self.failed = 0  # messages that came, and those that came to nothing
 
     @classmethod
     def of(cls, models: Mapping[str, str]) -> Transformer:
@@ -60,6 +61,9 @@ class Transformer:
                 if isinstance(outcome, TransformError):
                     outcome = type(outcome)(f"message_transforms[{index}]: {outcome}")
                 outcomes[place] = outcome
+        self.given += len(messages)
+        self.dropped += sum(one is None for one in outcomes)
+        self.failed += sum(isinstance(one, TransformError) for one in outcomes)
         return outcomes
 
     async def _one(

@@ -9,10 +9,11 @@ Leaves to the handler: to answer every call, and to stop its work in `on_cancel`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from syncpoint.model.errors import SyncpointError
+from syncpoint.transport.call_counts import CallCounts
 from syncpoint.transport.stream_state import Message
 
 
@@ -103,6 +104,7 @@ class Unary:
     """A method with one request and one response. The handler runs synchronously with the request's bytes."""
 
     handler: Callable[[Call, bytes], None]
+    counts: CallCounts = field(default_factory=CallCounts, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,7 @@ class Streaming:
     """A method with streams. The handler runs when the head arrived."""
 
     handler: Callable[[StreamingCall], None]
+    counts: CallCounts = field(default_factory=CallCounts, compare=False, repr=False)
 
 
 Methods = Mapping[bytes, Unary | Streaming]

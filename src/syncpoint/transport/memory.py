@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from syncpoint.model.errors import Code, SyncpointError, Unimplemented, Unprocessed, received
 from syncpoint.runtime.random import Random
+from syncpoint.transport.call_counts import CallCounts, code_of
 from syncpoint.transport.calls import AnyConnection, Methods, Streaming, Unary
 from syncpoint.transport.client import MetadataItems
 from syncpoint.transport.stream_state import Message
@@ -102,6 +103,18 @@ class MemoryCall:
         self.on_drain: Callable[[], object] | None = None
         self.to_client: Callable[[bytes], None] = lambda _: None
         self._finished = finished
+        self._counts: CallCounts | None = None
+        self._began = 0.0
+
+    def count_in(self, counts: CallCounts) -> None:
+        """It is a call of a method, and begins."""
+        self._counts, self._began = counts, asyncio.get_running_loop().time()
+        counts.begun += 1
+
+    def _count_out(self, code: int) -> None:
+        counts, self._counts = self._counts, None
+        if counts is not None:
+            counts.ended(code, asyncio.get_running_loop().time() - self._began)
 
     def reply(self, message: Message) -> None:
         """See Call."""
@@ -124,6 +137,7 @@ class MemoryCall:
         """See Stream."""
         if not self.over:
             self.over = True
+            self._count_out(code_of(error))
             self._finished(error)
 
     def unsent(self) -> list[object]:
@@ -134,6 +148,7 @@ class MemoryCall:
         """The caller is gone."""
         if not (self.over or self.cancelled):
             self.over = self.cancelled = True
+            self._count_out(Code.CANCELLED)
             if self.on_cancel is not None:
                 self.on_cancel()
 
@@ -173,6 +188,8 @@ class MemoryStream:
         return _Direction(self._faults, self._broken), _Direction(self._faults, self._broken)
 
     def _begin(self) -> None:
+        if self._method is not None and not self.call.over:
+            self.call.count_in(self._method.counts)
         if self._method is None:
             self.call.finish(Unimplemented(self.call.path.decode()))
         elif isinstance(self._method, Streaming):

@@ -71,6 +71,8 @@ class Outbox(asyncio.Protocol):
         self.budget: Unsent | None = None
         """Where what waits is counted; None: nowhere."""
         self.held = 0
+        self.read_bytes = self.written_bytes = 0
+        """What its peer has sent, and was sent, without TLS."""
         self.stuck_since = loop.time()
         self._buffered = 0
         """What the socket had not taken when it was last asked: when it was full, and at every sweep."""
@@ -112,10 +114,14 @@ class Outbox(asyncio.Protocol):
             return
         if len(out) == 1:
             transport.write(out[0])
+            self.written_bytes += len(out[0])
         elif total < _JOIN or self._joins:
-            transport.write(b"".join(out))
+            joined = b"".join(out)
+            transport.write(joined)
+            self.written_bytes += len(joined)
         else:
             transport.writelines(out)
+            self.written_bytes += sum(map(len, out))
         if self.paused:
             self._buffered = transport.get_write_buffer_size()
             if self._buffered > self.limits.unsent_bytes:

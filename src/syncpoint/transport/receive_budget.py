@@ -19,9 +19,11 @@ from syncpoint.transport.limits import TransportLimits
 class Counters:
     """What the connections of one server or channel share: counters, and the bytes held in unfinished messages."""
 
-    __slots__ = ("calls", "faults", "held", "refused")
+    __slots__ = ("accepted", "calls", "faults", "held", "read_bytes", "refused", "written_bytes")
 
     def __init__(self) -> None:
+        self.accepted = 0
+        self.read_bytes = self.written_bytes = 0  # of connections that are closed
         self.calls = 0
         self.faults = 0
         self.refused = 0

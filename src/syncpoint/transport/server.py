@@ -47,8 +47,9 @@ Fallback = Callable[[], FallbackProtocol]
 class Server:
     """A port that answers methods. Made by `serve`.
 
-    `stats`: open `connections`, `calls` begun, streams `refused`, protocol `faults` of peers, bytes `held` of
-    unfinished messages, bytes `unsent` (of all servers that share the budget), connections `shed` because of them.
+    `stats`: open `connections`, those `accepted` so far, open `streams`, `calls` begun, streams `refused`, protocol
+    `faults` of peers, bytes `held` of unfinished messages, bytes `unsent` (of all servers that share the budget),
+    connections `shed` because of them, and bytes `read` and `written`, without TLS.
     """
 
     def __init__(
@@ -77,9 +78,13 @@ class Server:
     @property
     def stats(self) -> dict[str, int]:
         """Counters; see the class."""
-        counters = self.counters
+        counters, known = self.counters, self._connections
         return {
-            "connections": len(self._connections),
+            "connections": len(known),
+            "accepted": counters.accepted,
+            "streams": sum(len(one.streams) for one in known),
+            "read": counters.read_bytes + sum(one.read_bytes for one in known),
+            "written": counters.written_bytes + sum(one.written_bytes for one in known),
             "calls": counters.calls,
             "refused": counters.refused,
             "faults": counters.faults,
@@ -98,13 +103,17 @@ class Server:
             self.counters.refused += 1
             return False
         self._connections.add(connection)
+        self.counters.accepted += 1
         if self._timer is None:
             self._timer = self._loop.call_later(self.limits.sweep_s, self._sweep)
         return True
 
     def gone(self, connection: ServerConnection) -> None:
         """A connection ended."""
-        self._connections.discard(connection)
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self.counters.read_bytes += connection.read_bytes
+            self.counters.written_bytes += connection.written_bytes
         if not self._connections and self._empty is not None:
             self._empty.set()
 

@@ -91,6 +91,7 @@ class ServerConnection(FrameLoop):
 
     def data_received(self, data: bytes) -> None:
         """See Connection; the first bytes decide which protocol is spoken."""
+        self.read_bytes += len(data)
         if self._preface is None:
             super().data_received(data)
         elif self.fallback is not None:
@@ -273,6 +274,8 @@ class ServerConnection(FrameLoop):
     def forget(self, stream: StreamState) -> None:
         """See Connection."""
         del self.streams[stream.sid]
+        assert isinstance(stream, ServerStream)
+        stream.count_out(Code.CANCELLED)  # unless its end was counted
         if self._final and not self.streams:
             self._leave()
 

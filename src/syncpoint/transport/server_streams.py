@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport import frames
+from syncpoint.transport.call_counts import CallCounts, code_of
 from syncpoint.transport.calls import AnyConnection, Call, Streaming, StreamingCall, Unary
 from syncpoint.transport.frames import ErrorCode
 from syncpoint.transport.headers import HEAD_BLOCK, OK_BLOCK, RequestHead, plain_block, status_block
@@ -38,7 +39,7 @@ _PLAIN_TEXT = b"This port speaks gRPC over HTTP/2, and REST over HTTP/1.1 (curl 
 class ServerStream(StreamState):
     """What the server's streams share. See `calls.CallContext`."""
 
-    __slots__ = ("answered", "cancelled", "deadline", "head", "head_sent", "on_cancel")
+    __slots__ = ("answered", "began", "cancelled", "counts", "deadline", "head", "head_sent", "on_cancel")
     conn: ServerConnection
 
     def __init__(self, conn: ServerConnection, sid: int, head: RequestHead) -> None:
@@ -52,6 +53,9 @@ class ServerStream(StreamState):
         """The application gave its last answer."""
         self.head_sent = False
         self.on_cancel: Callable[[], object] | None = None
+        self.counts: CallCounts | None = None
+        """Of its method; None: it is not counted, or was."""
+        self.began = 0.0
 
     @property
     def path(self) -> bytes:
@@ -83,6 +87,19 @@ class ServerStream(StreamState):
         """See `calls.StreamingCall`."""
         return self.answered or self.done or self.cancelled
 
+    def count_in(self, counts: CallCounts) -> None:
+        """It is a call of a method, and begins."""
+        self.counts = counts
+        counts.begun += 1
+        self.began = self.conn.loop.time()
+
+    def count_out(self, code: int) -> None:
+        """It is over, for whoever counts; later ends change nothing."""
+        counts = self.counts
+        if counts is not None:
+            self.counts = None
+            counts.ended(code, self.conn.loop.time() - self.began)
+
     def start(self) -> None:
         """The head arrived."""
 
@@ -96,6 +113,7 @@ class ServerStream(StreamState):
         """Send the status, behind what is queued."""
         conn = self.conn
         self.answered = True
+        self.count_out(code_of(error))
         if error is None:
             self.open_answer()
             self.send_trailers(_pack_tail(_TAIL_HEAD, self.sid, OK_BLOCK))
@@ -167,6 +185,7 @@ class ServerStream(StreamState):
         if self.cancelled:
             return
         self.cancelled = True
+        self.count_out(Code.CANCELLED)
         callback = self.on_cancel
         if callback is not None:
             self.on_cancel = None
@@ -185,6 +204,7 @@ class UnaryStream(ServerStream):
         super().__init__(conn, sid, head)
         self.handler = method.handler
         self.request: bytes | None = None
+        self.count_in(method.counts)
 
     def message(self, payload: bytes) -> None:
         """See StreamState."""
@@ -217,6 +237,7 @@ class UnaryStream(ServerStream):
                 and conn.out_bytes < BURST
             ):
                 self.answered = self.head_sent = True
+                self.count_out(0)
                 conn.send_window -= size
                 sid = self.sid
                 conn.out.append(
@@ -255,6 +276,7 @@ class MessageStream(ServerStream):
         self.on_writable: Callable[[], None] | None = None
         self.on_drain: Callable[[], object] | None = None
         self._dropped: list[object] = []
+        self.count_in(method.counts)
 
     def start(self) -> None:
         """See ServerStream. Our head goes out at once: some clients wait for it before they send."""

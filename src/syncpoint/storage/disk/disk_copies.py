@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from syncpoint.runtime.call_queues import CallQueue
+from syncpoint.storage.counts import DiskCounts
 from syncpoint.storage.damage import Damage, SegmentPart, SegmentPlace
 from syncpoint.storage.disk.maintained_disk import MaintainedDisk
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog, SegmentCopy
@@ -29,11 +30,13 @@ class DiskCopies:
         maintainers: Sequence[MaintainedDisk],
         queues: Sequence[CallQueue],
         patience_s: float,
+        counts: Sequence[DiskCounts],
     ) -> None:
         self._catalog = catalog
         self._maintainers = maintainers
         self._queues = queues
         self._patience_s = patience_s
+        self._counts = counts
 
     def answers(self, slot: int) -> bool:
         """Whether a disk can be read; any thread."""
@@ -73,6 +76,7 @@ class DiskCopies:
             maintainer.jobs.put_drop(copy.path)
             return
         segment.copies[slot] = copy
+        self._counts[slot].healed += 1
         segment.unreadable.pop(slot, None)
         if not lost:
             self.sound(segment)
@@ -100,6 +104,7 @@ class DiskCopies:
             return  # the disk was given up, and with it what was open there
         found = f"segment {segment.log}/{segment.seq}: {damage}"
         if found not in maintainer.damaged:
+            self._counts[slot].damaged += 1
             maintainer.damaged.append(found)
             del maintainer.damaged[:-_DAMAGES_MAX]
         place = damage.place

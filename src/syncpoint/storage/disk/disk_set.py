@@ -19,6 +19,7 @@ from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.runtime.step_workers import Worker, Workers
 from syncpoint.storage.copy_reader import CopyReader
+from syncpoint.storage.counts import DiskCounts
 from syncpoint.storage.damage import Damage
 from syncpoint.storage.disk.begin_log import begin_log, open_disks
 from syncpoint.storage.disk.disk_copies import DiskCopies
@@ -76,9 +77,12 @@ class DiskSet:
         self._writer_workers: dict[DiskWriter, Worker] = {}
         self._maintainer_workers: list[Worker] = []
         self._stale: list[DiskWriter] = []
+        self.counts = [DiskCounts() for _ in recovery.disks.all]  # of each disk
         self.maintainers = [self._maintainer(disk) for disk in recovery.disks.all]
         self._queues = [workers.call_queue(f"syncpoint-read-{disk.slot}", clock) for disk in recovery.disks.all]
-        self.copies = DiskCopies(self.catalog, self.maintainers, self._queues, settings.read_patience_s)
+        self.copies = DiskCopies(
+            self.catalog, self.maintainers, self._queues, settings.read_patience_s, self.counts
+        )
         self.listed = ListedSegments(recovery.disks.marks, self.catalog, recovery.counter, self.maintainers)
         self.access = CopyReader(
             files,
@@ -242,6 +246,7 @@ class DiskSet:
             self.progress,
             self._report,
             self._writer_failed,
+            self.counts[slot],
         )
 
     def _report(self, writer: DiskWriter) -> None:

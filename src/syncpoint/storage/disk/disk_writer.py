@@ -17,6 +17,7 @@ from typing import NamedTuple
 from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.file_content import write_all
 from syncpoint.runtime.files import Buffer, Files, FileStat
+from syncpoint.storage.counts import DiskCounts
 from syncpoint.storage.disk.disk_identity import DiskIdentity
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCopy
 from syncpoint.storage.disk.segment_pool import SegmentPool
@@ -68,8 +69,10 @@ class DiskWriter:
         progress: LogProgress,
         report: Callable[[DiskWriter], None],
         failed: Callable[[DiskWriter, Exception], None],
+        counts: DiskCounts | None = None,
     ) -> None:
         self.slot = slot
+        self.counts = counts or DiskCounts()
         self.root = pool.root
         self.incarnation = identity.incarnation
         self.pool = pool
@@ -148,6 +151,7 @@ class DiskWriter:
                 self._idle_since = None
                 self._commit()
                 self._took = self._clock.monotonic() - self._began
+                self.counts.commit.note(self._took)
                 self.answered_at = self._began
                 self.busy_since = None
                 if self._queue:
@@ -170,6 +174,7 @@ class DiskWriter:
         """Give this incarnation up. Idempotent; any thread."""
         if self.error is None:
             self.error = error
+            self.counts.failures += 1
             self._failed(self, error)
 
     def drain(self) -> None:
@@ -190,6 +195,7 @@ class DiskWriter:
         synced = self._progress.synced
         buffers: list[Buffer] = []
         size, left, position = 0, self._settings.commit_bytes_max, self.written
+        before = position
         done = 0  # of `size`, what is in the file already
         rolled = False
         while queue and left > 0:
@@ -214,6 +220,9 @@ class DiskWriter:
             return  # given up by the owner while the write was under way
         self._reached(position)
         self.done_bytes += size
+        self.counts.commits += 1
+        self.counts.entries += position - before
+        self.counts.bytes += size
         if self._sync_mode or rolled:
             self._sync()
         elif self._unsynced_since is None:
@@ -248,7 +257,9 @@ class DiskWriter:
     def _sync(self) -> None:
         position = self.written
         if self._handle is not None:
+            began = self._clock.monotonic()
             self._files.fdatasync(self._handle)
+            self.counts.sync.note(self._clock.monotonic() - began)
         self._unsynced_since = None
         if self.error is None:
             self.synced = position
