@@ -144,6 +144,15 @@ class Gate:
         """See `api.iam.Callers`."""
         return self._allows(self._session(call), permission, resource)
 
+    def check_page(self, call: CallContext, permission: str, resource: str) -> None:
+        """Refuse who may not see a page that is no method; refusals alone are written down. `call`: its head.
+
+        Raises `Unauthenticated`, `PermissionDenied`; and `Unavailable` while keys are being fetched.
+        """
+        session = self._session(call, resource)
+        if not self._allows(session, permission, resource):
+            self._refuse(session.identity, call, call.path.decode("ascii", "replace"), Need(permission, resource))
+
     def sweep(self) -> None:
         """Judge the open streams again; those that may not go on are ended. Connections that closed are forgotten."""
         if self.quotas is not None:

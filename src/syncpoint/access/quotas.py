@@ -64,9 +64,9 @@ class Quotas:
         if quota.bytes_per_s:
             paid[1] = max(paid[1], now) + size / quota.bytes_per_s
 
-    def _refusal(self, project: str, metric: str, wait_s: float) -> SyncpointError:
+    def _refusal(self, project: str, metric: str, after_s: float | None = None) -> SyncpointError:
         self.refused += 1
-        return quota_exceeded(project, metric, wait_s)
+        return quota_exceeded(project, metric, after_s)
 
     def sweep(self) -> None:
         """Forget the connections that are closed."""

@@ -57,6 +57,7 @@ class ExportDriver(InnerDriver[pubsub.CloudStorageConfig, "ExportSubscription"])
     def __init__(self, process: ConsumingProcess, buckets: Buckets) -> None:
         super().__init__(process)
         self.buckets = buckets
+        self.stored_files = self.failed_writes = 0
 
     def config_of(self, record: Subscription) -> pubsub.CloudStorageConfig | None:
         return storage_config_of(record)
@@ -154,10 +155,12 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig, Exporter])
             unfit = await driver.buckets.store(config.bucket, work)
             if effect.last:
                 self._written.pop(file, None)
+                driver.stored_files += 1
             self.last_error = "" if not unfit else "messages do not fit the topic's schema"
         except Exception as error:
             log.warning("%s: a file was not stored: %s: %s", self.record.name, type(error).__name__, error)
             self.last_error = error_kind(error)
+            driver.failed_writes += 1
         finally:  # also when the process ends: who does not know that the file is stored does not acknowledge
             self.under_way -= 1
             now = driver.process.clock.monotonic()

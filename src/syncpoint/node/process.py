@@ -33,6 +33,8 @@ from syncpoint.forward.own_call import published
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.mirror import CatalogMirror, Identities
 from syncpoint.metadata.records import CatalogChange, Setting, Subscription, Topic
+from syncpoint.metrics.process_families import ProcessRoom
+from syncpoint.metrics.scraped_page import metrics_page, serve_metrics
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.flow import FlowLimits
 from syncpoint.node.bucket_exports import Exports
@@ -40,6 +42,7 @@ from syncpoint.node.client_http import client_http
 from syncpoint.node.consumption import Consumption
 from syncpoint.node.forwards import Forwards
 from syncpoint.node.metadata import align
+from syncpoint.node.metrics_rooms import node_metrics
 from syncpoint.node.node_environment import NodeEnvironment
 from syncpoint.node.public_tls import PublicTls
 from syncpoint.node.pushes import Pushes
@@ -63,7 +66,7 @@ from syncpoint.subscribe.transformed_sending import DeliveryTransforms
 from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.transforms.publish_requests import PublishTransforms
 from syncpoint.transport.calls import Methods
-from syncpoint.transport.network import Listening
+from syncpoint.transport.network import Listening, join_address
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
@@ -95,6 +98,8 @@ class Node:
         self.locks = self.environment.make_locks()
         self.access: Access | None = None
         self.tls: PublicTls | None = None
+        self.self_measured = ProcessRoom("", ("node",))
+        self.metrics_server: Listening | None = None
 
     async def start(self) -> None:
         """Recover and open the listener. Raises `SyncpointError` with what to do when the folders cannot be used."""
@@ -136,7 +141,7 @@ class Node:
             )
         )
         self.owner = SoloOwnership(self.host, ChainRecord(SOLO_CHAIN, "", "", "", "", durability=settings.durability))
-        chain = await self.owner.open()
+        self.chain = chain = await self.owner.open()
         self.publish, self.store = chain.forwarder, chain.store
         identities.adopt_universe(self.store.universe)
         identities.raise_log_counter_floor(self.store.log_counter)
@@ -196,6 +201,10 @@ class Node:
         self.server = await self._listen()
         self.consumption.start()
         self.attendant.start()
+        if self.environment.measures_itself:
+            self.self_measured.start()
+        if self.settings.metrics:
+            self.metrics_server = await serve_metrics(self.metrics, self.settings.metrics)
         self.host.on_ended = lambda number, error: self._log_failed()
         if self.publish.commit.failed is not None:
             self._log_failed()
@@ -205,6 +214,12 @@ class Node:
     def endpoint(self) -> str:
         host = f"[{self.server.host}]" if ":" in self.server.host else self.server.host
         return f"{host}:{self.server.port}"
+
+    @property
+    def metrics_endpoint(self) -> str:
+        """HOST:PORT of the port for metrics alone; "": there is none."""
+        server = self.metrics_server
+        return "" if server is None else join_address(server.host, server.port)
 
     def _may_give_up(self, record: Subscription) -> bool:
         return self.access is None or self.access.service.may_give_up(record)
@@ -224,9 +239,9 @@ class Node:
 
     async def _listen(self) -> Listening:
         settings = self.settings
-        schema_gate = SchemaGate(self.control.catalog, self.environment.apart)
+        self.schema_gate = SchemaGate(self.control.catalog, self.environment.apart)
         transforms = PublishTransforms(self.transformer, self.clock, self.random)
-        self.publisher = PublisherService(self.publish, MessagePreparation(schema_gate, transforms))
+        self.publisher = PublisherService(self.publish, MessagePreparation(self.schema_gate, transforms))
         self.streams = StreamingPullService(self.subscribe, self.limits)
         self.pulls = SubscriberService(self.subscribe)
         self.health = HealthService()
@@ -259,7 +274,10 @@ class Node:
                 settings.tls_cert, settings.tls_key, settings.tls_client_ca, optional=self.access is not None
             )
             tls = self.tls.context
-        http = client_http(methods, settings.transport_limits, self.access, self.consumption.pushes.pages())
+        self.methods = methods
+        self.metrics = node_metrics(self, self.self_measured)
+        pages = [*self.consumption.pushes.pages(), metrics_page(self.metrics, gate)]
+        http = client_http(methods, settings.transport_limits, self.access, pages)
         server = await self.environment.serve(
             methods, settings.host, settings.port, tls=tls, limits=settings.transport_limits, on_fallback=http
         )
@@ -276,6 +294,9 @@ class Node:
         """Drain and close. What was acknowledged is on the disks already; this only makes the next start quicker."""
         self.admin.draining = True
         self.health.stop()
+        if self.metrics_server is not None:
+            await self.metrics_server.close()
+        await self.self_measured.stop()
         self.pulls.drain()
         await self.server.drain(self.settings.drain_s)
         await self.attendant.stop()

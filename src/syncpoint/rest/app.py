@@ -181,6 +181,11 @@ def _resource(variables: Mapping[str, str]) -> str:
     return next((value for value in variables.values() if value.startswith("projects/")), "")
 
 
+def caller_of(scope: Scope, path: str) -> CallContext:
+    """Who asks for a page that is no method, as `Admit` and its like take callers."""
+    return _head(scope, headers_of(scope), path)
+
+
 def _head(scope: Scope, headers: Headers, method: str) -> HeadOnly:
     client, beside = scope.get("client"), scope.get("extensions") or {}
     return HeadOnly(

@@ -80,9 +80,7 @@ class DiskSet:
         self.counts = [DiskCounts() for _ in recovery.disks.all]  # of each disk
         self.maintainers = [self._maintainer(disk) for disk in recovery.disks.all]
         self._queues = [workers.call_queue(f"syncpoint-read-{disk.slot}", clock) for disk in recovery.disks.all]
-        self.copies = DiskCopies(
-            self.catalog, self.maintainers, self._queues, settings.read_patience_s, self.counts
-        )
+        self.copies = DiskCopies(self.catalog, self.maintainers, self._queues, settings.read_patience_s, self.counts)
         self.listed = ListedSegments(recovery.disks.marks, self.catalog, recovery.counter, self.maintainers)
         self.access = CopyReader(
             files,

@@ -75,6 +75,7 @@ class NodeLife:
             serve=self._serve,
             keep_memory=lambda: None,
             freeze_memory=lambda: None,
+            measures_itself=False,
         )
         node = Node(sim.settings, environment)
         try:

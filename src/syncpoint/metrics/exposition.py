@@ -1,0 +1,168 @@
+"""Exposition: the collectors of a process become one text in the format of Prometheus.
+
+Place: one in each process; served by `scraped_page`.
+Promise: however often it is asked for, the text is made once a second at most, and by one at a time. Rooms are read on
+the thread of the event loop, in a turn each; the text is written in a thread beside it. A collector that fails takes
+nothing with it but its own families, is logged, and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+    UnknownMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+from syncpoint.metrics.family import Family, Kind, RoomCollector, Row, Samples
+from syncpoint.model.histogram import Histogram
+
+FRESH_S: Final = 1.0
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+OWN: Final = "tests/unit/metrics/test_exposition.py::test_it_counts_what_it_does"
+FAMILIES: Final = (
+    Family("syncpoint_metrics_texts_total", Kind.COUNTER, "", (), "Texts of metrics made; others were cached.", OWN),
+    Family("syncpoint_metrics_seconds", Kind.HISTOGRAM, "seconds", (), "How long the making of a text took.", OWN),
+    Family("syncpoint_metrics_samples", Kind.GAUGE, "", (), "Samples of this text, without its own.", OWN),
+    Family("syncpoint_metrics_bytes", Kind.GAUGE, "bytes", (), "Length of the text before this one.", OWN),
+    Family(
+        "syncpoint_metrics_failures_total",
+        Kind.COUNTER,
+        "",
+        ("collector",),
+        "How often a collector failed; its families are missing then.",
+        OWN,
+    ),
+)
+
+log = logging.getLogger(__name__)
+
+
+class Exposition:
+    """See the module. `families`: all that may be put; `blocking` runs the writing of the text."""
+
+    def __init__(
+        self,
+        families: Iterable[Family],
+        collectors: Sequence[RoomCollector],
+        *,
+        fresh_s: float = FRESH_S,
+        blocking: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]] = asyncio.to_thread,
+    ) -> None:
+        self.families = (*families, *FAMILIES)
+        self.collectors = list(collectors)
+        self._fresh_s, self._blocking = fresh_s, blocking
+        self._text, self._made_at = b"", float("-inf")
+        self._making: asyncio.Task[bytes] | None = None
+        self._texts = 0
+        self._took = Histogram()
+        self._failures = {one.name: 0 for one in collectors}
+
+    async def text(self) -> bytes:
+        """What is said to who scrapes."""
+        if self._making is None:
+            loop = asyncio.get_running_loop()
+            if loop.time() < self._made_at + self._fresh_s:
+                return self._text
+            self._making = loop.create_task(self._made())
+        return await asyncio.shield(self._making)  # one who goes away does not take it from the others
+
+    async def _made(self) -> bytes:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            samples = await self.look()
+            self._text = await self._blocking(lambda: written(samples))
+            self._made_at = loop.time()
+            self._texts += 1
+            self._took.note(self._made_at - began)
+            return self._text
+        finally:
+            self._making = None
+
+    async def look(self) -> Samples:
+        """Read all rooms now."""
+        samples = Samples(self.families)
+        for collector in self.collectors:
+            part = Samples(self.families)
+            try:
+                await collector.prepare()
+                collector.collect(part)
+            except Exception:
+                log.exception("the metrics of %s cannot be read", collector.name)
+                self._failures[collector.name] = self._failures.get(collector.name, 0) + 1
+                continue
+            for name, rows in part.rows.items():
+                samples.rows.setdefault(name, []).extend(rows)
+            await asyncio.sleep(0)
+        count = sum(len(rows) for rows in samples.rows.values())
+        samples.put("syncpoint_metrics_samples", count)
+        samples.put("syncpoint_metrics_texts_total", self._texts)
+        samples.put("syncpoint_metrics_bytes", len(self._text))
+        samples.put_histogram("syncpoint_metrics_seconds", self._took)
+        for name, failures in self._failures.items():
+            samples.put("syncpoint_metrics_failures_total", failures, name)
+        return samples
+
+
+class FoundSamples(Collector):
+    """Samples as prometheus-client takes them."""
+
+    def __init__(self, samples: Samples) -> None:
+        self.samples = samples
+
+    def collect(self) -> Iterator[Metric]:
+        """See `Collector`."""
+        for name, rows in self.samples.rows.items():
+            yield metric(self.samples.families[name], rows)
+
+
+def written(samples: Samples) -> bytes:
+    """The text; any thread."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(FoundSamples(samples))
+    return generate_latest(registry)
+
+
+def metric(family: Family, rows: Iterable[Row]) -> Metric:
+    """One family with its samples."""
+    name, meaning, labels = family.name, family.meaning, family.labels
+    if family.kind is Kind.HISTOGRAM:
+        histogram = HistogramMetricFamily(name, meaning, labels=labels)
+        for row in rows:
+            assert row.histogram is not None
+            histogram.add_metric(row.labels, list(_buckets(row.histogram)), row.histogram.total)
+        return histogram
+    if family.kind is Kind.SUMMARY:
+        summary = SummaryMetricFamily(name, meaning, labels=labels)
+        for row in rows:
+            summary.add_metric(row.labels, int(row.value), row.total)
+        return summary
+    made: CounterMetricFamily | GaugeMetricFamily | UnknownMetricFamily
+    if family.kind is Kind.COUNTER:
+        made = CounterMetricFamily(name, meaning, labels=labels)
+    elif family.kind is Kind.GAUGE:
+        made = GaugeMetricFamily(name, meaning, labels=labels)
+    else:
+        made = UnknownMetricFamily(name, meaning, labels=labels)
+    for row in rows:
+        made.add_metric(row.labels, row.value)
+    return made
+
+
+def _buckets(found: Histogram) -> Iterator[tuple[str, float]]:
+    """Upper bound, and how many notes are not above it."""
+    below = 0
+    for bound, count in zip((*map(str, found.bounds), "+Inf"), found.counts, strict=True):
+        below += count
+        yield bound, below

@@ -1,0 +1,60 @@
+"""Where metrics are read: `/metrics` on a port that clients use, and a port for nothing else.
+
+Place: `node` puts the page beside REST, and opens the port of its own where an operator names one.
+Promise: behind access control the page is for callers who may see the server (`syncpoint.server.get`), as `disks list`
+is. A port of its own asks nobody who he is, so it should be one that only those reach who may know; it answers no
+method.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from syncpoint.access.gate import Gate
+from syncpoint.access.rules import SERVER
+from syncpoint.metrics.exposition import CONTENT_TYPE, Exposition
+from syncpoint.model.errors import SyncpointError
+from syncpoint.rest.app import caller_of
+from syncpoint.rest.errors import error_json, headers_for, status_of
+from syncpoint.rest.http1 import http_fallback
+from syncpoint.rest.rendering import json_text
+from syncpoint.transport.calls import Methods
+from syncpoint.transport.limits import TransportLimits
+from syncpoint.transport.network import split_address
+from syncpoint.transport.server import Server, serve
+
+PATH: Final = "/metrics"
+PERMISSION: Final = "syncpoint.server.get"
+_NO_METHODS: Final[Methods] = {}
+
+
+def metrics_page(exposition: Exposition, gate: Gate | None = None) -> BaseRoute:
+    """The page. `gate`: None answers everybody."""
+
+    async def answer(request: Request) -> Response:
+        if gate is not None:
+            try:
+                gate.check_page(caller_of(request.scope, PATH), PERMISSION, SERVER)
+            except SyncpointError as error:
+                return _refused(error)
+        return Response(await exposition.text(), media_type=CONTENT_TYPE)
+
+    return Route(PATH, answer, methods=["GET"])
+
+
+async def serve_metrics(exposition: Exposition, address: str) -> Server:
+    """Open HOST:PORT for the page alone. Raises `OSError`."""
+    host, port = split_address(address)
+    limits = TransportLimits(connections=100, message_bytes=64 * 1024)
+    pages = [metrics_page(exposition)]
+    return await serve(
+        _NO_METHODS, host, port, limits=limits, on_fallback=http_fallback(_NO_METHODS, limits, pages=pages)
+    )
+
+
+def _refused(error: SyncpointError) -> Response:
+    return Response(json_text(error_json(error)), status_of(error), headers_for(error), media_type="application/json")

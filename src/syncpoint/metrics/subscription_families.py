@@ -1,0 +1,211 @@
+"""Families of subscriptions: what was delivered, acknowledged and came back, what waits, and who receives.
+
+Place: in every process with a subscribe forwarder or chains. What is counted of deliveries is that of this process;
+backlogs are those of its chains. Of a cluster's subscription the sum over processes is the subscription's, of ages the
+largest. The names of Google's metrics stand beside ours.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metrics.backlogs import Backlogs, SubscriptionBacklog
+from syncpoint.metrics.family import Family, Kind, Samples
+from syncpoint.metrics.ranked import Ranked, Shown
+from syncpoint.subscribe.counts import NAMES
+from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
+
+_C, _G, _H, _U = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, Kind.UNTYPED
+_OWN: Final = ("project", "subscription")
+_GOOGLE: Final = ("project_id", "subscription_id")
+_CASES: Final = "tests/unit/metrics/test_moves.py"
+
+_COUNTED: Final = (  # in the order of `subscribe.counts.NAMES`
+    ("responses_total", "", "Responses with messages.", "deliver"),
+    ("messages_total", "", "Messages delivered, again and again counted.", "deliver"),
+    ("bytes_total", "bytes", "Bytes of responses.", "deliver"),
+    (
+        "redelivered_total",
+        "",
+        "Messages delivered again; of ordered subscriptions only where attempts are counted (retry or dead letters).",
+        "redelivery",
+    ),
+    ("ack_requests_total", "", "Requests that acknowledge.", "acknowledge"),
+    ("acknowledged_total", "", "Ack ids in them that count.", "acknowledge"),
+    ("refused_acks_total", "", "Ack ids that were over or unknown (exactly-once delivery).", "exactly_once"),
+    ("modify_requests_total", "", "Requests that change deadlines.", "redelivery"),
+    ("nacked_total", "", "Messages given back by their subscriber.", "redelivery"),
+    ("expired_leases_total", "", "Messages that came back because their deadline was over.", "redelivery"),
+    ("filtered_total", "", "Messages that the filter or rules left out.", "filters"),
+    ("dead_letters_total", "", "Messages moved to the dead-letter topic.", "dead_letters"),
+    (
+        "dead_letters_failed_total",
+        "",
+        "Dead letters that could not be published; they are offered again.",
+        "dead_letters",
+    ),
+    ("run_out_total", "", "Messages dropped on their way out, because their time to live was over.", "run_out"),
+)
+_STANDING: Final = (
+    ("backlog_messages", "", "Messages that are not acknowledged.", "backlog"),
+    ("backlog_bytes", "bytes", "Bytes of them, estimated from the oldest.", "backlog"),
+    ("oldest_unacked_age_seconds", "seconds", "Age of the oldest of them; under _other: not known.", "backlog"),
+    ("outstanding_messages", "", "Messages delivered and neither acknowledged nor back.", "deliver"),
+    ("outstanding_bytes", "bytes", "Bytes of them.", "deliver"),
+    ("subscribers", "", "Streams and pulls that wait for messages.", "deliver"),
+)
+_ALL: Final = (
+    ("delivery_served", _G, "", "Subscriptions with subscribers here, or with messages outstanding.", "deliver"),
+    ("delivery_streams", _G, "", "Open streaming pulls.", "deliver"),
+    ("delivery_outstanding_messages", _G, "", "Messages outstanding, over all subscriptions.", "deliver"),
+    ("delivery_outstanding_bytes", _G, "bytes", "Bytes of them.", "deliver"),
+    ("delivery_waiting_messages", _G, "", "Messages that came back and wait for their time.", "redelivery"),
+    ("delivery_failed_steps_total", _C, "", "Steps that failed and were begun anew: a fault of ours.", "failed_steps"),
+    ("delivery_latency_seconds", _H, "seconds", "From publishing to the first delivery.", "deliver"),
+    ("backlog_survey_seconds", _G, "seconds", "How long the newest counting of backlogs took.", "backlog"),
+)
+_GOOGLES: Final = {
+    "ack_message_count": ("acknowledged", "messages acknowledged", "acknowledge"),
+    "pull_ack_request_count": ("ack_requests", "requests that acknowledge", "acknowledge"),
+    "sent_message_count": ("messages", "messages delivered", "deliver"),
+    "mod_ack_deadline_request_count": ("modify_requests", "requests that change deadlines", "redelivery"),
+    "expired_ack_deadlines_count": ("expired_leases", "messages whose deadline was over", "redelivery"),
+    "dead_letter_message_count": ("dead_letters", "messages moved to the dead-letter topic", "dead_letters"),
+}
+_GOOGLES_STANDING: Final = {
+    "num_undelivered_messages": ("backlog_messages", "messages that are not acknowledged", "backlog"),
+    "backlog_bytes": ("backlog_bytes", "bytes of them, estimated", "backlog"),
+    "oldest_unacked_message_age": ("oldest_unacked_age_seconds", "age of the oldest of them", "backlog"),
+    "num_outstanding_messages": ("outstanding_messages", "messages delivered and not acknowledged", "deliver"),
+}
+FAMILIES: Final = (
+    *(Family(f"syncpoint_{name}", kind, unit, (), text, f"{_CASES}::{case}") for name, kind, unit, text, case in _ALL),
+    *(
+        Family(f"syncpoint_subscription_{name}", _C, unit, _OWN, text, f"{_CASES}::{case}")
+        for name, unit, text, case in _COUNTED
+    ),
+    *(
+        Family(f"syncpoint_subscription_{name}", _G, unit, _OWN, text, f"{_CASES}::{case}")
+        for name, unit, text, case in _STANDING
+    ),
+    *(
+        Family(
+            f"pubsub_subscription_{name}",
+            _U,
+            "",
+            _GOOGLE,
+            f"Google's subscription/{name}: {text}.",
+            f"{_CASES}::{case}",
+        )
+        for name, (_, text, case) in _GOOGLES.items()
+    ),
+    *(
+        Family(
+            f"pubsub_subscription_{name}",
+            _G,
+            "",
+            _GOOGLE,
+            f"Google's subscription/{name}: {text}.",
+            f"{_CASES}::{case}",
+        )
+        for name, (_, text, case) in _GOOGLES_STANDING.items()
+    ),
+)
+
+
+class SubscriptionRoom:
+    """`forwarder`: None where nothing is delivered from; `backlogs`: None where there are no chains; `streams`: how
+    many streaming pulls are open; `most`: how many subscriptions of a project are named.
+    """
+
+    name = "subscriptions"
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        forwarder: SubscribeForwarder | None,
+        backlogs: Backlogs | None,
+        streams: Callable[[], int],
+        most: int,
+    ) -> None:
+        self._forwarder, self._backlogs, self._streams = forwarder, backlogs, streams
+
+        def name_of(subscription: int) -> str | None:
+            record = catalog.subscription_by_incarnation(subscription)
+            return None if record is None else record.name
+
+        self._ranked = Ranked(len(NAMES), NAMES.index("messages"), most, name_of)
+
+    async def prepare(self) -> None:
+        """See `RoomCollector`."""
+        counted = {} if self._forwarder is None else self._forwarder.counts.of
+        backlogs, weights = self._backlogs, {}
+        surveys = backlogs is not None and backlogs.due
+        if backlogs is not None:
+            if surveys:
+                await backlogs.count()
+            weights = {number: float(one.messages) for number, one in backlogs.known.items()}
+        self._ranked.look(counted, weights)
+        if backlogs is not None and surveys:
+            await backlogs.look_up_ages(self._ranked.is_named)
+
+    def collect(self, samples: Samples) -> None:
+        """See `RoomCollector`."""
+        standing = self._standing()
+        for shown, values in self._ranked.series():
+            counted = dict(zip(NAMES, values, strict=True))
+            for (name, _, _, _), value in zip(_COUNTED, values, strict=True):
+                samples.put(f"syncpoint_subscription_{name}", value, *shown)
+            for name, (ours, _, _) in _GOOGLES.items():
+                samples.put(f"pubsub_subscription_{name}", counted[ours], *shown)
+            standing.setdefault(shown, {})
+        for shown, found in standing.items():
+            if self._backlogs is not None and "backlog_messages" not in found:
+                found["oldest_unacked_age_seconds"] = 0.0  # there is none
+            for name, _, _, _ in _STANDING:
+                if name in found or not name.startswith("oldest"):
+                    samples.put(f"syncpoint_subscription_{name}", found.get(name, 0.0), *shown)
+            for name, (ours, _, _) in _GOOGLES_STANDING.items():
+                if ours in found or not ours.startswith("oldest"):
+                    samples.put(f"pubsub_subscription_{name}", found.get(ours, 0.0), *shown)
+        if self._backlogs is not None:
+            samples.put("syncpoint_backlog_survey_seconds", self._backlogs.seconds)
+        if self._forwarder is not None:
+            self._all(samples, self._forwarder)
+
+    def _all(self, samples: Samples, forwarder: SubscribeForwarder) -> None:
+        messages, nbytes = forwarder.outstanding()
+        waiting = sum(len(one.leases.redelivery) for one in forwarder.deliveries.values())
+        samples.put("syncpoint_delivery_served", len(forwarder.deliveries))
+        samples.put("syncpoint_delivery_streams", self._streams())
+        samples.put("syncpoint_delivery_outstanding_messages", messages)
+        samples.put("syncpoint_delivery_outstanding_bytes", nbytes)
+        samples.put("syncpoint_delivery_waiting_messages", waiting)
+        samples.put("syncpoint_delivery_failed_steps_total", forwarder.guard.failures)
+        samples.put_histogram("syncpoint_delivery_latency_seconds", forwarder.counts.latency)
+
+    def _standing(self) -> dict[Shown, dict[str, float]]:
+        """What is so now, by series."""
+        found: dict[Shown, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        deliveries = {} if self._forwarder is None else self._forwarder.deliveries
+        for number, delivery in deliveries.items():
+            shown = self._ranked.labels_of(number)
+            if shown is not None:
+                messages, nbytes = delivery.table.total()
+                sums = found[shown]
+                sums["outstanding_messages"] += messages
+                sums["outstanding_bytes"] += nbytes
+                sums["subscribers"] += len(delivery.consumers)
+        backlogs: Mapping[int, SubscriptionBacklog] = {} if self._backlogs is None else self._backlogs.known
+        for number, one in backlogs.items():
+            shown = self._ranked.labels_of(number)
+            if shown is not None:
+                sums = found[shown]
+                sums["backlog_messages"] += one.messages
+                sums["backlog_bytes"] += one.bytes
+                if one.age_s is not None:
+                    sums["oldest_unacked_age_seconds"] = max(sums["oldest_unacked_age_seconds"], one.age_s)
+        return found
