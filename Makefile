@@ -38,6 +38,9 @@ check: dev ## style, types, layers, and the quick unit tests
 life: dev ## follow one message through the code and renew the tables of docs/life-of-a-message.md
 	@$(BIN)/python tools/life
 
+metrics: dev ## write the table of docs/metrics.md from the families that there are
+	@$(BIN)/python tools/metrics_page.py
+
 house: dev ## draw the rooms of src/syncpoint into docs/ARCHITECTURE.md
 	@$(BIN)/python tools/house.py
 

@@ -67,6 +67,11 @@ folder = click.Path(file_okay=False, path_type=Path)
     type=KEY_FILE,
     help="Clients must show a certificate that this one (PEM) signed; with --tls-cert.",
 )
+@click.option(
+    "--metrics",
+    metavar="HOST:PORT",
+    help="Answer /metrics here to anybody; on the port for clients it asks who calls. Not with --workers.",
+)
 @offered_options
 @click.option(
     "--insecure",
@@ -85,6 +90,7 @@ def serve(
     tls_key: Path | None,
     tls_client_ca: Path | None,
     insecure: bool,
+    metrics: str | None,
     **asked: Any,
 ) -> None:
     """Run a server until it is stopped (Ctrl-C or SIGTERM: it ends what it is doing first).
@@ -129,6 +135,10 @@ def serve(
     before = noted_workers(data)
     workers = workers or before
     workers = workers if before or (workers and workers > 1) else 0
+    if metrics is not None:
+        if workers:
+            raise click.UsageError("--metrics is for one process: leave it out, or take --workers away.")
+        no_address(metrics)
     settings = ServeSettings(
         host=host,
         port=port,
@@ -139,6 +149,7 @@ def serve(
         tls_key=tls_key,
         tls_client_ca=tls_client_ca,
         workers=workers,
+        metrics=metrics or "",
         **offered._asdict(),
         storage=StorageSettings(require_disks=require_disks),
     )
@@ -164,6 +175,16 @@ def serve(
         )
     if failed:
         raise Problem("the server did not start", "What stands above says what is in the way.")
+
+
+def no_address(metrics: str) -> None:
+    """Refuse what is not HOST:PORT."""
+    from syncpoint.transport.network import split_address
+
+    try:
+        split_address(metrics)
+    except ValueError as error:
+        raise click.UsageError(f"--metrics {metrics}: {error}") from error
 
 
 def no_authority(path: Path) -> str:

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class SubscriptionBacklog(NamedTuple):
-    """Of one subscription. `age_s`: of its oldest message; None: not known. `bytes`: estimated from messages near it."""
+    """Of one subscription. `age_s`: of its oldest message, None: not known; `bytes`: estimated."""
 
     messages: int
     age_s: float | None = None

@@ -15,23 +15,20 @@ from syncpoint.transport.calls import Methods
 
 _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 _METHOD: Final = ("listener", "method")
-_CASES: Final = "tests/unit/metrics/test_moves.py"
 CALL_FAMILIES: Final = (
-    Family("syncpoint_calls_begun_total", _C, "", _METHOD, "Calls that began.", f"{_CASES}::calls"),
-    Family("syncpoint_calls_total", _C, "", (*_METHOD, "code"), "Calls that ended, by code.", f"{_CASES}::calls"),
-    Family("syncpoint_calls_open", _G, "", _METHOD, "Calls, and streams, that have not ended.", f"{_CASES}::calls"),
+    Family("syncpoint_calls_begun_total", _C, "", _METHOD, "Calls that began."),
+    Family("syncpoint_calls_total", _C, "", (*_METHOD, "code"), "Calls that ended, by code."),
+    Family("syncpoint_calls_open", _G, "", _METHOD, "Calls, and streams, that have not ended."),
     Family(
         "syncpoint_call_seconds",
         _H,
         "seconds",
         _METHOD,
         "How long calls took until they were answered; of streams, how long they lasted.",
-        f"{_CASES}::calls",
     ),
 )
-_NODE: Final = "tests/unit/metrics/test_node_families.py::transport"
 LISTENER_FAMILIES: Final = tuple(
-    Family(f"syncpoint_listener_{name}", kind, unit, ("listener",), meaning, _NODE)
+    Family(f"syncpoint_listener_{name}", kind, unit, ("listener",), meaning)
     for name, kind, unit, meaning in (
         ("connections", _G, "", "Open connections."),
         ("accepted_total", _C, "", "Connections that were accepted."),

@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -29,19 +28,17 @@ from syncpoint.model.histogram import Histogram
 
 FRESH_S: Final = 1.0
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-OWN: Final = "tests/unit/metrics/test_exposition.py::test_it_counts_what_it_does"
 FAMILIES: Final = (
-    Family("syncpoint_metrics_texts_total", Kind.COUNTER, "", (), "Texts of metrics made; others were cached.", OWN),
-    Family("syncpoint_metrics_seconds", Kind.HISTOGRAM, "seconds", (), "How long the making of a text took.", OWN),
-    Family("syncpoint_metrics_samples", Kind.GAUGE, "", (), "Samples of this text, without its own.", OWN),
-    Family("syncpoint_metrics_bytes", Kind.GAUGE, "bytes", (), "Length of the text before this one.", OWN),
+    Family("syncpoint_metrics_texts_total", Kind.COUNTER, "", (), "Texts of metrics made; others were cached."),
+    Family("syncpoint_metrics_seconds", Kind.HISTOGRAM, "seconds", (), "How long the making of a text took."),
+    Family("syncpoint_metrics_samples", Kind.GAUGE, "", (), "Samples of this text, without its own."),
+    Family("syncpoint_metrics_bytes", Kind.GAUGE, "bytes", (), "Length of the text before this one."),
     Family(
         "syncpoint_metrics_failures_total",
         Kind.COUNTER,
         "",
         ("collector",),
         "How often a collector failed; its families are missing then.",
-        OWN,
     ),
 )
 
@@ -128,10 +125,31 @@ class FoundSamples(Collector):
 
 
 def written(samples: Samples) -> bytes:
-    """The text; any thread."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(FoundSamples(samples))
-    return generate_latest(registry)
+    """The text; any thread. What `FoundSamples` and `generate_latest` make, in less time."""
+    return "".join(_lines(samples)).encode()
+
+
+def _lines(samples: Samples) -> Iterator[str]:
+    for name, rows in samples.rows.items():
+        family = samples.families[name]
+        yield f"# HELP {name} {_escaped(family.meaning, quotes=False)}\n# TYPE {name} {family.kind}\n"
+        for row in rows:
+            labels = [f'{label}="{_escaped(value)}"' for label, value in zip(family.labels, row.labels, strict=True)]
+            shown = f"{{{','.join(labels)}}}" if labels else ""
+            if row.histogram is not None:
+                for bound, below in _buckets(row.histogram):
+                    within = ",".join((*labels, f'le="{bound}"'))
+                    yield f"{name}_bucket{{{within}}} {below}\n"
+                yield f"{name}_count{shown} {row.histogram.count}\n{name}_sum{shown} {row.histogram.total}\n"
+            elif family.kind is Kind.SUMMARY:
+                yield f"{name}_count{shown} {row.value}\n{name}_sum{shown} {row.total}\n"
+            else:
+                yield f"{name}{shown} {row.value}\n"
+
+
+def _escaped(text: str, quotes: bool = True) -> str:
+    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return text.replace('"', '\\"') if quotes else text
 
 
 def metric(family: Family, rows: Iterable[Row]) -> Metric:

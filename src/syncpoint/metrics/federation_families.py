@@ -9,9 +9,8 @@ from syncpoint.metrics.family import Family, Kind
 PREFIX: Final = "syncpoint_federation_"
 FLOW: Final = ("flow", "source", "target")
 _C, _G = Kind.COUNTER, Kind.GAUGE
-_BY: Final = "tests/unit/federation/test_metrics.py::test_each_family_follows_what_was_put"
 FAMILIES: Final = tuple(
-    Family(f"{PREFIX}{name}", kind, unit, labels, meaning, _BY)
+    Family(f"{PREFIX}{name}", kind, unit, labels, meaning)
     for name, kind, unit, labels, meaning in (
         ("lag_messages", _G, "", FLOW, "Messages that are not copied yet."),
         ("lag_bytes", _G, "bytes", FLOW, "Bytes that are not copied yet (an estimate)."),

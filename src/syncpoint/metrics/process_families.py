@@ -21,29 +21,24 @@ from syncpoint.runtime.tasks import Tasks
 
 LOOK_S: Final = 0.5
 _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
-_ALIVE: Final = "tests/unit/metrics/test_process_families.py::test_a_process_that_works"
-_LATE: Final = "tests/unit/metrics/test_process_families.py::test_a_loop_that_is_held_up"
 FAMILIES: Final = (
-    Family("process_cpu_seconds_total", _C, "seconds", (), "CPU time of the process, in user and system mode.", _ALIVE),
-    Family("process_resident_memory_bytes", _G, "bytes", (), "Memory in use.", _ALIVE),
-    Family("process_virtual_memory_bytes", _G, "bytes", (), "Address space in use.", _ALIVE),
-    Family("process_start_time_seconds", _G, "seconds", (), "When the process began, since 1970.", _ALIVE),
-    Family("process_open_fds", _G, "", (), "Open files and sockets.", _ALIVE),
-    Family("process_max_fds", _G, "", (), "How many may be open.", _ALIVE),
-    Family("syncpoint_process_info", _G, "", ("version", "name", "roles"), "1; the labels say what runs.", _ALIVE),
-    Family("syncpoint_process_cpu_seconds_total", _C, "seconds", ("mode",), "CPU time, user or system.", _ALIVE),
-    Family("syncpoint_process_peak_memory_bytes", _G, "bytes", (), "The most memory that was in use.", _ALIVE),
-    Family("syncpoint_process_switches_total", _C, "", ("kind",), "Context switches: waited, or preempted.", _ALIVE),
-    Family("syncpoint_process_page_faults_total", _C, "", ("kind",), "Page faults: minor, or major (by disk).", _ALIVE),
-    Family("syncpoint_process_threads", _G, "", (), "Threads of Python.", _ALIVE),
-    Family("syncpoint_process_uptime_seconds", _G, "seconds", (), "Since the process can be called.", _ALIVE),
-    Family("syncpoint_gc_collections_total", _C, "", ("generation",), "Collections of garbage.", _ALIVE),
-    Family("syncpoint_gc_collected_total", _C, "", ("generation",), "Objects that they freed.", _ALIVE),
-    Family("syncpoint_gc_uncollectable_total", _C, "", ("generation",), "Objects that they could not free.", _ALIVE),
-    Family(
-        "syncpoint_loop_lag_seconds", _H, "seconds", (), "How late the event loop was, asked twice a second.", _LATE
-    ),
-    Family("syncpoint_loop_tasks", _G, "", (), "Tasks of the event loop.", _ALIVE),
+    Family("process_cpu_seconds_total", _C, "seconds", (), "CPU time of the process, in user and system mode."),
+    Family("process_resident_memory_bytes", _G, "bytes", (), "Memory in use."),
+    Family("process_virtual_memory_bytes", _G, "bytes", (), "Address space in use."),
+    Family("process_start_time_seconds", _G, "seconds", (), "When the process began, since 1970."),
+    Family("process_open_fds", _G, "", (), "Open files and sockets."),
+    Family("process_max_fds", _G, "", (), "How many may be open."),
+    Family("syncpoint_process_info", _G, "", ("version", "name", "roles"), "1; the labels say what runs."),
+    Family("syncpoint_process_cpu_seconds_total", _C, "seconds", ("mode",), "CPU time, user or system."),
+    Family("syncpoint_process_peak_memory_bytes", _G, "bytes", (), "The most memory that was in use."),
+    Family("syncpoint_process_switches_total", _C, "", ("kind",), "Context switches: waited, or preempted."),
+    Family("syncpoint_process_page_faults_total", _C, "", ("kind",), "Page faults: minor, or major (by disk)."),
+    Family("syncpoint_process_threads", _G, "", (), "Threads of Python."),
+    Family("syncpoint_process_uptime_seconds", _G, "seconds", (), "Since the process can be called."),
+    Family("syncpoint_gc_collections_total", _C, "", ("generation",), "Collections of garbage."),
+    Family("syncpoint_gc_collected_total", _C, "", ("generation",), "Objects that they freed."),
+    Family("syncpoint_loop_lag_seconds", _H, "seconds", (), "How late the event loop was, asked twice a second."),
+    Family("syncpoint_loop_tasks", _G, "", (), "Tasks of the event loop."),
 )
 
 
@@ -97,6 +92,5 @@ class ProcessRoom(QuickCollector):
         for generation, found in enumerate(gc.get_stats()):
             samples.put("syncpoint_gc_collections_total", found["collections"], str(generation))
             samples.put("syncpoint_gc_collected_total", found["collected"], str(generation))
-            samples.put("syncpoint_gc_uncollectable_total", found["uncollectable"], str(generation))
         samples.put_histogram("syncpoint_loop_lag_seconds", self.lag)
         samples.put("syncpoint_loop_tasks", len(asyncio.all_tasks(loop)))

@@ -18,20 +18,16 @@ from syncpoint.publish.forwarder import PublishForwarder
 _C, _G, _H, _S, _U = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, Kind.SUMMARY, Kind.UNTYPED
 _TOPIC: Final = ("project", "topic")
 _GOOGLE: Final = ("project_id", "topic_id")
-_CASES: Final = "tests/unit/metrics/test_moves.py"
 FAMILIES: Final = (
-    Family(
-        "syncpoint_publish_requests_total", _C, "", (), "Requests whose messages are persisted.", f"{_CASES}::publish"
-    ),
-    Family("syncpoint_publish_messages_total", _C, "", (), "Messages that are persisted.", f"{_CASES}::publish"),
-    Family("syncpoint_publish_bytes_total", _C, "bytes", (), "Bytes of them, as stored.", f"{_CASES}::publish"),
+    Family("syncpoint_publish_requests_total", _C, "", (), "Requests whose messages are persisted."),
+    Family("syncpoint_publish_messages_total", _C, "", (), "Messages that are persisted."),
+    Family("syncpoint_publish_bytes_total", _C, "bytes", (), "Bytes of them, as stored."),
     Family(
         "syncpoint_publish_persist_seconds",
         _H,
         "seconds",
         (),
         "From the turn that took an entry's messages until it was persisted.",
-        f"{_CASES}::publish",
     ),
     Family(
         "syncpoint_publish_batch_messages",
@@ -39,45 +35,39 @@ FAMILIES: Final = (
         "",
         (),
         "Messages of an entry: what one topic was sent within one turn of the event loop.",
-        f"{_CASES}::publish",
     ),
-    Family("syncpoint_publish_commits_total", _C, "", (), "How often logs had more persisted.", f"{_CASES}::publish"),
+    Family("syncpoint_publish_commits_total", _C, "", (), "How often logs had more persisted."),
     Family(
         "syncpoint_publish_unknown_messages_total",
         _C,
         "",
         (),
         "Messages whose outcome nobody knows, because their log ended; their publishers try again.",
-        f"{_CASES}::ended_log",
     ),
-    Family(
-        "syncpoint_publish_refused_total", _C, "", (), "Requests refused by flow control.", f"{_CASES}::flow_control"
-    ),
-    Family("syncpoint_publish_in_flight_messages", _G, "", (), "Taken and not persisted yet.", f"{_CASES}::slow_disks"),
-    Family("syncpoint_publish_in_flight_bytes", _G, "bytes", (), "Bytes of them.", f"{_CASES}::slow_disks"),
-    Family("syncpoint_publish_limit_messages", _G, "", (), "How many may be in flight.", f"{_CASES}::flow_control"),
-    Family("syncpoint_publish_limit_bytes", _G, "bytes", (), "How many bytes may be.", f"{_CASES}::flow_control"),
+    Family("syncpoint_publish_refused_total", _C, "", (), "Requests refused by flow control."),
+    Family("syncpoint_publish_in_flight_messages", _G, "", (), "Taken and not persisted yet."),
+    Family("syncpoint_publish_in_flight_bytes", _G, "bytes", (), "Bytes of them."),
+    Family("syncpoint_publish_limit_messages", _G, "", (), "How many may be in flight."),
+    Family("syncpoint_publish_limit_bytes", _G, "bytes", (), "How many bytes may be."),
     Family(
         "syncpoint_publish_duplicates_total",
         _C,
         "",
         (),
         "Messages dropped because one of the same id was stored before.",
-        f"{_CASES}::duplicates",
     ),
-    Family("syncpoint_publish_known_ids", _G, "", (), "Ids by which duplicates are found.", f"{_CASES}::duplicates"),
-    Family("syncpoint_scheduled_messages", _G, "", (), "Messages that wait for their time.", f"{_CASES}::scheduled"),
-    Family("syncpoint_scheduled_published_total", _C, "", ("chain",), "Of them, published.", f"{_CASES}::scheduled"),
-    Family("syncpoint_topic_requests_total", _C, "", _TOPIC, "Requests persisted, by topic.", f"{_CASES}::publish"),
-    Family("syncpoint_topic_messages_total", _C, "", _TOPIC, "Messages persisted, by topic.", f"{_CASES}::publish"),
-    Family("syncpoint_topic_bytes_total", _C, "bytes", _TOPIC, "Bytes of them, as stored.", f"{_CASES}::publish"),
+    Family("syncpoint_publish_known_ids", _G, "", (), "Ids by which duplicates are found."),
+    Family("syncpoint_scheduled_messages", _G, "", (), "Messages that wait for their time."),
+    Family("syncpoint_scheduled_published_total", _C, "", ("chain",), "Of them, published."),
+    Family("syncpoint_topic_requests_total", _C, "", _TOPIC, "Requests persisted, by topic."),
+    Family("syncpoint_topic_messages_total", _C, "", _TOPIC, "Messages persisted, by topic."),
+    Family("syncpoint_topic_bytes_total", _C, "bytes", _TOPIC, "Bytes of them, as stored."),
     Family(
         "pubsub_topic_send_request_count",
         _U,
         "",
         (*_GOOGLE, "response_class"),
         "Google's topic/send_request_count: publish requests. Here those that were answered OK.",
-        f"{_CASES}::publish",
     ),
     Family(
         "pubsub_topic_send_message_operation_count",
@@ -85,7 +75,6 @@ FAMILIES: Final = (
         "",
         _GOOGLE,
         "Google's topic/send_message_operation_count: messages published.",
-        f"{_CASES}::publish",
     ),
     Family(
         "pubsub_topic_message_sizes",
@@ -93,7 +82,6 @@ FAMILIES: Final = (
         "bytes",
         _GOOGLE,
         "Google's topic/message_sizes: number and bytes of messages published.",
-        f"{_CASES}::publish",
     ),
 )
 

@@ -1,7 +1,7 @@
 """Ranked: which of many topics or subscriptions are shown under their own names, and the sum of the others.
 
 Place: between counters that rooms keep of each, and families with the labels of project and name.
-Promise: of a project at most `most` are named, of all together ten times as many; everything else of a project is
+Promise: of a project at most `most` are named, of all together five times as many; everything else of a project is
 summed under `_other`, and so are all projects beyond those. What was counted before one is named stays in `_other`,
 and a name starts at zero: so no series ever falls while it is there, and from one look to the next all series together
 grow by exactly what was counted. Who has a name keeps it until another one is twice as busy; its series ends then.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, Protocol
 
 OTHER: Final = "_other"
-PROJECTS: Final = 10
+PROJECTS: Final = 5
 KEEPS: Final = 0.9  # of its weight, from one look to the next
 
 
@@ -51,6 +51,7 @@ class Ranked:
         for known in self._named.values():
             for number in known:
                 known[number] *= KEEPS
+        fresh: list[tuple[int, list[int]]] = []
         for number, one in counted.items():
             values, before = one.values(), self._seen.get(number, self._zero)
             if values != before:
@@ -58,14 +59,20 @@ class Ranked:
                 if min(grown) < 0:  # forgotten by its room, and begun anew
                     grown = list(values)
                 self._seen[number] = values
-                shown = self._rank(number, grown[self._busy])
-                if shown is not None:
-                    sums = self._sums.setdefault(shown, list(self._zero))
-                    for at, more in enumerate(grown):
-                        sums[at] += more
+                self._rank(number, grown[self._busy])
+                fresh.append((number, grown))
         for number, weight in weights.items():
             if weight:
                 self._rank(number, weight)
+        # once all names are dealt out, so that a series that ends takes nothing unseen with it
+        kept = {self._names[number] for named in self._named.values() for number in named}
+        self._sums = {shown: sums for shown, sums in self._sums.items() if shown.name == OTHER or shown in kept}
+        for number, grown in fresh:
+            shown = self.labels_of(number)
+            if shown is not None:
+                sums = self._sums.setdefault(shown, list(self._zero))
+                for at, more in enumerate(grown):
+                    sums[at] += more
 
     def labels_of(self, number: int) -> Shown | None:
         """Under which series one is shown; None: it does not exist."""
@@ -98,19 +105,16 @@ class Ranked:
             known = self._names[number] = Shown(project, short)
         return known
 
-    def _rank(self, number: int, weight: float) -> Shown | None:
+    def _rank(self, number: int, weight: float) -> None:
         full = self._full(number)
         if full is None:
-            return None
+            return
         named = self._named.get(full.project, {})
         if number in named:
             named[number] += weight
-            return full
-        if weight > 0 and self._makes_room(named, weight):
+        elif weight > 0 and self._makes_room(named, weight):
             self._named.setdefault(full.project, named)[number] = weight
             self._projects.add(full.project)
-            return full
-        return self._other(full.project)
 
     def _makes_room(self, named: dict[int, float], weight: float) -> bool:
         if len(named) < self._most and sum(map(len, self._named.values())) < PROJECTS * self._most:
@@ -120,12 +124,8 @@ class Ranked:
         idlest = min(named, key=named.__getitem__)
         if weight <= 2 * named[idlest]:
             return False
-        self._unname(named, idlest)
+        del named[idlest]
         return True
-
-    def _unname(self, named: dict[int, float], number: int) -> None:
-        del named[number]
-        self._sums.pop(self._names[number], None)
 
     def _other(self, project: str) -> Shown:
         if project not in self._projects:
@@ -137,7 +137,8 @@ class Ranked:
     def _forget(self, counted: Mapping[int, CountedEntity], weights: Mapping[int, float]) -> None:
         for project, named in list(self._named.items()):
             for number in [one for one in named if self._name_of(one) is None]:
-                self._unname(named, number)
+                del named[number]
+                self._sums.pop(self._names[number], None)
             if not named:
                 del self._named[project]
         if len(self._seen) > 2 * len(counted) + 1000:

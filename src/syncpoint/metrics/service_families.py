@@ -22,34 +22,32 @@ from syncpoint.schemas.publishing import SchemaGate
 from syncpoint.transforms.message_transforms import Transformer
 
 _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
-_CASES: Final = "tests/unit/metrics/test_moves.py"
-_NODE: Final = "tests/unit/metrics/test_node_families.py"
 CATALOG_FAMILIES: Final = (
-    Family("syncpoint_catalog_topics", _G, "", (), "Topics there are.", f"{_CASES}::catalog"),
-    Family("syncpoint_catalog_subscriptions", _G, "", ("kind",), "Subscriptions: pull, push, bucket or detached.", f"{_CASES}::catalog"),
-    Family("syncpoint_catalog_snapshots", _G, "", (), "Snapshots there are.", f"{_CASES}::catalog"),
-    Family("syncpoint_catalog_revision", _G, "", (), "Changes of the catalog so far.", f"{_CASES}::catalog"),
+    Family("syncpoint_catalog_topics", _G, "", (), "Topics there are."),
+    Family("syncpoint_catalog_subscriptions", _G, "", ("kind",), "Subscriptions: pull, push, bucket or detached."),
+    Family("syncpoint_catalog_snapshots", _G, "", (), "Snapshots there are."),
+    Family("syncpoint_catalog_revision", _G, "", (), "Changes of the catalog so far."),
 )  # fmt: skip
 CONSUMPTION_FAMILIES: Final = (
-    Family("syncpoint_push_subscriptions", _G, "", (), "Subscriptions pushed from here.", f"{_NODE}::push"),
-    Family("syncpoint_push_paused", _G, "", (), "Of them, those that pause because their endpoint fails.", f"{_NODE}::push"),
-    Family("syncpoint_push_under_way", _G, "", (), "Pushes that wait for an answer.", f"{_NODE}::push"),
-    Family("syncpoint_push_total", _C, "", ("result",), "Pushes: acknowledged, or refused.", f"{_NODE}::push"),
-    Family("syncpoint_push_seconds", _H, "seconds", (), "How long endpoints took.", f"{_NODE}::push"),
-    Family("syncpoint_export_subscriptions", _G, "", (), "Subscriptions exported from here to buckets.", f"{_NODE}::export"),
-    Family("syncpoint_export_held_bytes", _G, "bytes", (), "Of messages that wait for their file.", f"{_NODE}::export"),
-    Family("syncpoint_export_files_total", _C, "", (), "Files stored.", f"{_NODE}::export"),
-    Family("syncpoint_export_failures_total", _C, "", (), "Writes to buckets that failed; they are tried again.", f"{_NODE}::export"),
+    Family("syncpoint_push_subscriptions", _G, "", (), "Subscriptions pushed from here."),
+    Family("syncpoint_push_paused", _G, "", (), "Of them, those that pause because their endpoint fails."),
+    Family("syncpoint_push_under_way", _G, "", (), "Pushes that wait for an answer."),
+    Family("syncpoint_push_total", _C, "", ("result",), "Pushes: acknowledged, or refused."),
+    Family("syncpoint_push_seconds", _H, "seconds", (), "How long endpoints took."),
+    Family("syncpoint_export_subscriptions", _G, "", (), "Subscriptions exported from here to buckets."),
+    Family("syncpoint_export_held_bytes", _G, "bytes", (), "Of messages that wait for their file."),
+    Family("syncpoint_export_files_total", _C, "", (), "Files stored."),
+    Family("syncpoint_export_failures_total", _C, "", (), "Writes to buckets that failed; they are tried again."),
 )  # fmt: skip
 PREPARATION_FAMILIES: Final = (
-    Family("syncpoint_schema_requests_total", _C, "", (), "Publish requests checked against a schema.", f"{_CASES}::schemas"),
-    Family("syncpoint_schema_refused_total", _C, "", (), "Of them, those that did not fit.", f"{_CASES}::schemas"),
-    Family("syncpoint_transform_messages_total", _C, "", (), "Messages given to transforms.", f"{_CASES}::transforms"),
-    Family("syncpoint_transform_dropped_total", _C, "", (), "Of them, those that a function dropped.", f"{_CASES}::transforms"),
-    Family("syncpoint_transform_failed_total", _C, "", (), "Of them, those that could not be transformed.", f"{_CASES}::transforms"),
+    Family("syncpoint_schema_requests_total", _C, "", (), "Publish requests checked against a schema."),
+    Family("syncpoint_schema_refused_total", _C, "", (), "Of them, those that did not fit."),
+    Family("syncpoint_transform_messages_total", _C, "", (), "Messages given to transforms."),
+    Family("syncpoint_transform_dropped_total", _C, "", (), "Of them, those that a function dropped."),
+    Family("syncpoint_transform_failed_total", _C, "", (), "Of them, those that could not be transformed."),
 )  # fmt: skip
 LETTER_FAMILIES: Final = (
-    Family("syncpoint_attended_letters_total", _C, "", (), "Dead letters made with nobody receiving.", f"{_NODE}::letters"),
+    Family("syncpoint_attended_letters_total", _C, "", (), "Dead letters made with nobody receiving."),
 )  # fmt: skip
 ACCESS_FAMILIES: Final = (
     Family(
@@ -58,9 +56,8 @@ ACCESS_FAMILIES: Final = (
         "",
         ("reason",),
         "Calls refused: without credentials, with credentials that are not believed, not allowed, or over a quota.",
-        f"{_NODE}::access",
     ),
-    Family("syncpoint_access_callers", _G, "", (), "Tokens and certificates that are remembered.", f"{_NODE}::access"),
+    Family("syncpoint_access_callers", _G, "", (), "Tokens and certificates that are remembered."),
 )
 FAMILIES: Final = (
     *CATALOG_FAMILIES,

@@ -21,76 +21,67 @@ from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 _C, _G, _H, _U = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, Kind.UNTYPED
 _OWN: Final = ("project", "subscription")
 _GOOGLE: Final = ("project_id", "subscription_id")
-_CASES: Final = "tests/unit/metrics/test_moves.py"
 
 _COUNTED: Final = (  # in the order of `subscribe.counts.NAMES`
-    ("responses_total", "", "Responses with messages.", "deliver"),
-    ("messages_total", "", "Messages delivered, again and again counted.", "deliver"),
-    ("bytes_total", "bytes", "Bytes of responses.", "deliver"),
+    ("responses_total", "", "Responses with messages."),
+    ("messages_total", "", "Messages delivered, again and again counted."),
+    ("bytes_total", "bytes", "Bytes of responses."),
     (
         "redelivered_total",
         "",
         "Messages delivered again; of ordered subscriptions only where attempts are counted (retry or dead letters).",
-        "redelivery",
     ),
-    ("ack_requests_total", "", "Requests that acknowledge.", "acknowledge"),
-    ("acknowledged_total", "", "Ack ids in them that count.", "acknowledge"),
-    ("refused_acks_total", "", "Ack ids that were over or unknown (exactly-once delivery).", "exactly_once"),
-    ("modify_requests_total", "", "Requests that change deadlines.", "redelivery"),
-    ("nacked_total", "", "Messages given back by their subscriber.", "redelivery"),
-    ("expired_leases_total", "", "Messages that came back because their deadline was over.", "redelivery"),
-    ("filtered_total", "", "Messages that the filter or rules left out.", "filters"),
-    ("dead_letters_total", "", "Messages moved to the dead-letter topic.", "dead_letters"),
+    ("ack_requests_total", "", "Requests that acknowledge."),
+    ("acknowledged_total", "", "Ack ids in them that count."),
+    ("refused_acks_total", "", "Ack ids that were over or unknown (exactly-once delivery)."),
+    ("modify_requests_total", "", "Requests that change deadlines."),
+    ("nacked_total", "", "Messages given back by their subscriber."),
+    ("expired_leases_total", "", "Messages that came back because their deadline was over."),
+    ("filtered_total", "", "Messages that the filter or rules left out."),
+    ("dead_letters_total", "", "Messages moved to the dead-letter topic."),
     (
         "dead_letters_failed_total",
         "",
         "Dead letters that could not be published; they are offered again.",
-        "dead_letters",
     ),
-    ("run_out_total", "", "Messages dropped on their way out, because their time to live was over.", "run_out"),
+    ("run_out_total", "", "Messages dropped on their way out, because their time to live was over."),
 )
 _STANDING: Final = (
-    ("backlog_messages", "", "Messages that are not acknowledged.", "backlog"),
-    ("backlog_bytes", "bytes", "Bytes of them, estimated from the oldest.", "backlog"),
-    ("oldest_unacked_age_seconds", "seconds", "Age of the oldest of them; under _other: not known.", "backlog"),
-    ("outstanding_messages", "", "Messages delivered and neither acknowledged nor back.", "deliver"),
-    ("outstanding_bytes", "bytes", "Bytes of them.", "deliver"),
-    ("subscribers", "", "Streams and pulls that wait for messages.", "deliver"),
+    ("backlog_messages", "", "Messages that are not acknowledged."),
+    ("backlog_bytes", "bytes", "Bytes of them, estimated from the oldest."),
+    ("oldest_unacked_age_seconds", "seconds", "Age of the oldest of them; under _other: not known."),
+    ("outstanding_messages", "", "Messages delivered and neither acknowledged nor back."),
+    ("outstanding_bytes", "bytes", "Bytes of them."),
+    ("subscribers", "", "Streams and pulls that wait for messages."),
 )
 _ALL: Final = (
-    ("delivery_served", _G, "", "Subscriptions with subscribers here, or with messages outstanding.", "deliver"),
-    ("delivery_streams", _G, "", "Open streaming pulls.", "deliver"),
-    ("delivery_outstanding_messages", _G, "", "Messages outstanding, over all subscriptions.", "deliver"),
-    ("delivery_outstanding_bytes", _G, "bytes", "Bytes of them.", "deliver"),
-    ("delivery_waiting_messages", _G, "", "Messages that came back and wait for their time.", "redelivery"),
-    ("delivery_failed_steps_total", _C, "", "Steps that failed and were begun anew: a fault of ours.", "failed_steps"),
-    ("delivery_latency_seconds", _H, "seconds", "From publishing to the first delivery.", "deliver"),
-    ("backlog_survey_seconds", _G, "seconds", "How long the newest counting of backlogs took.", "backlog"),
+    ("delivery_served", _G, "", "Subscriptions with subscribers here, or with messages outstanding."),
+    ("delivery_streams", _G, "", "Open streaming pulls."),
+    ("delivery_outstanding_messages", _G, "", "Messages outstanding, over all subscriptions."),
+    ("delivery_outstanding_bytes", _G, "bytes", "Bytes of them."),
+    ("delivery_waiting_messages", _G, "", "Messages that came back and wait for their time."),
+    ("delivery_failed_steps_total", _C, "", "Steps that failed and were begun anew: a fault of ours."),
+    ("delivery_latency_seconds", _H, "seconds", "From publishing to the first delivery."),
+    ("backlog_survey_seconds", _G, "seconds", "How long the newest counting of backlogs took."),
 )
 _GOOGLES: Final = {
-    "ack_message_count": ("acknowledged", "messages acknowledged", "acknowledge"),
-    "pull_ack_request_count": ("ack_requests", "requests that acknowledge", "acknowledge"),
-    "sent_message_count": ("messages", "messages delivered", "deliver"),
-    "mod_ack_deadline_request_count": ("modify_requests", "requests that change deadlines", "redelivery"),
-    "expired_ack_deadlines_count": ("expired_leases", "messages whose deadline was over", "redelivery"),
-    "dead_letter_message_count": ("dead_letters", "messages moved to the dead-letter topic", "dead_letters"),
+    "ack_message_count": ("acknowledged", "messages acknowledged"),
+    "pull_ack_request_count": ("ack_requests", "requests that acknowledge"),
+    "sent_message_count": ("messages", "messages delivered"),
+    "mod_ack_deadline_request_count": ("modify_requests", "requests that change deadlines"),
+    "expired_ack_deadlines_count": ("expired_leases", "messages whose deadline was over"),
+    "dead_letter_message_count": ("dead_letters", "messages moved to the dead-letter topic"),
 }
 _GOOGLES_STANDING: Final = {
-    "num_undelivered_messages": ("backlog_messages", "messages that are not acknowledged", "backlog"),
-    "backlog_bytes": ("backlog_bytes", "bytes of them, estimated", "backlog"),
-    "oldest_unacked_message_age": ("oldest_unacked_age_seconds", "age of the oldest of them", "backlog"),
-    "num_outstanding_messages": ("outstanding_messages", "messages delivered and not acknowledged", "deliver"),
+    "num_undelivered_messages": ("backlog_messages", "messages that are not acknowledged"),
+    "backlog_bytes": ("backlog_bytes", "bytes of them, estimated"),
+    "oldest_unacked_message_age": ("oldest_unacked_age_seconds", "age of the oldest of them"),
+    "num_outstanding_messages": ("outstanding_messages", "messages delivered and not acknowledged"),
 }
 FAMILIES: Final = (
-    *(Family(f"syncpoint_{name}", kind, unit, (), text, f"{_CASES}::{case}") for name, kind, unit, text, case in _ALL),
-    *(
-        Family(f"syncpoint_subscription_{name}", _C, unit, _OWN, text, f"{_CASES}::{case}")
-        for name, unit, text, case in _COUNTED
-    ),
-    *(
-        Family(f"syncpoint_subscription_{name}", _G, unit, _OWN, text, f"{_CASES}::{case}")
-        for name, unit, text, case in _STANDING
-    ),
+    *(Family(f"syncpoint_{name}", kind, unit, (), text) for name, kind, unit, text in _ALL),
+    *(Family(f"syncpoint_subscription_{name}", _C, unit, _OWN, text) for name, unit, text in _COUNTED),
+    *(Family(f"syncpoint_subscription_{name}", _G, unit, _OWN, text) for name, unit, text in _STANDING),
     *(
         Family(
             f"pubsub_subscription_{name}",
@@ -98,9 +89,8 @@ FAMILIES: Final = (
             "",
             _GOOGLE,
             f"Google's subscription/{name}: {text}.",
-            f"{_CASES}::{case}",
         )
-        for name, (_, text, case) in _GOOGLES.items()
+        for name, (_, text) in _GOOGLES.items()
     ),
     *(
         Family(
@@ -109,9 +99,8 @@ FAMILIES: Final = (
             "",
             _GOOGLE,
             f"Google's subscription/{name}: {text}.",
-            f"{_CASES}::{case}",
         )
-        for name, (_, text, case) in _GOOGLES_STANDING.items()
+        for name, (_, text) in _GOOGLES_STANDING.items()
     ),
 )
 
@@ -157,18 +146,18 @@ class SubscriptionRoom:
         standing = self._standing()
         for shown, values in self._ranked.series():
             counted = dict(zip(NAMES, values, strict=True))
-            for (name, _, _, _), value in zip(_COUNTED, values, strict=True):
+            for (name, _, _), value in zip(_COUNTED, values, strict=True):
                 samples.put(f"syncpoint_subscription_{name}", value, *shown)
-            for name, (ours, _, _) in _GOOGLES.items():
+            for name, (ours, _) in _GOOGLES.items():
                 samples.put(f"pubsub_subscription_{name}", counted[ours], *shown)
             standing.setdefault(shown, {})
         for shown, found in standing.items():
             if self._backlogs is not None and "backlog_messages" not in found:
                 found["oldest_unacked_age_seconds"] = 0.0  # there is none
-            for name, _, _, _ in _STANDING:
+            for name, _, _ in _STANDING:
                 if name in found or not name.startswith("oldest"):
                     samples.put(f"syncpoint_subscription_{name}", found.get(name, 0.0), *shown)
-            for name, (ours, _, _) in _GOOGLES_STANDING.items():
+            for name, (ours, _) in _GOOGLES_STANDING.items():
                 if ours in found or not ours.startswith("oldest"):
                     samples.put(f"pubsub_subscription_{name}", found.get(ours, 0.0), *shown)
         if self._backlogs is not None:

@@ -42,17 +42,16 @@ FAMILIES: Final = tuple(family for chapter in CHAPTERS for family in chapter.fam
 
 
 def page() -> str:
-    """docs/metrics.md behind its introduction."""
+    """The tables of docs/metrics.md."""
     return "".join(_lines())
 
 
 def _lines() -> Iterator[str]:
     for chapter in CHAPTERS:
-        yield f"## {chapter.title}\n| family | kind | labels | meaning | moved by |\n|---|---|---|---|---|\n"
+        yield f"## {chapter.title}\n| family | kind | labels | meaning |\n|---|---|---|---|\n"
         for one in chapter.families:
             labels = ", ".join(one.labels)
-            test = one.moved_by.removeprefix("tests/")
-            yield f"| `{one.name}` | {one.kind} | {labels} | {one.meaning} | `{test}` |\n"
+            yield f"| `{one.name}` | {one.kind} | {labels} | {one.meaning} |\n"
         yield "\n"
 
 

@@ -1,11 +1,14 @@
 """Which metrics a node shows: the collectors of its rooms, put together.
 
-Place: used by `process`; a process of a cluster has its own list, in `cluster/metrics_rooms`.
+Place: used by `process`.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
+
+from starlette.routing import BaseRoute
 
 from syncpoint.control.solo_ownership import SOLO_CHAIN
 from syncpoint.metrics.backlogs import Backlogs
@@ -15,6 +18,7 @@ from syncpoint.metrics.family import RoomCollector
 from syncpoint.metrics.log_families import LogRoom
 from syncpoint.metrics.process_families import ProcessRoom
 from syncpoint.metrics.publish_families import PublishRoom
+from syncpoint.metrics.scraped_page import PATH, metrics_page, serve_metrics
 from syncpoint.metrics.service_families import (
     AccessRoom,
     CatalogRoom,
@@ -25,12 +29,43 @@ from syncpoint.metrics.service_families import (
 from syncpoint.metrics.subscription_families import SubscriptionRoom
 from syncpoint.metrics.table import FAMILIES
 from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.transport.network import join_address
 from syncpoint.transport.server import Server
 
 if TYPE_CHECKING:
     from syncpoint.node.process import Node
 
 LISTENER = "clients"
+
+log = logging.getLogger(__name__)
+
+
+class NodeMetrics:
+    """What a node measures of itself, its page on the port for clients, and the port for the page alone."""
+
+    def __init__(self) -> None:
+        self.process = ProcessRoom("", ("node",))
+        self.exposition: Exposition
+        self._server: Server | None = None
+
+    def page(self, node: Node) -> BaseRoute:
+        """For the port that clients use; behind access control it asks who calls."""
+        self.exposition = node_metrics(node, self.process)
+        return metrics_page(self.exposition, None if node.access is None else node.access.gate)
+
+    async def start(self, node: Node) -> None:
+        """Begin to measure, and open the port where the settings name one. Raises `OSError`."""
+        if node.environment.measures_itself:
+            self.process.start()
+        if node.settings.metrics:
+            self._server = await serve_metrics(self.exposition, node.settings.metrics)
+            log.info("metrics on http://%s%s", join_address(self._server.host, self._server.port), PATH)
+
+    async def stop(self) -> None:
+        """Close the port, and measure no more."""
+        if self._server is not None:
+            await self._server.close()
+        await self.process.stop()
 
 
 def node_metrics(node: Node, process: ProcessRoom) -> Exposition:

@@ -33,8 +33,6 @@ from syncpoint.forward.own_call import published
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.mirror import CatalogMirror, Identities
 from syncpoint.metadata.records import CatalogChange, Setting, Subscription, Topic
-from syncpoint.metrics.process_families import ProcessRoom
-from syncpoint.metrics.scraped_page import metrics_page, serve_metrics
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.flow import FlowLimits
 from syncpoint.node.bucket_exports import Exports
@@ -42,7 +40,7 @@ from syncpoint.node.client_http import client_http
 from syncpoint.node.consumption import Consumption
 from syncpoint.node.forwards import Forwards
 from syncpoint.node.metadata import align
-from syncpoint.node.metrics_rooms import node_metrics
+from syncpoint.node.metrics_rooms import NodeMetrics
 from syncpoint.node.node_environment import NodeEnvironment
 from syncpoint.node.public_tls import PublicTls
 from syncpoint.node.pushes import Pushes
@@ -66,7 +64,7 @@ from syncpoint.subscribe.transformed_sending import DeliveryTransforms
 from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.transforms.publish_requests import PublishTransforms
 from syncpoint.transport.calls import Methods
-from syncpoint.transport.network import Listening, join_address
+from syncpoint.transport.network import Listening
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
@@ -87,19 +85,14 @@ async def _next_log() -> int | None:
 class Node:
     """A started node. `endpoint` is HOST:PORT."""
 
-    def __init__(
-        self,
-        settings: ServeSettings,
-        environment: NodeEnvironment | None = None,
-    ) -> None:
+    def __init__(self, settings: ServeSettings, environment: NodeEnvironment | None = None) -> None:
         self.settings = settings
         self.environment = environment or NodeEnvironment()
         self.clock, self.random = self.environment.clock, self.environment.random
         self.locks = self.environment.make_locks()
         self.access: Access | None = None
         self.tls: PublicTls | None = None
-        self.self_measured = ProcessRoom("", ("node",))
-        self.metrics_server: Listening | None = None
+        self.metrics = NodeMetrics()
 
     async def start(self) -> None:
         """Recover and open the listener. Raises `SyncpointError` with what to do when the folders cannot be used."""
@@ -201,10 +194,7 @@ class Node:
         self.server = await self._listen()
         self.consumption.start()
         self.attendant.start()
-        if self.environment.measures_itself:
-            self.self_measured.start()
-        if self.settings.metrics:
-            self.metrics_server = await serve_metrics(self.metrics, self.settings.metrics)
+        await self.metrics.start(self)
         self.host.on_ended = lambda number, error: self._log_failed()
         if self.publish.commit.failed is not None:
             self._log_failed()
@@ -214,12 +204,6 @@ class Node:
     def endpoint(self) -> str:
         host = f"[{self.server.host}]" if ":" in self.server.host else self.server.host
         return f"{host}:{self.server.port}"
-
-    @property
-    def metrics_endpoint(self) -> str:
-        """HOST:PORT of the port for metrics alone; "": there is none."""
-        server = self.metrics_server
-        return "" if server is None else join_address(server.host, server.port)
 
     def _may_give_up(self, record: Subscription) -> bool:
         return self.access is None or self.access.service.may_give_up(record)
@@ -275,8 +259,7 @@ class Node:
             )
             tls = self.tls.context
         self.methods = methods
-        self.metrics = node_metrics(self, self.self_measured)
-        pages = [*self.consumption.pushes.pages(), metrics_page(self.metrics, gate)]
+        pages = [*self.consumption.pushes.pages(), self.metrics.page(self)]
         http = client_http(methods, settings.transport_limits, self.access, pages)
         server = await self.environment.serve(
             methods, settings.host, settings.port, tls=tls, limits=settings.transport_limits, on_fallback=http
@@ -294,9 +277,7 @@ class Node:
         """Drain and close. What was acknowledged is on the disks already; this only makes the next start quicker."""
         self.admin.draining = True
         self.health.stop()
-        if self.metrics_server is not None:
-            await self.metrics_server.close()
-        await self.self_measured.stop()
+        await self.metrics.stop()
         self.pulls.drain()
         await self.server.drain(self.settings.drain_s)
         await self.attendant.stop()

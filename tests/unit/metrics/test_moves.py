@@ -1,0 +1,266 @@
+"""Each family of a node moves: by calls to a real node; what takes faults or hours, by the number it is read from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from syncpoint.metrics import federation_families
+from syncpoint.metrics.call_families import ListenerRoom
+from syncpoint.metrics.family import QuickCollector, Samples
+from syncpoint.metrics.log_families import LogRoom
+from syncpoint.metrics.service_families import AccessRoom, ConsumptionRoom
+from syncpoint.metrics.table import FAMILIES
+from syncpoint.model.errors import SyncpointError
+from syncpoint.node.process import Node
+from syncpoint.node.settings import ServeSettings
+from syncpoint.subscribe.counts import SubscriptionCounts
+from syncpoint.transport.client import Channel
+from syncpoint.wire import methods
+from syncpoint.wire.messages import admin, pubsub
+from syncpoint.wire.methods import Method
+
+P = "projects/p"
+TOPIC, SUB, STRICT = f"{P}/topics/orders", f"{P}/subscriptions/billing", f"{P}/subscriptions/strict"
+SLOW = f"{P}/subscriptions/slow"
+AVRO = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}'
+Found = Mapping[str, Any]
+
+
+def shown(samples: Samples) -> Found:
+    """The numbers of each family by labels; what is 0 is as if it was not there."""
+    return {
+        name: {
+            one.labels: numbers
+            for one in rows
+            if any(numbers := (one.value, one.total, *(one.histogram.counts if one.histogram else ())))
+        }
+        for name, rows in samples.rows.items()
+    }
+
+
+FIXED = {  # as long as a process lives
+    "process_max_fds",
+    "process_start_time_seconds",
+    "syncpoint_process_info",
+    "syncpoint_publish_limit_bytes",
+    "syncpoint_publish_limit_messages",
+}
+
+
+class Client:
+    """Calls to one node."""
+
+    def __init__(self, node: Node) -> None:
+        host, port = node.endpoint.rsplit(":", 1)
+        self.channel = Channel(host, int(port))
+
+    async def __call__(self, method: Method, **fields: Any) -> Any:
+        answer = await self.channel.unary(method, method.request(**fields).SerializeToString(), timeout=8.0)
+        return method.response.FromString(answer)
+
+    async def pulled(self, subscription: str) -> list[str]:
+        found = await self(methods.SUBSCRIBER.Pull, subscription=subscription, max_messages=100)
+        return [one.ack_id for one in found.received_messages]
+
+
+async def used(client: Client) -> None:
+    """What clients do on any day."""
+    create, publish = methods.SUBSCRIBER.CreateSubscription, methods.PUBLISHER.Publish
+    await client(methods.PUBLISHER.CreateTopic, name=TOPIC)
+    await client(create, name=SUB, topic=TOPIC, ack_deadline_seconds=10, filter='attributes.kind != "x"')
+    await client(create, name=STRICT, topic=TOPIC, enable_exactly_once_delivery=True)
+    await client(methods.SUBSCRIBER.CreateSnapshot, name=f"{P}/snapshots/snap", subscription=SUB)
+    await client(publish, topic=TOPIC, messages=[{"data": b"1"}, {"data": b"2"}, {"attributes": {"kind": "x"}}])
+    ids = await client.pulled(SUB)
+    await client(methods.SUBSCRIBER.Acknowledge, subscription=SUB, ack_ids=ids[:1])
+    await client(methods.SUBSCRIBER.ModifyAckDeadline, subscription=SUB, ack_ids=ids[1:], ack_deadline_seconds=0)
+    assert await client.pulled(SUB)  # again, and kept
+    strict = await client.pulled(STRICT)
+    await client(methods.SUBSCRIBER.Acknowledge, subscription=STRICT, ack_ids=strict)
+    with pytest.raises(SyncpointError):
+        await client(methods.SUBSCRIBER.Acknowledge, subscription=STRICT, ack_ids=strict)
+    options = {"topic": TOPIC, "duplicate_detection_window": {"seconds": 60}}
+    mask = {"paths": ["duplicate_detection_window"]}
+    await client(methods.ADMIN.UpdateTopicOptions, options=admin.TopicOptions(**options), update_mask=mask)
+    for _ in range(2):
+        await client(publish, topic=TOPIC, messages=[{"data": b"3", "attributes": {"sys.MessageId": "one"}}])
+    later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    await client(publish, topic=TOPIC, messages=[{"attributes": {"sys.ScheduledEnqueueTimeUtc": later}}])
+    await checked_and_transformed(client)
+    await client(create, name=SLOW, topic=TOPIC, retry_policy={"minimum_backoff": {"seconds": 60}})
+    await client(publish, topic=TOPIC, messages=[{"data": b"5"}])
+    back = await client.pulled(SLOW)
+    await client(methods.SUBSCRIBER.ModifyAckDeadline, subscription=SLOW, ack_ids=back, ack_deadline_seconds=0)
+    client.stream = client.channel.stream(methods.SUBSCRIBER.StreamingPull)
+    first = pubsub.StreamingPullRequest(subscription=SLOW, stream_ack_deadline_seconds=10)
+    await client.stream.send(first.SerializeToString())
+
+
+async def checked_and_transformed(client: Client) -> None:
+    """Topics that look at messages before they are stored."""
+    publish, schema = methods.PUBLISHER.Publish, {"type_": 2} if hasattr(pubsub.Schema, "type_") else {"type": 2}
+    schema = {"name": f"{P}/schemas/record", "definition": AVRO, **schema}
+    await client(methods.SCHEMAS.CreateSchema, parent=P, schema_id="record", schema=pubsub.Schema(**schema))
+    checked, transformed = f"{P}/topics/checked", f"{P}/topics/transformed"
+    await client(
+        methods.PUBLISHER.CreateTopic, name=checked, schema_settings={"schema": f"{P}/schemas/record", "encoding": 1}
+    )
+    with pytest.raises(SyncpointError):
+        await client(publish, topic=checked, messages=[{"data": b"{}"}])
+    code = "function f(m, meta) { if (m.data == 'bad') throw new Error('no'); return null; }"
+    await client(
+        methods.PUBLISHER.CreateTopic,
+        name=transformed,
+        message_transforms=[{"javascript_udf": {"function_name": "f", "code": code}}],
+    )
+    await client(publish, topic=transformed, messages=[{"data": b"dropped"}])
+    with pytest.raises(SyncpointError):
+        await client(publish, topic=transformed, messages=[{"data": b"bad"}])
+
+
+def counted(node: Node) -> SubscriptionCounts:
+    record = node.control.catalog.subscription(SUB)
+    assert record is not None
+    return node.subscribe.counts.of_subscription(record.incarnation)
+
+
+def more(owner: Any, *names: str) -> None:
+    for name in names:
+        setattr(owner, name, getattr(owner, name) + 1)
+
+
+class Behind:
+    """Something whose other names are those of `real`."""
+
+    def __init__(self, real: Any, **names: Any) -> None:
+        self.__dict__.update(names, real=real)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+def troubled(node: Node) -> Behind:
+    """A chain whose store is in trouble."""
+    found = node.store.status()
+    (disk,) = found.disks
+    disk = replace(disk, state="failed", lacking_segments=2, unreadable=3, queued_bytes=4, position=0, pool_segments=99)
+    worse = replace(
+        found, full=True, too_few=True, under_replicated=9, appended=found.persisted + 5, segments=99, disks=(disk,),
+        log_counter=found.log_counter + 1, room_bytes=1, sources=77, cache_bytes=1,
+    )  # fmt: skip
+    store = Behind(node.store, status=lambda: worse, earlier_logs=5, uncovered_logs=4)
+    return Behind(node.publish, store=store, commit=Behind(node.publish.commit, failed=OSError()))
+
+
+class Broken(QuickCollector):
+    name = "broken"
+
+    def collect(self, samples: Samples) -> None:
+        raise RuntimeError("it cannot be read")
+
+
+def rooms_by_hand(node: Node) -> list[Any]:
+    """Collectors over parts that no node of this test has, or whose numbers cannot be set."""
+    stats = dict.fromkeys(node.server.stats, 5)  # type: ignore[attr-defined]
+    gate = SimpleNamespace(unauthenticated=1, invalid=2, denied=3, over_quota=4, sessions=5)
+    pushes, exports = node.consumption.pushes.driver, node.consumption.exports.driver
+    push = Behind(pushes, totals=lambda: {"pushed_subscriptions": 3, "pushes_paused": 2, "pushes_under_way": 1})
+    export = Behind(exports, totals=lambda: {"exported_subscriptions": 3, "export_held": 2})
+    return [
+        ListenerRoom({"another": lambda: stats}),
+        LogRoom(lambda: {7: troubled(node)}),  # type: ignore[dict-item, return-value]
+        AccessRoom(gate),  # type: ignore[arg-type]
+        ConsumptionRoom(push, export),  # type: ignore[arg-type]
+        Broken(),
+    ]
+
+
+def by_hand(node: Node) -> None:
+    """What takes hours or faults, by the numbers that rooms keep of it."""
+    counts = node.store.counts
+    more(
+        counts, "cache_hits", "cache_misses", "checkpoints", "collect_steps", "judged_entries", "removed_segments",
+        "copied_entries", "copied_bytes", "refused_full",
+    )  # fmt: skip
+    (disk,) = node.store.disk_counts
+    more(disk, "failures", "damaged", "healed")
+    more(counted(node), "expired_leases", "dead_letters", "dead_letters_failed", "run_out")
+    admission = node.publish.admission
+    more(admission, "refused")
+    more(admission.counts, "unknown")
+    more(admission.system, "messages", "bytes")
+    node.publish.ledgers.passed_over += 1
+    more(node.subscribe.guard, "failures")
+    more(node.attendant, "moved")
+    pushes, exports = node.consumption.pushes.driver, node.consumption.exports.driver
+    more(pushes, "acknowledged", "refused")
+    pushes.latency.note(0.1)
+    more(exports, "stored_files", "failed_writes")
+    assert node.chain.firing is not None
+    node.chain.firing.fired += 1
+    node.metrics.exposition.collectors += rooms_by_hand(node)
+
+
+class Moved:
+    """What moved by calls, and what by hand."""
+
+    def __init__(self) -> None:
+        self.by_calls: set[str] = set()
+        self.by_hand: set[str] = set()
+        self.shown: set[str] = set()
+
+
+async def looked(data: Path) -> Moved:
+    moved = Moved()
+    node = Node(ServeSettings(data=data, port=0))
+    await node.start()
+    client = Client(node)
+    try:
+        backlogs = [await seen(node)]
+        await used(client)
+        await asyncio.sleep(2.6)  # past the rest of the survey of backlogs, and some measures of the loop's lag
+        backlogs.append(await seen(node))
+        moved.by_calls = different(*backlogs)
+        moved.shown = set(backlogs[1])
+        by_hand(node)
+        tasks = [asyncio.create_task(asyncio.sleep(30)) for _ in range(10)]
+        moved.by_hand = different(backlogs[1], await seen(node))
+        for task in tasks:
+            task.cancel()
+    finally:
+        await client.channel.close()
+        await node.stop()
+    return moved
+
+
+async def seen(node: Node) -> Found:
+    await node.metrics.exposition.text()
+    return shown(await node.metrics.exposition.look())
+
+
+def different(before: Found, after: Found) -> set[str]:
+    return {name for name, rows in after.items() if rows != before.get(name, {})}
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> Moved:
+    return asyncio.run(looked(tmp_path_factory.mktemp("node")))
+
+
+def test_every_family_moves(moved: Moved) -> None:
+    names = {one.name for one in FAMILIES} - {one.name for one in federation_families.FAMILIES} - FIXED
+    still = sorted(names - moved.by_calls - moved.by_hand)
+    assert not still, "no call and no number moves: " + " ".join(still)
+    assert moved.shown >= FIXED
+
+
+def test_most_of_them_are_moved_by_calls_to_a_node(moved: Moved) -> None:
+    assert len(moved.by_calls) >= 95, len(moved.by_calls)
