@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from syncpoint.metrics.family import Family, Kind, QuickCollector, Samples
+from syncpoint.metrics.family import Family, MetricKind, QuickCollector, Samples
 from syncpoint.model.errors import Code
 from syncpoint.transport.calls import Methods
 
-_C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+_C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 _METHOD: Final = ("listener", "method")
 CALL_FAMILIES: Final = (
     Family("syncpoint_calls_begun_total", _C, "", _METHOD, "Calls that began."),

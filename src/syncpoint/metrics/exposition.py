@@ -23,19 +23,19 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from syncpoint.metrics.family import Family, Kind, RoomCollector, Row, Samples
+from syncpoint.metrics.family import Family, MetricKind, RoomCollector, Sample, Samples
 from syncpoint.model.histogram import Histogram
 
 FRESH_S: Final = 1.0
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 FAMILIES: Final = (
-    Family("syncpoint_metrics_texts_total", Kind.COUNTER, "", (), "Texts of metrics made; others were cached."),
-    Family("syncpoint_metrics_seconds", Kind.HISTOGRAM, "seconds", (), "How long the making of a text took."),
-    Family("syncpoint_metrics_samples", Kind.GAUGE, "", (), "Samples of this text, without its own."),
-    Family("syncpoint_metrics_bytes", Kind.GAUGE, "bytes", (), "Length of the text before this one."),
+    Family("syncpoint_metrics_texts_total", MetricKind.COUNTER, "", (), "Texts of metrics made; others were cached."),
+    Family("syncpoint_metrics_seconds", MetricKind.HISTOGRAM, "seconds", (), "How long the making of a text took."),
+    Family("syncpoint_metrics_samples", MetricKind.GAUGE, "", (), "Samples of this text, without its own."),
+    Family("syncpoint_metrics_bytes", MetricKind.GAUGE, "bytes", (), "Length of the text before this one."),
     Family(
         "syncpoint_metrics_failures_total",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "",
         ("collector",),
         "How often a collector failed; its families are missing then.",
@@ -141,7 +141,7 @@ def _lines(samples: Samples) -> Iterator[str]:
                     within = ",".join((*labels, f'le="{bound}"'))
                     yield f"{name}_bucket{{{within}}} {below}\n"
                 yield f"{name}_count{shown} {row.histogram.count}\n{name}_sum{shown} {row.histogram.total}\n"
-            elif family.kind is Kind.SUMMARY:
+            elif family.kind is MetricKind.SUMMARY:
                 yield f"{name}_count{shown} {row.value}\n{name}_sum{shown} {row.total}\n"
             else:
                 yield f"{name}{shown} {row.value}\n"
@@ -152,24 +152,24 @@ def _escaped(text: str, quotes: bool = True) -> str:
     return text.replace('"', '\\"') if quotes else text
 
 
-def metric(family: Family, rows: Iterable[Row]) -> Metric:
+def metric(family: Family, rows: Iterable[Sample]) -> Metric:
     """One family with its samples."""
     name, meaning, labels = family.name, family.meaning, family.labels
-    if family.kind is Kind.HISTOGRAM:
+    if family.kind is MetricKind.HISTOGRAM:
         histogram = HistogramMetricFamily(name, meaning, labels=labels)
         for row in rows:
             assert row.histogram is not None
             histogram.add_metric(row.labels, list(_buckets(row.histogram)), row.histogram.total)
         return histogram
-    if family.kind is Kind.SUMMARY:
+    if family.kind is MetricKind.SUMMARY:
         summary = SummaryMetricFamily(name, meaning, labels=labels)
         for row in rows:
             summary.add_metric(row.labels, int(row.value), row.total)
         return summary
     made: CounterMetricFamily | GaugeMetricFamily | UnknownMetricFamily
-    if family.kind is Kind.COUNTER:
+    if family.kind is MetricKind.COUNTER:
         made = CounterMetricFamily(name, meaning, labels=labels)
-    elif family.kind is Kind.GAUGE:
+    elif family.kind is MetricKind.GAUGE:
         made = GaugeMetricFamily(name, meaning, labels=labels)
     else:
         made = UnknownMetricFamily(name, meaning, labels=labels)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from syncpoint.metrics.family import Family, Kind
+from syncpoint.metrics.family import Family, MetricKind
 
 PREFIX: Final = "syncpoint_federation_"
 FLOW: Final = ("flow", "source", "target")
-_C, _G = Kind.COUNTER, Kind.GAUGE
+_C, _G = MetricKind.COUNTER, MetricKind.GAUGE
 FAMILIES: Final = tuple(
     Family(f"{PREFIX}{name}", kind, unit, labels, meaning)
     for name, kind, unit, labels, meaning in (

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from syncpoint.metrics.family import Family, Kind, QuickCollector, Samples
+from syncpoint.metrics.family import Family, MetricKind, QuickCollector, Samples
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.storage.disk.store_status import DiskStatus, StoreStatus
 
-_C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+_C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 _DISK: Final = ("chain", "disk")
 STATES: Final = ("ok", "damaged", "healing", "away", "failed")
 

@@ -15,12 +15,12 @@ from typing import Final
 from prometheus_client.process_collector import ProcessCollector
 
 from syncpoint import __version__
-from syncpoint.metrics.family import Family, Kind, QuickCollector, Samples
+from syncpoint.metrics.family import Family, MetricKind, QuickCollector, Samples
 from syncpoint.model.histogram import Histogram
 from syncpoint.runtime.tasks import Tasks
 
 LOOK_S: Final = 0.5
-_C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+_C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 FAMILIES: Final = (
     Family("process_cpu_seconds_total", _C, "seconds", (), "CPU time of the process, in user and system mode."),
     Family("process_resident_memory_bytes", _G, "bytes", (), "Memory in use."),

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metrics.family import Family, Kind, QuickCollector, Samples
+from syncpoint.metrics.family import Family, MetricKind, QuickCollector, Samples
 from syncpoint.metrics.ranked import Ranked
 from syncpoint.publish.admission import Admission
 from syncpoint.publish.forwarder import PublishForwarder
 
-_C, _G, _H, _S, _U = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, Kind.SUMMARY, Kind.UNTYPED
+_C, _G, _H, _S, _U = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM, MetricKind.SUMMARY, MetricKind.UNTYPED
 _TOPIC: Final = ("project", "topic")
 _GOOGLE: Final = ("project_id", "topic_id")
 FAMILIES: Final = (

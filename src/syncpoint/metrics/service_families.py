@@ -15,13 +15,13 @@ from syncpoint.api.letter_attendant import LetterAttendant
 from syncpoint.export.export_driver import ExportDriver
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Subscription
-from syncpoint.metrics.family import Family, Kind, QuickCollector, Samples
+from syncpoint.metrics.family import Family, MetricKind, QuickCollector, Samples
 from syncpoint.push.push_config import is_pushed
 from syncpoint.push.push_driver import PushDriver
 from syncpoint.schemas.publishing import SchemaGate
 from syncpoint.transforms.message_transforms import Transformer
 
-_C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+_C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 CATALOG_FAMILIES: Final = (
     Family("syncpoint_catalog_topics", _G, "", (), "Topics there are."),
     Family("syncpoint_catalog_subscriptions", _G, "", ("kind",), "Subscriptions: pull, push, bucket or detached."),

@@ -13,16 +13,16 @@ from typing import Final
 
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metrics.backlogs import Backlogs, SubscriptionBacklog
-from syncpoint.metrics.family import Family, Kind, Samples
+from syncpoint.metrics.family import Family, MetricKind, Samples
 from syncpoint.metrics.ranked import Ranked, Shown
-from syncpoint.subscribe.counts import NAMES
+from syncpoint.subscribe.delivery_counts import NAMES
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 
-_C, _G, _H, _U = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, Kind.UNTYPED
+_C, _G, _H, _U = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM, MetricKind.UNTYPED
 _OWN: Final = ("project", "subscription")
 _GOOGLE: Final = ("project_id", "subscription_id")
 
-_COUNTED: Final = (  # in the order of `subscribe.counts.NAMES`
+_COUNTED: Final = (  # in the order of `subscribe.delivery_counts.NAMES`
     ("responses_total", "", "Responses with messages."),
     ("messages_total", "", "Messages delivered, again and again counted."),
     ("bytes_total", "bytes", "Bytes of responses."),

@@ -15,6 +15,7 @@ from syncpoint.metrics.backlogs import Backlogs
 from syncpoint.metrics.call_families import CallRoom, ListenerRoom
 from syncpoint.metrics.exposition import Exposition
 from syncpoint.metrics.family import RoomCollector
+from syncpoint.metrics.family_table import FAMILIES
 from syncpoint.metrics.log_families import LogRoom
 from syncpoint.metrics.process_families import ProcessRoom
 from syncpoint.metrics.publish_families import PublishRoom
@@ -27,7 +28,6 @@ from syncpoint.metrics.service_families import (
     PreparationRoom,
 )
 from syncpoint.metrics.subscription_families import SubscriptionRoom
-from syncpoint.metrics.table import FAMILIES
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.transport.network import join_address
 from syncpoint.transport.server import Server

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import ResourceExhausted
 from syncpoint.model.flow import FlowLimits
-from syncpoint.publish.counts import PublishCounts
+from syncpoint.publish.publish_counts import PublishCounts
 
 
 @dataclass(slots=True)

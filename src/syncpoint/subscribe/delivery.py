@@ -13,7 +13,7 @@ from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import PublishSide, SourceView
 from syncpoint.subscribe.confirm import Unsure
 from syncpoint.subscribe.consumer import Consumer
-from syncpoint.subscribe.counts import DeliveryCounts
+from syncpoint.subscribe.delivery_counts import DeliveryCounts
 from syncpoint.subscribe.key_reader import KeyReader
 from syncpoint.subscribe.lane_rules import compiled
 from syncpoint.subscribe.lease import LeaseManager

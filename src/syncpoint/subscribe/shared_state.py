@@ -13,7 +13,7 @@ from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import PublishSide
 from syncpoint.model.lanes import lane_of
 from syncpoint.subscribe.consumer import Consumer
-from syncpoint.subscribe.counts import DeliveryCounts
+from syncpoint.subscribe.delivery_counts import DeliveryCounts
 from syncpoint.subscribe.lane_rules import NOTHING, compiled
 
 

@@ -23,9 +23,9 @@ from syncpoint.runtime.random import Random
 from syncpoint.subscribe import lease_holder
 from syncpoint.subscribe.confirm import Confirmed
 from syncpoint.subscribe.consumer import PULLS, Consumer
-from syncpoint.subscribe.counts import DeliveryCounts
 from syncpoint.subscribe.dead_letter import dead_letter
 from syncpoint.subscribe.delivery import Delivery
+from syncpoint.subscribe.delivery_counts import DeliveryCounts
 from syncpoint.subscribe.ordering import Identity
 from syncpoint.subscribe.outstanding_quota import OutstandingQuota
 from syncpoint.subscribe.shared_state import Reason, WhenOver

@@ -8,8 +8,8 @@ the next log counter.
 from collections.abc import Callable, Iterator, Sequence
 
 from syncpoint.model.identity import UNIVERSE_MIN
-from syncpoint.storage.counts import DiskCounts, StoreCounts
 from syncpoint.storage.disk.store_status import DiskStatus, StoreStatus
+from syncpoint.storage.disk_counts import DiskCounts, StoreCounts
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.receipts import CopyState, EntryCopy, EntryReceipt, ReceiptReply
 from syncpoint.storage.record import CHECKPOINT_KINDS, MESSAGE_KINDS, Entry, EntryKind, StoredBatch

@@ -12,17 +12,17 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from syncpoint.metrics import table
+from syncpoint.metrics import family_table
 from syncpoint.metrics.exposition import Exposition, FoundSamples
-from syncpoint.metrics.family import Family, Kind, QuickCollector, Samples
+from syncpoint.metrics.family import Family, MetricKind, QuickCollector, Samples
 from syncpoint.model.histogram import Histogram
 
 FAMILIES = (
-    Family("things_total", Kind.COUNTER, "", ("name",), "Things."),
-    Family("now", Kind.GAUGE, "", (), "Now."),
-    Family("old_count", Kind.UNTYPED, "", (), "Under a name of others."),
-    Family("sizes", Kind.SUMMARY, "", (), "How many, and how much."),
-    Family("took_seconds", Kind.HISTOGRAM, "seconds", (), "How long."),
+    Family("things_total", MetricKind.COUNTER, "", ("name",), "Things."),
+    Family("now", MetricKind.GAUGE, "", (), "Now."),
+    Family("old_count", MetricKind.UNTYPED, "", (), "Under a name of others."),
+    Family("sizes", MetricKind.SUMMARY, "", (), "How many, and how much."),
+    Family("took_seconds", MetricKind.HISTOGRAM, "seconds", (), "How long."),
 )
 
 
@@ -102,11 +102,11 @@ def test_what_the_table_does_not_say_is_refused(put: tuple[Any, ...]) -> None:
 
 
 def test_the_table_is_in_order_and_mistakes_in_one_are_found() -> None:
-    assert table.problems(table.FAMILIES) == []
-    wrong = Family("Wrong_total", Kind.GAUGE, "seconds", (), "no sentence")
-    assert len(table.problems([wrong, wrong])) == 3
-    assert table.problems([Family("a_total", Kind.GAUGE, "", (), "It.")]) != []
-    assert table.problems([Family("a", Kind.GAUGE, "bytes", (), "It.")]) != []
+    assert family_table.problems(family_table.FAMILIES) == []
+    wrong = Family("Wrong_total", MetricKind.GAUGE, "seconds", (), "no sentence")
+    assert len(family_table.problems([wrong, wrong])) == 3
+    assert family_table.problems([Family("a_total", MetricKind.GAUGE, "", (), "It.")]) != []
+    assert family_table.problems([Family("a", MetricKind.GAUGE, "bytes", (), "It.")]) != []
 
 
 def test_the_page_shows_the_table() -> None:

@@ -15,13 +15,13 @@ import pytest
 from syncpoint.metrics import federation_families
 from syncpoint.metrics.call_families import ListenerRoom
 from syncpoint.metrics.family import QuickCollector, Samples
+from syncpoint.metrics.family_table import FAMILIES
 from syncpoint.metrics.log_families import LogRoom
 from syncpoint.metrics.service_families import AccessRoom, ConsumptionRoom
-from syncpoint.metrics.table import FAMILIES
 from syncpoint.model.errors import SyncpointError
 from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
-from syncpoint.subscribe.counts import SubscriptionCounts
+from syncpoint.subscribe.delivery_counts import SubscriptionCounts
 from syncpoint.transport.client import Channel
 from syncpoint.wire import methods
 from syncpoint.wire.messages import admin, pubsub
@@ -205,7 +205,7 @@ def by_hand(node: Node) -> None:
     pushes.latency.note(0.1)
     more(exports, "stored_files", "failed_writes")
     assert node.chain.firing is not None
-    node.chain.firing.fired += 1
+    node.chain.firing._fired += 1
     node.metrics.exposition.collectors += rooms_by_hand(node)
 
 

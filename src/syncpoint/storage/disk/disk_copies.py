@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from syncpoint.runtime.call_queues import CallQueue
-from syncpoint.storage.counts import DiskCounts
 from syncpoint.storage.damage import Damage, SegmentPart, SegmentPlace
 from syncpoint.storage.disk.maintained_disk import MaintainedDisk
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog, SegmentCopy
+from syncpoint.storage.disk_counts import DiskCounts
 from syncpoint.storage.index import IndexRecord
 
 UNREADABLE_MAX = 1000  # places remembered of one copy

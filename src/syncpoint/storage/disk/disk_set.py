@@ -19,7 +19,6 @@ from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.runtime.step_workers import Worker, Workers
 from syncpoint.storage.copy_reader import CopyReader
-from syncpoint.storage.counts import DiskCounts
 from syncpoint.storage.damage import Damage
 from syncpoint.storage.disk.begin_log import begin_log, open_disks
 from syncpoint.storage.disk.disk_copies import DiskCopies
@@ -31,6 +30,7 @@ from syncpoint.storage.disk.maintenance import DiskMaintainer
 from syncpoint.storage.disk.owner_turn import OwnerTurn
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCopy
 from syncpoint.storage.disk.segment_pool import SegmentPool
+from syncpoint.storage.disk_counts import DiskCounts
 from syncpoint.storage.errors import DisksFailed, Fenced
 from syncpoint.storage.log import Log
 from syncpoint.storage.recovery.opening_disks import DiskState

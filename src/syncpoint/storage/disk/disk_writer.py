@@ -17,10 +17,10 @@ from typing import NamedTuple
 from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.file_content import write_all
 from syncpoint.runtime.files import Buffer, Files, FileStat
-from syncpoint.storage.counts import DiskCounts
 from syncpoint.storage.disk.disk_identity import DiskIdentity
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCopy
 from syncpoint.storage.disk.segment_pool import SegmentPool
+from syncpoint.storage.disk_counts import DiskCounts
 from syncpoint.storage.index import index_bytes
 from syncpoint.storage.layout import log_dir, segment_path
 from syncpoint.storage.quorum import AckRule
