@@ -186,12 +186,12 @@ async def test_what_may_be_stored_by_other_transforms_is_not_sent_again_by_newer
 class _Held(Transformer):
     """Takes long."""
 
-    given: tuple[bytes, ...] = ()
+    came: tuple[bytes, ...] = ()
 
     async def apply(
         self, project: str, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
     ) -> list[Outcome]:
-        self.given += tuple(one.data for one in messages)
+        self.came += tuple(one.data for one in messages)
         await asyncio.sleep(5.0 if messages[0].data[0] else 12.0)
         return list(messages)
 
@@ -231,7 +231,7 @@ async def test_what_is_transformed_waits_for_room_of_its_project_and_holds_up_no
     late = await failing(harness.publish(b"late", timeout=2.0))
     assert late.code is Code.DEADLINE_EXCEEDED
     await asyncio.gather(*tasks)
-    assert len(transformer.given) == 6, "no function is run for who has given up"
+    assert len(transformer.came) == 6, "no function is run for who has given up"
     assert [data[0] for data in harness.found(1) if len(data) == 1_000] == [*range(6)]
     assert (limiter.held, limiter.transforming.underway, limiter.sending.underway) == (0, 0, 0)
 
