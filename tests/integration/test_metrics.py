@@ -1,44 +1,23 @@
-"""/metrics of a real server: the official client's calls move it exactly; who may read it; its port of its own."""
+"""/metrics of a real server: the official client's calls move it exactly; who may read it; its port of its own; its
+workers."""
 
 from __future__ import annotations
 
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from prometheus_client.parser import text_string_to_metric_families
 
 from syncpoint.cli.main import cli
 from syncpoint.client.credentials import Credentials
 from syncpoint.runtime.ports import free_ports
 from syncpoint.testing import official
 from syncpoint.testing.server_process import ServerProcess
+from tests.kit.scraping import page, scraped, soon, within
 
 TOPIC, SUB = "projects/shop/topics/orders", "projects/shop/subscriptions/billing"
-
-
-def scraped(address: str, name: str) -> dict[tuple[str, ...], float]:
-    """The samples of one name, by the values of their labels, in the order of the names of these."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
-        assert answer.headers["content-type"].startswith("text/plain")
-        found = text_string_to_metric_families(answer.read().decode())
-    return {
-        tuple(label for _, label in sorted(one.labels.items())): one.value
-        for family in found
-        for one in family.samples
-        if one.name == name
-    }
-
-
-def within(address: str, name: str, expected: dict[tuple[str, ...], float]) -> None:
-    """Soon a name shows exactly this: texts are kept for a second, surveys of backlogs for two."""
-    end = time.monotonic() + 15
-    while (found := scraped(address, name)) != expected:
-        assert time.monotonic() < end, (name, found, expected)
-        time.sleep(0.5)
 
 
 def test_calls_of_the_official_client_are_counted_exactly() -> None:
@@ -89,6 +68,33 @@ def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
     refused = CliRunner().invoke(cli, ["serve", "--data", str(tmp_path), "--metrics", "9100"])
     assert refused.exit_code == 2
     assert "HOST:PORT" in refused.output
-    refused = CliRunner().invoke(cli, ["serve", "--data", str(tmp_path), "--workers", "2", "--metrics", "127.0.0.1:0"])
-    assert refused.exit_code == 2
-    assert "--workers" in refused.output
+
+
+def test_workers_are_shown_as_one_text_whichever_is_asked() -> None:
+    (port,) = free_ports(1)
+    with ServerProcess(args=["--workers", "2", "--metrics", f"127.0.0.1:{port}"]) as server:
+        assert f"metrics on http://127.0.0.1:{port}/metrics" in server.logs()
+        api = official.Api(server.endpoint)
+        api.create_topic({"name": TOPIC})
+        api.create_subscription({"name": SUB, "topic": TOPIC})
+        for number in range(40):
+            api.publish({"topic": TOPIC, "messages": [{"data": b"x" * 100, "attributes": {"n": str(number)}}] * 5})
+        got: list[str] = []
+        while len(got) < 200:
+            found = api.pull({"subscription": SUB, "max_messages": 200}, timeout=10)
+            got += [one.ack_id for one in found.received_messages]
+        api.acknowledge({"subscription": SUB, "ack_ids": got[:150]})
+        both = ("worker-1",), ("worker-2",)
+        for address in (server.endpoint, f"127.0.0.1:{port}") * 2:  # another connection, perhaps another worker
+            within(address, "syncpoint_member", dict.fromkeys(both, 1))
+            within(
+                address, "syncpoint_chains_owned", dict.fromkeys(both, scraped(address, "syncpoint_chains")[both[0]])
+            )
+            soon(lambda: sum(scraped(address, "syncpoint_publish_messages_total").values()), 200)  # noqa: B023
+            soon(lambda: sum(scraped(address, "syncpoint_subscription_acknowledged_total").values()), 150)  # noqa: B023
+            soon(lambda: sum(scraped(address, "syncpoint_subscription_backlog_messages").values()), 50)  # noqa: B023
+            assert set(scraped(address, "syncpoint_metrics_failures_total").values()) == {0}
+            assert set(scraped(address, "syncpoint_metrics_unanswered_total").values()) == {0}
+        text = page(server.endpoint)
+        assert text.count("# TYPE syncpoint_chains gauge") == 1, "a family stands there once"
+        api.close()

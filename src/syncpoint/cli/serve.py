@@ -70,7 +70,7 @@ folder = click.Path(file_okay=False, path_type=Path)
 @click.option(
     "--metrics",
     metavar="HOST:PORT",
-    help="Answer /metrics here to anybody; on the port for clients it asks who calls. Not with --workers.",
+    help="Answer /metrics here to anybody; on the port for clients it asks who calls.",
 )
 @offered_options
 @click.option(
@@ -136,8 +136,6 @@ def serve(
     workers = workers or before
     workers = workers if before or (workers and workers > 1) else 0
     if metrics is not None:
-        if workers:
-            raise click.UsageError("--metrics is for one process: leave it out, or take --workers away.")
         no_address(metrics)
     settings = ServeSettings(
         host=host,

@@ -24,9 +24,9 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from syncpoint.metrics.family import Family, MetricKind, RoomCollector, Sample, Samples
+from syncpoint.metrics.kept_text import FRESH_S, KeptText
 from syncpoint.model.histogram import Histogram
 
-FRESH_S: Final = 1.0
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 FAMILIES: Final = (
     Family("syncpoint_metrics_texts_total", MetricKind.COUNTER, "", (), "Texts of metrics made; others were cached."),
@@ -46,46 +46,39 @@ log = logging.getLogger(__name__)
 
 
 class Exposition:
-    """See the module. `families`: all that may be put; `blocking` runs the writing of the text."""
+    """See the module. `families`: all that may be put; `process`: a label of every sample, where the texts of several
+    processes are shown as one; `blocking` runs the writing of the text.
+    """
 
     def __init__(
         self,
         families: Iterable[Family],
         collectors: Sequence[RoomCollector],
         *,
+        process: str = "",
         fresh_s: float = FRESH_S,
         blocking: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]] = asyncio.to_thread,
     ) -> None:
         self.families = (*families, *FAMILIES)
         self.collectors = list(collectors)
-        self._fresh_s, self._blocking = fresh_s, blocking
-        self._text, self._made_at = b"", float("-inf")
-        self._making: asyncio.Task[bytes] | None = None
-        self._texts = 0
+        self._process, self._blocking = process, blocking
+        self._kept = KeptText(self._made, fresh_s)
+        self._texts = self._length = 0
         self._took = Histogram()
         self._failures = {one.name: 0 for one in collectors}
 
     async def text(self) -> bytes:
         """What is said to who scrapes."""
-        if self._making is None:
-            loop = asyncio.get_running_loop()
-            if loop.time() < self._made_at + self._fresh_s:
-                return self._text
-            self._making = loop.create_task(self._made())
-        return await asyncio.shield(self._making)  # one who goes away does not take it from the others
+        return await self._kept.get()
 
     async def _made(self) -> bytes:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        try:
-            samples = await self.look()
-            self._text = await self._blocking(lambda: written(samples))
-            self._made_at = loop.time()
-            self._texts += 1
-            self._took.note(self._made_at - began)
-            return self._text
-        finally:
-            self._making = None
+        samples = await self.look()
+        text: bytes = await self._blocking(lambda: written(samples, self._process))
+        self._texts, self._length = self._texts + 1, len(text)
+        self._took.note(loop.time() - began)
+        return text
 
     async def look(self) -> Samples:
         """Read all rooms now."""
@@ -105,7 +98,7 @@ class Exposition:
         count = sum(len(rows) for rows in samples.rows.values())
         samples.put("syncpoint_metrics_samples", count)
         samples.put("syncpoint_metrics_texts_total", self._texts)
-        samples.put("syncpoint_metrics_bytes", len(self._text))
+        samples.put("syncpoint_metrics_bytes", self._length)
         samples.put_histogram("syncpoint_metrics_seconds", self._took)
         for name, failures in self._failures.items():
             samples.put("syncpoint_metrics_failures_total", failures, name)
@@ -124,17 +117,18 @@ class FoundSamples(Collector):
             yield metric(self.samples.families[name], rows)
 
 
-def written(samples: Samples) -> bytes:
-    """The text; any thread. What `FoundSamples` and `generate_latest` make, in less time."""
-    return "".join(_lines(samples)).encode()
+def written(samples: Samples, process: str = "") -> bytes:
+    """The text; any thread. What `FoundSamples` and `generate_latest` make, in less time. `process`: a label of all."""
+    return "".join(_lines(samples, [f'process="{_escaped(process)}"'] if process else [])).encode()
 
 
-def _lines(samples: Samples) -> Iterator[str]:
+def _lines(samples: Samples, everywhere: Sequence[str]) -> Iterator[str]:
     for name, rows in samples.rows.items():
         family = samples.families[name]
         yield f"# HELP {name} {_escaped(family.meaning, quotes=False)}\n# TYPE {name} {family.kind}\n"
         for row in rows:
-            labels = [f'{label}="{_escaped(value)}"' for label, value in zip(family.labels, row.labels, strict=True)]
+            own = [f'{label}="{_escaped(value)}"' for label, value in zip(family.labels, row.labels, strict=True)]
+            labels = [*everywhere, *own]
             shown = f"{{{','.join(labels)}}}" if labels else ""
             if row.histogram is not None:
                 for bound, below in _buckets(row.histogram):

@@ -13,9 +13,11 @@ from syncpoint.metrics import (
     call_families,
     exposition,
     federation_families,
+    gathered,
     log_families,
     process_families,
     publish_families,
+    role_families,
     service_families,
     subscription_families,
 )
@@ -35,7 +37,8 @@ CHAPTERS: Final = (
     Chapter("Logs and disks", log_families.FAMILIES),
     Chapter("Subscriptions", subscription_families.FAMILIES),
     Chapter("Catalog, pushes, exports, schemas, transforms, access", service_families.FAMILIES),
-    Chapter("The process", (*process_families.FAMILIES, *exposition.FAMILIES)),
+    Chapter("Workers and the processes of a cluster", role_families.FAMILIES),
+    Chapter("The process", (*process_families.FAMILIES, *exposition.FAMILIES, *gathered.FAMILIES)),
     Chapter("Federation", federation_families.FAMILIES),
 )
 FAMILIES: Final = tuple(family for chapter in CHAPTERS for family in chapter.families)

@@ -11,7 +11,7 @@ from typing import Final
 
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metrics.family import Family, MetricKind, QuickCollector, Samples
-from syncpoint.metrics.ranked import Ranked
+from syncpoint.metrics.ranked import NAMED_MAX, Ranked
 from syncpoint.publish.admission import Admission
 from syncpoint.publish.forwarder import PublishForwarder
 
@@ -99,7 +99,7 @@ class PublishRoom(QuickCollector):
         catalog: Catalog,
         chains: Callable[[], Mapping[int, PublishForwarder]],
         fired: Callable[[], Mapping[int, int]],
-        most: int,
+        most: int = NAMED_MAX,
     ) -> None:
         self._admission, self._chains, self._fired = admission, chains, fired
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, Protocol
 
 OTHER: Final = "_other"
+NAMED_MAX: Final = 20
+"""Topics, and subscriptions, of a project that are shown under their names."""
 PROJECTS: Final = 5
 KEEPS: Final = 0.9  # of its weight, from one look to the next
 

@@ -16,7 +16,8 @@ from starlette.routing import BaseRoute, Route
 
 from syncpoint.access.gate import Gate
 from syncpoint.access.rules import SERVER
-from syncpoint.metrics.exposition import CONTENT_TYPE, Exposition
+from syncpoint.metrics.exposition import CONTENT_TYPE
+from syncpoint.metrics.kept_text import MetricsText
 from syncpoint.model.errors import SyncpointError
 from syncpoint.rest.app import caller_of
 from syncpoint.rest.errors import error_json, headers_for, status_of
@@ -32,7 +33,7 @@ PERMISSION: Final = "syncpoint.server.get"
 _NO_METHODS: Final[Methods] = {}
 
 
-def metrics_page(exposition: Exposition, gate: Gate | None = None) -> BaseRoute:
+def metrics_page(shown: MetricsText, gate: Gate | None = None) -> BaseRoute:
     """The page. `gate`: None answers everybody."""
 
     async def answer(request: Request) -> Response:
@@ -41,19 +42,18 @@ def metrics_page(exposition: Exposition, gate: Gate | None = None) -> BaseRoute:
                 gate.check_page(caller_of(request.scope, PATH), PERMISSION, SERVER)
             except SyncpointError as error:
                 return _refused(error)
-        return Response(await exposition.text(), media_type=CONTENT_TYPE)
+        return Response(await shown.text(), media_type=CONTENT_TYPE)
 
     return Route(PATH, answer, methods=["GET"])
 
 
-async def serve_metrics(exposition: Exposition, address: str) -> Server:
-    """Open HOST:PORT for the page alone. Raises `OSError`."""
+async def serve_metrics(shown: MetricsText, address: str, *, shared: bool = False) -> Server:
+    """Open HOST:PORT for the page alone; `shared`: with other processes that do. Raises `OSError`."""
     host, port = split_address(address)
     limits = TransportLimits(connections=100, message_bytes=64 * 1024)
-    pages = [metrics_page(exposition)]
-    return await serve(
-        _NO_METHODS, host, port, limits=limits, on_fallback=http_fallback(_NO_METHODS, limits, pages=pages)
-    )
+    pages = [metrics_page(shown)]
+    http = http_fallback(_NO_METHODS, limits, pages=pages)
+    return await serve(_NO_METHODS, host, port, limits=limits, on_fallback=http, shared=shared)
 
 
 def _refused(error: SyncpointError) -> Response:

@@ -14,7 +14,7 @@ from typing import Final
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metrics.backlogs import Backlogs, SubscriptionBacklog
 from syncpoint.metrics.family import Family, MetricKind, Samples
-from syncpoint.metrics.ranked import Ranked, Shown
+from syncpoint.metrics.ranked import NAMED_MAX, Ranked, Shown
 from syncpoint.subscribe.delivery_counts import NAMES
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 
@@ -118,7 +118,7 @@ class SubscriptionRoom:
         forwarder: SubscribeForwarder | None,
         backlogs: Backlogs | None,
         streams: Callable[[], int],
-        most: int,
+        most: int = NAMED_MAX,
     ) -> None:
         self._forwarder, self._backlogs, self._streams = forwarder, backlogs, streams
 

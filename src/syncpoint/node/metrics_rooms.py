@@ -70,7 +70,7 @@ class NodeMetrics:
 
 def node_metrics(node: Node, process: ProcessRoom) -> Exposition:
     """All of a node's; its parts have to be there, its listener need not."""
-    catalog, most = node.control.catalog, node.settings.metrics_top
+    catalog = node.control.catalog
 
     def chains() -> dict[int, PublishForwarder]:
         return {SOLO_CHAIN: node.publish}
@@ -86,9 +86,9 @@ def node_metrics(node: Node, process: ProcessRoom) -> Exposition:
         process,
         CallRoom({LISTENER: node.methods}),
         ListenerRoom({LISTENER: stats}),
-        PublishRoom(node.publish.admission, catalog, chains, fired, most),
+        PublishRoom(node.publish.admission, catalog, chains, fired),
         LogRoom(chains),
-        SubscriptionRoom(catalog, node.subscribe, Backlogs(catalog, chains), lambda: len(node.streams.streams), most),
+        SubscriptionRoom(catalog, node.subscribe, Backlogs(catalog, chains), lambda: len(node.streams.streams)),
         CatalogRoom(catalog),
         ConsumptionRoom(node.consumption.pushes.driver, node.consumption.exports.driver),
         PreparationRoom(node.schema_gate, node.transformer),

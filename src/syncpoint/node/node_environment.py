@@ -67,4 +67,3 @@ class NodeEnvironment(Environment):
     serve: Serve = serve
     keep_memory: Callable[[], object] = keep_freed_memory
     freeze_memory: Callable[[], None] = freeze_memory
-    measures_itself: bool = True  # how late its event loop is

@@ -30,7 +30,8 @@ class PublishPreparation:
         self._catalog = catalog
         self._refresh = refresh
         self._sealer = sealer
-        self._messages = MessagePreparation(SchemaGate(catalog, apart), transforms)
+        self.schemas = SchemaGate(catalog, apart)
+        self._messages = MessagePreparation(self.schemas, transforms)
 
     async def prepare(self, batch: PublishAttempt) -> bool:
         """Make the request one for the topic as it is known now: changed by its transforms, checked against its schema,

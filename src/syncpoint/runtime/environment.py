@@ -33,6 +33,7 @@ class Environment:
     notify: Notify | None = None
     blocking: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]] = asyncio.to_thread
     outside: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]] = in_own_thread
+    measures_itself: bool = True  # how late its event loop is
 
     def notifier(self) -> Notify:
         """The way back to the owner."""

@@ -9,17 +9,20 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import pytest
 
+from syncpoint.metadata.view import ClusterView
 from syncpoint.metrics import federation_families
 from syncpoint.metrics.call_families import ListenerRoom
 from syncpoint.metrics.family import QuickCollector, Samples
 from syncpoint.metrics.family_table import FAMILIES
+from syncpoint.metrics.gathered import GatheredText
 from syncpoint.metrics.log_families import LogRoom
+from syncpoint.metrics.role_families import GATHERING, PROXY, ROUTER, DiskServerRoom, MemberRoom, StatusRoom
 from syncpoint.metrics.service_families import AccessRoom, ConsumptionRoom
-from syncpoint.model.errors import SyncpointError
+from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
 from syncpoint.subscribe.delivery_counts import SubscriptionCounts
@@ -168,6 +171,22 @@ class Broken(QuickCollector):
         raise RuntimeError("it cannot be read")
 
 
+async def nobody(address: str) -> bytes:
+    raise Unavailable(address)
+
+
+def members() -> ClusterView:
+    """A member, which is drained, and a chain with its owner."""
+    view: Any = SimpleNamespace(members=Seen(), chains=Seen(), owners=Seen(), draining=lambda member: True)
+    return cast(ClusterView, view)
+
+
+class Seen:
+    """One record of a kind."""
+
+    items: ClassVar = {"a": SimpleNamespace(value=SimpleNamespace(roles=("proxy",)))}
+
+
 def rooms_by_hand(node: Node) -> list[Any]:
     """Collectors over parts that no node of this test has, or whose numbers cannot be set."""
     stats = dict.fromkeys(node.server.stats, 5)  # type: ignore[attr-defined]
@@ -175,7 +194,19 @@ def rooms_by_hand(node: Node) -> list[Any]:
     pushes, exports = node.consumption.pushes.driver, node.consumption.exports.driver
     push = Behind(pushes, totals=lambda: {"pushed_subscriptions": 3, "pushes_paused": 2, "pushes_under_way": 1})
     export = Behind(exports, totals=lambda: {"exported_subscriptions": 3, "export_held": 2})
+    role_rooms = [
+        StatusRoom("role", families, lambda keys=keys: dict.fromkeys(keys, 5))  # type: ignore[misc]
+        for families in (PROXY, GATHERING, ROUTER)
+        for keys in ([one.key for one in families],)
+    ]
+    served = {"disks": {"d1": {"free_bytes": 9, "chains": [1]}}, "bytes_written": 1, "syncs": 2, "connections": 3}
+    gathered = GatheredText(SimpleNamespace(), lambda: {"worker-2": ""}, nobody)  # type: ignore[arg-type]
+    gathered._unanswered["worker-2"] += 1
     return [
+        *role_rooms,
+        DiskServerRoom(lambda: served),
+        MemberRoom(members(), lambda: True, lambda: 1),
+        gathered,
         ListenerRoom({"another": lambda: stats}),
         LogRoom(lambda: {7: troubled(node)}),  # type: ignore[dict-item, return-value]
         AccessRoom(gate),  # type: ignore[arg-type]
@@ -233,9 +264,7 @@ async def looked(data: Path) -> Moved:
         moved.shown = set(backlogs[1])
         by_hand(node)
         tasks = [asyncio.create_task(asyncio.sleep(30)) for _ in range(10)]
-        memory = (
-            b"x" * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        )  # as much as there ever was, once more
+        memory = b"x" * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)  # with this the peak moves
         moved.by_hand = different(backlogs[1], await seen(node))
         del memory
         for task in tasks:

@@ -40,6 +40,7 @@ class ClusterEnvironment(Environment):
     apart: ChildProcesses = field(default_factory=ChildProcesses)
     drain_s: float = 5.0  # how long open calls may take to finish
     tls: Tls | None = None  # between processes
+    one_server: bool = False  # its processes are the workers of one server, which show their metrics together
     host: str = field(default_factory=platform.node)
     machine: str = field(default_factory=network_of_machine)
     unsent: Unsent = field(

@@ -19,6 +19,7 @@ from syncpoint.metadata.contract import Put, absent
 from syncpoint.metadata.layout import ACK_KEY, SETTINGS, UNIVERSE
 from syncpoint.metadata.store_client import SharedStore
 from syncpoint.metadata.view import ClusterView
+from syncpoint.metrics.kept_text import MetricsText
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.cluster import formats
@@ -36,6 +37,7 @@ class ClusterContext:
         self.settings, self.process, self.environment = settings, process, environment
         self.clock, self.random = TrustedClock(environment.clock), environment.random
         self.incarnation = new_incarnation(environment.random)
+        self.metrics: MetricsText  # once the roles are started
         self.member = Member(
             process.name,
             process.roles,

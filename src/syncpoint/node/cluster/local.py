@@ -95,7 +95,7 @@ class LocalCluster:
         if shape.clusters % 2 == 0 or shape.disks % 2 == 0:
             raise InvalidArgument("clusters", "clusters and disks must be odd, so that a majority decides")
         self.folder.mkdir(parents=True, exist_ok=True)
-        each = 2 * shape.clusters + 2 * shape.forwarders + shape.routers + 2 * shape.proxies
+        each = 3 * shape.clusters + 4 * shape.forwarders + 2 * shape.routers + 3 * shape.proxies
         ports = iter(free_ports(2 * shape.etcd + shape.regions * each, self._host))
         content: dict[str, Any] = {
             "cluster": self.folder.name or "dev",
@@ -132,8 +132,8 @@ class LocalCluster:
             prefix = "" if shape.regions == 1 else f"{place}-"
 
             def add(name: str, role: str, place: str = place, prefix: str = prefix, **more: Any) -> None:
-                listen = f"{self._host}:{next(ports)}"
-                made[prefix + name] = {"roles": [role], "region": place, "listen": listen, **more}
+                listen, metrics = (f"{self._host}:{next(ports)}" for _ in range(2))
+                made[prefix + name] = {"roles": [role], "region": place, "listen": listen, "metrics": metrics, **more}
 
             for number in range(1, shape.clusters + 1):
                 cluster = f"{prefix}c{number}"

@@ -19,6 +19,7 @@ from syncpoint.metadata.contract import Put, StoreError
 from syncpoint.metadata.layout import LOADS
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.context import ClusterContext
+from syncpoint.node.cluster.process_metrics import ProcessMetrics
 from syncpoint.node.cluster.proxy_role import ProxyRole
 from syncpoint.node.cluster.publish_role import PublishRole
 from syncpoint.node.cluster.router_role import RouterRole
@@ -89,7 +90,7 @@ class ClusterProcess:
         self.environment = environment or ClusterEnvironment.of(tls_of(settings, process.name))
         self.common = ClusterContext(settings, process, self.environment)
         self.roles = {name: ROLES[name](self.common) for name in process.roles}
-        self._listening: Listening | None = None
+        self.listening: Listening | None = None
         self._reporting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -107,11 +108,14 @@ class ClusterProcess:
         methods: Methods = dict(process_methods(self.status))
         for role in self.roles.values():
             methods = {**methods, **role.methods()}
+        self.metrics = ProcessMetrics(self, methods)
+        methods = {**methods, **self.metrics.methods()}
         host, port = split_address(self.process.listen)
-        self._listening = await self.environment.network.serve(methods, host, port)
+        self.listening = await self.environment.network.serve(methods, host, port)
         await self.common.register(self.address, self.disk_address)
         for role in self.roles.values():
             await role.on_joined()
+        await self.metrics.start()
         self._reporting = asyncio.get_running_loop().create_task(self._report())
         self.environment.freeze_memory()
 
@@ -119,11 +123,12 @@ class ClusterProcess:
         """Hand over, drain, close."""
         if self._reporting is not None:
             self._reporting.cancel()
+            await self.metrics.stop()
         for role in reversed(list(self.roles.values())):
             await role.drain()
         await self.common.leave()
-        if self._listening is not None:
-            await self._listening.drain(self.environment.drain_s)
+        if self.listening is not None:
+            await self.listening.drain(self.environment.drain_s)
         for role in reversed(list(self.roles.values())):
             await role.stop()
         await self.common.close()
@@ -141,9 +146,14 @@ class ClusterProcess:
         return self.address if split_address(self.process.listen)[1] else self.disk_address or self.address
 
     @property
+    def is_member(self) -> bool:
+        """Whether others know of it."""
+        return self._reporting is not None and self.common.membership.lease is not None
+
+    @property
     def address(self) -> str:
-        assert self._listening is not None
-        return join_address(self._listening.host, self._listening.port)
+        assert self.listening is not None
+        return join_address(self.listening.host, self.listening.port)
 
     @property
     def public_address(self) -> str:
@@ -163,8 +173,8 @@ class ClusterProcess:
     async def _check_certificates(self) -> None:
         """An authority is trusted no more: connections that others made, and ours, are made anew."""
         assert self.environment.tls is not None
-        if self._listening is not None:
-            await self._listening.renew(self.environment.tls.server(), RENEWED_S)
+        if self.listening is not None:
+            await self.listening.renew(self.environment.tls.server(), RENEWED_S)
         if isinstance(self.environment.network, TcpNetwork):
             self.environment.network.renew(RENEWED_S)
         storage = self.roles.get("storage")

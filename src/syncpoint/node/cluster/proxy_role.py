@@ -29,6 +29,7 @@ from syncpoint.control.usage_reports import ReportedUses
 from syncpoint.forward.forward_driver import ForwardingProcess
 from syncpoint.forward.own_call import published
 from syncpoint.metadata.records import Subscription, Topic
+from syncpoint.metrics.scraped_page import metrics_page
 from syncpoint.model.cluster import PROXY
 from syncpoint.node.bucket_exports import Exports
 from syncpoint.node.client_http import client_http
@@ -53,6 +54,7 @@ from syncpoint.push.inner_driver import ConsumingProcess
 from syncpoint.router.distance import Distances, Prober
 from syncpoint.router.location import DEFAULT_CLASS, may_pass
 from syncpoint.transforms.message_transforms import Transformer
+from syncpoint.transport.call_counts import CallCounts
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.network import Listening, join_address, split_address
@@ -69,7 +71,7 @@ class ProxyRole:
 
     def __init__(self, context: ClusterContext) -> None:
         self._context = context
-        self._listening: Listening | None = None
+        self.listening: Listening | None = None
         self.access: Access | None = None
         self.tls: PublicTls | None = None
 
@@ -147,7 +149,7 @@ class ProxyRole:
             Forwards(ForwardingProcess(consuming, self._forwarded, letters.give_up, self._may_publish)),
         )
         transformer.models.tokens = self.consumption.pushes.tokens
-        self._methods = self.proxy.methods(
+        every = self.proxy.methods(
             CatalogService(self.control, vetting, self._regions, transformer, self.consumption.exports.state).methods(),
             SchemaService(self.control, apart=context.environment.apart).methods(),
             IamService(self.control, Policies(context.catalog), gate).methods(),
@@ -155,12 +157,15 @@ class ProxyRole:
             seek_methods(self.control),
             self.admin.methods(),
         )
+        self.client_methods = every if gate is None else gate.guarded(every)
+        # each has counts of its own, by who calls
+        self._inner = {path: replace(one, counts=CallCounts()) for path, one in every.items()}
 
     def methods(self) -> Methods:
         """Other processes may call what clients may: dead letters are published this way. What is relayed is not for
         them: in a process that is a subscribe forwarder, too, it would come here again instead of there.
         """
-        own = {path: method for path, method in self._methods.items() if not path.startswith(_RELAYED)}
+        own = {path: method for path, method in self._inner.items() if not path.startswith(_RELAYED)}
         return {**own, **self.proxy.internal_methods(), **self.consumption.internal_methods()}
 
     async def on_joined(self) -> None:
@@ -173,22 +178,22 @@ class ProxyRole:
         if self.proxy.sealer is not None:
             self.cleaner.start()
         host, port = split_address(context.process.public or "127.0.0.1:0")
-        methods = self._methods
         if self.access is not None:
-            methods = self.access.gate.guarded(methods)
             await self.access.start()
         self.tls = public_tls(context.process, optional=self.access is not None)
         network = context.environment.public_network(None if self.tls is None else self.tls.context)
-        http = client_http(methods, TransportLimits(), self.access, self.consumption.pushes.pages())
-        self._listening = await network.serve(methods, host, port, http)
+        gate = None if self.access is None else self.access.gate
+        pages = [*self.consumption.pushes.pages(), metrics_page(context.metrics, gate)]
+        http = client_http(self.client_methods, TransportLimits(), self.access, pages)
+        self.listening = await network.serve(self.client_methods, host, port, http)
         if self.tls is not None:
-            self.tls.start(self._listening.renew)
+            self.tls.start(self.listening.renew)
         self.consumption.start()
         self.attendant.start()
 
     @property
     def public_address(self) -> str:
-        return join_address(self._listening.host, self._listening.port) if self._listening is not None else ""
+        return join_address(self.listening.host, self.listening.port) if self.listening is not None else ""
 
     async def drain(self) -> None:
         """Clients go to other proxies: no connection is accepted any more, every open one gets a GOAWAY, and
@@ -199,9 +204,9 @@ class ProxyRole:
         await self.consumption.stop()
         await self.feeds.close()
         self.proxy.drain()
-        if self._listening is None:
+        if self.listening is None:
             return
-        closing = asyncio.ensure_future(self._listening.drain(2 * self._context.environment.drain_s))
+        closing = asyncio.ensure_future(self.listening.drain(2 * self._context.environment.drain_s))
         while not closing.done():
             await asyncio.wait((closing,), timeout=LATE_S)
             self.proxy.relay.drain()  # pulls that were on their way when their client was asked to go

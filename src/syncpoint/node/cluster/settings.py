@@ -66,6 +66,7 @@ class ProcessSettings:
     roles: tuple[str, ...]
     listen: str = "127.0.0.1:0"  # where other processes call it
     public: str = ""  # proxies: where clients call it
+    metrics: str = ""  # where /metrics is answered to anybody; "": nowhere but on `public`
     region: str = "local"
     zone: str = ""
     rack: str = ""
@@ -327,6 +328,7 @@ def _process(name: str, reader: _ClusterSection) -> ProcessSettings:
         roles=tuple(reader.texts("roles")),
         listen=reader.text("listen") or "127.0.0.1:0",
         public=reader.text("public"),
+        metrics=reader.text("metrics"),
         region=reader.text("region") or "local",
         zone=reader.text("zone"),
         rack=reader.text("rack"),
@@ -347,10 +349,9 @@ def _process(name: str, reader: _ClusterSection) -> ProcessSettings:
         if role not in ROLES:
             raise reader.refused("roles", f"{role!r} is none of {', '.join(ROLES)}")
     _address(f"{reader.place}.listen", made.listen)
-    if made.disks_listen:
-        _address(f"{reader.place}.disks_listen", made.disks_listen)
-    if made.public:
-        _address(f"{reader.place}.public", made.public)
+    for key, address in (("disks_listen", made.disks_listen), ("public", made.public), ("metrics", made.metrics)):
+        if address:
+            _address(f"{reader.place}.{key}", address)
     reader.done()
     return made
 

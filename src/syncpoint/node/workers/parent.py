@@ -21,6 +21,7 @@ from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.service import MetadataService
 from syncpoint.metadata.sqlite import SqliteStore
 from syncpoint.metadata.store_client import read_all
+from syncpoint.metrics.scraped_page import PATH
 from syncpoint.model.errors import Unavailable
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.settings import ServeSettings
@@ -29,7 +30,7 @@ from syncpoint.node.workers.plan import Plan, worker_name
 from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.random import Random, SystemRandom
 from syncpoint.runtime.tasks import stop
-from syncpoint.transport.network import join_address
+from syncpoint.transport.network import join_address, split_address
 from syncpoint.transport.server import Server, serve
 
 READY_S = 60.0
@@ -57,7 +58,7 @@ class Parent:
 
     async def start(self) -> None:
         """Return when clients can publish. Raises `SyncpointError` and `OSError`."""
-        self._port = reserve_port(self.settings.host, self.settings.port)
+        self._ports = [reserve_port(self.settings.host, self.settings.port)]
         try:
             await self._start()
         except BaseException:
@@ -65,7 +66,7 @@ class Parent:
             for pid in self.pids.values():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            self._port.close()
+            self._let_go_of_ports()
             raise
 
     async def _start(self) -> None:
@@ -76,8 +77,13 @@ class Parent:
         self.shared = LocalShared(self._store, self.clock)
         self._service = MetadataService(self._store, self.clock)
         self._server: Server = await serve(self._service.methods, "127.0.0.1", 0, secret=self._secret)
-        public = join_address(settings.host, self._port.getsockname()[1])
-        self.plan = Plan(settings, join_address("127.0.0.1", self._server.port), public)
+        public, metrics = join_address(settings.host, self._ports[0].getsockname()[1]), ""
+        if settings.metrics:
+            host, port = split_address(settings.metrics)
+            self._ports.append(reserve_port(host, port))
+            metrics = join_address(host, self._ports[-1].getsockname()[1])
+            log.info("metrics on http://%s%s", metrics, PATH)
+        self.plan = Plan(settings, join_address("127.0.0.1", self._server.port), public, metrics)
         await prepare(self.plan, self.shared, self.clock, self.random)
         loop = asyncio.get_running_loop()
         for number in range(1, settings.workers + 1):
@@ -105,8 +111,12 @@ class Parent:
         await self._service.close()
         await self._server.close()
         self._store.close()
-        self._port.close()
+        self._let_go_of_ports()
         self._locks.release()
+
+    def _let_go_of_ports(self) -> None:
+        for port in self._ports:
+            port.close()
 
     @property
     def endpoint(self) -> str:

@@ -28,11 +28,13 @@ CACHE_MIN = 32 * MIB
 
 
 class Plan(NamedTuple):
-    """What all workers have in common. `metadata` is HOST:PORT of the parent's store, `public` what clients call."""
+    """What all workers have in common. `metadata` is HOST:PORT of the parent's store, `public` what clients call,
+    `metrics` the port for metrics alone, or ""."""
 
     serve: ServeSettings
     metadata: str
     public: str
+    metrics: str = ""
 
     def encode(self) -> bytes:
         """As one line, for a process of the same version."""
@@ -67,6 +69,7 @@ class Plan(NamedTuple):
             worker_name(number),
             roles,
             public=self.public,
+            metrics=self.metrics,
             region=PLACE,
             cluster=PLACE,
             disks=self.disks,

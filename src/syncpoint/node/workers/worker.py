@@ -39,6 +39,8 @@ class SharedPort(TcpNetwork):
 class WorkerEnvironment(ClusterEnvironment):
     """The environment of a worker: all of them listen on one port."""
 
+    one_server: bool = True
+
     def public_network(self, tls: ssl.SSLContext | None) -> Network:
         return SharedPort(server_tls=tls, unsent=self.unsent)
 

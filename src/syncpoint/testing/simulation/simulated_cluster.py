@@ -123,6 +123,7 @@ class SimMember:
             open_files=self._files,
             push_sender=SimEndpoint(sim, f"{self.name}.{sim.next_life()}"),
             freeze_memory=lambda: None,  # the collector's own is everybody's here
+            measures_itself=False,
         )
 
     def _notify(self, act: Callable[[], None]) -> None:

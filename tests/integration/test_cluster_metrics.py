@@ -1,0 +1,55 @@
+"""/metrics of the processes of a cluster: each shows its roles, and together they count every message."""
+
+from __future__ import annotations
+
+import uuid
+
+from syncpoint.testing import official
+from tests.kit.scraping import page, scraped, soon
+
+SHOWN = {
+    "storage": "syncpoint_disk_server_written_bytes_total",
+    "publish-forwarder": "syncpoint_publish_messages_total",
+    "subscribe-forwarder": "syncpoint_gather_sources",
+    "router": "syncpoint_router_answered_total",
+    "proxy": "syncpoint_proxy_published_total",
+}
+
+
+def test_every_process_shows_its_roles_and_all_together_every_message(cluster):
+    processes = cluster.local.settings().processes
+    addresses = {name: one.metrics for name, one in processes.items()}
+
+    def counted(name, *labels):
+        """The numbers of a family, all processes added up."""
+        return sum(
+            value
+            for address in addresses.values()
+            for found, value in scraped(address, name).items()
+            if set(labels) <= set(found)
+        )
+
+    for name, settings in processes.items():
+        text = page(settings.metrics)
+        assert [role for role, family in SHOWN.items() if f"# TYPE {family} " in text] == list(settings.roles), name
+    project = f"m{uuid.uuid4().hex[:8]}"
+    topic, subscription = f"projects/{project}/topics/orders", f"projects/{project}/subscriptions/billing"
+    before = counted("syncpoint_publish_messages_total")
+    api = official.Api(cluster.proxies[0])
+    api.create_topic({"name": topic})
+    api.create_subscription({"name": subscription, "topic": topic})
+    for _ in range(20):
+        api.publish({"topic": topic, "messages": [{"data": b"x" * 100}] * 10})
+    got = []
+    while len(got) < 200:
+        found = api.pull({"subscription": subscription, "max_messages": 200}, timeout=10)
+        got += [one.ack_id for one in found.received_messages]
+    api.acknowledge({"subscription": subscription, "ack_ids": got[:150]})
+    soon(lambda: counted("syncpoint_publish_messages_total") - before, 200)
+    soon(lambda: counted("syncpoint_topic_messages_total", project, "orders"), 200)
+    soon(lambda: counted("syncpoint_subscription_acknowledged_total", project, "billing"), 150)
+    soon(lambda: counted("syncpoint_subscription_backlog_messages", project, "billing"), 50)
+    soon(lambda: scraped(cluster.proxies[0], "syncpoint_member"), {(): 1})
+    assert scraped(cluster.proxies[0], "syncpoint_calls_total")["OK", "clients", "Publisher.Publish"] >= 20
+    assert counted("syncpoint_metrics_failures_total") == 0
+    api.close()

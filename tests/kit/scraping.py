@@ -1,0 +1,43 @@
+"""What a collector reads of a running process."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Callable
+
+from prometheus_client.parser import text_string_to_metric_families
+
+Row = tuple[str, ...]
+
+
+def page(address: str) -> str:
+    """The text at /metrics."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        assert answer.headers["content-type"].startswith("text/plain")
+        text: str = answer.read().decode()
+    return text
+
+
+def scraped(address: str, name: str) -> dict[Row, float]:
+    """The samples of one name, by the values of their labels, in the order of the names of these."""
+    found = text_string_to_metric_families(page(address))
+    return {
+        tuple(label for _, label in sorted(one.labels.items())): one.value
+        for family in found
+        for one in family.samples
+        if one.name == name
+    }
+
+
+def soon(look: Callable[[], object], expected: object) -> None:
+    """Within 15 seconds it is so: texts are kept for a second, surveys of backlogs for two."""
+    end = time.monotonic() + 15
+    while (found := look()) != expected:
+        assert time.monotonic() < end, (found, expected)
+        time.sleep(0.5)
+
+
+def within(address: str, name: str, expected: dict[Row, float]) -> None:
+    """Soon a name shows exactly this."""
+    soon(lambda: scraped(address, name), expected)
