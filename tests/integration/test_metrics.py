@@ -3,6 +3,7 @@ workers."""
 
 from __future__ import annotations
 
+import socket
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -14,7 +15,7 @@ from syncpoint.cli.main import cli
 from syncpoint.client.credentials import Credentials
 from syncpoint.runtime.ports import free_ports
 from syncpoint.testing import official
-from syncpoint.testing.server_process import ServerProcess
+from syncpoint.testing.server_process import ServerFailed, ServerProcess
 from tests.kit.scraping import page, scraped, soon, within
 
 TOPIC, SUB = "projects/shop/topics/orders", "projects/shop/subscriptions/billing"
@@ -68,6 +69,14 @@ def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
     refused = CliRunner().invoke(cli, ["serve", "--data", str(tmp_path), "--metrics", "9100"])
     assert refused.exit_code == 2
     assert "HOST:PORT" in refused.output
+
+
+@pytest.mark.parametrize("more", [(), ("--workers", "2")])
+def test_a_port_that_is_taken_is_named(more: tuple[str, ...]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ServerFailed, match=f"no metrics can be served at {address}: Address already in use"):
+            ServerProcess(args=["--metrics", address, *more]).start()
 
 
 def test_workers_are_shown_as_one_text_whichever_is_asked() -> None:

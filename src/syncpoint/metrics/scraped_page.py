@@ -8,6 +8,9 @@ method.
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
 from typing import Final
 
 from starlette.requests import Request
@@ -18,7 +21,7 @@ from syncpoint.access.gate import Gate
 from syncpoint.access.rules import SERVER
 from syncpoint.metrics.exposition import CONTENT_TYPE
 from syncpoint.metrics.kept_text import MetricsText
-from syncpoint.model.errors import SyncpointError
+from syncpoint.model.errors import FailedPrecondition, SyncpointError
 from syncpoint.rest.app import caller_of
 from syncpoint.rest.errors import error_json, headers_for, status_of
 from syncpoint.rest.http1 import http_fallback
@@ -48,12 +51,22 @@ def metrics_page(shown: MetricsText, gate: Gate | None = None) -> BaseRoute:
 
 
 async def serve_metrics(shown: MetricsText, address: str, *, shared: bool = False) -> Server:
-    """Open HOST:PORT for the page alone; `shared`: with other processes that do. Raises `OSError`."""
+    """Open HOST:PORT for the page alone; `shared`: with other processes that do. Raises `FailedPrecondition`."""
     host, port = split_address(address)
     limits = TransportLimits(connections=100, message_bytes=64 * 1024)
     pages = [metrics_page(shown)]
     http = http_fallback(_NO_METHODS, limits, pages=pages)
-    return await serve(_NO_METHODS, host, port, limits=limits, on_fallback=http, shared=shared)
+    with metrics_port(address):
+        return await serve(_NO_METHODS, host, port, limits=limits, on_fallback=http, shared=shared)
+
+
+@contextlib.contextmanager
+def metrics_port(address: str) -> Iterator[None]:
+    """Within it, `OSError` becomes `FailedPrecondition`, which says that it is the port for metrics."""
+    try:
+        yield
+    except OSError as error:
+        raise FailedPrecondition(f"no metrics can be served at {address}: {os.strerror(error.errno or 0)}") from error
 
 
 def _refused(error: SyncpointError) -> Response:

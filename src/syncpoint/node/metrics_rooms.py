@@ -54,7 +54,7 @@ class NodeMetrics:
         return metrics_page(self.exposition, None if node.access is None else node.access.gate)
 
     async def start(self, node: Node) -> None:
-        """Begin to measure, and open the port where the settings name one. Raises `OSError`."""
+        """Begin to measure, and open the port where the settings name one. Raises `FailedPrecondition`."""
         if node.environment.measures_itself:
             self.process.start()
         if node.settings.metrics:

@@ -85,13 +85,14 @@ class ProcessMetrics:
         return served({methods.PROCESS.GetMetrics: self._answer})
 
     async def start(self) -> None:
-        """Begin to measure, and open the port where the settings name one. Raises `OSError`."""
+        """Begin to measure, and open the port where the settings name one. Raises `FailedPrecondition`."""
         environment, address = self._process.environment, self._process.process.metrics
         if environment.measures_itself:
             self._measured.start()
         if address:
             self._server = await serve_metrics(self._common.metrics, address, shared=environment.one_server)
-            log.info("metrics on http://%s%s", join_address(self._server.host, self._server.port), PATH)
+            if not environment.one_server:
+                log.info("metrics on http://%s%s", join_address(self._server.host, self._server.port), PATH)
 
     async def stop(self) -> None:
         """Close the port, and measure no more."""

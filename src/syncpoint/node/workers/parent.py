@@ -21,7 +21,7 @@ from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.service import MetadataService
 from syncpoint.metadata.sqlite import SqliteStore
 from syncpoint.metadata.store_client import read_all
-from syncpoint.metrics.scraped_page import PATH
+from syncpoint.metrics.scraped_page import PATH, metrics_port
 from syncpoint.model.errors import Unavailable
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.settings import ServeSettings
@@ -80,7 +80,8 @@ class Parent:
         public, metrics = join_address(settings.host, self._ports[0].getsockname()[1]), ""
         if settings.metrics:
             host, port = split_address(settings.metrics)
-            self._ports.append(reserve_port(host, port))
+            with metrics_port(settings.metrics):
+                self._ports.append(reserve_port(host, port))
             metrics = join_address(host, self._ports[-1].getsockname()[1])
             log.info("metrics on http://%s%s", metrics, PATH)
         self.plan = Plan(settings, join_address("127.0.0.1", self._server.port), public, metrics)

@@ -75,7 +75,7 @@ def address_of(process: ProcessSettings) -> str:
     found.process = process
     found.roles = {"storage": SimpleNamespace(disk_address=process.disks_listen)}  # type: ignore[dict-item]
     port = int(process.listen.rpartition(":")[2])
-    found._listening = SimpleNamespace(host="127.0.0.1", port=port or 45_678)  # type: ignore[assignment]
+    found.listening = SimpleNamespace(host="127.0.0.1", port=port or 45_678)  # type: ignore[assignment]
     return found.named_address
 
 
