@@ -100,6 +100,7 @@ MORE = {
     "finalize": ("cluster_metadata", "finalize"),
     "orphans": ("orphans", "orphans"),
     "classes": ("classes", "classes"),
+    "targets": ("cluster_targets", "targets"),
     "restart": ("cluster_restart", "restart"),
     "drain": ("drain", "drain"),
     "undrain": ("drain", "undrain"),
