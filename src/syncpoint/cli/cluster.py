@@ -37,6 +37,14 @@ folder_option = click.option(
 )
 format_option = click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 
+file_option = click.option(
+    "--config",
+    "path",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The cluster's file.",
+)
+
 WATCH_S = 2.0
 
 _PLACE = (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from syncpoint.cli.cluster import file_option
 from syncpoint.cli.errors import Problem
 from syncpoint.cli.output import print_json, said
 
@@ -22,13 +23,7 @@ _WILDCARDS: Final = ("0.0.0.0", "::")
 
 
 @click.command()
-@click.option(
-    "--config",
-    "path",
-    required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The cluster's file.",
-)
+@file_option
 def targets(path: Path) -> None:
     """Print where Prometheus finds the processes, for its `file_sd_configs`.
 

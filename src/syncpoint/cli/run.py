@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from syncpoint.cli import exposed
+from syncpoint.cli.cluster import file_option
 from syncpoint.cli.errors import Problem
 from syncpoint.cli.output import said
 
@@ -23,13 +24,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("roles", nargs=-1, metavar="[ROLE]...")
-@click.option(
-    "--config",
-    "path",
-    required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The cluster's file.",
-)
+@file_option
 @click.option("--name", required=True, help="What this process is called, as in the file's `processes`.")
 @click.option("--listen", help="HOST:PORT where other processes call this one [from the file].")
 @click.option("--public", help="HOST:PORT where clients call a proxy [from the file].")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, Final
 
 from syncpoint.metrics.family import Family, MetricKind, QuickCollector, Samples
 from syncpoint.metrics.kept_text import KeptText, MetricsText
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def merged(texts: Iterable[bytes]) -> bytes:
-    """Texts in the format of Prometheus as one: each family once, with the samples of all."""
+    """Texts in the format of Prometheus as one: each family once, with the samples of all; any thread."""
     families: dict[bytes, list[bytes]] = {}
     for text in texts:
         for family in (b"\n" + text.rstrip(b"\n")).split(_HELP)[1:]:
@@ -43,7 +43,7 @@ def merged(texts: Iterable[bytes]) -> bytes:
 
 class GatheredText(QuickCollector):
     """See the module. `own`: of this worker; `others`: where the others can be called, by name; `ask` returns the text
-    of the worker at an address, or raises `SyncpointError`.
+    of the worker at an address, or raises `SyncpointError`; `blocking` runs the merging.
     """
 
     name = "other workers"
@@ -53,8 +53,9 @@ class GatheredText(QuickCollector):
         own: MetricsText,
         others: Callable[[], Mapping[str, str]],
         ask: Callable[[str], Awaitable[bytes]],
+        blocking: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]] = asyncio.to_thread,
     ) -> None:
-        self._own, self._others, self._ask = own, others, ask
+        self._own, self._others, self._ask, self._blocking = own, others, ask, blocking
         self._unanswered: Counter[str] = Counter()
         self._kept = KeptText(self._made)
 
@@ -70,7 +71,8 @@ class GatheredText(QuickCollector):
     async def _made(self) -> bytes:
         others = sorted(self._others().items())
         texts = await asyncio.gather(self._own.text(), *(self._asked(*one) for one in others))
-        return merged(texts)
+        text: bytes = await self._blocking(lambda: merged(texts))
+        return text
 
     async def _asked(self, worker: str, address: str) -> bytes:
         try:

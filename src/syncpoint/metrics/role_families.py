@@ -30,79 +30,81 @@ class StatusFamily(NamedTuple):
     family: Family
 
 
-def _of(prefix: str, *rows: tuple[str, str, MetricKind, str, str]) -> tuple[StatusFamily, ...]:
+def _of(prefix: str, counted: Mapping[str, str], now: Mapping[str, str]) -> tuple[StatusFamily, ...]:
+    """Families by what their numbers are called in a status: `counted` only grow, `now` is as it is."""
+    every = [(key, f"{_named(key)}_total", _C, meaning) for key, meaning in counted.items()]
+    every += [(key, _named(key), _G, meaning) for key, meaning in now.items()]
     return tuple(
-        StatusFamily(key, Family(f"syncpoint_{prefix}_{name}", kind, unit, (), meaning))
-        for key, name, kind, unit, meaning in rows
+        StatusFamily(key, Family(f"syncpoint_{prefix}_{name}", kind, "bytes" if "bytes" in name else "", (), meaning))
+        for key, name, kind, meaning in every
     )
+
+
+def _named(key: str) -> str:
+    return {
+        "topics_routed": "routed_topics",
+        "subscriptions_routed": "routed_subscriptions",
+        "bytes_written": "written_bytes",
+    }.get(key, key)
 
 
 PROXY: Final = _of(
     "proxy",
-    ("published", "published_total", _C, "", "Publish requests of clients that were answered OK."),
-    ("resent", "resent_total", _C, "", "Publish requests sent to a forwarder again, or to another one."),
-    ("resent_duplicates", "resent_duplicates_total", _C, "", "Messages stored twice because they were sent again."),
-    (
-        "resent_duplicates_late",
-        "resent_duplicates_late_total",
-        _C,
-        "",
-        "Messages stored twice because they were sent again, and perhaps delivered twice.",
-    ),
-    (
-        "resent_unknown",
-        "resent_unknown_total",
-        _C,
-        "",
-        "Requests sent again of which nobody could say whether they are stored twice.",
-    ),
-    (
-        "resent_pending",
-        "resent_pending",
-        _G,
-        "",
-        "Requests sent again of which no chain has said yet whether it has them.",
-    ),
-    ("underway_bytes", "underway_bytes", _G, "bytes", "Publishes on their way to publish forwarders."),
-    ("transforming_bytes", "transforming_bytes", _G, "bytes", "Publishes that are transformed."),
-    ("held_bytes", "held_bytes", _G, "bytes", "Publishes that are held here, all in all."),
-    ("delayed", "delayed_total", _C, "", "Publishes that waited for others."),
-    ("refused", "refused_total", _C, "", "Publishes refused by flow control."),
-    ("relayed", "relayed_total", _C, "", "Calls passed on to subscribe forwarders."),
-    ("retried", "retried_total", _C, "", "Failed attempts to pass a call on to a subscribe forwarder."),
-    ("streams", "streams", _G, "", "Streaming pulls of clients."),
-    ("responses", "responses_total", _C, "", "Responses with messages passed on."),
-    ("moved_calls", "moved_calls_total", _C, "", "Calls passed on to another process because the first one was lost."),
-    ("moved_streams", "moved_streams_total", _C, "", "Streaming pulls that went on elsewhere, unnoticed by clients."),
-    ("suspected", "suspected", _G, "", "Processes that do not answer, and are passed over."),
-    ("topics_routed", "routed_topics", _G, "", "Topics whose publish forwarders are known."),
-    ("subscriptions_routed", "routed_subscriptions", _G, "", "Subscriptions whose subscribe forwarders are known."),
-    ("routers_asked", "routers_asked_total", _C, "", "Questions to routers."),
-    ("assigned", "assigned_total", _C, "", "Topics assigned by this proxy, because no router answered."),
+    {
+        "published": "Publish requests of clients that were answered OK.",
+        "resent": "Publish requests sent to a forwarder again, or to another one.",
+        "resent_duplicates": "Messages stored twice because they were sent again.",
+        "resent_duplicates_late": "Messages stored twice because they were sent again, and perhaps delivered twice.",
+        "resent_unknown": "Requests sent again of which nobody could say whether they are stored twice.",
+        "delayed": "Publishes that waited for others.",
+        "refused": "Publishes refused by flow control.",
+        "relayed": "Calls passed on to subscribe forwarders.",
+        "retried": "Failed attempts to pass a call on to a subscribe forwarder.",
+        "responses": "Responses with messages passed on.",
+        "moved_calls": "Calls passed on to another process because the first one was lost.",
+        "moved_streams": "Streaming pulls that went on elsewhere, unnoticed by clients.",
+        "routers_asked": "Questions to routers.",
+        "assigned": "Topics assigned by this proxy, because no router answered.",
+    },
+    {
+        "resent_pending": "Requests sent again of which no chain has said yet whether it has them.",
+        "underway_bytes": "Publishes on their way to publish forwarders.",
+        "transforming_bytes": "Publishes that are transformed.",
+        "held_bytes": "Publishes that are held here, all in all.",
+        "streams": "Streaming pulls of clients.",
+        "suspected": "Processes that do not answer, and are passed over.",
+        "topics_routed": "Topics whose publish forwarders are known.",
+        "subscriptions_routed": "Subscriptions whose subscribe forwarders are known.",
+    },
 )
 GATHERING: Final = _of(
     "gather",
-    ("subscriptions", "subscriptions", _G, "", "Subscriptions served from chains."),
-    ("sources", "sources", _G, "", "Sources of which this process delivers the messages."),
-    ("failed_steps", "failed_steps_total", _C, "", "Steps that failed and were begun anew: a fault of ours."),
-    ("peers", "peers", _G, "", "Publish forwarders that are known."),
-    ("peers_up", "peers_up", _G, "", "Publish forwarders that this process is connected to."),
+    {"failed_steps": "Steps that failed and were begun anew: a fault of ours."},
+    {
+        "subscriptions": "Subscriptions served from chains.",
+        "sources": "Sources of which this process delivers the messages.",
+        "peers": "Publish forwarders that are known.",
+        "peers_up": "Publish forwarders that this process is connected to.",
+    },
 )
 ROUTER: Final = _of(
     "router",
-    ("leads", "leads", _G, "", "1 for the router that writes the plans."),
-    ("topics", "topics", _G, "", "Topics that are assigned."),
-    ("subscriptions", "subscriptions", _G, "", "Subscriptions that are assigned."),
-    ("watchers", "watchers", _G, "", "Proxies that learn of changes from here."),
-    ("answered", "answered_total", _C, "", "Questions answered."),
-    ("written", "written_total", _C, "", "Assignments written."),
-    ("conflicts", "conflicts_total", _C, "", "Assignments that another router had changed in between."),
+    {
+        "answered": "Questions answered.",
+        "written": "Assignments written.",
+        "conflicts": "Assignments that another router had changed in between.",
+    },
+    {
+        "leads": "1 for the router that writes the plans.",
+        "topics": "Topics that are assigned.",
+        "subscriptions": "Subscriptions that are assigned.",
+        "watchers": "Proxies that learn of changes from here.",
+    },
 )
 DISK_SERVER: Final = _of(
     "disk_server",
-    ("bytes_written", "written_bytes_total", _C, "bytes", "Bytes written for owners of chains."),
-    ("syncs", "syncs_total", _C, "", "Files synced."),
-    ("connections", "connections", _G, "", "Connections of owners."),
+    {"bytes_written": "Bytes written for owners of chains.", "syncs": "Files synced."},
+    {"connections": "Connections of owners."},
 )
 SERVED_FREE: Final = Family("syncpoint_disk_server_free_bytes", _G, "bytes", ("disk",), "Room on a disk served here.")
 SERVED_CHAINS: Final = Family("syncpoint_disk_server_chains", _G, "", ("disk",), "Chains that are open on it.")
@@ -122,7 +124,10 @@ class StatusRoom(QuickCollector):
 
     def collect(self, samples: Samples) -> None:
         """See `RoomCollector`."""
-        status = self._status()
+        self.put(self._status(), samples)
+
+    def put(self, status: Mapping[str, Any], samples: Samples) -> None:
+        """What a status says."""
         for key, family in self._families:
             value = status[key]
             samples.put(family.name, len(value) if isinstance(value, Sized) else int(value))
@@ -141,8 +146,9 @@ class DiskServerRoom(StatusRoom):
 
     def collect(self, samples: Samples) -> None:
         """See `RoomCollector`."""
-        super().collect(samples)
-        for disk, found in self._status()["disks"].items():
+        status = self._status()
+        self.put(status, samples)
+        for disk, found in status["disks"].items():
             samples.put(SERVED_FREE.name, found["free_bytes"], disk)
             samples.put(SERVED_CHAINS.name, len(found["chains"]), disk)
 

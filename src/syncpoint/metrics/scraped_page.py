@@ -9,6 +9,7 @@ method.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator
 from typing import Final
@@ -28,12 +29,14 @@ from syncpoint.rest.http1 import http_fallback
 from syncpoint.rest.rendering import json_text
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits
-from syncpoint.transport.network import split_address
+from syncpoint.transport.network import join_address, split_address
 from syncpoint.transport.server import Server, serve
 
 PATH: Final = "/metrics"
 PERMISSION: Final = "syncpoint.server.get"
 _NO_METHODS: Final[Methods] = {}
+
+log = logging.getLogger(__name__)
 
 
 def metrics_page(shown: MetricsText, gate: Gate | None = None) -> BaseRoute:
@@ -51,13 +54,23 @@ def metrics_page(shown: MetricsText, gate: Gate | None = None) -> BaseRoute:
 
 
 async def serve_metrics(shown: MetricsText, address: str, *, shared: bool = False) -> Server:
-    """Open HOST:PORT for the page alone; `shared`: with other processes that do. Raises `FailedPrecondition`."""
+    """Open HOST:PORT for the page alone, and log where; `shared`: with other processes that do, and one who has said so
+    for all. Raises `FailedPrecondition`.
+    """
     host, port = split_address(address)
     limits = TransportLimits(connections=100, message_bytes=64 * 1024)
     pages = [metrics_page(shown)]
     http = http_fallback(_NO_METHODS, limits, pages=pages)
     with metrics_port(address):
-        return await serve(_NO_METHODS, host, port, limits=limits, on_fallback=http, shared=shared)
+        server = await serve(_NO_METHODS, host, port, limits=limits, on_fallback=http, shared=shared)
+    if not shared:
+        say_where(server.host, server.port)
+    return server
+
+
+def say_where(host: str, port: int) -> None:
+    """Log where the page is."""
+    log.info("metrics on http://%s%s", join_address(host, port), PATH)
 
 
 @contextlib.contextmanager

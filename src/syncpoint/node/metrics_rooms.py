@@ -5,7 +5,6 @@ Place: used by `process`.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from starlette.routing import BaseRoute
@@ -19,7 +18,7 @@ from syncpoint.metrics.family_table import FAMILIES
 from syncpoint.metrics.log_families import LogRoom
 from syncpoint.metrics.process_families import ProcessRoom
 from syncpoint.metrics.publish_families import PublishRoom
-from syncpoint.metrics.scraped_page import PATH, metrics_page, serve_metrics
+from syncpoint.metrics.scraped_page import metrics_page, serve_metrics
 from syncpoint.metrics.service_families import (
     AccessRoom,
     CatalogRoom,
@@ -29,15 +28,12 @@ from syncpoint.metrics.service_families import (
 )
 from syncpoint.metrics.subscription_families import SubscriptionRoom
 from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.transport.network import join_address
 from syncpoint.transport.server import Server
 
 if TYPE_CHECKING:
     from syncpoint.node.process import Node
 
 LISTENER = "clients"
-
-log = logging.getLogger(__name__)
 
 
 class NodeMetrics:
@@ -59,7 +55,6 @@ class NodeMetrics:
             self.process.start()
         if node.settings.metrics:
             self._server = await serve_metrics(self.exposition, node.settings.metrics)
-            log.info("metrics on http://%s%s", join_address(self._server.host, self._server.port), PATH)
 
     async def stop(self) -> None:
         """Close the port, and measure no more."""

@@ -6,7 +6,6 @@ Place: used by `process`, beside `node.metrics_rooms`, which does it for a node.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +27,7 @@ from syncpoint.metrics.role_families import (
     StatusRoom,
     gathering,
 )
-from syncpoint.metrics.scraped_page import PATH, serve_metrics
+from syncpoint.metrics.scraped_page import serve_metrics
 from syncpoint.metrics.service_families import (
     AccessRoom,
     CatalogRoom,
@@ -44,7 +43,7 @@ from syncpoint.node.cluster.storage_role import StorageRole
 from syncpoint.node.cluster.subscribe_role import SubscribeRole
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.transport.calls import Methods
-from syncpoint.transport.network import Listening, join_address
+from syncpoint.transport.network import Listening
 from syncpoint.transport.server import Server
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
@@ -55,8 +54,6 @@ if TYPE_CHECKING:
 
 ASK_S: Final = 1.0
 CLIENTS, MEMBERS = "clients", "members"
-
-log = logging.getLogger(__name__)
 
 
 class ProcessMetrics:
@@ -76,7 +73,9 @@ class ProcessMetrics:
         )
         common.metrics = self.exposition
         if one_server:
-            common.metrics = gathered = GatheredText(self.exposition, self._others, self._ask)
+            common.metrics = gathered = GatheredText(
+                self.exposition, self._others, self._ask, process.environment.blocking
+            )
             self.exposition.collectors.append(gathered)
         self._server: Server | None = None
 
@@ -91,8 +90,6 @@ class ProcessMetrics:
             self._measured.start()
         if address:
             self._server = await serve_metrics(self._common.metrics, address, shared=environment.one_server)
-            if not environment.one_server:
-                log.info("metrics on http://%s%s", join_address(self._server.host, self._server.port), PATH)
 
     async def stop(self) -> None:
         """Close the port, and measure no more."""

@@ -21,7 +21,7 @@ from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.service import MetadataService
 from syncpoint.metadata.sqlite import SqliteStore
 from syncpoint.metadata.store_client import read_all
-from syncpoint.metrics.scraped_page import PATH, metrics_port
+from syncpoint.metrics.scraped_page import metrics_port, say_where
 from syncpoint.model.errors import Unavailable
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.settings import ServeSettings
@@ -82,8 +82,9 @@ class Parent:
             host, port = split_address(settings.metrics)
             with metrics_port(settings.metrics):
                 self._ports.append(reserve_port(host, port))
-            metrics = join_address(host, self._ports[-1].getsockname()[1])
-            log.info("metrics on http://%s%s", metrics, PATH)
+            port = self._ports[-1].getsockname()[1]
+            metrics = join_address(host, port)
+            say_where(host, port)
         self.plan = Plan(settings, join_address("127.0.0.1", self._server.port), public, metrics)
         await prepare(self.plan, self.shared, self.clock, self.random)
         loop = asyncio.get_running_loop()
