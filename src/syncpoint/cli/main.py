@@ -48,6 +48,7 @@ COMMANDS = {
     "drain": ("drain", "drain", "Take a process, a cluster or a region out of service, unnoticed."),
     "undrain": ("drain", "undrain", "Put it back into service."),
     "federation": ("federation", "federation", "Move messages between servers, by a file, on Spark."),
+    "probers": ("probers", "probers", "Try the service as clients do, and say whether it is as it should be."),
     "archive": ("archive", "archive", "Keep a topic as Parquet files, and publish them again."),
     "simulate": ("simulate", "simulate", "Try out routing with a thousand forwarders, on paper."),
     "keys": ("keys", "keys", "Rotate the keys that message data is sealed with."),

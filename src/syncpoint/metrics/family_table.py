@@ -15,6 +15,7 @@ from syncpoint.metrics import (
     federation_families,
     gathered,
     log_families,
+    prober_families,
     process_families,
     publish_families,
     role_families,
@@ -40,6 +41,7 @@ CHAPTERS: Final = (
     Chapter("Workers and the processes of a cluster", role_families.FAMILIES),
     Chapter("The process", (*process_families.FAMILIES, *exposition.FAMILIES, *gathered.FAMILIES)),
     Chapter("Federation", federation_families.FAMILIES),
+    Chapter("Probers", prober_families.FAMILIES),
 )
 FAMILIES: Final = tuple(family for chapter in CHAPTERS for family in chapter.families)
 
