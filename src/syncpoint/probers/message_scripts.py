@@ -67,8 +67,9 @@ async def acknowledgement(run: ProbeRun) -> None:
     begun = run.now()
     await run.publish(topic, PULLED)
     ids = await run.pull(subscription, PULLED)
-    if not run.history.missing():
-        run.history.took("pull", run.now() - begun)
+    if run.history.missing():
+        return  # they are lost
+    run.history.took("pull", run.now() - begun)
     await run.modify(subscription, list(ids.values()), PULLED_LEASE_S)
     await run.acknowledge(subscription, ids, step="acknowledge")
     answered = run.now()
@@ -98,7 +99,7 @@ async def redelivery(run: ProbeRun) -> None:
     await run.publish(topic, [NACKED, EXPIRED])
     ids = await run.pull(subscription, [NACKED, EXPIRED])
     if {NACKED, EXPIRED} - ids.keys():
-        return
+        return  # they are lost
     history.again.update({NACKED: 2, EXPIRED: 2})
     asked = run.now()
     await run.modify(subscription, [ids[EXPIRED]], EXPIRED_LEASE_S)
