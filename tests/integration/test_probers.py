@@ -30,7 +30,6 @@ from tests.kit.relay import FaultyPushes, FaultyRelay, PushFault, RelayFault
 from tests.kit.scraping import scraped
 
 KINDS = (*Measure, None)
-PROJECT = "syncpoint-probers"
 CALM = ("--patience", str(PATIENCE), "--timeout", str(TIMEOUT_S))
 SUCCESSES = {one.metric(Measure.SUCCESS) for one in PROBERS}
 
@@ -87,15 +86,14 @@ def test_a_fault_fires_its_metric_and_no_other_one(
         assert {one["verdict"] for one in entry["metrics"]} == {"expected"}, entry
 
 
+@pytest.mark.timeout(300)
 def test_a_server_that_dies_or_hangs_fires_every_success_and_nothing_else(tmp_path: Path) -> None:
     """Real faults, as probers that go on see them: kill -9, a restart, SIGSTOP, SIGCONT."""
     everything = {(metric, "expected") for metric in METRICS}
     with ServerProcess(tmp_path / "data", args=["--push-network", "loopback"]) as server:
-        api = official.Api(server.endpoint)
-        project = f"projects/{PROJECT}"
         (port,) = free_ports(1)
         address = f"127.0.0.1:{port}"
-        held = ("--interval", "1", "--timeout", "4", "--patience", "3", "--metrics", address)
+        held = ("--interval", "1", "--timeout", "3", "--patience", "3", "--metrics", address)
 
         def well(found: Any) -> bool:
             return {(metric, verdict) for (metric, _), verdict in found.items()} == everything
@@ -121,9 +119,6 @@ def test_a_server_that_dies_or_hangs_fires_every_success_and_nothing_else(tmp_pa
                 os.kill(server.pid, signal.SIGCONT)
             probers.until(well, "it goes on")
             assert probers.end() == 0
-        names = [one.name for one in api.list_subscriptions({"project": project}).subscriptions]
-        assert [one for one in names if "-p8-" not in one] == [], "who is asked to end deletes what it made"
-        api.close()
 
 
 def test_what_dead_probers_left_is_removed_and_nothing_else(server: ServerProcess) -> None:

@@ -59,17 +59,14 @@ class HeldProbers:
             line, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
         )
         self.log: list[str] = []
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self.log.append(line.rstrip())
-
-    def logged(self, part: str) -> str:
-        """The first line of the log that contains this; waits for it."""
-        self.until(lambda found: any(part in line for line in self.log), part)
-        return next(line for line in self.log if part in line)
+        with self._process.stderr as lines:
+            for line in lines:
+                self.log.append(line.rstrip())
 
     def until(self, so: Callable[[Verdicts], bool], what: str, within_s: float = 60.0) -> Verdicts:
         """Wait until what the status says is so."""
@@ -82,21 +79,20 @@ class HeldProbers:
             assert time.monotonic() < end, (what, found, self.log[-30:])
             time.sleep(0.1)
 
-    def runs(self) -> dict[tuple[str, str], int]:
-        """How often each prober has run at each endpoint."""
-        entries = json.loads(self.status.read_text())["probers"]
-        return {(one["prober"], one["endpoint"]): one["runs"] for one in entries}
-
     def end(self) -> int:
         """Ask it to end; its exit code."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(30)
+        return self._ended(signal.SIGTERM)
 
     def kill9(self) -> None:
         """End it as a crash does."""
-        self._process.kill()
-        self._process.wait(10)
+        self._ended(signal.SIGKILL)
+
+    def _ended(self, how: signal.Signals) -> int:
+        if self._process.poll() is None:
+            self._process.send_signal(how)
+        code = self._process.wait(30)
+        self._reader.join(10)
+        return code
 
 
 @contextlib.contextmanager
@@ -106,5 +102,4 @@ def held_probers(folder: Path, endpoints: Sequence[str], *more: str) -> Iterator
     try:
         yield held
     finally:
-        if held._process.poll() is None:
-            held.kill9()
+        held.kill9()

@@ -243,14 +243,15 @@ def _report(settings: Settings, board: ProberBoard) -> None:
 
 
 def _row(entry: dict[str, Any]) -> list[str]:
-    cells = [_cell(one) for one in entry["metrics"]]
+    steps = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in entry["steps"].items())
+    shown = {"success": "", "duration": steps, "correctness": "wrong"}
+    cells = [_cell(one, shown[one["measure"]]) for one in entry["metrics"]]
     reasons = "; ".join(one["text"] for one in entry["metrics"] if one["verdict"] == "unexpected")
     return [entry["prober"], entry["title"], entry["endpoint"], *cells, reasons]
 
 
-def _cell(metric: dict[str, Any]) -> str:
+def _cell(metric: dict[str, Any], shown: str) -> str:
     mark = {"expected": "ok", "unexpected": "BAD", "unknown": "?"}[metric["verdict"]]
-    if metric["measure"] == "success" or metric["value"] is None:
-        return mark
-    unit = " s" if metric["measure"] == "duration" else " wrong"
-    return f"{mark} {metric['value']:.3g}{unit}"
+    if shown == "wrong":
+        return mark if metric["value"] is None else f"{mark}: {metric['value']:.0f} wrong"
+    return f"{mark}: {shown}" if shown else mark

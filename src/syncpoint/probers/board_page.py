@@ -50,7 +50,7 @@ class BoardPage:
         """Open the port; returns its number. Raises `FailedPrecondition`."""
         texts = self.text
 
-        class Handler(BaseHTTPRequestHandler):
+        class BoardHandler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 found = texts(self.path.partition("?")[0])
                 kind, body = found or ("text/plain", b"/metrics and /probers.json are here.\n")
@@ -64,7 +64,7 @@ class BoardPage:
                 """Nobody wants to read who scraped."""
 
         try:
-            self._server = ThreadingHTTPServer((host, port), Handler)
+            self._server = ThreadingHTTPServer((host, port), BoardHandler)
         except OSError as error:
             raise FailedPrecondition(f"no metrics can be served at {host}:{port}: {error.strerror}") from error
         self._server.daemon_threads = True

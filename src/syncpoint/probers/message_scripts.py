@@ -6,6 +6,7 @@ Place: run by `prober_driver` over `probe_run`; judged by `judgement`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any, Final
 
 from syncpoint.probers.probe_run import ProbeRun, StepFailed
@@ -74,12 +75,9 @@ async def acknowledgement(run: ProbeRun) -> None:
     await run.acknowledge(subscription, ids, step="acknowledge")
     answered = run.now()
     run.history.acknowledged_at.update(dict.fromkeys(ids, answered))
-    watching = asyncio.create_task(_watch(run, subscription))
-    done, _ = await asyncio.wait([watching], timeout=PULLED_LEASE_S + WATCHED_S)
-    watching.cancel()
-    for one in done:
-        one.result()
-    await asyncio.gather(watching, return_exceptions=True)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(PULLED_LEASE_S + WATCHED_S):
+            await _watch(run, subscription)
 
 
 async def _watch(run: ProbeRun, subscription: str) -> None:

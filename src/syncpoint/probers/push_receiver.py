@@ -31,7 +31,7 @@ class PushReceiver:
         self._runs: dict[str, OnPush] = {}
         receiver = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class PushHandler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
@@ -50,7 +50,7 @@ class PushReceiver:
             def log_message(self, *_: object) -> None:
                 """The driver reports what matters."""
 
-        self._server = ThreadingHTTPServer((host, port), Handler)
+        self._server = ThreadingHTTPServer((host, port), PushHandler)
         self._server.daemon_threads = True
         shown = f"[{host}]" if ":" in host else host
         self.url = (url or f"http://{shown}:{self._server.server_port}").rstrip("/")

@@ -12,16 +12,19 @@ from typing import Any
 import pytest
 
 from syncpoint.client.traffic import Target
+from syncpoint.metrics.prober_families import FAMILIES
 from syncpoint.model.errors import Unavailable
 from syncpoint.probers import prober_driver
 from syncpoint.probers.board_page import BoardPage
 from syncpoint.probers.judgement import Verdict
+from syncpoint.probers.probe_history import SentMessage
 from syncpoint.probers.probe_names import SPARE_S, ProbeNames, expired
 from syncpoint.probers.probe_run import ProbedEndpoint, ProbeRun, ProbeSurroundings, StepFailed
 from syncpoint.probers.prober_board import ProberBoard
 from syncpoint.probers.prober_driver import ProberDriver
 from syncpoint.probers.prober_table import PROBERS, Measure
 from syncpoint.probers.push_receiver import PushReceiver
+from syncpoint.wire.messages import pubsub
 
 
 class NoChannel:
@@ -139,6 +142,22 @@ def test_the_board_is_shown_as_metrics_and_as_json(monkeypatch: pytest.MonkeyPat
     assert [one["name"] for one in entry["metrics"]] == [f"P2.{measure}" for measure in Measure]
     assert entry["failures"][0]["text"] == "Publish: INTERNAL: no"
     assert [path.name for path in tmp_path.iterdir()] == ["probers.json"]
+
+
+def test_every_family_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def spoiled(run: ProbeRun) -> None:
+        await good(run)
+        run.history.sent.append(SentMessage(0, b"", "", 0.0, answered=True))
+        run.note_arrival(pubsub.PubsubMessage(message_id="1"))
+
+    made, board = driver(monkeypatch, {"P1": spoiled}, deadline_s=1.0)
+    asyncio.run(made.once())
+    board.leftovers_removed = 2
+    rows = board.samples().rows
+    moved = {name for name, found in rows.items() if any(one.value or one.histogram for one in found)}
+    assert moved == {one.name for one in FAMILIES}
+    wrong = {one.labels[2]: one.value for one in rows["syncpoint_prober_wrong_total"] if one.labels[1] == "a:1"}
+    assert wrong == {"lost": 1, "foreign": 1, "unnamed": 1}
 
 
 def test_names_say_when_they_are_over() -> None:
