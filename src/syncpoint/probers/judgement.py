@@ -18,7 +18,7 @@ from syncpoint.probers.prober_table import Measure, ProberSpec, Wrong
 EARLY_S: Final = 0.2  # so much is a lease allowed to end early: clocks of timers
 
 
-class Verdict(StrEnum):
+class ProbeVerdict(StrEnum):
     """What is said of a metric after a run."""
 
     EXPECTED = "expected"
@@ -32,7 +32,7 @@ class JudgedMetric(NamedTuple):
     """
 
     measure: Measure
-    verdict: Verdict
+    verdict: ProbeVerdict
     value: float | None
     limit: float
     text: str = ""
@@ -45,7 +45,7 @@ def judge(spec: ProberSpec, history: ProbeHistory, patience: float = 1.0) -> tup
 
 def _success(history: ProbeHistory) -> JudgedMetric:
     good = not history.failure
-    verdict = Verdict.EXPECTED if good else Verdict.UNEXPECTED
+    verdict = ProbeVerdict.EXPECTED if good else ProbeVerdict.UNEXPECTED
     return JudgedMetric(Measure.SUCCESS, verdict, float(good), 1.0, history.failure)
 
 
@@ -53,25 +53,25 @@ def _duration(spec: ProberSpec, history: ProbeHistory, patience: float) -> Judge
     limits = {step.name: step.limit_s * patience for step in spec.timed}
     known = [(seconds / limits[name], name, seconds) for name, seconds in history.steps.items()]
     if not known:
-        return JudgedMetric(Measure.DURATION, Verdict.UNKNOWN, None, max(limits.values()), "nothing was measured")
+        return JudgedMetric(Measure.DURATION, ProbeVerdict.UNKNOWN, None, max(limits.values()), "nothing was measured")
     ratio, name, seconds = max(known)
     limit = limits[name]
     if ratio > 1.0:
         text = f"{name} took {seconds:.2f} s, more than {limit:g} s"
-        return JudgedMetric(Measure.DURATION, Verdict.UNEXPECTED, seconds, limit, text)
+        return JudgedMetric(Measure.DURATION, ProbeVerdict.UNEXPECTED, seconds, limit, text)
     if history.failure:
-        return JudgedMetric(Measure.DURATION, Verdict.UNKNOWN, seconds, limit, "the run was broken off")
-    return JudgedMetric(Measure.DURATION, Verdict.EXPECTED, seconds, limit)
+        return JudgedMetric(Measure.DURATION, ProbeVerdict.UNKNOWN, seconds, limit, "the run was broken off")
+    return JudgedMetric(Measure.DURATION, ProbeVerdict.EXPECTED, seconds, limit)
 
 
 def _correctness(spec: ProberSpec, history: ProbeHistory) -> JudgedMetric:
     found = wrong(spec, history)
     if found:
         text = ", ".join(f"{count} {what}" for what, count in found.items())
-        return JudgedMetric(Measure.CORRECTNESS, Verdict.UNEXPECTED, float(sum(found.values())), 0.0, text)
+        return JudgedMetric(Measure.CORRECTNESS, ProbeVerdict.UNEXPECTED, float(sum(found.values())), 0.0, text)
     if history.failure:
-        return JudgedMetric(Measure.CORRECTNESS, Verdict.UNKNOWN, None, 0.0, "the run was broken off")
-    return JudgedMetric(Measure.CORRECTNESS, Verdict.EXPECTED, 0.0, 0.0)
+        return JudgedMetric(Measure.CORRECTNESS, ProbeVerdict.UNKNOWN, None, 0.0, "the run was broken off")
+    return JudgedMetric(Measure.CORRECTNESS, ProbeVerdict.EXPECTED, 0.0, 0.0)
 
 
 def wrong(spec: ProberSpec, history: ProbeHistory) -> dict[Wrong, int]:
@@ -170,4 +170,4 @@ _ONLY_AT_THE_END: Final = (Wrong.LOST, Wrong.UNRETURNED)
 
 def as_expected(findings: Iterable[JudgedMetric]) -> bool:
     """Whether all of them are."""
-    return all(one.verdict is Verdict.EXPECTED for one in findings)
+    return all(one.verdict is ProbeVerdict.EXPECTED for one in findings)

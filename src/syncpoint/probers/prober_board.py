@@ -15,7 +15,7 @@ from typing import Any, Final
 from syncpoint.metrics.family import Samples
 from syncpoint.metrics.prober_families import FAMILIES, PREFIX
 from syncpoint.model.histogram import Histogram
-from syncpoint.probers.judgement import JudgedMetric, Verdict, as_expected, wrong
+from syncpoint.probers.judgement import JudgedMetric, ProbeVerdict, as_expected, wrong
 from syncpoint.probers.probe_history import ProbeHistory
 from syncpoint.probers.prober_table import BY_NAME, Measure, ProberSpec
 
@@ -35,7 +35,7 @@ class BoardEntry:
     received: int = 0
     steps: dict[str, Histogram] = field(default_factory=dict)
     newest_steps: dict[str, float] = field(default_factory=dict)
-    verdicts: Counter[tuple[Measure, Verdict]] = field(default_factory=Counter)
+    verdicts: Counter[tuple[Measure, ProbeVerdict]] = field(default_factory=Counter)
     wrong: Counter[str] = field(default_factory=Counter)
     failures: list[tuple[float, str]] = field(default_factory=list)  # the newest, latest last
 
@@ -67,7 +67,7 @@ class ProberBoard:
         for one in findings:
             entry.verdicts[one.measure, one.verdict] += 1
         entry.wrong.update({str(kind): count for kind, count in wrong(BY_NAME[prober], history).items()})
-        bad = "; ".join(one.text for one in findings if one.verdict is Verdict.UNEXPECTED)
+        bad = "; ".join(one.text for one in findings if one.verdict is ProbeVerdict.UNEXPECTED)
         if bad:
             entry.failures = [*entry.failures, (now, bad)][-FAILURES_KEPT:]
 
@@ -78,7 +78,7 @@ class ProberBoard:
             (entry.prober, entry.endpoint, one)
             for entry in self.entries.values()
             for one in entry.findings
-            if one.verdict is Verdict.UNEXPECTED
+            if one.verdict is ProbeVerdict.UNEXPECTED
         ]
 
     def as_dict(self) -> dict[str, Any]:
@@ -115,8 +115,8 @@ def _numbers(entry: BoardEntry) -> Iterator[tuple[str, float, tuple[str, ...]]]:
         return
     yield "last_run_timestamp_seconds", entry.ended_at, ()
     for one in entry.findings:
-        if one.verdict is not Verdict.UNKNOWN:
-            yield "as_expected", float(one.verdict is Verdict.EXPECTED), (one.measure,)
+        if one.verdict is not ProbeVerdict.UNKNOWN:
+            yield "as_expected", float(one.verdict is ProbeVerdict.EXPECTED), (one.measure,)
             assert one.value is not None
             yield "value", one.value, (one.measure,)
     for step, seconds in entry.newest_steps.items():

@@ -18,7 +18,7 @@ from typing import Final
 
 from syncpoint.model.errors import SyncpointError
 from syncpoint.probers import leftovers
-from syncpoint.probers.judgement import Verdict, judge
+from syncpoint.probers.judgement import ProbeVerdict, judge
 from syncpoint.probers.probe_history import ProbeHistory
 from syncpoint.probers.probe_names import ProbeNames
 from syncpoint.probers.probe_run import ProbedEndpoint, ProbeRun, ProbeScript, ProbeSurroundings, StepFailed
@@ -96,7 +96,7 @@ class ProberDriver:
         findings = judge(spec, history, self._around.patience)
         self._board.note(spec.name, endpoint.address, history, findings, time.time())
         for one in findings:
-            if one.verdict is Verdict.UNEXPECTED:
+            if one.verdict is ProbeVerdict.UNEXPECTED:
                 log.warning("%s at %s is not as expected: %s", spec.metric(one.measure), endpoint.address, one.text)
         self._on_change()
 

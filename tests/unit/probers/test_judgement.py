@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.probers.judgement import JudgedMetric, Verdict, as_expected, judge, wrong
+from syncpoint.probers.judgement import JudgedMetric, ProbeVerdict, as_expected, judge, wrong
 from syncpoint.probers.probe_history import ArrivedMessage, ProbeHistory, ReadBack, SentMessage
 from syncpoint.probers.probe_run import payload
 from syncpoint.probers.prober_table import BY_NAME, METRICS, PROBERS, Measure, ProbedPlane, Wrong
@@ -106,8 +106,8 @@ def test_what_is_wrong_is_counted_once(prober: str, kind: Wrong, spoil: Callable
     spoil(run)
     assert wrong(spec, run) == {kind: 1}
     success, duration, correctness = judge(spec, run)
-    assert (success.verdict, duration.verdict) == (Verdict.EXPECTED, Verdict.EXPECTED)
-    assert correctness == JudgedMetric(Measure.CORRECTNESS, Verdict.UNEXPECTED, 1.0, 0.0, f"1 {kind}")
+    assert (success.verdict, duration.verdict) == (ProbeVerdict.EXPECTED, ProbeVerdict.EXPECTED)
+    assert correctness == JudgedMetric(Measure.CORRECTNESS, ProbeVerdict.UNEXPECTED, 1.0, 0.0, f"1 {kind}")
 
 
 def test_every_kind_of_wrong_belongs_to_a_prober_and_is_tried_here() -> None:
@@ -117,21 +117,21 @@ def test_every_kind_of_wrong_belongs_to_a_prober_and_is_tried_here() -> None:
 def test_the_step_that_is_worst_for_its_limit_is_shown() -> None:
     run = history(steps={"create": 4.0, "receive": 3.0})
     duration = judge(BY_NAME["P1"], run)[1]
-    assert duration.verdict is Verdict.UNEXPECTED
+    assert duration.verdict is ProbeVerdict.UNEXPECTED
     assert (duration.value, duration.limit) == (3.0, 2.0)
     assert duration.text == "receive took 3.00 s, more than 2 s"
-    assert judge(BY_NAME["P1"], run, patience=2.0)[1].verdict is Verdict.EXPECTED
+    assert judge(BY_NAME["P1"], run, patience=2.0)[1].verdict is ProbeVerdict.EXPECTED
 
 
 def test_a_run_that_was_broken_off_is_judged_by_what_it_saw() -> None:
     run = history(failure="Publish: UNAVAILABLE: no connection", steps={"create": 0.1})
     run.arrived.pop()
     found = judge(BY_NAME["P1"], run)
-    assert [one.verdict for one in found] == [Verdict.UNEXPECTED, Verdict.UNKNOWN, Verdict.UNKNOWN]
+    assert [one.verdict for one in found] == [ProbeVerdict.UNEXPECTED, ProbeVerdict.UNKNOWN, ProbeVerdict.UNKNOWN]
     assert found[0].text == "Publish: UNAVAILABLE: no connection"
     run.arrived[0] = came(0, data=b"other")
     run.steps["create"] = 6.0
-    assert {one.verdict for one in judge(BY_NAME["P1"], run)} == {Verdict.UNEXPECTED}
+    assert {one.verdict for one in judge(BY_NAME["P1"], run)} == {ProbeVerdict.UNEXPECTED}
 
 
 def test_an_attempt_whose_outcome_is_unknown_may_have_given_the_message_its_id() -> None:

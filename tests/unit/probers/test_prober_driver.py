@@ -16,7 +16,7 @@ from syncpoint.metrics.prober_families import FAMILIES
 from syncpoint.model.errors import Unavailable
 from syncpoint.probers import prober_driver
 from syncpoint.probers.board_page import BoardPage
-from syncpoint.probers.judgement import Verdict
+from syncpoint.probers.judgement import ProbeVerdict
 from syncpoint.probers.probe_history import SentMessage
 from syncpoint.probers.probe_names import SPARE_S, ProbeNames, expired
 from syncpoint.probers.probe_run import ProbedEndpoint, ProbeRun, ProbeSurroundings, StepFailed
@@ -67,7 +67,7 @@ def driver(
     return ProberDriver(PROBERS, around, board, **options), board
 
 
-def verdicts(board: ProberBoard, endpoint: str = "a:1") -> dict[str, list[Verdict]]:
+def verdicts(board: ProberBoard, endpoint: str = "a:1") -> dict[str, list[ProbeVerdict]]:
     found = board.entries.values()
     return {one.prober: [metric.verdict for metric in one.findings] for one in found if one.endpoint == endpoint}
 
@@ -76,8 +76,8 @@ def test_one_that_fails_in_any_way_holds_up_no_other_one(monkeypatch: pytest.Mon
     monkeypatch.setattr(prober_driver, "judge", lambda spec, history, patience: JUDGE(spec, history, 1.0))
     made, board = driver(monkeypatch, {"P2": refused, "P5": hanging, "P8": mistaken})
     asyncio.run(made.once())
-    broken = [Verdict.UNEXPECTED, Verdict.UNKNOWN, Verdict.UNKNOWN]
-    fine = [Verdict.EXPECTED] * 3
+    broken = [ProbeVerdict.UNEXPECTED, ProbeVerdict.UNKNOWN, ProbeVerdict.UNKNOWN]
+    fine = [ProbeVerdict.EXPECTED] * 3
     for endpoint in ("a:1", "b:1"):
         found = verdicts(board, endpoint)
         assert found == {one.name: broken if one.name in ("P2", "P5", "P8") else fine for one in PROBERS}
