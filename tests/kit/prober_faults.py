@@ -1,7 +1,8 @@
 """For each of the thirty metrics of the probers, a fault that makes it, and no other one, be not as expected.
 
 `FAULTS` is the table; `docs/operations/probers.md` shows it. Each entry makes a new fault, of a relay between the
-prober and the server, or of pushes on their way to the prober. `PATIENCE` is what tests run the probers with.
+prober and the server, or of pushes on their way to the prober. `PATIENCE` is what tests
+run the probers with whose duration is to fire.
 """
 
 from __future__ import annotations
