@@ -425,6 +425,7 @@ RULES: Final[dict[str, Rule]] = {
             ),
             "PeekTopic": _all(_on("syncpoint.topics.read", "topic", _TOPIC)),
             "GetReceipt": _all(_on("syncpoint.topics.read", "topic", _TOPIC)),
+            "GetAtRisk": _all(_server("syncpoint.server.get")),
             "PeekSubscription": _all(_on("syncpoint.subscriptions.read", "subscription", _SUBSCRIPTION)),
             "ListScheduledMessages": _all(_on("syncpoint.topics.read", "topic", _TOPIC)),
             "GetScheduledMessage": _all(_on("syncpoint.topics.read", "topic", _TOPIC)),

@@ -6,17 +6,26 @@ Place: beside the other admin servicers of the node.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from syncpoint.api.at_risk_admin import lent_sums
 from syncpoint.api.letter_moves import LetterMoves
 from syncpoint.api.server_admin import ServerAdmin, ServerIdentity
 from syncpoint.control.durability_classes import DurabilityClass
+from syncpoint.control.failure_domains import (
+    DomainFailure,
+    FailureDomains,
+    ForeseenRisks,
+    PlacedDisk,
+    PlacedProcess,
+)
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import NotFound
 from syncpoint.model.flow import FlowLimits
 from syncpoint.publish import states
+from syncpoint.publish.at_risk import chain_risk
 from syncpoint.publish.entry_receipt import receipt
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.scheduled_calls import cancel_scheduled, list_scheduled
@@ -27,6 +36,8 @@ from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.wire.messages import admin, internal
 
 CHAIN = 0  # a node's log has no number among chains
+SERVER = "server"
+"""What a node's process is called among those that may fail."""
 
 
 class LocalInquiry:
@@ -57,6 +68,24 @@ class LocalInquiry:
     async def receipt(self, chain: int, request: internal.ReceiptRequest) -> internal.ReceiptResponse:
         """Of the one log."""
         return await receipt(self._publish, request)
+
+    def domains(self) -> FailureDomains:
+        """Its disks, and itself."""
+        disks = [PlacedDisk(str(one.path), str(one.path)) for one in self._publish.store.status().disks]
+        return FailureDomains(disks, [PlacedProcess(SERVER)])
+
+    async def at_risk(self, failures: Sequence[DomainFailure]) -> ForeseenRisks:
+        """Of the one log, and of what is lent here."""
+        names = [str(one.path) for one in self._publish.store.status().disks]
+
+        def slots(folders: Iterable[str]) -> frozenset[int]:
+            return frozenset(names.index(one) for one in folders)
+
+        asked = internal.AtRiskRequest()
+        for one in failures:
+            asked.failures.add(gone=one.gone, silent=one.silent, owner=SERVER in one.processes)
+        risk = await chain_risk(CHAIN, self._publish, slots, names, asked)
+        return ForeseenRisks([risk], {SERVER: lent_sums(self._subscribe.lent())}, [])
 
     async def scheduled(self, request: internal.ScheduledListRequest) -> list[internal.ScheduledOfChain]:
         """In the one log."""

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 import syncpoint
 from syncpoint import kernel
+from syncpoint.api.at_risk_admin import AskingAboutRisks, AtRiskAdmin
 from syncpoint.api.exports import is_exported
 from syncpoint.api.letter_admin import LetterAdmin
 from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table, subscription_options
@@ -37,7 +38,7 @@ from syncpoint.wire.messages import admin, internal
 RANGES_MAX = 100
 
 
-class Asking(AskingChains, AskingForScheduled, Protocol):
+class Asking(AskingChains, AskingForScheduled, AskingAboutRisks, Protocol):
     """Questions to those who know a part of the answer; what could not be found out is said in words. `chains`: what
     each chain holds of a topic.
     """
@@ -91,12 +92,14 @@ class ServerAdmin(ABC):
         }
         rules = RuleAdmin(self.control, self.options)
         receipts = ReceiptAdmin(self.options, self._asking)
+        risks = AtRiskAdmin(self.options, self._asking)
         own = admin_table(self.control, table)
         return {
             **self.options.methods(),
             **self.peeks.methods(),
             **self.scheduled.methods(),
             **receipts.methods(),
+            **risks.methods(),
             **rules.methods(),
             **self.letters.methods(),
             **own,

@@ -33,6 +33,7 @@ COMMANDS = {
     "queues": ("queues", "queues", "Create and list queues: topics with one subscription each."),
     "rules": ("subscription_rules", "rules", "Say by SQL which messages a subscription gets, and what they say."),
     "receipt": ("receipt", "receipt", "Say which disks hold a message, each copy read and checked."),
+    "at-risk": ("at_risk", "at_risk", "Say what would be lost, or delivered twice, if something vanished now."),
     "why": ("why", "why", "Say why a subscriber gets nothing, and what to do."),
     "scheduled": ("scheduled_messages", "scheduled", "List, show and cancel messages that wait for their time."),
     "dead-letters": ("dead_letters", "dead_letters", "Look at messages that were given up; publish them again."),

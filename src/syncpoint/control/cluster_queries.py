@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from syncpoint.control.failure_domains import DomainFailure, FailureDomains, ForeseenRisks, domains_of
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.control.registration import registered_chains
 from syncpoint.metadata.contract import StoreError
@@ -94,6 +95,48 @@ class ClusterQueries:
         for copy in found.copies:
             copy.folder = names.get(copy.folder, copy.folder)
         return found
+
+    def domains(self) -> FailureDomains:
+        """What may vanish."""
+        return domains_of(self._view)
+
+    async def at_risk(self, failures: Sequence[DomainFailure]) -> ForeseenRisks:
+        """What failures would do to every chain there is, by their owners, and what every subscribe forwarder has lent.
+        Chains whose owner does not answer are unknown.
+        """
+        owners = {int(number): seen.value for number, seen in self._view.owners.items.items()}
+        members = {one.address: one.name for one in self._view.with_role(SUBSCRIBE)}
+        asked = {owner.address: owner.member for owner in owners.values()}
+        questions = (
+            self._peers.call(address, methods.CHAINS.AtRisk, _risk_request(failures, member), timeout_s=OWNER_S)
+            for address, member in sorted(asked.items())
+        )
+        listing, end = internal.LentRequest().SerializeToString(), self._now() + OWNER_S
+        answers, (lent, silent) = await asyncio.gather(
+            asyncio.gather(*questions, return_exceptions=True),
+            self._ask(members, methods.DELIVERIES.ListLent, listing, end),
+        )
+        found: dict[int, internal.ChainRisk] = {}
+        why: dict[str, str] = {}
+        for address, answer in zip(sorted(asked), answers, strict=True):
+            if isinstance(answer, bytes):
+                found |= {one.chain: one for one in internal.AtRiskResponse.FromString(answer).chains}
+            elif isinstance(answer, SyncpointError):
+                why[address] = answer.message
+            else:
+                raise answer
+        unknown = []
+        for number in sorted(int(key) for key in self._view.chains.items):
+            if number not in found:
+                owner = owners.get(number)
+                said = "nobody has it open now" if owner is None else why.get(owner.address, "it is not open there")
+                unknown.append(f"chain {number}: {said if owner is None else f'{owner.member}: {said}'}")
+        unknown += [f"{members[address]} does not say what it has lent ({said})" for address, said in silent.items()]
+        return ForeseenRisks(
+            [found[number] for number in sorted(found)],
+            {members[address]: internal.LentResponse.FromString(one).lent for address, one in lent.items()},
+            unknown,
+        )
 
     async def _ask_owner(self, chain: int, path: str, request: bytes) -> bytes:
         owner = self._view.owner(chain)
@@ -221,3 +264,11 @@ class ClusterQueries:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+def _risk_request(failures: Sequence[DomainFailure], member: str) -> bytes:
+    asked = internal.AtRiskRequest()
+    for one in failures:
+        asked.failures.add(gone=one.gone, silent=one.silent, owner=member in one.processes)
+    encoded: bytes = asked.SerializeToString()
+    return encoded

@@ -548,6 +548,28 @@ class LeaseTable:
                         found = (block.source, (block.number << 10) + slot)
         return found
 
+    def lent(self) -> list:
+        """(source, first offset, end) of all that is outstanding, in order; for tools. Looks at all leases."""
+        slot: cython.Py_ssize_t
+        offset: i64
+        block: LeaseBlock
+        found: list = []
+        begin: i64 = 0
+        end: i64 = -1
+        source: u64 = 0
+        for block in self._all_blocks():
+            for slot in range(1024):
+                if block.serial[slot] != 0:
+                    offset = (block.number << 10) + slot
+                    if offset != end or block.source != source:
+                        if end >= 0:
+                            found.append((source, begin, end))
+                        source, begin = block.source, offset
+                    end = offset + 1
+        if end >= 0:
+            found.append((source, begin, end))
+        return found
+
     def blocks(self) -> int:
         """Blocks in use, 20 KiB each; for tools."""
         return sum([len(blocks) for blocks in self._sources.values()])

@@ -66,6 +66,10 @@ class AckBatch:
         """Whether anything acknowledged of a source is not persisted."""
         return (subscription, source) in self._unpersisted
 
+    def all_unpersisted(self) -> dict[tuple[int, int], list[bytes]]:
+        """Runs of all that is not persisted, by subscription and source."""
+        return {key: list(runs) for key, runs in self._unpersisted.items()}
+
     def unpersisted(self, subscription: int, source: int) -> AckSet | None:
         """What was acknowledged and is not persisted: if this log is lost, it may have to be delivered again."""
         runs = self._unpersisted.get((subscription, source))

@@ -8,7 +8,7 @@ Promise: what is asked of a chain that is not open here is refused as UNAVAILABL
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from syncpoint.kernel.errors import Malformed
 from syncpoint.model.delivery import AttemptRun
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, SyncpointError, Unavailable
+from syncpoint.publish.at_risk import chain_risk
 from syncpoint.publish.entry_receipt import receipt
 from syncpoint.publish.envelope import fetched_message, heartbeat_message, read_publish
 from syncpoint.publish.host import ChainHost
@@ -33,7 +34,7 @@ OBEYED_MS = 100  # how long after its disks have obeyed it an owner lists what w
 
 
 class ChainsService:
-    """Publish, Serve, Confirm, Describe, Void, Peek, AcknowledgeSeen, Receipt, ListMessageIds, ListScheduled,
+    """Publish, Serve, Confirm, Describe, Void, Peek, AcknowledgeSeen, Receipt, AtRisk, ListMessageIds, ListScheduled,
     CancelScheduled. For HandOver see `control.hand_over`.
     """
 
@@ -52,6 +53,7 @@ class ChainsService:
                     methods.CHAINS.Void: self._void,
                     methods.CHAINS.Peek: self._peek,
                     methods.CHAINS.Receipt: self._receipt,
+                    methods.CHAINS.AtRisk: self._at_risk,
                     methods.CHAINS.ListMessageIds: self._list_message_ids,
                     methods.CHAINS.ListScheduled: self._list_scheduled,
                     methods.CHAINS.CancelScheduled: self._cancel_scheduled,
@@ -100,6 +102,17 @@ class ChainsService:
         if self.host.chain_that_had(asked.source) is not None:
             return internal.ReceiptResponse()
         raise Unavailable("No chain here has the source.")
+
+    async def _at_risk(self, asked: internal.AtRiskRequest) -> internal.AtRiskResponse:
+        answer = internal.AtRiskResponse()
+        for number, chain in list(self.host.chains.items()):
+            names = [f"/{place.cluster}/{place.disk}" for place in chain.record.places]
+
+            def slots(folders: Iterable[str], names: list[str] = names) -> frozenset[int]:
+                return frozenset(names.index(one) for one in folders if one in names)
+
+            answer.chains.append(await chain_risk(number, chain.forwarder, slots, names, asked))
+        return answer
 
     async def _list_scheduled(self, asked: internal.ScheduledListRequest) -> internal.ScheduledListResponse:
         answer = internal.ScheduledListResponse()

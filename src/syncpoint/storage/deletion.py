@@ -68,6 +68,11 @@ class Deletion:
                 self._checkpoints.remove(begun)
                 self._control_floor = max(self._control_floor, (self._log.counter, begun.begin))
 
+    @property
+    def control_floor(self) -> tuple[int, int]:
+        """Log and position where the newest complete checkpoint begins: it stands for all facts before it."""
+        return self._control_floor
+
     def removable(self, segment: Segment) -> bool:
         """Whether everything but the messages is obsolete."""
         log, begin = self._control_floor

@@ -19,6 +19,7 @@ from syncpoint.model.errors import ResourceExhausted, Unavailable
 from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.files import Buffer
 from syncpoint.runtime.step_workers import Workers
+from syncpoint.storage.at_risk import RowsReply, SegmentRows, StoreHoldings, holdings
 from syncpoint.storage.cache import TailCache
 from syncpoint.storage.copy_reader import PART_BYTES, Gone
 from syncpoint.storage.deletion import Deletion
@@ -309,6 +310,41 @@ class Store:
             self._notify(partial(reply, found))
 
         self._in_reader(examine)
+
+    def holdings(self) -> StoreHoldings:
+        """Which disks hold what, for judging failures; see `at_risk`."""
+        disks = self._disks
+        return holdings(self._log, self.catalog, disks.maintainers, self._deletion.control_floor, disks.failure)
+
+    def segment_rows(self, segment_id: int, payloads_of: int, reply: RowsReply) -> None:
+        """Hand `reply` the entries of a segment in the order of positions, with the payloads of one kind; None for one
+        that is deleted. An exception is handed over, not raised.
+        """
+        segment = self.catalog.get(segment_id)
+        if segment is None:
+            reply(None)
+            return
+
+        def read() -> None:
+            found: SegmentRows | Exception | None
+            try:
+                index = self.catalog.index(segment)
+                records = sorted([*index.messages(), *index.controls()], key=lambda record: record.ordinal)
+                wanted = [record for record in records if record.kind == payloads_of]
+                frames = self._disks.access.frames(segment, wanted) if wanted else []
+                payloads = {record.ordinal: frame[1] for record, frame in zip(wanted, frames, strict=True)}
+                found = SegmentRows(records, payloads)
+            except Gone:
+                found = None
+            except Exception as error:  # for the one who asked
+                found = error
+            self._notify(partial(reply, found))
+
+        self._in_reader(read)
+
+    def segments_of(self, source: int) -> list[int] | None:
+        """The segments that hold a source some of whose messages are stored twice, copied forward; None for others."""
+        return self._sources.segments(source) if self._sources.tangled(source) else None
 
     def sources(self) -> Iterable[int]:
         """Sources of which messages are stored."""

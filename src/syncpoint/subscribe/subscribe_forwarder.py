@@ -350,6 +350,12 @@ class SubscribeForwarder:
             delivery.on_removed()
             self.publish.detach(incarnation)
 
+    def lent(self) -> list[tuple[int, int, list[tuple[int, int, int]]]]:
+        """(topic, subscription, its (source, first place, end)) of all that is outstanding; looks at all leases."""
+        return [
+            (one.record.topic_incarnation, number, one.table.lent()) for number, one in sorted(self.deliveries.items())
+        ]
+
     def outstanding(self) -> tuple[int, int]:
         """Messages and bytes lent by the whole forwarder."""
         totals = [delivery.table.total() for delivery in self.deliveries.values()]

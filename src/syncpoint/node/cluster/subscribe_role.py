@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from syncpoint.access.access import AccessFile
+from syncpoint.api.at_risk_admin import lent_sums
 from syncpoint.api.letter_moves import LetterMoves
 from syncpoint.api.options_admin import follow_limits
 from syncpoint.api.streaming_pull import StreamingPullService
@@ -92,6 +93,7 @@ class SubscribeRole:
             **served(
                 {
                     methods.DELIVERIES.Describe: self._describe,
+                    methods.DELIVERIES.ListLent: self._list_lent,
                     methods.DELIVERIES.DeadLetter: LetterMoves(self.forwarder).move,
                 }
             ),
@@ -141,6 +143,9 @@ class SubscribeRole:
             answer.messages, answer.bytes = delivery.table.total()
             answer.subscribers = len(delivery.consumers)
         return answer
+
+    async def _list_lent(self, asked: internal.LentRequest) -> internal.LentResponse:
+        return internal.LentResponse(lent=lent_sums(self.forwarder.lent()))
 
     def _used(self) -> list[int]:
         used = [number for number, at in self.forwarder.used.items() if at > self._used_at]

@@ -339,6 +339,63 @@ class PeekSubscriptionRequest(_message.Message):
     page_size: int
     page_token: str
     def __init__(self, subscription: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., filter: _Optional[str] = ..., ordering_key: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+class GetAtRiskRequest(_message.Message):
+    disks: _containers.RepeatedScalarFieldContainer[str]
+    processes: _containers.RepeatedScalarFieldContainer[str]
+    clusters: _containers.RepeatedScalarFieldContainer[str]
+    zones: _containers.RepeatedScalarFieldContainer[str]
+    regions: _containers.RepeatedScalarFieldContainer[str]
+    ranges_max: int
+    def __init__(self, disks: _Optional[_Iterable[str]] = ..., processes: _Optional[_Iterable[str]] = ..., clusters: _Optional[_Iterable[str]] = ..., zones: _Optional[_Iterable[str]] = ..., regions: _Optional[_Iterable[str]] = ..., ranges_max: _Optional[int] = ...) -> None: ...
+class AtRisk(_message.Message):
+    failures: _containers.RepeatedCompositeFieldContainer[Failure]
+    unknown: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, failures: _Optional[_Iterable[_Union[Failure, _Mapping]]] = ..., unknown: _Optional[_Iterable[str]] = ...) -> None: ...
+class Failure(_message.Message):
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        KIND_UNSPECIFIED: _ClassVar[Failure.Kind]
+        DISK: _ClassVar[Failure.Kind]
+        PROCESS: _ClassVar[Failure.Kind]
+        CLUSTER: _ClassVar[Failure.Kind]
+        ZONE: _ClassVar[Failure.Kind]
+        REGION: _ClassVar[Failure.Kind]
+        SEVERAL: _ClassVar[Failure.Kind]
+    KIND_UNSPECIFIED: Failure.Kind
+    DISK: Failure.Kind
+    PROCESS: Failure.Kind
+    CLUSTER: Failure.Kind
+    ZONE: Failure.Kind
+    REGION: Failure.Kind
+    SEVERAL: Failure.Kind
+    kind: Failure.Kind
+    name: str
+    lost: RiskCount
+    unavailable: RiskCount
+    twice: RiskCount
+    topics: _containers.RepeatedCompositeFieldContainer[TopicRisk]
+    stopped: _containers.RepeatedScalarFieldContainer[str]
+    facts: int
+    def __init__(self, kind: _Optional[_Union[Failure.Kind, int, str]] = ..., name: _Optional[str] = ..., lost: _Optional[_Union[RiskCount, _Mapping]] = ..., unavailable: _Optional[_Union[RiskCount, _Mapping]] = ..., twice: _Optional[_Union[RiskCount, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicRisk, _Mapping]]] = ..., stopped: _Optional[_Iterable[str]] = ..., facts: _Optional[int] = ...) -> None: ...
+class RiskCount(_message.Message):
+    messages: int
+    bytes: int
+    oldest_publish_time: _timestamp_pb2.Timestamp
+    ranges: _containers.RepeatedCompositeFieldContainer[RiskRange]
+    ranges_total: int
+    def __init__(self, messages: _Optional[int] = ..., bytes: _Optional[int] = ..., oldest_publish_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ranges: _Optional[_Iterable[_Union[RiskRange, _Mapping]]] = ..., ranges_total: _Optional[int] = ...) -> None: ...
+class RiskRange(_message.Message):
+    chain: int
+    source: int
+    first_offset: int
+    last_offset: int
+    subscription: str
+    def __init__(self, chain: _Optional[int] = ..., source: _Optional[int] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., subscription: _Optional[str] = ...) -> None: ...
+class TopicRisk(_message.Message):
+    topic: str
+    lost: RiskCount
+    unavailable: RiskCount
+    twice: RiskCount
+    def __init__(self, topic: _Optional[str] = ..., lost: _Optional[_Union[RiskCount, _Mapping]] = ..., unavailable: _Optional[_Union[RiskCount, _Mapping]] = ..., twice: _Optional[_Union[RiskCount, _Mapping]] = ...) -> None: ...
 class GetReceiptRequest(_message.Message):
     topic: str
     message_id: str

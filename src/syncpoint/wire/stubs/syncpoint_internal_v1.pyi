@@ -239,6 +239,43 @@ class PeekedPlace(_message.Message):
     message: bytes
     expired: bool
     def __init__(self, place: _Optional[int] = ..., message: _Optional[bytes] = ..., expired: _Optional[bool] = ...) -> None: ...
+class ChainFailure(_message.Message):
+    gone: _containers.RepeatedScalarFieldContainer[str]
+    silent: _containers.RepeatedScalarFieldContainer[str]
+    owner: bool
+    def __init__(self, gone: _Optional[_Iterable[str]] = ..., silent: _Optional[_Iterable[str]] = ..., owner: _Optional[bool] = ...) -> None: ...
+class AtRiskRequest(_message.Message):
+    failures: _containers.RepeatedCompositeFieldContainer[ChainFailure]
+    def __init__(self, failures: _Optional[_Iterable[_Union[ChainFailure, _Mapping]]] = ...) -> None: ...
+class RiskSum(_message.Message):
+    topic: int
+    subscription: int
+    messages: int
+    bytes: int
+    oldest_ns: int
+    ranges: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[int] = ..., subscription: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., oldest_ns: _Optional[int] = ..., ranges: _Optional[_Iterable[int]] = ...) -> None: ...
+class ChainOutcome(_message.Message):
+    lost: _containers.RepeatedCompositeFieldContainer[RiskSum]
+    unavailable: _containers.RepeatedCompositeFieldContainer[RiskSum]
+    twice: _containers.RepeatedCompositeFieldContainer[RiskSum]
+    stops: str
+    facts: int
+    def __init__(self, lost: _Optional[_Iterable[_Union[RiskSum, _Mapping]]] = ..., unavailable: _Optional[_Iterable[_Union[RiskSum, _Mapping]]] = ..., twice: _Optional[_Iterable[_Union[RiskSum, _Mapping]]] = ..., stops: _Optional[str] = ..., facts: _Optional[int] = ...) -> None: ...
+class ChainRisk(_message.Message):
+    chain: int
+    outcomes: _containers.RepeatedCompositeFieldContainer[ChainOutcome]
+    unseen: _containers.RepeatedScalarFieldContainer[str]
+    unknown: str
+    def __init__(self, chain: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[ChainOutcome, _Mapping]]] = ..., unseen: _Optional[_Iterable[str]] = ..., unknown: _Optional[str] = ...) -> None: ...
+class AtRiskResponse(_message.Message):
+    chains: _containers.RepeatedCompositeFieldContainer[ChainRisk]
+    def __init__(self, chains: _Optional[_Iterable[_Union[ChainRisk, _Mapping]]] = ...) -> None: ...
+class LentRequest(_message.Message):
+    def __init__(self) -> None: ...
+class LentResponse(_message.Message):
+    lent: _containers.RepeatedCompositeFieldContainer[RiskSum]
+    def __init__(self, lent: _Optional[_Iterable[_Union[RiskSum, _Mapping]]] = ...) -> None: ...
 class ReceiptRequest(_message.Message):
     topic: int
     source: int
