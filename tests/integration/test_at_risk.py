@@ -1,7 +1,7 @@
 """At risk: what `GetAtRisk` foretells of failures is what happens when they are brought about, message by message.
 
-One server whose third disk is out of use while messages and acknowledgements come in; then it is killed, and every set of
-victims is wiped in a copy of what it left.
+One server whose third disk is out of use while messages and acknowledgements come in; then it is killed, and every set
+of victims is wiped in a copy of what it left.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from syncpoint.testing.server_process import ServerFailed
 from syncpoint.wire.messages import admin
 
 A, B, C = "a", "b", "c"
+
+
+pytestmark = pytest.mark.timeout(600)
 
 
 def foretold(endpoint, **named):
@@ -89,7 +92,8 @@ def test_what_is_foretold_of_a_server_and_its_disks_is_what_happens(boot, enter,
     topic, subscription = space.pair(ack_deadline_seconds=600)
     whole = foretold(server.endpoint)
     assert {one.name for one in whole.failures} == {*map(str, disks.values()), "server"}
-    assert not whole.unknown and not any(one.lost.messages or one.stopped for one in whole.failures)
+    assert not whole.unknown
+    assert not any(one.lost.messages or one.stopped for one in whole.failures)
 
     first = published(space, topic, 200)
     early = taken(space, subscription, 40)
@@ -103,14 +107,15 @@ def test_what_is_foretold_of_a_server_and_its_disks_is_what_happens(boot, enter,
     late = taken(space, subscription, 30)
     space.ack(subscription, *late.values())  # said on two disks alone
     lent = taken(space, subscription, 25)
-    assert late.keys() <= first and lent.keys() <= first
+    assert late.keys() <= first
+    assert lent.keys() <= first
 
     def asked(victims):
         named = {"disks": [str(disks[one]) for one in victims], "processes": ["server"]}
         (one,) = foretold(server.endpoint, **named).failures
         return one, of_topic(one, topic)
 
-    cases = {victims: asked(victims) for victims in ((), (A,), (C,), (A, B), (A, C), (A, B, C))}
+    cases = {victims: asked(victims) for victims in ((A,), (A, B), (A, C), (A, B, C))}
     alive = foretold(server.endpoint)
     singles = {one.name: of_topic(one, topic) for one in alive.failures}
     assert (alive.failures[0].lost.messages, alive.failures[-1].name) == (0, str(disks[C]))
@@ -132,7 +137,8 @@ def test_what_is_foretold_of_a_server_and_its_disks_is_what_happens(boot, enter,
         if len(victims) == 3:  # the server begins anew, and knows of nothing
             assert (lost, unavailable, twice) == (needed, set(), set())
             continue
-        if failure.stopped and {*victims, C} != {*disks}:
+        if victims == (A,):
+            assert failure.stopped
             # It was foretold while C was away: the two others have to be opened without it, and are not.
             alone = home / "alone"
             shutil.copytree(home / "now", alone)

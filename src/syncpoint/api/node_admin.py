@@ -6,7 +6,7 @@ Place: beside the other admin servicers of the node.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from syncpoint.api.at_risk_admin import lent_sums
@@ -78,13 +78,10 @@ class LocalInquiry:
         """Of the one log, and of what is lent here."""
         names = [str(one.path) for one in self._publish.store.status().disks]
 
-        def slots(folders: Iterable[str]) -> frozenset[int]:
-            return frozenset(names.index(one) for one in folders)
-
         asked = internal.AtRiskRequest()
         for one in failures:
             asked.failures.add(gone=one.gone, silent=one.silent, owner=SERVER in one.processes)
-        risk = await chain_risk(CHAIN, self._publish, slots, names, asked)
+        risk = await chain_risk(CHAIN, self._publish, names, asked)
         return ForeseenRisks([risk], {SERVER: lent_sums(self._subscribe.lent())}, [])
 
     async def scheduled(self, request: internal.ScheduledListRequest) -> list[internal.ScheduledOfChain]:

@@ -48,8 +48,10 @@ def at_risk(settings: Settings, ranges_max: int, **named: tuple[str, ...]) -> No
     elif any(named.values()):
         _print_one(found.failures[0])
     else:
-        rows = [[_what(one), one.lost.messages, one.unavailable.messages, one.twice.messages, _why(one)]
-                for one in found.failures]  # fmt: skip
+        rows = []
+        for one in found.failures:
+            counts = (one.lost, one.unavailable, one.twice)
+            rows.append([_what(one), *(str(count.messages) for count in counts), _why(one)])
         print_table(["IF THIS VANISHED", "LOST", "UNAVAILABLE", "TWICE", "WHY"], rows)
     for one in found.unknown:
         said(f"Not known, more may be at risk: {one}.")
@@ -76,7 +78,7 @@ def _print_one(failure: Any) -> None:
             if not count.messages:
                 continue
             oldest = count.oldest_publish_time.ToJsonString() if count.HasField("oldest_publish_time") else ""
-            rows.append([topic.topic, word, count.messages, count.bytes or "", oldest, _ranges(count)])
+            rows.append([topic.topic, word, str(count.messages), str(count.bytes or ""), oldest, _ranges(count)])
     if rows:
         print_table(["TOPIC", "OUTCOME", "MESSAGES", "BYTES", "OLDEST", "SOURCE:OFFSETS"], rows)
     else:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from syncpoint.metadata.view import ClusterView
-from syncpoint.model.cluster import STORAGE
+from syncpoint.model.cluster import STORAGE, ChainRecord
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.wire.messages import internal
 
@@ -115,6 +115,24 @@ class ForeseenRisks(NamedTuple):
     chains: Sequence[internal.ChainRisk]
     lent: Mapping[str, Sequence[internal.RiskSum]]
     unknown: Sequence[str]
+
+
+def domains_of_chain(record: ChainRecord, owner: str) -> FailureDomains:
+    """Those that one chain can tell of without others: its disks with what they stand in, and the process that writes
+    it. Processes that serve disks are among them where the disks are served by others.
+    """
+    disks = [
+        PlacedDisk(
+            f"{place.process}/{place.disk}",
+            f"/{place.cluster}/{place.disk}",
+            "" if place.process == owner else place.process,
+            place.cluster,
+            place.zone,
+            record.region,
+        )
+        for place in record.places
+    ]
+    return FailureDomains(disks, [PlacedProcess(owner)])
 
 
 def domains_of(view: ClusterView) -> FailureDomains:

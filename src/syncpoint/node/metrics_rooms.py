@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from starlette.routing import BaseRoute
 
+from syncpoint.api.node_admin import SERVER
+from syncpoint.control.failure_domains import FailureDomains, PlacedDisk, PlacedProcess
 from syncpoint.control.solo_ownership import SOLO_CHAIN
 from syncpoint.metrics.backlogs import Backlogs
 from syncpoint.metrics.call_families import CallRoom, ListenerRoom
@@ -18,6 +20,7 @@ from syncpoint.metrics.family_table import FAMILIES
 from syncpoint.metrics.log_families import LogRoom
 from syncpoint.metrics.process_families import ProcessRoom
 from syncpoint.metrics.publish_families import PublishRoom
+from syncpoint.metrics.risk_families import RiskRoom, WatchedChain
 from syncpoint.metrics.scraped_page import metrics_page, serve_metrics
 from syncpoint.metrics.service_families import (
     AccessRoom,
@@ -70,6 +73,11 @@ def node_metrics(node: Node, process: ProcessRoom) -> Exposition:
     def chains() -> dict[int, PublishForwarder]:
         return {SOLO_CHAIN: node.publish}
 
+    def watched() -> dict[int, WatchedChain]:
+        disks = [str(one.path) for one in node.store.status().disks]
+        domains = FailureDomains([PlacedDisk(one, one) for one in disks], [PlacedProcess(SERVER)])
+        return {SOLO_CHAIN: WatchedChain(node.publish, disks, domains, SERVER)}
+
     def fired() -> dict[int, int]:
         firing = node.chain.firing
         return {SOLO_CHAIN: 0 if firing is None else firing.fired}
@@ -83,6 +91,7 @@ def node_metrics(node: Node, process: ProcessRoom) -> Exposition:
         ListenerRoom({LISTENER: stats}),
         PublishRoom(node.publish.admission, catalog, chains, fired),
         LogRoom(chains),
+        RiskRoom(watched, node.clock),
         SubscriptionRoom(catalog, node.subscribe, Backlogs(catalog, chains), lambda: len(node.streams.streams)),
         CatalogRoom(catalog),
         ConsumptionRoom(node.consumption.pushes.driver, node.consumption.exports.driver),

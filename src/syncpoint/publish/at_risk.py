@@ -9,7 +9,7 @@ are read only of segments that a failure touches, one at a time; what cannot be 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -83,13 +83,20 @@ class ThreatSum:
         )
 
 
+class _SeenEntry(NamedTuple):
+    fate: EntryFate
+    record: IndexRecord
+    entry: ThreatenedEntry | None  # None: nobody needs it
+
+
 class ChainForecast:
     """What one failure would do to one chain; filled entry by entry."""
 
     def __init__(self, forwarder: PublishForwarder, holdings: StoreHoldings, failure: DiskFailure) -> None:
         self.judgement = FailureJudgement(holdings, failure)
         self._forwarder, self._holdings, self._failure = forwarder, holdings, failure
-        self._worst: dict[tuple[int, int], tuple[EntryFate, ThreatenedEntry]] = {}  # of what is stored twice: the best
+        self._doubles: dict[tuple[int, int], _SeenEntry] = {}  # of what is stored twice: its better copy
+        self._vanished: dict[int, AckSet] = {}  # by source: no disk has them, whether somebody needs them or not
         self._lost: dict[int, ThreatSum] = {}  # by topic
         self._away: dict[int, ThreatSum] = {}
         self._acks: list[records.Acks] = []  # acknowledgements that would be forgotten
@@ -104,15 +111,14 @@ class ChainForecast:
         """One entry. `entry`: its messages; None where it has none that are needed, or is of another kind."""
         fate = self.judgement.fate(segment, record)
         if record.kind in MESSAGE_KINDS:
-            if entry is None:
-                return
+            seen = _SeenEntry(fate, record, entry)
             if self._forwarder.store.segments_of(record.source) is None:
-                self._count(fate, entry)
+                self._count(seen)
                 return
             key = (record.source, record.first_offset)
-            known = self._worst.get(key)
-            if known is None or fate < known[0]:
-                self._worst[key] = fate, entry
+            known = self._doubles.get(key)
+            if known is None or fate < known.fate:
+                self._doubles[key] = seen
             return
         if fate is not EntryFate.LOST:
             return
@@ -126,8 +132,12 @@ class ChainForecast:
         else:
             self._facts += 1
 
-    def _count(self, fate: EntryFate, entry: ThreatenedEntry) -> None:
-        if fate is EntryFate.HELD and not self.judgement.stops:
+    def _count(self, seen: _SeenEntry) -> None:
+        fate, record, entry = seen
+        if fate is EntryFate.LOST:
+            vanished = self._vanished.setdefault(record.source, AckSet())
+            vanished.add(record.first_offset, record.first_offset + record.count)
+        if entry is None or (fate is EntryFate.HELD and not self.judgement.stops):
             return
         source = self._forwarder.sources.by_number.get(entry.source)
         sums = self._lost if fate is EntryFate.LOST else self._away
@@ -135,8 +145,8 @@ class ChainForecast:
 
     def outcome(self) -> internal.ChainOutcome:
         """All of it, once every entry was seen."""
-        for fate, entry in self._worst.values():
-            self._count(fate, entry)
+        for seen in self._doubles.values():
+            self._count(seen)
         answer = internal.ChainOutcome(stops=self.judgement.stops, facts=self._facts)
         answer.lost.extend(one.message(topic) for topic, one in sorted(self._lost.items()))
         answer.unavailable.extend(one.message(topic) for topic, one in sorted(self._away.items()))
@@ -164,8 +174,8 @@ class ChainForecast:
                     begin, end = place_in(begin)[1], place_in(end - 1)[1] + 1
                     if max(begin, first) < min(end, known.visible):
                         held.add(max(begin, first), min(end, known.visible))
-            lost = self._lost.get(known.topic, ThreatSum()).offsets.get(source)
-            for begin, length in lost.runs() if lost is not None else ():
+            vanished = self._vanished.get(source)
+            for begin, length in vanished.runs() if vanished is not None else ():
                 held.remove(begin, begin + length)
         return found
 
@@ -191,14 +201,17 @@ def _ends(runs: bytes) -> list[Run]:
     return [(begin, begin + length) for begin, length in decode_runs(runs)]
 
 
-Slots = Callable[[Iterable[str]], frozenset[int]]
-"""The slots of the disks of these names."""
-
-
 async def chain_risk(
-    chain: int, forwarder: PublishForwarder, slots: Slots, names: Sequence[str], asked: internal.AtRiskRequest
+    chain: int, forwarder: PublishForwarder, names: Sequence[str], asked: internal.AtRiskRequest
 ) -> internal.ChainRisk:
-    """What each failure would do to a chain. `names`: of its disks, by slot. What could not be read is in `unknown`."""
+    """What each failure would do to a chain. `names`: of its disks, by slot; those of other chains are passed over.
+    What could not be read is in `unknown`.
+    """
+    slot_of = {name: slot for slot, name in enumerate(names)}
+
+    def slots(named: Iterable[str]) -> frozenset[int]:
+        return frozenset(slot_of[one] for one in named if one in slot_of)
+
     holdings = forwarder.store.holdings()
     forecasts = [
         ChainForecast(forwarder, holdings, DiskFailure(slots(one.gone), slots(one.silent), one.owner))

@@ -8,7 +8,7 @@ Promise: what is asked of a chain that is not open here is refused as UNAVAILABL
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -107,11 +107,7 @@ class ChainsService:
         answer = internal.AtRiskResponse()
         for number, chain in list(self.host.chains.items()):
             names = [f"/{place.cluster}/{place.disk}" for place in chain.record.places]
-
-            def slots(folders: Iterable[str], names: list[str] = names) -> frozenset[int]:
-                return frozenset(names.index(one) for one in folders if one in names)
-
-            answer.chains.append(await chain_risk(number, chain.forwarder, slots, names, asked))
+            answer.chains.append(await chain_risk(number, chain.forwarder, names, asked))
         return answer
 
     async def _list_scheduled(self, asked: internal.ScheduledListRequest) -> internal.ScheduledListResponse:

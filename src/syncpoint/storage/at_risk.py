@@ -9,7 +9,7 @@ have is not counted: it is named in `StoreHoldings.unseen`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -44,7 +44,8 @@ class DiskFailure(NamedTuple):
 
 
 class SegmentHolding(NamedTuple):
-    """Who holds one segment, as far as it is promised. `upto`: by slot, the last position that is there; `growing`:
+    """Who holds one segment, as far as it is promised. `whole`: the disks that hold all of it, where no other one holds
+    a part, or will; None otherwise. `upto`: by slot, the last position that is there; `growing`:
     disks to which the owner still writes all of it; `bad`: by slot, where frames are damaged on every disk.
     """
 
@@ -55,6 +56,7 @@ class SegmentHolding(NamedTuple):
     upto: Mapping[int, int]
     growing: frozenset[int]
     bad: Mapping[int, frozenset[int]]
+    whole: frozenset[int] | None = None
 
 
 class HeaderHolding(NamedTuple):
@@ -98,7 +100,8 @@ class FailureJudgement:
     """
 
     def __init__(self, holdings: StoreHoldings, failure: DiskFailure) -> None:
-        self._failure = failure
+        self._failure, self._segments = failure, holdings.segments
+        self._fates: dict[frozenset[int], EntryFate] = {}  # of disks that hold the same
         self._here = holdings.answering - failure.gone - failure.silent
         self._later = (holdings.answering | holdings.returning) - failure.gone - self._here
         self._touched = {one.id for one in holdings.segments if one.bad or self._worst(one) is not EntryFate.HELD}
@@ -109,6 +112,28 @@ class FailureJudgement:
     def touches(self, segment: SegmentHolding) -> bool:
         """Whether something of the segment may be lost or away."""
         return segment.id in self._touched
+
+    def entries(self) -> tuple[int, int]:
+        """How many promised entries, of any kind, would be lost, and how many unavailable."""
+        lost = away = total = 0
+        for segment in self._segments:
+            if segment.whole is not None:
+                count, fate = segment.last_position - segment.first_position + 1, self._fate(segment.whole)
+                lost += count if fate is EntryFate.LOST else 0
+                away += count if fate is EntryFate.AWAY else 0
+                total += count
+                continue
+            slots = {*segment.upto, *segment.growing}
+            ends = sorted({min(self._reach(segment, slot), segment.last_position) for slot in slots})
+            begin = segment.first_position
+            for end in [*ends, segment.last_position]:
+                count = max(0, end - begin + 1)
+                fate = self._fate(slot for slot in slots if self._reach(segment, slot) >= end)
+                lost += count if fate is EntryFate.LOST else 0
+                away += count if fate is EntryFate.AWAY else 0
+                total += count
+                begin = max(begin, end + 1)
+        return lost, total - lost if self.stops else away
 
     def fate(self, segment: SegmentHolding, record: IndexRecord) -> EntryFate:
         """What becomes of one entry of it."""
@@ -127,16 +152,20 @@ class FailureJudgement:
             return segment.last_position
         return segment.upto.get(slot, 0)
 
-    def _fate(self, slots: object) -> EntryFate:
-        held = frozenset(slots)  # type: ignore[call-overload]
-        if held & self._here:
-            return EntryFate.HELD
-        return EntryFate.AWAY if held & self._later else EntryFate.LOST
+    def _fate(self, slots: Iterable[int]) -> EntryFate:
+        held = frozenset(slots)
+        known = self._fates.get(held)
+        if known is None:
+            known = EntryFate.HELD if held & self._here else EntryFate.AWAY if held & self._later else EntryFate.LOST
+            self._fates[held] = known
+        return known
 
     def _worst(self, segment: SegmentHolding) -> EntryFate:
         """Of its last entry: who has that has all before it."""
         if segment.last_position < segment.first_position:
             return EntryFate.HELD
+        if segment.whole is not None:
+            return self._fate(segment.whole)
         last = segment.last_position
         return self._fate(slot for slot in {*segment.upto, *segment.growing} if self._reach(segment, slot) >= last)
 
@@ -235,6 +264,7 @@ def _segment(
         upto,
         frozenset(growing),
         {slot: offsets for slot, offsets in bad.items() if offsets},
+        frozenset(upto) if not growing and all(end >= last for end in upto.values()) and last > 0 else None,
     )
 
 

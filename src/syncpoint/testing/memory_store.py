@@ -8,9 +8,12 @@ the next log counter.
 from collections.abc import Callable, Iterator, Sequence
 
 from syncpoint.model.identity import UNIVERSE_MIN
+from syncpoint.storage.at_risk import FragmentHolding, RowsReply, SegmentHolding, SegmentRows, StoreHoldings
 from syncpoint.storage.disk.store_status import DiskStatus, StoreStatus
 from syncpoint.storage.disk_counts import DiskCounts, StoreCounts
 from syncpoint.storage.errors import StorageDamaged
+from syncpoint.storage.index import IndexRecord
+from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.receipts import CopyState, EntryCopy, EntryReceipt, ReceiptReply
 from syncpoint.storage.record import CHECKPOINT_KINDS, MESSAGE_KINDS, Entry, EntryKind, StoredBatch
 from syncpoint.storage.recovery.checkpoints import CheckpointWriter
@@ -169,6 +172,35 @@ class StoreInMemory:
                 )  # fmt: skip
                 return
         reply(None)
+
+    def holdings(self) -> StoreHoldings:
+        """On the one disk there is."""
+        one = frozenset((0,))
+        end = self._persisted
+        segment = SegmentHolding(1, self.log_counter, 1, end, {0: end}, frozenset(), {}, one)
+        fragment = FragmentHolding(AckRule.single(1), one, one, frozenset())
+        return StoreHoldings(one, frozenset(), frozenset(), one, [segment], [fragment], [], (0, 0), "")
+
+    def segment_rows(self, segment_id: int, payloads_of: int, reply: RowsReply) -> None:
+        """All entries are in one segment."""
+        records, payloads = [], {}
+        for entry in self.entries:
+            if entry.position in self._deleted:
+                continue
+            ordinal = entry.position - 1
+            records.append(
+                IndexRecord(
+                    entry.source, entry.first_offset, entry.time_ns, entry.count, ordinal, len(entry.payload), ordinal,
+                    entry.kind,
+                )
+            )  # fmt: skip
+            if entry.kind == payloads_of:
+                payloads[ordinal] = entry.payload
+        reply(SegmentRows(records, payloads))
+
+    def segments_of(self, source: int) -> list[int] | None:
+        """Nothing is stored twice."""
+        return None
 
     def read(
         self,

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
+from syncpoint.control.failure_domains import FailureDomains, PlacedDisk, PlacedProcess
 from syncpoint.metadata.view import ClusterView
 from syncpoint.metrics import federation_families, prober_families
 from syncpoint.metrics.call_families import ListenerRoom
@@ -20,6 +21,7 @@ from syncpoint.metrics.family import QuickCollector, Samples
 from syncpoint.metrics.family_table import FAMILIES
 from syncpoint.metrics.gathered import GatheredText
 from syncpoint.metrics.log_families import LogRoom
+from syncpoint.metrics.risk_families import RiskRoom, WatchedChain
 from syncpoint.metrics.role_families import GATHERING, PROXY, ROUTER, DiskServerRoom, MemberRoom, StatusRoom
 from syncpoint.metrics.service_families import AccessRoom, ConsumptionRoom
 from syncpoint.model.errors import SyncpointError, Unavailable
@@ -209,10 +211,17 @@ def rooms_by_hand(node: Node) -> list[Any]:
         gathered,
         ListenerRoom({"another": lambda: stats}),
         LogRoom(lambda: {7: troubled(node)}),  # type: ignore[dict-item, return-value]
+        RiskRoom(lambda: {8: at_risk(node)}, node.clock),
+        RiskRoom(lambda: {9: at_risk(node)}, node.clock, entries_max=-1),
         AccessRoom(gate),  # type: ignore[arg-type]
         ConsumptionRoom(push, export),  # type: ignore[arg-type]
         Broken(),
     ]
+
+
+def at_risk(node: Node) -> WatchedChain:
+    """Its one disk, with which all that is stored goes."""
+    return WatchedChain(node.publish, ["d"], FailureDomains([PlacedDisk("d", "d")], [PlacedProcess("p")]), "p")
 
 
 def by_hand(node: Node) -> None:

@@ -82,7 +82,9 @@ def test_any_one_of_three_whole_disks_may_go(victims: tuple[int, ...]) -> None:
     harness.commit()
     for owner in (False, True):
         found, stops = fates(harness, gone(*victims, owner=owner))
-        assert set(found.values()) == {HELD} and len(found) == 40 and not stops
+        assert set(found.values()) == {HELD}
+        assert len(found) == 40
+        assert not stops
     harness.kill()
     wiped(harness, victims)
     assert reopened(harness) == found.keys()
@@ -93,7 +95,8 @@ def test_two_of_three_stop_the_store_and_lose_nothing() -> None:
     harness.fill(5)
     harness.commit()
     found, stops = fates(harness, gone(0, 1))
-    assert set(found.values()) == {HELD} and stops == NOT_OPENED
+    assert set(found.values()) == {HELD}
+    assert stops == NOT_OPENED
     assert fates(harness, gone(0, 1, owner=False))[1] == NOT_SERVED
     harness.kill()
     wiped(harness, (0, 1))
@@ -116,7 +119,8 @@ def test_a_silent_disk_is_waited_for_and_not_lost() -> None:
     harness = opened()
     harness.persist()
     found, stops = fates(harness, DiskFailure(silent=frozenset((0, 1, 2)), owner=True))
-    assert set(found.values()) == {AWAY} and stops == NOT_OPENED
+    assert set(found.values()) == {AWAY}
+    assert stops == NOT_OPENED
     found, stops = fates(harness, DiskFailure(frozenset((0, 1)), frozenset((2,)), owner=True))
     assert set(found.values()) == {AWAY}
 
@@ -140,7 +144,8 @@ def test_damaged_everywhere_is_lost_whatever_fails() -> None:
     segment = SegmentHolding(1, 1, 1, 2, {0: 2, 1: 2}, frozenset(), {0: frozenset((4096,)), 1: frozenset((4096,))})
     judgement = FailureJudgement(holdings._replace(segments=[segment]), DiskFailure())
     first = IndexRecord(1, 0, 0, 1, 4096, 10, 0, EntryKind.MESSAGES)
-    assert judgement.touches(segment) and judgement.fate(segment, first) is LOST
+    assert judgement.touches(segment)
+    assert judgement.fate(segment, first) is LOST
     assert judgement.fate(segment, first._replace(offset=9000, ordinal=1)) is HELD
 
 
@@ -184,7 +189,8 @@ def test_every_history_and_failure_goes_as_it_was_foretold(data: st.DataObject) 
     if stops:
         assert kept is None, (stops, victims, away)
     else:
-        assert kept is not None and kept >= {one for one, fate in found.items() if fate is HELD}
+        assert kept is not None
+        assert kept >= {one for one, fate in found.items() if fate is HELD}
         assert not any(fate is not HELD for fate in found.values())
         return
     harness.kill()
@@ -195,4 +201,3 @@ def test_every_history_and_failure_goes_as_it_was_foretold(data: st.DataObject) 
     kept = reopened(harness)
     assert kept is not None
     assert promised - kept == {one for one, fate in found.items() if fate is LOST}
-

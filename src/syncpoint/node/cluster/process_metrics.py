@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from syncpoint.control.failure_domains import domains_of_chain
 from syncpoint.metrics.backlogs import Backlogs
 from syncpoint.metrics.call_families import CallRoom, ListenerRoom
 from syncpoint.metrics.exposition import Exposition
@@ -18,6 +19,7 @@ from syncpoint.metrics.gathered import GatheredText
 from syncpoint.metrics.log_families import LogRoom
 from syncpoint.metrics.process_families import ProcessRoom
 from syncpoint.metrics.publish_families import PublishRoom
+from syncpoint.metrics.risk_families import RiskRoom, WatchedChain
 from syncpoint.metrics.role_families import (
     GATHERING,
     PROXY,
@@ -41,6 +43,7 @@ from syncpoint.node.cluster.publish_role import PublishRole
 from syncpoint.node.cluster.router_role import RouterRole
 from syncpoint.node.cluster.storage_role import StorageRole
 from syncpoint.node.cluster.subscribe_role import SubscribeRole
+from syncpoint.publish.chain import Chain
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.network import Listening
@@ -126,11 +129,15 @@ def process_rooms(process: ClusterProcess, methods: Methods) -> list[RoomCollect
         def chains() -> dict[int, PublishForwarder]:
             return {number: chain.forwarder for number, chain in host.chains.items()}
 
+        def watched() -> dict[int, WatchedChain]:
+            return {number: _watched(chain, process.process.name) for number, chain in host.chains.items()}
+
         def fired() -> dict[int, int]:
             return {n: chain.firing.fired for n, chain in host.chains.items() if chain.firing is not None}
 
         opened, backlogs = host.chains.__len__, Backlogs(common.catalog, chains)
         rooms += [PublishRoom(host.context.admission, common.catalog, chains, fired), LogRoom(chains)]
+        rooms.append(RiskRoom(watched, process.environment.clock))
     if isinstance(subscribe, SubscribeRole):
         streams, gatherer = subscribe.streams, subscribe.gatherer
         rooms += [
@@ -160,6 +167,11 @@ def process_rooms(process: ClusterProcess, methods: Methods) -> list[RoomCollect
         ListenerRoom(stats),
         *rooms,
     ]
+
+
+def _watched(chain: Chain, owner: str) -> WatchedChain:
+    disks = [f"/{place.cluster}/{place.disk}" for place in chain.record.places]
+    return WatchedChain(chain.forwarder, disks, domains_of_chain(chain.record, owner), owner)
 
 
 def _stats(listening: Listening | None) -> Mapping[str, int] | None:
