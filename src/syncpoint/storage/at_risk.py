@@ -195,8 +195,11 @@ def holdings(
     maintainers: Sequence[DiskMaintainer],
     floor: tuple[int, int],
     failure: Exception | None,
+    confirmed_late: bool,
 ) -> StoreHoldings:
-    """Take the facts; owner's thread. Indexes are not read."""
+    """Take the facts; owner's thread. Indexes are not read. `confirmed_late`: what a disk was given is known to be
+    there only once it is synced, as with disks of other processes under durability `sync`.
+    """
     failed = frozenset(one.slot for one in maintainers if not one.ok)
     answering = frozenset(one.slot for one in maintainers if one.ok and one.answers)
     unseen = frozenset(one.slot for one in maintainers if one.writer is None)
@@ -224,7 +227,7 @@ def holdings(
         every - answering - unseen,
         unseen,
         frozenset(log.fragment.live),
-        [_segment(one, log, maintainers, failed) for one in catalog if not one.removed],
+        [_segment(one, log, maintainers, failed, confirmed_late) for one in catalog if not one.removed],
         fragments,
         headers,
         floor,
@@ -233,7 +236,7 @@ def holdings(
 
 
 def _segment(
-    segment: Segment, log: Log, maintainers: Sequence[DiskMaintainer], failed: frozenset[int]
+    segment: Segment, log: Log, maintainers: Sequence[DiskMaintainer], failed: frozenset[int], confirmed_late: bool
 ) -> SegmentHolding:
     current = segment.log == log.counter
     last = min(segment.last_position, log.persisted) if current else segment.last_position
@@ -246,10 +249,13 @@ def _segment(
         writer, slot = maintainer.writer, maintainer.slot
         if writer is None or writer.first_seq > segment.seq:
             continue
+        if confirmed_late and slot in upto and not segment.copies[slot].sealed:
+            upto[slot] = min(upto[slot], writer.synced)
         if slot in failed:
             # What it had of the segment that was open stays on it, also when the others have sealed that without it.
             if slot not in segment.copies and writer.opened == segment.seq:
-                upto[slot] = min(writer.written, segment.last_position)
+                there = writer.synced if confirmed_late else writer.written
+                upto[slot] = min(there, segment.last_position)
         elif slot not in upto or not segment.copies[slot].sealed:
             growing.add(slot)
     bad = {

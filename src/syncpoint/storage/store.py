@@ -314,7 +314,8 @@ class Store:
     def holdings(self) -> StoreHoldings:
         """Which disks hold what, for judging failures; see `at_risk`."""
         disks = self._disks
-        return holdings(self._log, self.catalog, disks.maintainers, self._deletion.control_floor, disks.failure)
+        floor, late = self._deletion.control_floor, disks.confirmed_late
+        return holdings(self._log, self.catalog, disks.maintainers, floor, disks.failure, late)
 
     def segment_rows(self, segment_id: int, payloads_of: int, reply: RowsReply) -> None:
         """Hand `reply` the entries of a segment in the order of positions, with the payloads of one kind; None for one

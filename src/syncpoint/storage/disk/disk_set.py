@@ -124,6 +124,11 @@ class DiskSet:
         self._writer_workers[writer] = self._workers.start(f"syncpoint-write-{writer.slot}", writer.step, waits=True)
 
     @property
+    def confirmed_late(self) -> bool:
+        """Whether a disk's word that it has what was written comes only with its sync; see `remote_files`."""
+        return not self._local and self._settings.durability == Durability.SYNC
+
+    @property
     def closed(self) -> bool:
         return self._turn.closed
 
