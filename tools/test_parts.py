@@ -1,12 +1,15 @@
 """Runs the parts of `make check` and `make test`, one after the other, each with a budget in seconds.
 
-Usage: test_parts.py check | all | NAME [NAME...] | list. A part that fails fails the run, which still goes through the
-other parts, so that one look shows everything. A part that takes twice its budget is ended and has failed.
+Usage: test_parts.py check | all | NAME [NAME...] | list, and --result FILE. A part that fails fails the run, which
+still goes through the other parts, so that one look shows everything. A part that takes twice its budget is ended and
+has failed. The result file says which commit was tested, and how; `syncpoint rollout` reads it.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -173,8 +176,39 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
             continue
 
 
+def tree() -> tuple[str, bool]:
+    """The commit that lies here, and whether something has been changed since; unknown outside of a repository."""
+    said = []
+    for words in (["rev-parse", "HEAD"], ["status", "--porcelain"]):
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return "", True
+        said.append(done.stdout.strip())
+    return said[0], bool(said[1])
+
+
+def write_result(path: Path, results: list[tuple[Part, bool]], begun: tuple[str, bool]) -> None:
+    """What a rollout asks for. A tree that became another one while it was tested counts as changed."""
+    (version,) = re.findall(r'^__version__ = "(.+)"$', (ROOT / "src/syncpoint/__init__.py").read_text(), re.MULTILINE)
+    found = {
+        "version": version,
+        "commit": begun[0],
+        "changed": begun[1] or tree() != begun,
+        "whole": {part.name for part, _ in results} == {part.name for part in ALL},
+        "outcome": "passed" if results and all(ok for _, ok in results) else "failed",
+        "parts": {part.name: "passed" if ok else "failed" for part, ok in results},
+        "ended": round(time.time()),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=2) + "\n")
+
+
 def main(arguments: list[str]) -> int:
     """Run what is asked for and print a table of what it took."""
+    result = None
+    if "--result" in arguments[:-1]:
+        at = arguments.index("--result")
+        result, arguments = Path(arguments[at + 1]), arguments[:at] + arguments[at + 2 :]
     groups = {"check": CHECK, "all": ALL}
     named = {part.name: part for part in (*ALL, *GROUPS)}
     if arguments == ["list"]:
@@ -183,11 +217,15 @@ def main(arguments: list[str]) -> int:
         return 0
     unknown = [name for name in arguments if name not in groups and name not in named]
     if unknown or not arguments:
-        print(f"usage: test_parts.py {' | '.join([*groups, *named, 'list'])}", file=sys.stderr)
+        print(f"usage: test_parts.py {' | '.join([*groups, *named, 'list'])} [--result FILE]", file=sys.stderr)
         return 2
     parts = [part for name in arguments for part in groups.get(name) or (named[name],)]
-    begun = time.monotonic()
+    if result is not None:
+        result.unlink(missing_ok=True)  # a run that is broken off leaves none
+    begun, tested = time.monotonic(), tree()
     results = [(part, run(part)) for part in parts]
+    if result is not None:
+        write_result(result, results, tested)
     failed = [part.name for part, ok in results if not ok]
     print(f"\n{len(results) - len(failed)} of {len(results)} parts passed in {time.monotonic() - begun:.1f} s", end="")
     print(f"; failed: {', '.join(failed)}" if failed else "")

@@ -48,6 +48,7 @@ COMMANDS = {
     "constraints": ("constraints", "constraints", "Say which clients use which forwarders."),
     "drain": ("drain", "drain", "Take a process, a cluster or a region out of service, unnoticed."),
     "undrain": ("drain", "undrain", "Put it back into service."),
+    "rollout": ("rollout", "rollout", "Bring another version to production step by step, and back when it is worse."),
     "federation": ("federation", "federation", "Move messages between servers, by a file, on Spark."),
     "probers": ("probers", "probers", "Try the service as clients do, and say whether it is as it should be."),
     "archive": ("archive", "archive", "Keep a topic as Parquet files, and publish them again."),

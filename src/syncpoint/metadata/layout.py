@@ -149,6 +149,19 @@ OPERATIONS = "operations/changes"
 """How many drains and rules were changed. Written with every such change, on the condition that it is unchanged. Read
 by `control.operations`. For ever."""
 
+ROLLOUTS = Prefix("rollout/")
+"""All of the following. A restore removes them: what runs then is not what they say."""
+
+ROLLOUT_STATE = ROLLOUTS.key("state")
+"""How far the newest rollout is, as JSON (`rollout.progress`). Written by its controller, on the condition that it is
+unchanged. Read by `syncpoint rollout` and whoever shows it. Until the next one begins."""
+
+ROLLOUT_CONTROLLER = ROLLOUTS.key("controller")
+"""Who drives it. Written by a controller when there is none. A lease."""
+
+ROLLOUT_ABORT = ROLLOUTS.key("abort")
+"""Who wants it undone, and why. Written by `syncpoint rollout abort`, read by the controller. Until another begins."""
+
 USED = Prefix("used/")
 """SUBSCRIPTION: when it was last in use. Written every hour by whoever serves it (`control.usage_reports`). Read by
 `control.expiry`, which removes it after the subscription."""
@@ -190,5 +203,5 @@ NODE_LOG_FLOOR = "identity/log_counter_floor"
 NODE_DISKS = Prefix("identity/disks/")
 """PATH, in hexadecimal: the identity of the disk there. Removed when the disk is."""
 
-NOT_BACKED_UP = (MEMBERS, OWNERS, LOADS, Prefix("backup/"), CHANGE)
+NOT_BACKED_UP = (MEMBERS, OWNERS, LOADS, ROLLOUTS, Prefix("backup/"), CHANGE)
 """Gone with processes, or of no use later. All other keys are backed up, also those that a later version added."""

@@ -322,13 +322,32 @@ class LocalCluster:
         noted = {"pid": process.pid, "started": _started_at(process.pid)}
         (self.folder / "pids" / f"{name}.json").write_text(json.dumps(noted))
 
+    def assign(self, name: str, program: Sequence[str], settings_path: Path | None = None) -> None:
+        """From its next start on, by whichever command, a process runs this program with this file; no program: what
+        all run, and no file: the cluster's."""
+        self._known(name)
+        folder = self.folder / "assigned"
+        folder.mkdir(parents=True, exist_ok=True)
+        noted = {"program": list(program), "settings": str(settings_path or "")}
+        fresh = folder / f".{name}.json"
+        fresh.write_text(json.dumps(noted))
+        fresh.replace(folder / f"{name}.json")
+
+    def _assigned(self, name: str) -> tuple[list[str], Path]:
+        try:
+            noted = json.loads((self.folder / "assigned" / f"{name}.json").read_text())
+        except FileNotFoundError:
+            return self.program, self.settings_path
+        return noted["program"] or self.program, Path(noted["settings"] or self.settings_path)
+
     def _launch(self, name: str) -> None:
         self._ready_file(name).unlink(missing_ok=True)
+        program, settings_path = self._assigned(name)
         self._spawn(
             name,
             [
-                *(*self.program, "run"),
-                *("--config", str(self.settings_path), "--name", name),
+                *(*program, "run"),
+                *("--config", str(settings_path), "--name", name),
                 *("--ready-file", str(self._ready_file(name))),
             ],
         )

@@ -63,6 +63,10 @@ class Cluster:
 
     async def look(self) -> Found:
         """See `describe`."""
+        return (await self.examine())[0]
+
+    async def examine(self) -> tuple[Found, dict[str, Found | None]]:
+        """See `describe`; and what each process says of itself, None where it says nothing."""
         environment = ClusterEnvironment.of(operator_tls(self.settings) if self.settings.processes else None)
         peers = PeerChannels(environment.network)
         try:
@@ -77,13 +81,15 @@ class Cluster:
             asked = await asyncio.gather(
                 *(_status(peers, state.name, address) for state, address in zip(states, addresses, strict=True))
             )
-            answers = {state.name: answer for state, answer in zip(states, asked, strict=True)}
+            reports = {state.name: answer for state, answer in zip(states, asked, strict=True)}
+            answers = {name: None if one is None else one["roles"] for name, one in reports.items()}
             stores = self._etcd_states(await etcd)
         finally:
             await peers.close()
-        return assemble(
+        found = assemble(
             Answers(stores, states, self._regions(members), answers, listed, why, tuple(self.settings.classes))
         )
+        return found, reports
 
     def _states(self, members: dict[str, Any]) -> list[ProcessState]:
         """Who should be there: by the file, and by the metadata."""
@@ -174,13 +180,12 @@ async def _from_proxies(peers: PeerChannels, proxies: list[str]) -> tuple[list[A
 
 
 async def _status(peers: PeerChannels, name: str, address: str) -> Found | None:
-    """What the roles of a process say of themselves; None when it says nothing, or somebody else answers there."""
+    """What a process says of itself; None when it says nothing, or somebody else answers there."""
     if not address:
         return None
     try:
         answer = await peers.call(address, methods.PROCESS.GetStatus, b"", timeout_s=ASK_S)
-        found = json.loads(internal.StatusResponse.FromString(answer).json)
-        roles: Found | None = found["roles"] if found["name"] == name else None
-        return roles
+        found: Found = json.loads(internal.StatusResponse.FromString(answer).json)
+        return found if found["name"] == name and "roles" in found else None
     except (SyncpointError, ValueError, KeyError):
         return None

@@ -22,6 +22,7 @@ from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.process_metrics import ProcessMetrics
 from syncpoint.node.cluster.proxy_role import ProxyRole
 from syncpoint.node.cluster.publish_role import PublishRole
+from syncpoint.node.cluster.reported import reported_settings, settings_digest
 from syncpoint.node.cluster.router_role import RouterRole
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 from syncpoint.node.cluster.storage_role import StorageRole
@@ -162,10 +163,15 @@ class ClusterProcess:
 
     def status(self) -> dict[str, Any]:
         """What an operator wants to know of this process, by role."""
+        given = reported_settings(self.settings, self.process)
         return {
             "name": self.process.name,
             "region": self.process.region,
+            "version": self.common.member.version,
             "settings": self.settings.digest(),
+            "settings_file": self.settings.source,
+            "settings_given": given,
+            "settings_given_digest": settings_digest(given),
             "format": self.common.formats.finalized,
             "roles": {name: role.status() for name, role in self.roles.items()},
         }

@@ -105,6 +105,7 @@ class ClusterSettings:
     models: tuple[tuple[str, str], ...] = ()  # of transforms that ask a model: endpoint name, address
     buckets: tuple[tuple[str, Place], ...] = ()  # of Cloud Storage subscriptions: by name, where they are
     fixed_classes: bool = False  # workers of one server: there is no other class, and none can be added
+    source: str = ""  # of the file's bytes, the first 16 hexadecimal digits of SHA-256; "" where there was no file
 
     def fingerprint(self) -> dict[str, Any]:
         """What every process must agree on, as plain values."""
@@ -165,16 +166,22 @@ class SettingsRefused(InvalidArgument):
 
 def load(path: Path) -> ClusterSettings:
     """Read cluster.yaml. Raises `SettingsRefused` naming the line and the key, `OSError` when it cannot be read."""
-    text = path.read_text()
+    data = path.read_bytes()
+    text = data.decode()
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise SettingsRefused(path, None, f"is not YAML: {error}") from None
     try:
-        return parse(content, path.parent)
+        return replace(parse(content, path.parent), source=source_of(data))
     except InvalidArgument as error:
         reason = error.message.removeprefix("cluster.yaml: ")
         raise SettingsRefused(path, line_of(text, reason), reason) from None
+
+
+def source_of(data: bytes) -> str:
+    """What `ClusterSettings.source` says of a file with these bytes."""
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def line_of(text: str, reason: str) -> int | None:

@@ -1,0 +1,126 @@
+"""Customers of a cluster: programs that publish and receive by the official Python client, and try nothing again themselves.
+
+What the client tries again by its own defaults, it does; what it then gives up is an error here. Every answer's time is
+kept, so that the time of a restart can be held against any other time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from syncpoint.testing import official
+from syncpoint.testing.official import eventually
+
+ANSWER_S = 120.0
+
+
+class Customer(threading.Thread):
+    """Publishes message after message through one proxy, to its topics in turn, and waits for each."""
+
+    def __init__(self, endpoint: str, topics: Sequence[str], rate: float) -> None:
+        super().__init__(name=f"customer of {endpoint}", daemon=True)
+        self.client = official.publisher(endpoint)
+        self.topics, self.pause_s = topics, 1 / rate
+        self.answered: list[tuple[float, float]] = []  # when it was sent, how long it took
+        self.sent: set[bytes] = set()
+        self.errors: list[str] = []
+        self.stop = threading.Event()
+
+    def run(self) -> None:
+        number = 0
+        while not self.stop.wait(self.pause_s):
+            body = f"{self.ident}-{number}".encode()
+            begun = time.monotonic()
+            try:
+                self.client.publish(self.topics[number % len(self.topics)], body).result(timeout=ANSWER_S)
+            except Exception as error:  # whatever a program would see
+                self.errors.append(f"{type(error).__name__}: {error}")
+            else:
+                self.sent.add(body)
+                self.answered.append((begun, time.monotonic() - begun))
+            number += 1
+
+
+class Customers:
+    """One publisher and one receiver per topic group and proxy; receivers acknowledge what they get."""
+
+    def __init__(self, endpoints: Sequence[str], *, topics: int = 8, rate: float = 40.0, receive: bool = True) -> None:
+        self.endpoints = list(endpoints)
+        self.api = official.Api(self.endpoints[0])
+        project = f"projects/shop-{uuid.uuid4().hex[:8]}"
+        self.topics = [f"{project}/topics/orders-{number}" for number in range(topics)]
+        self.received: set[bytes] = set()
+        self.errors: list[str] = []
+        self.pulls: list[tuple[Any, Any]] = []
+        for topic in self.topics:
+            self.api.create_topic({"name": topic})
+        for number, topic in enumerate(self.topics):
+            if not receive:
+                break
+            name = topic.replace("/topics/", "/subscriptions/")
+            self.api.create_subscription({"name": name, "topic": topic})
+            client = official.subscriber(self.endpoints[number % len(self.endpoints)])
+            self.pulls.append((client, client.subscribe(name, callback=self._take)))
+        self.publishers = [Customer(one, self.topics, rate / len(self.endpoints)) for one in self.endpoints]
+
+    def _take(self, message: Any) -> None:
+        self.received.add(message.data)
+        message.ack()
+
+    def start(self) -> Customers:
+        for one in self.publishers:
+            one.start()
+        eventually(lambda: all(len(one.answered) > 5 for one in self.publishers), 60, "customers are served")
+        return self
+
+    @property
+    def sent(self) -> set[bytes]:
+        return set().union(*(one.sent for one in self.publishers))
+
+    def failed(self) -> list[str]:
+        """What programs saw: of publishes, and of streams that ended."""
+        streams = [str(pull.exception()) for _, pull in self.pulls if pull.done()]
+        return [*(text for one in self.publishers for text in one.errors), *streams]
+
+    def times(self, *spans: tuple[float, float]) -> tuple[list[float], list[float]]:
+        """How long answers took: of publishes that were under way in one of these spans, and of all others."""
+        inside: list[float] = []
+        outside: list[float] = []
+        for one in self.publishers:
+            for begun, took in one.answered:
+                within = any(begun <= end and begun + took >= start for start, end in spans)
+                (inside if within else outside).append(took)
+        return inside, outside
+
+    def end(self, within: float = 60.0) -> None:
+        """Stop publishing; everything sent must have been received."""
+        for one in self.publishers:
+            one.stop.set()
+        for one in self.publishers:
+            one.join()
+        try:
+            if self.pulls:
+                eventually(lambda: self.sent <= self.received, within, "all that was sent is received")
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        for one in self.publishers:
+            one.stop.set()
+        for client, pull in self.pulls:
+            pull.cancel()
+            client.close()
+        for one in self.publishers:
+            one.join()
+            one.client.stop()
+        self.api.close()
+
+
+def percentile(times: Sequence[float], share: float) -> float:
+    """In milliseconds."""
+    ordered = sorted(times)
+    return round(1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 1) if ordered else 0.0
