@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/kernel/*.py src/syncpoint/kernel/*.pxd)
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd demo demo-spark test test-clients check life house sim sim-long faults faults-spark bench bench-cluster bench-peers bench-spark protos locks clean
+.PHONY: help setup dev etcd demo demo-spark test test-clients check life house sim sim-long faults faults-spark rollout-drill bench bench-cluster bench-peers bench-spark protos locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -62,6 +62,9 @@ faults: dev ## break networks, disks, etcd and clocks of a real cluster, under l
 
 faults-spark: dev ## kill and spoil copies on Spark at every point, judge by ids; result into docs/faults-spark.md; between clusters: FAULTS=--clusters
 	@SYNCPOINT_FAULTS_TABLE=docs/faults-spark.md $(BIN)/python -m pytest -q -p no:cacheprovider tests/faults_spark $(FAULTS)
+
+rollout-drill: dev ## roll out good, failing, slow and wrongly configured releases, and restart every role under load: DRILL="restarts slow"
+	@$(BIN)/python -m tests.faults.rollout_drill $(DRILL)
 
 bench: dev ## measure this machine: publish, deliver, restart, many topics
 	@$(BIN)/python -m bench $(BENCH)

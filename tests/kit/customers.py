@@ -1,4 +1,4 @@
-"""Customers of a cluster: programs that publish and receive by the official Python client, and try nothing again themselves.
+"""Customers of a cluster: programs that publish and receive by the official Python client, without retries of theirs.
 
 What the client tries again by its own defaults, it does; what it then gives up is an error here. Every answer's time is
 kept, so that the time of a restart can be held against any other time.
@@ -6,16 +6,19 @@ kept, so that the time of a restart can be held against any other time.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import uuid
 from collections.abc import Sequence
 from typing import Any
 
+import grpc
+
 from syncpoint.testing import official
 from syncpoint.testing.official import eventually
 
-ANSWER_S = 120.0
+ANSWER_S = 600.0  # as long as the client tries by itself
 
 
 class Customer(threading.Thread):
@@ -46,26 +49,29 @@ class Customer(threading.Thread):
 
 
 class Customers:
-    """One publisher and one receiver per topic group and proxy; receivers acknowledge what they get."""
+    """Publishers through every endpoint, and a receiver of each topic, which acknowledges what it gets."""
 
-    def __init__(self, endpoints: Sequence[str], *, topics: int = 8, rate: float = 40.0, receive: bool = True) -> None:
+    def __init__(self, endpoints: Sequence[str], *, topics: int = 8, rate: float = 40.0, many: int = 4) -> None:
+        """`rate`: messages a second of all together; `many`: publishers of each endpoint."""
         self.endpoints = list(endpoints)
         self.api = official.Api(self.endpoints[0])
-        project = f"projects/shop-{uuid.uuid4().hex[:8]}"
-        self.topics = [f"{project}/topics/orders-{number}" for number in range(topics)]
+        self.project = f"projects/shop-{uuid.uuid4().hex[:8]}"
+        self.topics = [f"{self.project}/topics/orders-{number}" for number in range(topics)]
         self.received: set[bytes] = set()
-        self.errors: list[str] = []
+        self._closed, self._ended = False, list[str]()
         self.pulls: list[tuple[Any, Any]] = []
         for topic in self.topics:
             self.api.create_topic({"name": topic})
         for number, topic in enumerate(self.topics):
-            if not receive:
-                break
             name = topic.replace("/topics/", "/subscriptions/")
             self.api.create_subscription({"name": name, "topic": topic})
             client = official.subscriber(self.endpoints[number % len(self.endpoints)])
             self.pulls.append((client, client.subscribe(name, callback=self._take)))
-        self.publishers = [Customer(one, self.topics, rate / len(self.endpoints)) for one in self.endpoints]
+        self.publishers = [
+            Customer(one, self.topics[number:] + self.topics[:number], rate / len(self.endpoints) / many)
+            for one in self.endpoints
+            for number in range(many)
+        ]
 
     def _take(self, message: Any) -> None:
         self.received.add(message.data)
@@ -82,9 +88,10 @@ class Customers:
         return set().union(*(one.sent for one in self.publishers))
 
     def failed(self) -> list[str]:
-        """What programs saw: of publishes, and of streams that ended."""
-        streams = [str(pull.exception()) for _, pull in self.pulls if pull.done()]
-        return [*(text for one in self.publishers for text in one.errors), *streams]
+        """What programs saw: of publishes, and of streams that ended before they were closed."""
+        if not self._closed:
+            self._ended = [str(pull.exception()) for _, pull in self.pulls if pull.done()]
+        return [*(text for one in self.publishers for text in one.errors), *self._ended]
 
     def times(self, *spans: tuple[float, float]) -> tuple[list[float], list[float]]:
         """How long answers took: of publishes that were under way in one of these spans, and of all others."""
@@ -109,15 +116,41 @@ class Customers:
             self.close()
 
     def close(self) -> None:
+        if self._closed:
+            return
+        self.failed()
+        self._closed = True
         for one in self.publishers:
             one.stop.set()
         for client, pull in self.pulls:
             pull.cancel()
             client.close()
         for one in self.publishers:
-            one.join()
+            if one.is_alive():
+                one.join()
             one.client.stop()
         self.api.close()
+
+
+class ContinuousTest(threading.Thread):
+    """What goes on in an environment without customers: one publish after the other, whatever becomes of them."""
+
+    def __init__(self, endpoint: str, rate: float = 20.0) -> None:
+        super().__init__(daemon=True)
+        self._api, self._pause_s = official.Api(endpoint), 1 / rate
+        self._topic = "projects/tests/topics/continuous"
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        self._api.create_topic({"name": self._topic})
+        while not self._over.wait(self._pause_s):
+            with contextlib.suppress(grpc.RpcError):
+                self._api.publish({"topic": self._topic, "messages": [{"data": b"x"}]}, timeout=5.0)
+
+    def close(self) -> None:
+        self._over.set()
+        self.join()
+        self._api.close()
 
 
 def percentile(times: Sequence[float], share: float) -> float:

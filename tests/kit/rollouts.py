@@ -7,6 +7,7 @@ proxies. Each has an etcd of its own.
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,13 @@ QUICK = {
 def program(more: str = "") -> list[str]:
     """How a release is called."""
     return [sys.executable, "-c", NEWER.replace("{more}", more)]
+
+
+def opened_to_all(endpoint: str, project: str) -> None:
+    """From now on everybody may do everything with the topics and subscriptions of a project, under access control."""
+    words = ["policy", "add", "project", "--member", "allUsers", "--role", "roles/pubsub.admin"]
+    where = ["--project", project.removeprefix("projects/"), "--endpoint", endpoint]
+    subprocess.run([sys.executable, "-m", "syncpoint.cli", "iam", *words, *where], check=True, capture_output=True)
 
 
 class ThreeEnvironments:

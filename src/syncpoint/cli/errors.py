@@ -96,7 +96,8 @@ def not_installed(error: ImportError) -> Problem:
     """A library of an extra is not there: how to install it, from where this program was installed."""
     from syncpoint.cli.installed import folder_of
 
+    extra = "rollout" if error.name == "jsonschema" else "spark"  # which brings it, too
     return Problem(
-        f"{error.name} is not installed: it comes with the extra `spark`",
-        f'pip install "{folder_of()}[spark]"',
+        f"{error.name} is not installed: it comes with the extra `{extra}`",
+        f'pip install "{folder_of()}[{extra}]"',
     )

@@ -26,8 +26,8 @@ from syncpoint.model.errors import Aborted, FailedPrecondition
 if TYPE_CHECKING:
     from syncpoint.metadata.store_client import SharedStore
     from syncpoint.rollout.controller import RolloutController
-    from syncpoint.rollout.manifest import RolloutManifest
     from syncpoint.rollout.progress import RolloutState
+    from syncpoint.rollout.rollout_file import RolloutManifest
     from syncpoint.rollout.rollout_plan import RolloutPlan
 
 _T = TypeVar("_T")
@@ -57,7 +57,7 @@ def plan(file: Path, form: str) -> None:
     Example:
       syncpoint rollout plan rollout.yaml
     """
-    from syncpoint.rollout.gate import refusals
+    from syncpoint.rollout.admission_check import refusals
 
     manifest, made = _planned(file)
     reports, problems = asyncio.run(_looked(made))
@@ -84,8 +84,8 @@ def check(file: Path) -> None:
     Example:
       syncpoint rollout check rollout.yaml
     """
-    from syncpoint.rollout.manifest import PRODUCTION, STAGING, TEST
     from syncpoint.rollout.parity import differences
+    from syncpoint.rollout.rollout_file import PRODUCTION, STAGING, TEST
 
     manifest, made = _planned(file)
     reports, _ = asyncio.run(_looked(made))
@@ -204,7 +204,7 @@ def status(file: Path, form: str) -> None:
 
 def _planned(file: Path) -> tuple[RolloutManifest, RolloutPlan]:
     from syncpoint.rollout.controller import plan_of
-    from syncpoint.rollout.manifest import load
+    from syncpoint.rollout.rollout_file import load
 
     manifest = load(file)
     return manifest, plan_of(manifest)
@@ -238,7 +238,7 @@ def _in_production(made: RolloutPlan, act: Callable[[SharedStore], Awaitable[_T]
     from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
     from syncpoint.node.cluster.settings import load
     from syncpoint.node.cluster.tls import operator_tls
-    from syncpoint.rollout.manifest import PRODUCTION
+    from syncpoint.rollout.rollout_file import PRODUCTION
 
     settings = load(made.fleets[PRODUCTION].environment.cluster)
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from syncpoint.rollout.counters import CLIENTS, Method, MethodCounts, ProcessCounters
-from syncpoint.rollout.manifest import Thresholds
 from syncpoint.rollout.proportions import above, interval, quantile
+from syncpoint.rollout.rollout_file import Thresholds
 
 NO_ERROR: Final = frozenset({"OK", "CANCELLED", "NOT_FOUND", "ALREADY_EXISTS"})
 """Codes that are no failure of the server: what the caller wants is not, or is, there; or he went away."""
@@ -36,11 +36,15 @@ EVIDENCE: Final = {
 }
 """Roles that are judged by what they did, and what there has to be enough of."""
 
+WEIGHTY: Final = ((CLIENTS, "Publisher.Publish"), ("members", "Chains.Publish"))
+"""Methods that a release must have answered often enough where the others have: no number of other calls stands for
+them, and a client that was refused once may stay away for a while."""
+
 Reference = Mapping[Method, MethodCounts]
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class ReleaseJudgement:
     """`breaches`: why it must go back; `lacking`: of what there was too little; `figures`: for who looks."""
 
     breaches: tuple[str, ...] = ()
@@ -84,6 +88,17 @@ def lacking(roles: frozenset[str], who: str, counted: ProcessCounters, limits: T
         if role in roles and done < limits.calls_min:
             found.append(f"{who}: {done:g} of {limits.calls_min} {what} ({role})")
     return found
+
+
+def unlike(released: ProcessCounters, others: ProcessCounters, limits: Thresholds) -> list[str]:
+    """Methods that matter, and that the others were called for and the release was not."""
+    nothing = MethodCounts()
+    return [
+        f"with the release: {released.methods.get(method, nothing).calls:g} of {limits.calls_min} calls of {method[1]}"
+        for method in WEIGHTY
+        if others.methods.get(method, nothing).calls >= limits.calls_min
+        and released.methods.get(method, nothing).calls < limits.calls_min
+    ]
 
 
 def evidence(role: str, counted: ProcessCounters) -> float:

@@ -15,12 +15,12 @@ from dataclasses import asdict
 from typing import Any, Final, Protocol
 
 from syncpoint.model.errors import FailedPrecondition, Unavailable
+from syncpoint.rollout.admission_check import refusals
 from syncpoint.rollout.counters import ProcessCounters
 from syncpoint.rollout.fleet import Assigned, Fleet
-from syncpoint.rollout.gate import refusals
-from syncpoint.rollout.manifest import ENVIRONMENTS, PRODUCTION, RolloutManifest
 from syncpoint.rollout.parity import Reports
-from syncpoint.rollout.progress import RUNNING, Look, RolloutState, begin, decide, excessive, taken_over
+from syncpoint.rollout.progress import RUNNING, RolloutLook, RolloutState, begin, decide, excessive, taken_over
+from syncpoint.rollout.rollout_file import ENVIRONMENTS, PRODUCTION, RolloutManifest
 from syncpoint.rollout.rollout_plan import RolloutPlan
 from syncpoint.rollout.rollout_store import RolloutStore
 from syncpoint.rollout.watch import StepWatch
@@ -125,14 +125,14 @@ class RolloutController:
                 await self._sleep(self._plan.manifest.look_s if state.deployed else SOON_S)
         return state
 
-    async def _look(self, state: RolloutState | None) -> Look:
+    async def _look(self, state: RolloutState | None) -> RolloutLook:
         found = await asyncio.gather(*(self._operated[name].look() for name in ENVIRONMENTS))
         reports = {name: one[0] for name, one in zip(ENVIRONMENTS, found, strict=True)}
         problems = {name: one[1] for name, one in zip(ENVIRONMENTS, found, strict=True)}
         if state is None:
-            return Look(self._clock(), reports, problems)
+            return RolloutLook(self._clock(), reports, problems)
         aborted = await self._store.aborted() if state.state == RUNNING else ""
-        look = Look(self._clock(), reports, problems, failed=self._failed, aborted=aborted)
+        look = RolloutLook(self._clock(), reports, problems, failed=self._failed, aborted=aborted)
         if not (state.deployed and state.state == RUNNING):
             return look
         step = next(one for one in self._plan.steps if one.name == state.step)
@@ -140,7 +140,7 @@ class RolloutController:
         watch = self._watch = self._watch or StepWatch(self._plan, step)
         now = self._clock()
         judged = watch.note(now, counters, state.reference_counts())
-        return Look(
+        return RolloutLook(
             now,
             reports,
             problems,

@@ -17,7 +17,7 @@ import yaml
 
 from syncpoint.model.errors import InvalidArgument, NotFound
 from syncpoint.node.cluster.settings import WEIGHT_MAX, ProcessSettings, load, parse, source_of
-from syncpoint.rollout.manifest import Release, RolloutEnvironment
+from syncpoint.rollout.rollout_file import Release, RolloutEnvironment
 from syncpoint.transport.network import join_address, split_address
 
 WEIGHED: Final = ("publish-forwarder", "subscribe-forwarder")

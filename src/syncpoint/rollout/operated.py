@@ -1,4 +1,4 @@
-"""The processes of one environment, looked at and restarted: the part of a rollout that touches machines.
+"""The processes of one environment, examined and restarted: the part of a rollout that touches machines.
 
 Place: under `controller`. Two ways to restart a process: those of `cluster up` on this machine by their folder, all
 others by the operator's own command (systemd, ssh, whatever supervises them).

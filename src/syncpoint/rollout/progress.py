@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from syncpoint.rollout.analysis import EVIDENCE, Judgement
+from syncpoint.rollout.analysis import EVIDENCE, ReleaseJudgement
 from syncpoint.rollout.counters import MethodCounts
 from syncpoint.rollout.fleet import Assigned
-from syncpoint.rollout.manifest import ENVIRONMENTS, PRODUCTION, STAGING
 from syncpoint.rollout.parity import Reports, differences
+from syncpoint.rollout.rollout_file import ENVIRONMENTS, PRODUCTION, STAGING
 from syncpoint.rollout.rollout_plan import CANARY, RolloutPlan, Step
 
 RUNNING, ROLLING_BACK, DONE, ROLLED_BACK = "running", "rolling back", "done", "rolled back"
@@ -92,14 +92,14 @@ class RolloutState:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RolloutLook:
     """What was found at one look. `judged`: of a step that is watched; `failed`: why the last restart did not work;
     `aborted`: who wants it undone, and why."""
 
     now: float
     reports: Mapping[str, Reports]
     problems: Mapping[str, Sequence[str]]
-    judged: Judgement | None = None
+    judged: ReleaseJudgement | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
     too_much: str = ""  # the canary does more than it may
     reference: tuple[tuple[str, str, tuple[float, ...], tuple[float, ...]], ...] = ()
@@ -116,8 +116,8 @@ class Restart:
     assigned: Assigned
 
 
-def begin(plan: RolloutPlan, manifest: str, look: Look, controller: str) -> RolloutState:
-    """The state of a rollout that nothing refuses (`gate`)."""
+def begin(plan: RolloutPlan, manifest: str, look: RolloutLook, controller: str) -> RolloutState:
+    """The state of a rollout that nothing refuses (`admission_check`)."""
     first = plan.steps[0]
     made = RolloutState(
         plan.manifest.name,
@@ -143,7 +143,7 @@ def taken_over(state: RolloutState, controller: str, now: float) -> RolloutState
     return _said(made, now, f"{controller} goes on")
 
 
-def decide(plan: RolloutPlan, state: RolloutState, look: Look) -> tuple[RolloutState, Restart | None]:
+def decide(plan: RolloutPlan, state: RolloutState, look: RolloutLook) -> tuple[RolloutState, Restart | None]:
     """The state after a look, and what to do then."""
     before, state = state, replace(state, looked=look.now, waits_for="")
     if state.over:
@@ -162,7 +162,9 @@ def _step(plan: RolloutPlan, state: RolloutState) -> Step:
     return next(one for one in plan.steps if one.name == state.step)
 
 
-def _deploying(plan: RolloutPlan, state: RolloutState, look: Look, step: Step) -> tuple[RolloutState, Restart | None]:
+def _deploying(
+    plan: RolloutPlan, state: RolloutState, look: RolloutLook, step: Step
+) -> tuple[RolloutState, Restart | None]:
     within = plan.manifest.restart_within_s
     if look.failed:
         return _turned(plan, state, look, look.failed)
@@ -201,7 +203,7 @@ def _deploying(plan: RolloutPlan, state: RolloutState, look: Look, step: Step) -
 
 
 def _watching(
-    plan: RolloutPlan, state: RolloutState, look: Look, step: Step, passed_s: float
+    plan: RolloutPlan, state: RolloutState, look: RolloutLook, step: Step, passed_s: float
 ) -> tuple[RolloutState, Restart | None]:
     state = replace(state, shares=dict(look.shares), figures=dict(look.judged.figures) if look.judged else {})
     if look.judged is not None and look.judged.breaches:
@@ -225,19 +227,23 @@ def _watching(
 
 
 def _troubled(
-    plan: RolloutPlan, state: RolloutState, look: Look, step: Step, worse: Sequence[str]
+    plan: RolloutPlan, state: RolloutState, look: RolloutLook, step: Step, worse: Sequence[str]
 ) -> tuple[RolloutState, None]:
     """Trouble of a process with the release leads back when it lasts; other trouble is waited out; no time counts."""
     text = "; ".join(worse)
     since = state.troubled or look.now
-    names = {name for names in step.released.values() for name in names}
-    ours = [one for one in worse if any(name in one.replace(":", " ").split() for name in names)]
+    ours = []
+    for one in worse:
+        environment, _, what = one.partition(": ")
+        words = what.replace(":", " ").split()
+        if any(name in words for name in step.released.get(environment, ())):
+            ours.append(one)
     if ours and look.now - since > plan.manifest.restart_within_s:
         return _turned(plan, state, look, f"for {plan.manifest.restart_within_s:g} s: {'; '.join(ours)}")
     return replace(state, troubled=since, waits_for=text), None
 
 
-def _ended(plan: RolloutPlan, state: RolloutState, look: Look) -> tuple[RolloutState, None]:
+def _ended(plan: RolloutPlan, state: RolloutState, look: RolloutLook) -> tuple[RolloutState, None]:
     """The step is done: the next one begins, or all is done."""
     names = [one.name for one in plan.steps]
     index = names.index(state.step)
@@ -254,12 +260,12 @@ def _ended(plan: RolloutPlan, state: RolloutState, look: Look) -> tuple[RolloutS
     return _said(made, look.now, f"{following.name}: begins"), None
 
 
-def _turned(plan: RolloutPlan, state: RolloutState, look: Look, reason: str) -> tuple[RolloutState, None]:
+def _turned(plan: RolloutPlan, state: RolloutState, look: RolloutLook, reason: str) -> tuple[RolloutState, None]:
     made = replace(state, state=ROLLING_BACK, reason=reason, restarting=None, deployed=False, troubled=0.0)
     return _said(made, look.now, f"{state.step}: goes back: {reason}"), None
 
 
-def _back(plan: RolloutPlan, state: RolloutState, look: Look) -> tuple[RolloutState, Restart | None]:
+def _back(plan: RolloutPlan, state: RolloutState, look: RolloutLook) -> tuple[RolloutState, Restart | None]:
     """Production first. A process that does not come back is restarted again and again; others do not wait for it."""
     again_s, within = plan.manifest.look_s, plan.manifest.restart_within_s
     missing = _all_mismatched(plan, look, None, _step(plan, state))
@@ -285,7 +291,9 @@ def _back(plan: RolloutPlan, state: RolloutState, look: Look) -> tuple[RolloutSt
     )
 
 
-def _all_mismatched(plan: RolloutPlan, look: Look, step: Step | None, reached: Step) -> list[tuple[str, str, Assigned]]:
+def _all_mismatched(
+    plan: RolloutPlan, look: RolloutLook, step: Step | None, reached: Step
+) -> list[tuple[str, str, Assigned]]:
     """Processes that do not report what they are to run in a step (None: before all), in the order in which they are
     restarted. One that says nothing is among them where this rollout has `reached` it; others are their operator's.
     """
@@ -301,7 +309,7 @@ def _all_mismatched(plan: RolloutPlan, look: Look, step: Step | None, reached: S
     return found
 
 
-def _worse(state: RolloutState, look: Look) -> list[str]:
+def _worse(state: RolloutState, look: RolloutLook) -> list[str]:
     """What is wrong that was not when it began."""
     return [
         f"{name}: {text}"
@@ -311,7 +319,7 @@ def _worse(state: RolloutState, look: Look) -> list[str]:
     ]
 
 
-def _unlike_staging(look: Look, step: Step) -> list[str]:
+def _unlike_staging(look: RolloutLook, step: Step) -> list[str]:
     names = step.released.get(PRODUCTION, frozenset())
     if not names:
         return []

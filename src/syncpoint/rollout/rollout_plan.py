@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.rollout.fleet import WEIGHED, Assigned, Fleet
-from syncpoint.rollout.manifest import PRODUCTION, STAGING, TEST, RolloutManifest
+from syncpoint.rollout.rollout_file import PRODUCTION, STAGING, TEST, RolloutManifest
 
 SOAK, CANARY = "soak", "canary"
 

@@ -41,7 +41,7 @@ async def ask_to_abort(store: SharedStore, who: str) -> None:
 
 
 class RolloutStore:
-    """What one controller reads and writes. `who`: how others are told of it."""
+    """What one controller reads and writes. `who`: what it is called."""
 
     def __init__(
         self, store: SharedStore, who: str, *, sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep

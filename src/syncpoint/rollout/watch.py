@@ -13,18 +13,19 @@ from typing import Final
 
 from syncpoint.rollout.analysis import (
     EVIDENCE,
-    Judgement,
     Reference,
+    ReleaseJudgement,
     compare,
     corrupted,
     evidence,
     figures,
     lacking,
     shares,
+    unlike,
 )
 from syncpoint.rollout.counters import CLIENTS, ProcessCounters, added
-from syncpoint.rollout.manifest import PRODUCTION, STAGING
 from syncpoint.rollout.proportions import interval
+from syncpoint.rollout.rollout_file import PRODUCTION, STAGING
 from syncpoint.rollout.rollout_plan import RolloutPlan, Step
 
 SILENT_MAX: Final = 3
@@ -42,7 +43,7 @@ class StepWatch:
     def __init__(self, plan: RolloutPlan, step: Step) -> None:
         self._plan, self._step = plan, step
         self._last: Totals = {}
-        self._windows: deque[tuple[float, Totals]] = deque()  # what was counted from one look to the next
+        self._earlier: deque[tuple[float, Totals]] = deque()  # `_whole` of looks within the window
         self._whole: Totals = {}
         self._silent: dict[tuple[str, str], int] = {}
         self._seen = False
@@ -50,19 +51,18 @@ class StepWatch:
         self.certain_shares: dict[str, float] = {}
         self.reference: tuple[tuple[str, str, tuple[float, ...], tuple[float, ...]], ...] = ()
 
-    def note(self, now: float, counters: ReadCounters, reference: Reference) -> Judgement:
+    def note(self, now: float, counters: ReadCounters, reference: Reference) -> ReleaseJudgement:
         """Take what was read at one look, and judge. `reference`: of an earlier step."""
         step, limits = self._step, self._plan.manifest.thresholds
-        breaches, fresh = self._take(now, counters)
-        self._windows.append((now, fresh))
-        while self._windows and self._windows[0][0] < now - limits.window_s:
-            self._windows.popleft()
+        breaches = self._take(counters)
+        self._earlier.append((now, dict(self._whole)))
+        while self._earlier[0][0] < now - limits.window_s:
+            self._earlier.popleft()
         if not self._seen:
             self._seen = True
-            return Judgement(tuple(breaches), ("no numbers yet",))
-        window: Totals = {}
-        for _, counted in self._windows:
-            _add(window, counted)
+            return ReleaseJudgement(tuple(breaches), ("no numbers yet",))
+        then = self._earlier[0][1]
+        window = {key: one.combined(then[key], -1) if key in then else one for key, one in self._whole.items()}
         for environment in step.watched:
             breaches += [f"{environment}: {one}" for one in corrupted(self._of(self._whole, environment))]
             for counts in (self._whole, window):
@@ -76,11 +76,10 @@ class StepWatch:
                 self.reference = tuple(
                     (*method, one.bounds, one.buckets) for method, one in others.methods.items() if one.buckets
                 )
-        return Judgement(tuple(dict.fromkeys(breaches)), tuple(short), figures(released, others))
+        return ReleaseJudgement(tuple(dict.fromkeys(breaches)), tuple(short), figures(released, others))
 
-    def _take(self, now: float, counters: ReadCounters) -> tuple[list[str], Totals]:
+    def _take(self, counters: ReadCounters) -> list[str]:
         breaches: list[str] = []
-        fresh: Totals = {}
         for environment in self._step.watched:
             for name, found in counters[environment].items():
                 key = environment, name
@@ -97,9 +96,9 @@ class StepWatch:
                     continue
                 if has_release and last.started != found.started:
                     breaches.append(f"{environment}: {name} ended and began again by itself")
-                fresh[key] = found.since(last)
-        _add(self._whole, fresh)
-        return breaches, fresh
+                more = found.since(last)
+                self._whole[key] = self._whole[key].combined(more, 1) if key in self._whole else more
+        return breaches
 
     def _sides(self, counts: Totals, environment: str) -> tuple[ProcessCounters, ProcessCounters | None]:
         """Those with the release and the others; None: there are none."""
@@ -126,13 +125,14 @@ class StepWatch:
         if others is not None:
             rest = [name for name in self._plan.fleets[environment].processes if name not in names]
             found += lacking(self._roles(environment, rest), "without it", others, limits)
+            found += unlike(released, others, limits)
         return found
 
     def _note_shares(self) -> None:
         names, fleet = self._step.released[PRODUCTION], self._plan.fleets[PRODUCTION]
         mine: dict[str, ProcessCounters] = {}
         every: dict[str, ProcessCounters] = {}
-        for role in self._roles(PRODUCTION, fleet.processes):
+        for role in sorted(self._roles(PRODUCTION, fleet.processes)):
             of_role = fleet.of_role(role)
             every[role] = self._of(self._whole, PRODUCTION, of_role)
             mine[role] = self._of(self._whole, PRODUCTION, [name for name in of_role if name in names])
@@ -152,8 +152,3 @@ class StepWatch:
         return added(
             one for (where, name), one in counts.items() if where == environment and (wanted is None or name in wanted)
         )
-
-
-def _add(total: Totals, more: Totals) -> None:
-    for key, one in more.items():
-        total[key] = total[key].combined(one, 1) if key in total else one

@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from syncpoint.rollout.manifest import ENVIRONMENTS, PRODUCTION, STAGING, TEST, Release
 from syncpoint.rollout.parity import Reports, differences
+from syncpoint.rollout.rollout_file import ENVIRONMENTS, PRODUCTION, STAGING, TEST, Release
 from syncpoint.rollout.rollout_plan import RolloutPlan
 
 TODO = "run all tests on it with `.venv/bin/python tools/test_parts.py all --result FILE`"

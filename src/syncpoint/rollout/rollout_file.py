@@ -48,7 +48,7 @@ class RolloutEnvironment:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class RolloutStage:
     """`share` of the processes of each role have the release; then `watch_s` go by."""
 
     share: float
@@ -92,7 +92,7 @@ class RolloutManifest:
     before: Release
     result: Path  # of the tests
     environments: Mapping[str, RolloutEnvironment]
-    stages: tuple[Stage, ...]
+    stages: tuple[RolloutStage, ...]
     canary: Canary = field(default_factory=Canary)
     soak_s: float = 172_800.0
     soak_calls_min: int = 1_000
@@ -122,7 +122,7 @@ def load(path: Path) -> RolloutManifest:
 def parse(content: Any, base: Path) -> RolloutManifest:
     """The file's content; relative paths start at `base`. Raises `InvalidArgument`."""
     _check(content)
-    stages = tuple(Stage(one["share"], _seconds(one.get("watch", "1h"))) for one in content["stages"])
+    stages = tuple(RolloutStage(one["share"], _seconds(one.get("watch", "1h"))) for one in content["stages"])
     shares = [one.share for one in stages]
     if shares != sorted(set(shares)) or shares[-1] != 1:
         raise InvalidArgument(
