@@ -19,7 +19,7 @@ from syncpoint.testing.etcd import why_not
 from tests.kit.customers import ContinuousTest, Customers
 from tests.kit.rollouts import FAILING, ThreeEnvironments, program
 
-pytestmark = [pytest.mark.skipif(why_not() is not None, reason=why_not() or ""), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.skipif(why_not() is not None, reason=why_not() or ""), pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def customers(three: ThreeEnvironments) -> Any:
 def rollout(*words: str | Path, code: int = 0) -> tuple[str, str]:
     """What a command prints, and what it says on standard error."""
     command = [sys.executable, "-m", "syncpoint.cli", "rollout", *(str(word) for word in words)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=350)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=800)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout, done.stderr
 
@@ -111,7 +111,7 @@ def resumed(manifest: Path) -> str:
     """The lease of a controller that was killed ends after some seconds."""
     for _ in range(60):
         command = [sys.executable, "-m", "syncpoint.cli", "rollout", "resume", str(manifest)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=350)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=800)
         if "drives a rollout of this cluster already" not in done.stderr:
             assert done.returncode == 0, done.stderr
             return done.stderr
