@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/kernel/*.py src/syncpoint/kernel/*.pxd)
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd demo demo-spark test test-clients check life house sim sim-long faults faults-spark rollout-drill bench bench-cluster bench-peers bench-spark protos locks clean
+.PHONY: help setup dev etcd demo demo-spark test test-clients check life house sim sim-long faults faults-spark rules-spark rollout-drill bench bench-cluster bench-peers bench-spark protos locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -74,6 +74,9 @@ bench-cluster: dev ## measure a cluster of 3 x 3 disks, all roles on this machin
 
 bench-peers: dev ## the same load against other brokers found on this machine
 	@$(BIN)/python -m bench.peers $(BENCH)
+
+rules-spark: dev ## SQL rules on Spark against the server's evaluation, on a million random messages: RULES="--messages 1000000 --seed 1"
+	@$(BIN)/python -m tests.spark.rules_kit $(RULES)
 
 bench-spark: dev ## pipelines on Spark, beside Parquet, rows and Kafka (needs Java): BENCH="--only source --runs 3"
 	@$(BIN)/python -m bench spark $(BENCH)

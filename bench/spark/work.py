@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from bench.spark.processes import session_cpu_seconds
 from pyspark_pubsub.offsets import Offsets
+from syncpoint.federation.flow_rules import FlowRule
 from syncpoint.federation.session import QUICK_CHECKPOINTS, SETTINGS
+from syncpoint.federation.spec import FieldChange
+from syncpoint.federation.transform import changed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,13 +84,13 @@ def rowwise(session: SparkSession, reading: Mapping[str, str], writing: Mapping[
 
 
 def copy(
-    session: SparkSession, reading: Mapping[str, str], writing: Mapping[str, str], sink: str = "pubsub"
+    session: SparkSession, reading: Mapping[str, str], writing: Mapping[str, str], sink: str = "pubsub", rule: str = ""
 ) -> dict[str, Any]:
-    """A stream from topic to topic until nothing is left, as a flow of federation does it.
+    """A stream from topic to topic until nothing is left, as a flow of federation does it; `rule`: its SQL filter.
 
     `steady_rows` and `steady_cpu_seconds`: what came behind the first batch, and what all of Spark spent on it.
     """
-    query = _query(session, "pubsub", reading, sink, writing, {"availableNow": True})
+    query = _query(session, "pubsub", reading, sink, writing, {"availableNow": True}, rule)
     while query.isActive and query.lastProgress is None:
         time.sleep(_SOON_SECONDS)
     cpu = session_cpu_seconds(os.getsid(0))
@@ -130,9 +133,11 @@ def end(session: SparkSession) -> dict[str, Any]:
 
 def _query(
     session: SparkSession, source: str, reading: Mapping[str, str], sink: str, writing: Mapping[str, str],
-    trigger: Mapping[str, Any],
+    trigger: Mapping[str, Any], rule: str = "",
 ) -> StreamingQuery:  # fmt: skip
     frame = session.readStream.format(source).options(**reading).load()
+    if rule:
+        frame = changed(frame, FieldChange(rules=(FlowRule(rule),)), "bench")
     writer = frame.writeStream.format(sink).outputMode("append").options(**writing)
     return writer.trigger(**trigger).start()
 

@@ -37,7 +37,8 @@ OPTIONS = (
     Option("endpoint", "names", BOTH, "host:port of the server; several, with commas, are tried in turn", (),
            ("kafka.bootstrap.servers", "bootstrap.servers")),
     Option("project", "text", BOTH, "completes topic and subscription names that are not projects/P/...", ""),
-    Option("topic", "text", BOTH, "the topic to read; or to write, for rows whose own `topic` then does not count", "",
+    Option("topic", "text", BOTH, "the topic to read; or to write, for rows without a `target_topic`: their"
+           " own `topic` then does not count", "",
            ("subscribe",)),
     Option("subscription", "text", READ, "read its backlog (batch), or be its only consumer (stream)", ""),
     Option("startingPosition", "text", READ, "earliest, latest, a time, a snapshot, or offsets as JSON", "earliest",
@@ -93,13 +94,14 @@ OPTIONS = (
     Option("tls.serverName", "text", BOTH, "the name in the server's certificate; none: that of the endpoint", ""),
     Option("token.file", "text", BOTH, "file with a bearer token, sent with every call, for servers with --auth", ""),
     Option("token.env", "text", BOTH, "environment variable with a bearer token", ""),
+    Option("token.command", "text", BOTH, "command that prints a bearer token, alone or as JSON with its expiry", ""),
 )  # fmt: skip
 
 _BY_NAME = {spelling.lower(): option for option in OPTIONS for spelling in (option.name, *option.aliases)}
 _HINTS = {
     "path": "use the option `topic` or `subscription` instead of a path",
-    "token": "a secret is never an option: name it with token.file or token.env",
-    "password": "a secret is never an option: name it with token.file or token.env",
+    "token": "a secret is never an option: name it with token.file, token.env or token.command",
+    "password": "a secret is never an option: name it with token.file, token.env or token.command",
     "subscribepattern": "one reader reads one topic; unite several readers for several topics",
     "assign": "use startingPosition with offsets as JSON",
 }
@@ -118,6 +120,7 @@ class ServerAccess:
     server_name: str = ""
     token_file: str = ""
     token_env: str = ""
+    token_command: str = ""
     call_seconds: float = 120.0
     patience_seconds: float = 60.0
 
@@ -181,8 +184,8 @@ class Options:
             raise OptionError("The option endpoint is missing: the host:port of a Syncpoint server.")
         if bool(self["tls.cert"]) != bool(self["tls.key"]):
             raise OptionError("Give tls.cert and tls.key together.")
-        if self["token.file"] and self["token.env"]:
-            raise OptionError("Give one of token.file and token.env.")
+        if sum(bool(self[name]) for name in ("token.file", "token.env", "token.command")) > 1:
+            raise OptionError("Give one of token.file, token.env and token.command.")
         tls = self["tls"] or any(self[name] for name in ("tls.ca", "tls.cert", "tls.serverName"))
         if self.given("tls") and not self["tls"] and tls:
             raise OptionError("tls=false does not go with tls.ca, tls.cert and tls.serverName.")
@@ -196,6 +199,7 @@ class Options:
             ),
             token_file=self["token.file"],
             token_env=self["token.env"],
+            token_command=self["token.command"],
             call_seconds=self["callSeconds"],
             patience_seconds=self["patienceSeconds"],
         )

@@ -18,11 +18,16 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from google.protobuf.message import DecodeError
+
 from pyspark_pubsub.buffered_socket import Buffer
-from pyspark_pubsub.errors import UNAUTHENTICATED, UNAVAILABLE, CallError, OptionError
+from pyspark_pubsub.errors import PERMISSION_DENIED, UNAUTHENTICATED, UNAVAILABLE, CallError, OptionError
 from pyspark_pubsub.http2 import Allocate, BlockingConnection
 from pyspark_pubsub.options import ServerAccess
 from syncpoint.wire.messages import Package
+from syncpoint.wire.messages import rpc as rpc_messages
+from syncpoint.wire.status import missing_permission
+from syncpoint.wire.token_commands import TokenCommandError, token_command
 
 if TYPE_CHECKING:
     import ssl
@@ -48,10 +53,15 @@ class BlockingChannel:
         payload = request.SerializeToString()
         end = time.monotonic() + self.access.patience_seconds
         pauses = _pauses()
+        renewed = False
         while True:
             try:
                 return self._once(method, payload)
-            except CallError as error:
+            except CallError as refused:
+                error = _explained(refused)
+                if self._forget_token(error) and not renewed:
+                    renewed = True
+                    continue
                 pause = next(pauses)
                 again = error.code == UNAVAILABLE and (idempotent or error.unsent)
                 if not again or time.monotonic() + pause > end:
@@ -72,7 +82,8 @@ class BlockingChannel:
                     return
                 yield message
         except CallError as error:
-            raise error.at(self._where(method)) from error
+            self._forget_token(error)
+            raise _explained(error).at(self._where(method)) from error
         finally:
             self._put_back(connection)
 
@@ -106,6 +117,13 @@ class BlockingChannel:
 
     def _where(self, method: str) -> str:
         return f"{method.rpartition('/')[2]} at {','.join(self.access.endpoints)}"
+
+    def _forget_token(self, error: CallError) -> bool:
+        """Whether the server did not take a token that a command can print anew: then it will."""
+        if error.code != UNAUTHENTICATED or not self.access.token_command:
+            return False
+        token_command(self.access.token_command).forget()
+        return True
 
     def _arm(self, connection: BlockingConnection) -> None:
         connection.pipe.deadline = time.monotonic() + self.access.call_seconds
@@ -199,7 +217,7 @@ class Upload:
         try:
             yield
         except CallError as error:
-            raise error.at(self._where) from error
+            raise _explained(error).at(self._where) from error
 
     def _answer_pings(self) -> None:
         while not self._done.wait(IDLE_S):
@@ -266,12 +284,29 @@ def read_token(access: ServerAccess) -> str:
             raise OptionError(
                 f"The file of token.file, {access.token_file}, cannot be read: {_reason(error)}."
             ) from None
+    elif access.token_command:
+        try:
+            return token_command(access.token_command).token()
+        except TokenCommandError as error:
+            raise OptionError(f"The option token.command: {error}.") from None
     else:
         return ""
     token = token.strip()
     if not token or not token.isprintable() or not token.isascii():
         raise OptionError("What token.file or token.env names is not a token: one line of printable ASCII.")
     return token
+
+
+def _explained(error: CallError) -> CallError:
+    """The failure with the permission that it says is missing, if it does."""
+    if error.code != PERMISSION_DENIED or not error.details:
+        return error
+    try:
+        details = [one.SerializeToString() for one in rpc_messages.Status.FromString(error.details[0]).details]
+        missing = missing_permission(details)
+    except DecodeError:
+        return error
+    return CallError(error.code, f"It needs {missing}.", unsent=error.unsent) if missing else error
 
 
 def _reason(error: Exception) -> str:

@@ -91,7 +91,7 @@ def _check_block(names: Sequence[str]) -> None:
     """A row is a message, or a block of them."""
     if "block" not in names and "rows" not in names:
         return
-    beside = [name for name in names if name not in WITH_BLOCK]
+    beside = [name for name in names if name not in (*WITH_BLOCK, "target_topic")]
     if "block" not in names or beside:
         raise SchemaError(
             f"Rows of the column `block` hold many messages each: beside it there may be {', '.join(WITH_BLOCK[1:])},"
@@ -120,6 +120,7 @@ WRITABLE: dict[str, tuple[str, ...]] = {
     "attributes": ("map<string,string>",),
     "ordering_key": ("string",),
     "topic": ("string",),
+    "target_topic": ("string",),
     "message_id": ("string",),
     "publish_time": ("timestamp",),
     "source": ("bigint", "int"),
@@ -154,8 +155,10 @@ def check_sink_schema(schema: StructType, *, topic: bool, link: bool) -> None:
             )
         if got not in kinds and not (got.startswith(("char", "varchar")) and "string" in kinds):
             raise SchemaError(f"The column {field.name} must be {' or '.join(kinds)}, not {got}.")
-    if not topic and "topic" not in names:
-        raise SchemaError("Where do the rows go? Set the option topic, or give the rows a column topic.")
+    if not topic and not names & {"topic", "target_topic"}:
+        raise SchemaError(
+            "Where do the rows go? Set the option topic, or give the rows a column topic or target_topic."
+        )
     if "block" in names and not link:
         raise SchemaError("Blocks of messages are copied as they are: that is for links. Set the option link.")
     if link and not {"source", "block" if "block" in names else "offset"} <= names:

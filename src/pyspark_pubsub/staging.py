@@ -185,15 +185,35 @@ def divided(target: SinkTarget, batch: pa.RecordBatch) -> Iterator[tuple[str, in
     """Rows by topic and source, in their order. Raises SchemaError when a row names no topic."""
     if not batch.num_rows:
         return
-    keys = [name for name, wanted in (("topic", not target.topic), ("source", target.split_source)) if wanted]
+    own = "target_topic" in batch.schema.names
+    if own:
+        batch = _with_targets(batch, target.topic)
+    keys = ["topic"] if own or not target.topic else []
+    keys += ["source"] if target.split_source else []
     pending: list[tuple[dict[str, Any], pa.RecordBatch]] = [({}, batch)]
     for key in keys:
         pending = [({**values, key: value}, rows) for values, some in pending for value, rows in _by(some, key)]
     for values, rows in pending:
-        topic = target.topic or values["topic"]
+        topic = values.get("topic", target.topic)
         if not topic:
             raise SchemaError("A row has no topic: the column topic is null or empty, and the option topic is not set.")
         yield topic, values.get("source", 0), rows
+
+
+def _with_targets(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+    """The batch with one column `topic` that says where each row goes: its own `target_topic`, if it has one."""
+    import pyarrow.compute as pc  # as below
+
+    own = batch.column("target_topic").cast(pa.string())
+    own = pc.if_else(pc.equal(own, ""), pa.scalar(None, pa.string()), own)
+    names = batch.schema.names
+    if topic or "topic" not in names:
+        others: Any = pa.scalar(topic or None, pa.string())
+    else:
+        others = batch.column("topic").cast(pa.string())
+    kept = [name for name in names if name not in ("topic", "target_topic")]
+    columns = [*(batch.column(name) for name in kept), pc.coalesce(own, others)]
+    return pa.RecordBatch.from_arrays(columns, names=[*kept, "topic"])
 
 
 def _by(batch: pa.RecordBatch, name: str) -> Iterator[tuple[Any, pa.RecordBatch]]:

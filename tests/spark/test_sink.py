@@ -3,8 +3,9 @@
 import shutil
 
 import pytest
+from pyspark.sql.functions import expr
 
-from tests.spark.spark_harness import numbers
+from tests.spark.spark_harness import Topic, numbers
 
 
 def kept(frame):
@@ -95,6 +96,24 @@ def test_the_plan_counts_and_not_the_rows_that_came_of_it(topic, target, rows, c
     shutil.rmtree(tmp_path / "checkpoint")
     copy(topic, target, read={"maxRowsPerTrigger": 40}, write=link, change=lambda frame: frame.where(keep))
     assert numbers(rows(target)) == list(range(30, 81))
+
+
+def test_a_link_routes_over_lost_checkpoints(server, topic, target, rows, copy, tmp_path):
+    """Rows with a `target_topic` go there, the others where the option says; each is stored once."""
+    aside = Topic(server)
+    odd = f"IF(CAST(CAST(data AS STRING) AS INT) % 2 = 1, '{aside.name}', NULL)"
+    link = {"link": topic.name[-8:]}
+
+    def routed(frame):
+        return frame.withColumn("target_topic", expr(odd))
+
+    topic.publish(0, 60)
+    copy(topic, target, read={"maxRowsPerTrigger": 25}, write=link, change=routed)
+    shutil.rmtree(tmp_path / "checkpoint")
+    topic.publish(60, 100)
+    copy(topic, target, read={"maxRowsPerTrigger": 40}, write=link, change=routed)
+    assert numbers(rows(target)) == list(range(0, 100, 2))
+    assert numbers(rows(aside)) == list(range(1, 100, 2))
 
 
 def test_a_gap_is_refused_and_nothing_is_stored(topic, target, rows, copy, tmp_path):

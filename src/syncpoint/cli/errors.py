@@ -22,12 +22,9 @@ def _missing(error: SyncpointError) -> str:
     """The permission that a refusal says is missing, and on what."""
     if error.code is not Code.PERMISSION_DENIED or not error.details:
         return ""
-    from syncpoint.wire.status import unpacked  # not with every command
+    from syncpoint.wire.status import missing_permission  # not with every command
 
-    for one in unpacked(error.details):
-        if one.DESCRIPTOR.name == "ErrorInfo" and one.metadata.get("permission"):
-            return f"{one.metadata['permission']} on {one.metadata.get('resource', '')}"
-    return ""
+    return missing_permission(error.details)
 
 
 class CommandFailed(click.ClickException):

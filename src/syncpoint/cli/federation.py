@@ -6,6 +6,7 @@ Promise: `validate` and `plan` start nothing; whatever is shown or logged says w
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import signal
@@ -187,7 +188,10 @@ def status(settings: Settings, file: Path, watch: bool) -> None:
 
         def look() -> tuple[list[Any], dict[str, Any], Any]:
             reported, unlisted = servers.reported_flows(links)
-            progress = [servers.progress(flow) for flow in reported]
+            paused = state.paused()
+            progress = [
+                dataclasses.replace(one, paused=one.flow.name in paused) for one in servers.progress_of(reported)
+            ]
             silent.clear()
             silent.update(unlisted)
             for one in progress:
@@ -239,6 +243,34 @@ def stop(settings: Settings, file: Path) -> None:
     said("stopped")
 
 
+@federation.command()
+@click.argument("flow")
+@_file
+@with_settings
+def pause(settings: Settings, flow: str, file: Path) -> None:
+    """Let a FLOW copy nothing until `resume`; what is published meanwhile waits at the source."""
+    from syncpoint.federation.state import StateFolder
+
+    whole, links = _load(file)
+    _flow_named(links, flow, file)
+    StateFolder(whole.runtime.state).pause(flow)
+    said(f"{flow} is paused; `syncpoint federation resume {flow}` lets it go on.")
+
+
+@federation.command()
+@click.argument("flow")
+@_file
+@with_settings
+def resume(settings: Settings, flow: str, file: Path) -> None:
+    """Let a FLOW that was paused go on where it is."""
+    from syncpoint.federation.state import StateFolder
+
+    whole, _ = _load(file)
+    if not StateFolder(whole.runtime.state).resume(flow):
+        raise Problem(f"{flow} is not paused.", f"`syncpoint federation status {file}` shows what is.")
+    said(f"{flow} goes on.")
+
+
 @federation.command("accept-gap")
 @click.argument("flow")
 @_file
@@ -249,10 +281,8 @@ def accept_gap(settings: Settings, flow: str, file: Path) -> None:
     from syncpoint.federation.state import StateFolder
 
     whole, links = _load(file)
+    found = _flow_named(links, flow, file)
     with Servers() as servers:
-        found = next((one for one in servers.flows(links) if one.name == flow), None)
-        if found is None:
-            raise Problem(f"There is no flow {flow}.", f"`syncpoint federation plan {file}` lists them.")
         lost = servers.lost(found)
         if lost:
             # The source cannot be read where the flow is: it begins anew behind, and the target records the gap.
@@ -262,6 +292,17 @@ def accept_gap(settings: Settings, flow: str, file: Path) -> None:
             gaps = _accept_at_target(servers, found, StateFolder(whole.runtime.state))
     skipped = [[str(one.source), str(one.begin), str(one.end - 1), f"{one.end - one.begin:,}"] for one in gaps]
     print_table(["SOURCE", "FROM", "TO", "MESSAGES SKIPPED"], skipped)
+
+
+def _flow_named(links: list[FederationLink], name: str, file: Path) -> Flow:
+    """The flow of this name. Raises `Problem`."""
+    from syncpoint.federation.servers import Servers
+
+    with Servers() as servers:
+        found = next((one for one in servers.flows(links) if one.name == name), None)
+    if found is None:
+        raise Problem(f"There is no flow {name}.", f"`syncpoint federation plan {file}` lists them.")
+    return found
 
 
 def _accept_at_target(servers: Servers, flow: Flow, state: StateFolder) -> list[Any]:
@@ -289,7 +330,8 @@ def _origins(link: FederationLink) -> str:
 
 def _changes(link: FederationLink) -> str:
     change = link.change
-    parts = [f"where {change.where}"] if change.where else []
+    parts = [f"rule {rule.filter or '1=1'}{f' -> {rule.action}' if rule.action else ''}" for rule in change.rules]
+    parts += [f"where {change.where}"] if change.where else []
     parts += [f"{name} = {value}" for name, value in change.select.items()]
     return "; ".join([*parts, change.python] if change.python else parts)
 
@@ -302,6 +344,7 @@ def _link_dict(link: FederationLink) -> dict[str, Any]:
         "target": {"cluster": link.target.name, "endpoint": link.target.endpoint, "project": link.target_project},
         "topics": list(link.topics),
         "origins": None if link.origins is None else [one or link.source.name for one in link.origins],
+        "rules": [dataclasses.asdict(rule) for rule in link.change.rules],
         "where": link.change.where,
         "select": dict(link.change.select),
         "python": link.change.python,

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from syncpoint.client.credentials import Credentials
+from syncpoint.client.credentials import CallCredentials
 from syncpoint.client.traffic import Target
 from syncpoint.model.errors import Code, InvalidArgument, SyncpointError
 from syncpoint.transport.client import Channel, MetadataItems
@@ -80,7 +80,7 @@ class Client:
         patience_s: float = 2.0,
         channel: ClientCalls | None = None,
         metadata: MetadataItems = (),
-        credentials: Credentials | None = None,
+        credentials: CallCredentials | None = None,
     ) -> None:
         """`endpoint` is HOST:PORT; `channel` replaces the connection (it is closed with the client); `metadata` goes
         with every call, and what the `credentials` say.

@@ -10,13 +10,22 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from syncpoint.model.errors import InvalidArgument
+from syncpoint.transport.client import MetadataItems
 
 LIFE_S: Final = 3600
 SPARE_S: Final = 300
 SCOPE: Final = "https://www.googleapis.com/auth/pubsub"
+
+
+class CallCredentials(Protocol):
+    """Whatever has a header for a call."""
+
+    def metadata(self) -> MetadataItems:
+        """The header. Raises `InvalidArgument` where there is none."""
+        ...
 
 
 class Credentials:

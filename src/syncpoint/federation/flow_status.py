@@ -18,11 +18,21 @@ from syncpoint.federation.servers import FlowProgress
 from syncpoint.federation.state import FlowState, SupervisorState
 from syncpoint.model.counted import counted
 
-_STYLES = {"running": "green", "waiting": "dim", "idle": "dim", "blocked": "red", "failed": "red", "unknown": "yellow"}
+_STYLES = {
+    "running": "green",
+    "waiting": "dim",
+    "idle": "dim",
+    "paused": "yellow",
+    "blocked": "red",
+    "failed": "red",
+    "unknown": "yellow",
+}
 
 
 def state_of(progress: FlowProgress, flow: FlowState | None, running: bool) -> tuple[str, str]:
     """One word for a flow, and what to say about it."""
+    if progress.paused:
+        return "paused", f"until `syncpoint federation resume {progress.flow.name}`"
     if progress.gap:
         return "blocked", f"a gap before {progress.gap}: `syncpoint federation accept-gap {progress.flow.name}`"
     if progress.error:

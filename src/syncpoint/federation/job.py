@@ -54,6 +54,7 @@ class _Running:
     error: str = ""
     again_at: float = 0.0
     pause_s: float = AGAIN_FIRST_S
+    paused: bool = False
     lenient: bool = False  # until a batch is committed, a gap is recorded and passed over
     last: dict[str, Any] = field(default_factory=dict)  # progress of the newest batch
 
@@ -85,11 +86,25 @@ class FederationJob:
             self._topics_at = now
             for link in self.links:
                 self._discover(servers, link)
+        paused = self.state.paused()
         for one in self.running.values():
             self._review(one, now)
+            self._hold(one, one.flow.name in paused, now)
+            if one.paused:
+                continue
             if one.query is None and now >= one.again_at and self._initialising() < TOGETHER:
                 self._begin(one, servers, now)
         self.state.say_flows({name: _state_of(one) for name, one in self.running.items()})
+
+    def _hold(self, one: _Running, wanted: bool, now: float) -> None:
+        """Pause or resume a flow: its query ends behind what it has committed, and goes on from its checkpoint."""
+        if wanted and one.query is not None:
+            one.query.stop()
+            one.query = None
+        if wanted != one.paused:
+            log.info("flow %s is %s", one.flow.name, "paused" if wanted else "resumed")
+            one.error, one.again_at, one.pause_s = "", now, AGAIN_FIRST_S
+        one.paused = wanted
 
     def _initialising(self) -> int:
         return sum(
@@ -160,6 +175,8 @@ class FederationJob:
 
 def _state_of(one: _Running) -> FlowState:
     state = "failed" if one.error else "running" if one.query is not None else "starting"
+    if one.paused:
+        state = "paused"
     if not one.last:
         return FlowState(state, one.error)
     return FlowState(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,8 @@ from syncpoint.federation.flow_plan import FederationLink, Flow
 from syncpoint.federation.spec import FederatedCluster
 from syncpoint.model.errors import Code, FailedPrecondition, InvalidArgument, SyncpointError
 from syncpoint.wire.messages import pipeline, pubsub
+from syncpoint.wire.status import missing_permission
+from syncpoint.wire.token_commands import TokenCommandError, token_command
 
 CALL_S = 10.0
 
@@ -39,6 +41,7 @@ class FlowProgress:
     skipped: int = 0
     gap: str = ""  # the one that stops the flow
     committed_at: float = 0.0  # seconds since 1970; 0: never
+    paused: bool = False  # by a user, in the state folder
     silent: Mapping[str, str] = field(default_factory=dict)  # who does not answer, and what was received instead
 
     @property
@@ -53,6 +56,8 @@ class Servers:
     def __init__(self, *, patience_s: float = 2.0) -> None:
         self._clients: dict[str, Client] = {}
         self._patience_s = patience_s
+        self._turn = 0  # of the flows without a cursor: where the next turn begins
+        self._lags: dict[str, tuple[int | None, int]] = {}  # as they were last known
 
     def __enter__(self) -> Self:
         return self
@@ -113,7 +118,14 @@ class Servers:
         """Return if every server of these links serves data pipelines. Raises `SyncpointError` naming the one that
         does not, or does not answer.
         """
-        for cluster in {end.name: end for link in links for end in (link.source, link.target)}.values():
+        links = list(links)
+        for cluster, project in {link.source.name: (link.source, link.source_project) for link in links}.values():
+            try:
+                self.call(cluster, "LogReader.ListCursors", pipeline.ListCursorsRequest(project=f"projects/{project}"))
+            except SyncpointError as error:
+                if error.code is not Code.PERMISSION_DENIED:  # of the whole project; flows ask topic by topic
+                    raise
+        for cluster in {link.target.name: link.target for link in links}.values():
             self.call(cluster, "EpochWriter.ListLinks", pipeline.ListLinksRequest())
 
     def ensure_target(self, flow: Flow) -> None:
@@ -161,23 +173,62 @@ class Servers:
         except SyncpointError as error:
             found = []
             silent[link.target.name] = str(error)
-        if not found:
-            return FlowProgress(flow, lag, lag_bytes, silent=silent)
-        known = found[0]
-        return FlowProgress(
-            flow,
-            lag,
-            lag_bytes,
-            rows=known.rows,
-            bytes=known.bytes,
-            epochs=known.epochs,
-            duplicates_dropped=known.duplicates_dropped,
-            gaps_refused=known.gaps_refused,
-            skipped=sum(one.end - one.begin for one in known.skipped),
-            gap=", ".join(f"source {one.source}: {one.begin} to {one.end - 1}" for one in known.refused),
-            committed_at=known.committed_at.seconds + known.committed_at.nanos / 1e9,
-            silent=silent,
-        )
+        return _reported(flow, (lag, lag_bytes), found[0] if found else None, silent)
+
+    def progress_of(self, flows: Sequence[Flow], asked_max: int | None = None) -> list[FlowProgress]:
+        """How far all these flows are, as `progress` says of one, with one call for each project of a source and one
+        for each target. Flows that have not begun have no cursor, and cost a call each: at most `asked_max` of them are
+        asked about, in turns, and the others stand where they stood in theirs; before it, their lag is None.
+        """
+        sources = {_source(flow): flow.link for flow in flows}
+        cursors = {key: self._cursors(link.source, link.source_project) for key, link in sources.items()}
+        targets = {flow.link.target.name: flow.link.target for flow in flows}
+        links = {name: self._links(target) for name, target in targets.items()}
+        turn = self._next_turn([flow for flow in flows if _begins_later(flow, cursors)], asked_max)
+        return [self._one_of(flow, cursors, links, flow.name in turn) for flow in flows]
+
+    def _cursors(self, source: FederatedCluster, project: str) -> dict[str, Any] | SyncpointError:
+        """The cursors of a project by name."""
+        request = pipeline.ListCursorsRequest(project=f"projects/{project}")
+        try:
+            return {one.name: one for one in self.call(source, "LogReader.ListCursors", request).cursors}
+        except SyncpointError as error:
+            return error
+
+    def _links(self, target: FederatedCluster) -> dict[str, Any] | SyncpointError:
+        """The links of a target by name."""
+        try:
+            found = self.call(target, "EpochWriter.ListLinks", pipeline.ListLinksRequest()).links
+            return {one.name: one for one in found}
+        except SyncpointError as error:
+            return error
+
+    def _next_turn(self, waiting: Sequence[Flow], most: int | None) -> set[str]:
+        """The names of the flows without a cursor that are asked about now: each as often as the others."""
+        at = self._turn % len(waiting) if waiting and most is not None else 0
+        self._turn = at + (most or 0)
+        return {flow.name for flow in (*waiting[at:], *waiting[:at])[:most]}
+
+    def _one_of(self, flow: Flow, cursors: _Known, links: _Known, turn: bool) -> FlowProgress:
+        """A flow's progress from what is known of its ends."""
+        silent: dict[str, str] = {}
+        lag: tuple[int | None, int] = self._lags.get(flow.name, (None, 0))
+        known = cursors[_source(flow)]
+        if isinstance(known, dict) and flow.name in known:
+            lag = known[flow.name].lag_messages, known[flow.name].lag_bytes
+        elif turn or (isinstance(known, SyncpointError) and known.code is Code.PERMISSION_DENIED):
+            try:
+                lag = self.lag(flow)  # of this topic alone, which may be allowed where the project is not
+            except SyncpointError as error:
+                lag, silent[flow.link.source.name] = (None, 0), str(error)
+        elif isinstance(known, SyncpointError):
+            lag, silent[flow.link.source.name] = (None, 0), str(known)
+        self._lags[flow.name] = lag
+        found = links[flow.link.target.name]
+        if isinstance(found, SyncpointError):
+            silent[flow.link.target.name] = str(found)
+            found = {}
+        return _reported(flow, lag, found.get(flow.name), silent)
 
     def begin_at(self, flow: Flow) -> str:
         """The `startingPosition` of a flow without a checkpoint: where its target is, if it has copied anything, else
@@ -213,6 +264,39 @@ class Servers:
         return self.call(flow.link.target, "EpochWriter.AcceptGap", pipeline.AcceptGapRequest(link=flow.name))
 
 
+_Known = Mapping[Any, "dict[str, Any] | SyncpointError"]
+
+
+def _source(flow: Flow) -> tuple[str, str]:
+    """Where its topic and its cursor are: cluster and project."""
+    return flow.link.source.name, flow.link.source_project
+
+
+def _begins_later(flow: Flow, cursors: _Known) -> bool:
+    """Whether a flow has no cursor yet, where cursors are known."""
+    known = cursors[_source(flow)]
+    return isinstance(known, dict) and flow.name not in known
+
+
+def _reported(flow: Flow, lag: tuple[int | None, int], known: Any, silent: Mapping[str, str]) -> FlowProgress:
+    """`known`: the link at the target; None: it has copied nothing, or the target does not answer."""
+    if known is None:
+        return FlowProgress(flow, *lag, silent=silent)
+    return FlowProgress(
+        flow,
+        *lag,
+        rows=known.rows,
+        bytes=known.bytes,
+        epochs=known.epochs,
+        duplicates_dropped=known.duplicates_dropped,
+        gaps_refused=known.gaps_refused,
+        skipped=sum(one.end - one.begin for one in known.skipped),
+        gap=", ".join(f"source {one.source}: {one.begin} to {one.end - 1}" for one in known.refused),
+        committed_at=known.committed_at.seconds + known.committed_at.nanos / 1e9,
+        silent=silent,
+    )
+
+
 @contextmanager
 def _named(cluster: FederatedCluster, method: str) -> Iterator[None]:
     """Failures say which cluster of the file they are about."""
@@ -222,6 +306,9 @@ def _named(cluster: FederatedCluster, method: str) -> Iterator[None]:
     except SyncpointError as error:
         if error.code is Code.UNIMPLEMENTED and method.startswith(("LogReader.", "EpochWriter.")):
             raise FailedPrecondition(f"{who} does not serve data pipelines: it is of a version without them") from error
+        if error.code is Code.PERMISSION_DENIED:
+            missing = missing_permission(error.details) or "a role that allows this"
+            raise SyncpointError(error.code, f"{who}: the task's account needs {missing}") from error
         if error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
             raise SyncpointError(error.code, f"{who} does not answer: {error.message}") from error
         raise
@@ -239,10 +326,21 @@ def connect(cluster: FederatedCluster, patience_s: float) -> Client:
             raise InvalidArgument(
                 f"clusters.{cluster.name}.tls", f"{error.filename or 'a file'}: {error.strerror}"
             ) from None
-    metadata = []
-    if cluster.token is not None:
-        metadata.append((b"authorization", f"Bearer {read_token(cluster)}".encode()))
-    return Client(cluster.endpoint, tls=tls, patience_s=patience_s, metadata=tuple(metadata))
+    credentials = None if cluster.token is None else ClusterToken(cluster)
+    return Client(cluster.endpoint, tls=tls, patience_s=patience_s, credentials=credentials)
+
+
+class ClusterToken:
+    """The token of a cluster as each call shows it: what its file, variable or command has then."""
+
+    def __init__(self, cluster: FederatedCluster) -> None:
+        """Raises `InvalidArgument` when there is none."""
+        self._cluster = cluster
+        read_token(cluster)
+
+    def metadata(self) -> tuple[tuple[bytes, bytes], ...]:
+        """The header of a call. Raises `InvalidArgument`."""
+        return ((b"authorization", f"Bearer {read_token(self._cluster)}".encode()),)
 
 
 def read_token(cluster: FederatedCluster) -> str:
@@ -254,6 +352,11 @@ def read_token(cluster: FederatedCluster) -> str:
         if not value:
             raise InvalidArgument(place, f"the environment has no variable {token['env']}")
         return value
+    if "command" in token:
+        try:
+            return token_command(token["command"]).token()
+        except TokenCommandError as error:
+            raise InvalidArgument(place, str(error)) from None
     try:
         return Path(token["file"]).read_text(encoding="utf-8").strip()
     except OSError as error:

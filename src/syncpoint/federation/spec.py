@@ -19,6 +19,7 @@ from typing import Any
 import jsonschema
 import yaml
 
+from syncpoint.federation.flow_rules import FlowRule, compiled
 from syncpoint.model.errors import InvalidArgument
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -35,23 +36,27 @@ class FederatedCluster:
     name: str
     endpoint: str
     tls: Mapping[str, str] | None = None  # ca, cert, key: files
-    token: Mapping[str, str] | None = None  # file or env: where the token is
+    token: Mapping[str, str] | None = None  # file, env or command: where the token is
 
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """What happens to messages on their way. `start`: earliest, latest or a time; `loss`: fail or accept."""
+    """What happens to messages on their way. `start`: earliest, latest or a time; `loss`: fail or accept;
+    `rule_failure`: stop or drop.
+    """
 
     where: str = ""
     select: Mapping[str, str] = field(default_factory=dict)
     python: str = ""
     start: str = "earliest"
     loss: str = "fail"
+    rules: tuple[FlowRule, ...] = ()
+    rule_failure: str = "stop"
 
     @property
     def unchanged(self) -> bool:
         """Whether messages stay as they are."""
-        return not (self.where or self.select or self.python)
+        return not (self.rules or self.where or self.select or self.python)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +139,9 @@ def parse(content: Any, base: Path) -> Federation:
         if any(name == other.name for other in tasks):
             raise InvalidArgument(f"tasks.{name}", "a namespace has this name already")
         tasks.append(Task(name, keys["pattern"], keys, change_of(keys)))
+    for task in tasks:
+        if task.change.rules:
+            compiled(task.change.rules, f"{task.place}.rules")
     return Federation(clusters, tuple(tasks), _runtime(content.get("runtime", {}), base))
 
 
@@ -158,8 +166,9 @@ def _leaves(error: jsonschema.ValidationError) -> Iterator[jsonschema.Validation
 
 def change_of(keys: Mapping[str, Any]) -> FieldChange:
     """What an entry says about messages on their way."""
-    given = {name: keys[name] for name in ("where", "select", "python", "start", "loss") if name in keys}
-    return FieldChange(**given)
+    named = ("where", "select", "python", "start", "loss", "rule_failure")
+    rules = tuple(FlowRule(**one) for one in keys.get("rules", ()))
+    return FieldChange(rules=rules, **{name: keys[name] for name in named if name in keys})
 
 
 def seconds(duration: str) -> float:

@@ -4,6 +4,7 @@
     flows.json               what the job on Spark last said of each flow
     checkpoints/FLOW/        Spark's own
     accepted/FLOW            losses at the source that a user has accepted and the job has not yet seen
+    paused/FLOW              flows that a user has stopped, until they are resumed
     logs/                    output of the processes of Spark
 
 Files are replaced whole, so a reader never sees half of one.
@@ -25,7 +26,7 @@ from syncpoint.node.locks import FolderLocks
 
 @dataclass(frozen=True, slots=True)
 class FlowState:
-    """What the job says of one flow: starting, running, failed. `batch_s`: how long the newest batch took."""
+    """What the job says of one flow: starting, running, paused, failed. `batch_s`: how long the newest batch took."""
 
     state: str
     error: str = ""
@@ -93,6 +94,26 @@ class StateFolder:
         """Drop the checkpoint of a flow whose loss was accepted: its target knows what it has."""
         shutil.rmtree(self.checkpoint(flow), ignore_errors=True)
         (self.path / "accepted" / flow).unlink(missing_ok=True)
+
+    def pause(self, flow: str) -> None:
+        """Let a flow copy nothing until it is resumed, whoever runs the federation."""
+        (self.path / "paused").mkdir(parents=True, exist_ok=True)
+        (self.path / "paused" / flow).touch()
+
+    def resume(self, flow: str) -> bool:
+        """Let it go on; whether it was paused."""
+        try:
+            (self.path / "paused" / flow).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def paused(self) -> frozenset[str]:
+        """The flows that are paused."""
+        try:
+            return frozenset(os.listdir(self.path / "paused"))
+        except FileNotFoundError:
+            return frozenset()
 
     def log(self, name: str) -> Path:
         return self.path / "logs" / f"{name}.log"

@@ -26,6 +26,7 @@ from syncpoint.model.errors import SyncpointError
 
 LOOK_S = 1.0
 TOPICS_S = 5.0  # how often it is asked which topics there are
+ASKED_MAX = 30  # of flows that have not begun, in one look
 PAUSE_MAX_S = 30.0
 GIVE_UP_S = 30.0  # a flow that fails and has copied nothing, a server that is silent for so long, is not waited for
 DEATHS_MAX = 3
@@ -55,6 +56,7 @@ class Supervisor:
         self._clock = clock
         self._said = SupervisorState(pid=os.getpid(), file=str(file), started=time.time())
         self._topics_at = -TOPICS_S
+        self._asked_max: int | None = ASKED_MAX
         self._pause_s, self._not_before = 1.0, 0.0
         self._started_at: float | None = None  # when Spark was started, until a flow has copied something
         self._expected = False  # the job should be running
@@ -68,6 +70,8 @@ class Supervisor:
         """Until `stopping` is set (or, `until_done`, until nothing waits any more and every server has said so); then
         Spark is stopped. Returns the flows that could not be finished, the servers that did not answer, and why.
         """
+        if until_done:
+            self._asked_max = None  # whether all is copied has to be known of each flow, now
         quiet = 0  # looks in a row without anything to wait for; flows are asked one after the other
         unable: dict[str, str] = {}
         try:
@@ -117,7 +121,8 @@ class Supervisor:
         if "Spark" in unable:
             return True
         return all(
-            one.lag == 0 or one.flow.name in unable or any(name in unable for name in one.silent) for one in progress
+            one.lag == 0 or one.paused or one.flow.name in unable or any(name in unable for name in one.silent)
+            for one in progress
         )
 
     def step(self, servers: Servers) -> list[FlowProgress]:
@@ -126,9 +131,12 @@ class Supervisor:
         if now - self._topics_at >= TOPICS_S:
             self._topics_at = now
             self.flows = self._existing(servers)
-        progress = [servers.progress(flow) for flow in self.flows]
+        paused = self.state.paused()
+        progress = [
+            replace(one, paused=one.flow.name in paused) for one in servers.progress_of(self.flows, self._asked_max)
+        ]
         self._note_silence(progress)
-        lag = sum(one.lag or 0 for one in progress if not one.gap)
+        lag = sum(one.lag or 0 for one in progress if not one.gap and not one.paused)
         wanted = self.scaling.wanted(now, lag)
         self._notice_death(now)
         self._notice_life(now)

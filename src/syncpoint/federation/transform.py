@@ -1,4 +1,4 @@
-"""What happens to messages on their way: a condition, new values, a function of the user's.
+"""What happens to messages on their way: SQL rules, a condition, new values, a function of the user's.
 
 Place: on Spark, between the source and the sink. Promise: a row stays the row of its offset; rows may be left out, and
 data, attributes and ordering key changed, nothing else. So what is committed at the target is exact whatever this does.
@@ -12,6 +12,7 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from syncpoint.federation.flow_rules import applied
 from syncpoint.federation.spec import FieldChange
 from syncpoint.model.errors import InvalidArgument
 
@@ -28,12 +29,14 @@ def columns(change: FieldChange) -> tuple[str, ...]:
 
 
 def changed(frame: DataFrame, change: FieldChange, place: str) -> DataFrame:
-    """The frame with `where`, `select` and `python` applied, in this order. Raises `InvalidArgument` naming the key."""
+    """The frame with `rules`, `where`, `select` and `python` applied, in this order. Raises `InvalidArgument`."""
     from pyspark.errors import AnalysisException
     from pyspark.sql.functions import expr
 
     if change.unchanged:
         return frame
+    if change.rules:
+        frame = applied(frame, change.rules, change.rule_failure, f"{place}.rules")
     try:
         if change.where:
             frame = frame.where(change.where)

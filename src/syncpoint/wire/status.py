@@ -78,6 +78,14 @@ def ack_outcomes(error: SyncpointError) -> dict[str, str]:
     return found
 
 
+def missing_permission(details: Iterable[bytes]) -> str:
+    """What a refusal says is missing: "PERMISSION on RESOURCE"; "" where it does not say."""
+    for one in unpacked(details):
+        if one.DESCRIPTOR.name == "ErrorInfo" and one.metadata.get("permission"):
+            return f"{one.metadata['permission']} on {one.metadata.get('resource', '')}"
+    return ""
+
+
 def unpacked(details: Iterable[bytes]) -> list[Any]:
     """Details as messages; kinds that are not known here are left out."""
     found = []

@@ -13,7 +13,7 @@ from syncpoint.federation.job import _error_text
 from syncpoint.federation.patterns.registry import links_of
 from syncpoint.federation.servers import Servers, read_token
 from syncpoint.federation.spec import FederatedCluster, parse
-from syncpoint.model.errors import InvalidArgument, Unavailable
+from syncpoint.model.errors import InvalidArgument, PermissionDenied, Unavailable
 from syncpoint.wire.messages import pipeline
 
 TOPIC = "projects/shop/topics/orders"
@@ -29,8 +29,13 @@ class Answers(Servers):
         self.links = pipeline.ListLinksResponse()
         self.cursors = pipeline.ListCursorsResponse()
         self.down: set[str] = set()
+        self.denied: set[str] = set()
+        self.calls: list[str] = []
 
     def call(self, cluster: FederatedCluster, method: str, request: Any) -> Any:
+        self.calls.append(method)
+        if method in self.denied and getattr(request, "project", ""):
+            raise PermissionDenied("not of the whole project")
         if cluster.name in self.down:
             raise Unavailable(f"{cluster.name} is away")
         return {"GetPositions": self.positions, "ListLinks": self.links, "ListCursors": self.cursors}[
@@ -138,3 +143,49 @@ def test_a_secret_that_is_not_there_is_reported_by_its_place(tmp_path: Path, mon
 )
 def test_what_a_person_needs_of_an_exception_of_spark(text: str, reported: str) -> None:
     assert _error_text(RuntimeError(text)) == reported
+
+
+def many(count: int) -> list[Flow]:
+    """Flows of one link."""
+    content = {
+        "version": 1,
+        "clusters": {"a": {"endpoint": "a:1", "token": {"env": "A"}}, "b": {"endpoint": "b:1"}},
+        "tasks": {"all": {"pattern": "replicate", "from": {"cluster": "a", "project": "shop"}, "to": {"cluster": "b"}}},
+    }
+    (link,) = links_of(parse(content, Path("/")))
+    return link.flows([f"projects/shop/topics/t{number:03}" for number in range(count)])
+
+
+def test_many_flows_cost_two_calls(servers: Answers) -> None:
+    flows = many(300)
+    for number, flow in enumerate(flows):
+        servers.cursors.cursors.add(name=flow.name, lag_messages=number, lag_bytes=10 * number)
+        servers.links.links.add(name=flow.name, rows=7 * number)
+    found = servers.progress_of(flows)
+    assert [(one.flow, one.lag, one.lag_bytes, one.rows) for one in found] == [
+        (flow, number, 10 * number, 7 * number) for number, flow in enumerate(flows)
+    ]
+    assert sorted(servers.calls) == ["EpochWriter.ListLinks", "LogReader.ListCursors"]
+
+
+def test_flows_that_have_not_begun_are_asked_about_in_turns(servers: Answers) -> None:
+    flows = many(75)
+    servers.positions.sources.add(source=1, begin=0, end=4, mean_bytes=10)
+    seen = [[one.lag for one in servers.progress_of(flows, 30)] for _ in range(3)]
+    assert [(lags.count(4), lags.count(None)) for lags in seen] == [(30, 45), (60, 15), (75, 0)]
+    assert servers.calls.count("LogReader.GetPositions") == 90
+    assert [one.lag for one in Answers.progress_of(servers, flows)] == [4] * 75
+    assert servers.calls.count("LogReader.GetPositions") == 165
+
+
+def test_servers_that_are_silent_or_allow_topics_alone(servers: Answers) -> None:
+    flows = many(3)
+    for flow in flows:
+        servers.cursors.cursors.add(name=flow.name, lag_messages=5)
+        servers.links.links.add(name=flow.name, rows=2)
+    servers.denied = {"LogReader.ListCursors"}
+    assert [(one.lag, one.rows) for one in servers.progress_of(flows)] == [(5, 2)] * 3
+    servers.down = {"a"}
+    assert [(one.lag, one.rows, list(one.silent)) for one in servers.progress_of(flows)] == [(None, 2, ["a"])] * 3
+    servers.down = {"b"}
+    assert [(one.lag, one.rows, list(one.silent)) for one in servers.progress_of(flows)] == [(5, 0, ["b"])] * 3

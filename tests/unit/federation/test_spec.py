@@ -157,3 +157,23 @@ def test_what_is_no_yaml(tmp_path: Path) -> None:
 
 def test_durations() -> None:
     assert [seconds(one) for one in ("200ms", "5s", "1.5m", "2h", "7d")] == [0.2, 5.0, 90.0, 7200.0, 604_800.0]
+
+
+def test_sql_rules_are_compiled_for_spark_when_the_file_is_read() -> None:
+    rules = [{"filter": "amount > @least", "parameters": {"least": 3}}, {"action": "SET region = 'eu'; REMOVE debug"}]
+    task = {**COPY, "rules": rules, "rule_failure": "drop"}
+    (link,) = links_of(parse(file(tasks={"orders": task}), Path("/")))
+    assert [(one.filter, one.action, one.parameters) for one in link.change.rules] == [
+        ("amount > @least", "", {"least": 3}),
+        ("", "SET region = 'eu'; REMOVE debug", {}),
+    ]
+    assert not link.change.unchanged
+    for rule, place, why in (
+        ({"filter": "amount >"}, "filter", "ends too early"),
+        ({"filter": "p(name) = 1"}, "filter", "must be known without the message on Spark"),
+        ({"action": "SET sys.SequenceNumber = 1"}, "action", "cannot be changed"),
+        ({"when": "1=1"}, "", "was unexpected"),
+    ):
+        with pytest.raises(InvalidArgument, match=why) as refused:
+            links_of(parse(file(namespaces={"shop": {"clusters": ["eu", "us"], "rules": [rule]}}), Path("/")))
+        assert refused.value.field == ".".join(p for p in ("namespaces.shop.rules.0", place) if p)

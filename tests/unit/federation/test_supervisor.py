@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from syncpoint.federation.flow_plan import Flow
+from syncpoint.federation.flow_status import state_of
 from syncpoint.federation.metrics import Metrics
 from syncpoint.federation.patterns.registry import links_of
 from syncpoint.federation.servers import FlowProgress
@@ -62,6 +63,9 @@ class Servers:
 
     def reported_flows(self, links: Any) -> tuple[list[Flow], dict[str, str]]:
         return ([], {"a": "a (a:1) does not answer"}) if self.down else (self.flows(links), {})
+
+    def progress_of(self, flows: list[Flow], asked_max: int | None) -> list[FlowProgress]:
+        return [self.progress(flow) for flow in flows]
 
     def progress(self, flow: Flow) -> FlowProgress:
         silent = {"a": "a (a:1) does not answer"} if self.down else {}
@@ -127,6 +131,21 @@ def test_from_nothing_to_one_to_three_and_back_to_nothing(harness: Harness) -> N
     assert harness.look(0, after=29).executors == 0
     assert harness.spark.reported == [1, 2, 3, 1, 0]
     assert harness.look(1).starts == 2
+
+
+def test_a_paused_flow_starts_nothing_and_is_not_waited_for(harness: Harness) -> None:
+    harness.state.pause("copy.orders")
+    assert harness.look(500).executors == 0
+    harness.servers.lag = 500
+    progress = harness.supervisor.step(harness.servers)  # type: ignore[arg-type]
+    assert [one.paused for one in progress] == [True]
+    assert state_of(progress[0], None, running=True) == (
+        "paused", "until `syncpoint federation resume copy.orders`",
+    )  # fmt: skip
+    assert harness.supervisor.quiet(progress, {})
+    assert harness.state.resume("copy.orders")
+    assert not harness.state.resume("copy.orders")
+    assert harness.look(500).executors > 0
 
 
 def test_kept_warm_it_keeps_one(tmp_path: Path) -> None:

@@ -54,6 +54,21 @@ def test_rows_are_divided_in_order_and_none_is_lost(rows, by_topic, by_source):
     assert found == wanted
 
 
+def test_a_target_topic_comes_before_the_option_and_the_column_topic():
+    batch = pa.record_batch(
+        {
+            "target_topic": pa.array(["aside", None, "", "aside", None]),
+            "topic": pa.array(["read", "read", "read", "other", "other"]),
+            "data": pa.array([b"0", b"1", b"2", b"3", b"4"]),
+        }
+    )
+    for option, wanted in ((TOPIC, {"aside": "03", TOPIC: "124"}), ("", {"aside": "03", "read": "12", "other": "4"})):
+        found: dict[str, str] = {}
+        for topic, _, some in divided(SinkTarget(ServerAccess(("a:1",)), option), batch):
+            found[topic] = found.get(topic, "") + b"".join(some.column("data").to_pylist()).decode()
+        assert found == wanted
+
+
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=60), st.integers(1024, 8000))
 def test_pieces_are_small_and_whole(sizes, most):

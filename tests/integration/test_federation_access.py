@@ -1,0 +1,215 @@
+"""A flow under an identity of its own between two servers that ask who calls: exactly the documented roles are enough,
+each one taken away is a failure that names what is missing, and tokens are renewed without a restart.
+
+The calls are those of the job and of the tasks on Spark, made here without it: who may call is the servers' business.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+import pyarrow as pa
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from pyspark_pubsub.errors import CallError
+from pyspark_pubsub.offsets import Offsets
+from pyspark_pubsub.options import READ, WRITE, Options
+from pyspark_pubsub.reading import read
+from pyspark_pubsub.rpc import BlockingChannel, close_idle, pb
+from pyspark_pubsub.schema import source_schema
+from pyspark_pubsub.source import StreamReader
+from pyspark_pubsub.staging import SinkTarget, StagedPart, stage
+from syncpoint.cli.federation import _link_dict
+from syncpoint.client.client import Client, client_tls
+from syncpoint.client.credentials import Credentials
+from syncpoint.federation.flow_options import reading, writing
+from syncpoint.federation.flow_plan import Flow
+from syncpoint.federation.patterns.registry import links_of
+from syncpoint.federation.servers import Servers
+from syncpoint.federation.spec import Federation, parse
+from syncpoint.model.errors import SyncpointError
+from syncpoint.testing.server_process import ServerProcess
+from syncpoint.wire import methods
+from syncpoint.wire.messages import iam, pubsub
+from syncpoint.wire.token_commands import token_command
+from tests.integration.test_official_python_access import GuardedServer
+
+TASK = "copier@example.com"
+TOPIC = "projects/a/topics/orders"
+ROLES = {
+    "eu": {"projects/a": ["roles/pubsub.viewer", "roles/syncpoint.logReader"]},
+    "us": {"projects/a": ["roles/pubsub.editor"], "server": ["roles/syncpoint.epochWriter"]},
+}
+"""What docs/federation.md says that a task needs, by cluster and resource."""
+
+
+class Region:
+    """A server with `--auth`, its owner, and a file with the task's token, which a command prints."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.guarded = GuardedServer(folder)
+        files = ("--tls-cert", self.guarded.cert, "--tls-key", self.guarded.key, "--auth", self.guarded.auth)
+        self.server = ServerProcess(folder / "data", args=[str(one) for one in files]).start()
+        self.endpoint = f"localhost:{self.server.endpoint.rpartition(':')[2]}"
+        self.owner = Client(
+            self.endpoint, tls=client_tls(str(self.guarded.ca)), credentials=Credentials(self.guarded.owner)
+        )
+        self.printed = folder / "printed"
+        program = f"print(open({str(self.printed)!r}).read())"
+        self.command = f"{shlex.quote(sys.executable)} -c {shlex.quote(program)}"
+        self.renew()
+
+    def renew(self, seconds: int = 600) -> str:
+        token = self.guarded.token(TASK, seconds)
+        self.printed.write_text(json.dumps({"token": token, "expires_in": seconds}))
+        return token
+
+    def grant(self, roles: dict[str, list[str]]) -> None:
+        for resource, named in roles.items():
+            policy = iam.Policy(bindings=[iam.Binding(role=role, members=[f"user:{TASK}"]) for role in named])
+            self.owner.call("IAMPolicy.SetIamPolicy", iam.SetIamPolicyRequest(resource=resource, policy=policy))
+
+    def publish(self, text: str) -> None:
+        request = pubsub.PublishRequest(topic=TOPIC, messages=[pubsub.PubsubMessage(data=text.encode())])
+        self.owner.call("Publisher.Publish", request)
+
+    def close(self) -> None:
+        self.owner.close()
+        self.server.close()
+
+    def cluster(self) -> dict[str, Any]:
+        return {
+            "endpoint": self.endpoint, "tls": {"ca": str(self.guarded.ca)}, "token": {"command": self.command},
+        }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def regions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Region]]:
+    folder = tmp_path_factory.mktemp("regions")
+    made = {name: Region(folder / name) for name in ("eu", "us")}
+    made["eu"].owner.call(
+        "Publisher.CreateTopic", pubsub.Topic(name=TOPIC, message_retention_duration={"seconds": 86_400})
+    )
+    yield made
+    for one in made.values():
+        one.close()
+    close_idle()
+
+
+def planned(regions: dict[str, Region], folder: Path) -> Federation:
+    clusters = {name: one.cluster() for name, one in regions.items()}
+    task = {"pattern": "replicate", "from": {"cluster": "eu", "topic": TOPIC}, "to": {"cluster": "us"}}
+    return parse({"version": 1, "clusters": clusters, "tasks": {"copy": task}}, folder)
+
+
+class Round:
+    """What the job, the source and the sink call for one batch of a flow."""
+
+    def __init__(self, federation: Federation) -> None:
+        self.federation, self.epoch, self.query = federation, 0, uuid.uuid4().hex
+        self.links = links_of(federation)
+
+    def copy(self, servers: Servers) -> list[bytes]:
+        """The data that was copied."""
+        servers.able(self.links)
+        (flow,) = servers.flows(self.links)
+        servers.ensure_target(flow)
+        servers.progress(flow)
+        start = servers.begin_at(flow)
+        options = Options({**self._source(flow), "startingPosition": start}, READ)
+        reader = StreamReader(options, source_schema(options["columns"]))
+        begin = reader.initialOffset()
+        end = Offsets.from_json(reader.latestOffset(begin, ReadAllAvailable()))
+        batches = [batch for part in reader.partitions(begin, end.to_json()) for batch in read(part)]
+        self._commit(flow, end, batches)
+        return [one for batch in batches for one in batch.column("data").to_pylist()]
+
+    def _source(self, flow: Flow) -> dict[str, str]:
+        options = {**reading(flow, self.federation.runtime), "columns": "source,offset,data", "patienceSeconds": "5"}
+        return {name: value for name, value in options.items() if name != "startingPosition"}
+
+    def _commit(self, flow: Flow, end: Offsets, batches: list[pa.RecordBatch]) -> None:
+        options = Options(writing(flow, "unused"), WRITE)
+        target = SinkTarget(
+            options.access,
+            flow.target_topic,
+            ("offset", "data"),
+            split_source=True,
+            via="eu",
+            here="us",
+            link=flow.name,
+        )
+        part = StagedPart(self.query, "run", self.epoch, 0, "attempt")
+        staged = stage(target, part, iter(batches)).staged
+        request = pb.CommitEpochRequest(run=pb.Run(query=self.query, run="run"), epoch=self.epoch, link=flow.name)
+        request.topic, request.source_topic = flow.target_topic, f"{end.universe}/{end.incarnation}"
+        for number, begin in end.begins.items():
+            request.planned.add(source=number, begin=begin, end=end.sources[number], chain=end.places[number][1])
+        if staged:
+            request.stages.add(partition=0, attempt="attempt")
+        BlockingChannel(options.access).call(methods.EPOCH_WRITER.CommitEpoch, request)
+        self.epoch += 1
+
+
+def test_the_documented_roles_are_enough_and_each_is_needed(regions: dict[str, Region], tmp_path: Path) -> None:
+    for name, region in regions.items():
+        region.grant(ROLES[name])
+    one = Round(planned(regions, tmp_path))
+    regions["eu"].publish("first")
+    with Servers() as servers:
+        assert one.copy(servers) == [b"first"]
+    missing = {
+        ("eu", "projects/a", "roles/pubsub.viewer"): "pubsub.topics.list",
+        ("eu", "projects/a", "roles/syncpoint.logReader"): "syncpoint.topics.(read|listCursors)",
+        ("us", "projects/a", "roles/pubsub.editor"): "pubsub.topics.list",
+        ("us", "server", "roles/syncpoint.epochWriter"): "syncpoint.epochs.list",
+    }
+    for number, ((name, resource, role), permission) in enumerate(missing.items()):
+        regions["eu"].publish(f"later {number}")
+        kept = [other for other in ROLES[name][resource] if other != role]
+        regions[name].grant({**ROLES[name], resource: kept})
+        with Servers() as servers, pytest.raises((SyncpointError, CallError), match=permission):
+            one.copy(servers)
+        regions[name].grant(ROLES[name])
+        with Servers() as servers:
+            assert one.copy(servers) == [f"later {number}".encode()]
+
+
+def test_tokens_are_renewed_without_a_restart_and_shown_nowhere(
+    regions: dict[str, Region], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, region in regions.items():
+        region.grant(ROLES[name])
+    federation = planned(regions, tmp_path)
+    one = Round(federation)
+    tokens = [region.renew() for region in regions.values()]
+    with Servers() as servers:
+        for region in regions.values():
+            token_command(region.command).forget()
+        regions["eu"].publish("before")
+        assert one.copy(servers)[-1] == b"before"
+        for region in regions.values():
+            region.printed.write_text(json.dumps({"token": "revoked", "expires_in": 600}))
+            token_command(region.command).forget()
+        with pytest.raises(SyncpointError, match=r"UNAUTHENTICATED|credential"):
+            one.copy(servers)
+        tokens += [region.renew() for region in regions.values()]
+        for region in regions.values():
+            token_command(region.command).forget()
+        regions["eu"].publish("after")
+        assert one.copy(servers)[-1] == b"after"
+        (flow,) = servers.flows(one.links)
+        shown = repr((federation, flow, reading(flow, federation.runtime), writing(flow, "x"), servers.progress(flow)))
+    shown += repr([_link_dict(link) for link in one.links]) + caplog.text
+    assert "token.command" in shown
+    assert not any(token in shown for token in [*tokens, "revoked"])
