@@ -29,6 +29,7 @@ from tests.kit.probing import held_probers, probed_once, unexpected, verdicts
 from tests.kit.relay import FaultyPushes, FaultyRelay, PushFault, RelayFault
 from tests.kit.scraping import scraped
 
+pytestmark = pytest.mark.timeout(300)
 KINDS = (*Measure, None)
 PATIENCE_ELSE = 8.0
 CALM = ("--patience", str(PATIENCE_ELSE), "--timeout", str(TIMEOUT_S))
@@ -96,7 +97,6 @@ def test_a_fault_fires_its_metric_and_no_other_one(rounds: list[dict[str, Any]],
         assert {one["verdict"] for one in entry["metrics"]} == {"expected"}, entry
 
 
-@pytest.mark.timeout(300)
 def test_a_server_that_dies_or_hangs_fires_every_success_and_nothing_else(tmp_path: Path) -> None:
     """Real faults, as probers that go on see them: kill -9, a restart, SIGSTOP, SIGCONT."""
     everything = {(metric, "expected") for metric in METRICS}

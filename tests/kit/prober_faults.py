@@ -1,8 +1,8 @@
 """For each of the thirty metrics of the probers, a fault that makes it, and no other one, be not as expected.
 
 `FAULTS` is the table; `docs/operations/probers.md` shows it. Each entry makes a new fault, of a relay between the
-prober and the server, or of pushes on their way to the prober. `PATIENCE` is what tests
-run the probers with whose duration is to fire.
+prober and the server, or of pushes on their way to the prober. `PATIENCE` is what the probers run with whose duration
+is to fire.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from syncpoint.probers.prober_table import BY_NAME
 from syncpoint.wire.methods import PUBLISHER, SUBSCRIBER, Method
 from tests.kit.relay import PushFault, RelayFault
 
-PATIENCE = 2.0
+PATIENCE = 1.0
 TIMEOUT_S = 15.0  # of a step: longer than any delay here
 
 
