@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/kernel/*.py src/syncpoint/kernel/*.pxd)
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd demo demo-spark test test-clients check life house sim sim-long faults faults-spark rules-spark rollout-drill bench bench-cluster bench-peers bench-spark protos locks clean
+.PHONY: help setup dev etcd chromium console demo demo-spark test test-clients check life house sim sim-long faults faults-spark rules-spark rollout-drill bench bench-cluster bench-peers bench-spark protos locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -25,6 +25,12 @@ dev: $(MADE)/kernel $(MADE)/dev ## as setup, with what tests and the demonstrati
 
 etcd: $(MADE)/venv ## install etcd (apt-get): clusters on this machine and their tests need it
 	@tools/setup.sh etcd
+
+chromium: $(MADE)/venv ## install Chromium (apt-get): the tests of the console need it
+	@tools/setup.sh chromium
+
+console: dev ## build the console from console/ (needs node and npm)
+	@$(BIN)/python tools/console.py build
 
 demo: dev ## publish 336,776 real flight records, kill the server in the middle, lose none
 	@$(BIN)/python demo/flights.py $(DEMO)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The steps of `make setup`, each safe to repeat: venv, runtime, project, kernel, dev; and of `make etcd`: etcd.
+# The steps of `make setup`, each safe to repeat: venv, runtime, project, kernel, dev; of `make etcd` and `make chromium`.
 # A step that went well leaves a stamp in .venv/.made; make runs it again only when its sources are newer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -83,7 +83,21 @@ step_etcd() {
     fi
 }
 
-[ $# -eq 1 ] || fail "usage: tools/setup.sh venv|runtime|project|kernel|dev|etcd"
+# The browser in which the console is tested.
+step_chromium() {
+    if command -v chromium >/dev/null; then
+        say "chromium is there: $(command -v chromium)"
+        return
+    fi
+    command -v apt-get >/dev/null || fail "chromium not found, and no apt-get to install it. Put it into the PATH."
+    local as_root=()
+    [ "$EUID" -eq 0 ] || as_root=(sudo)
+    say "installing chromium with apt-get"
+    "${as_root[@]}" apt-get update -q
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends chromium fonts-dejavu-core
+}
+
+[ $# -eq 1 ] || fail "usage: tools/setup.sh venv|runtime|project|kernel|dev|etcd|chromium"
 "step_$1"
 mkdir -p "$MADE"
 touch "$MADE/$1"

@@ -54,6 +54,12 @@ CHECK = (
     Part("format", "ruff: layout of the sources", 5, [str(BIN / "ruff"), "format", "--check", "."]),
     Part("types", "mypy --strict on src", 45, [str(BIN / "mypy")]),
     Part("layers", "import-linter: a room imports only rooms below it", 10, [str(BIN / "lint-imports")]),
+    Part(
+        "console",
+        "the console was built from the sources that are here",
+        3,
+        [sys.executable, "tools/console.py", "check"],
+    ),
     Part("quick", "unit tests of the quick rooms, and of the pages", 75, [*PYTEST, "-n", "2", *unit_paths(quick=True)]),
 )
 
@@ -68,6 +74,7 @@ INTEGRATION = {
     "metadata": ("metadata stores over the network and over etcd", 120, ("test_metadata_",)),
     "cluster": ("many processes: failover, copies, drains, regions", 300, ("test_cluster_",)),
     "operate": ("backup, import, upgrades, workers, owners of chains", 180, ("test_operate_", "test_control_")),
+    "browser": ("the console in a browser", 90, ("test_console_",)),
     "node": ("the official Node client", 60, ("test_official_node", "test_node_")),
 }
 
@@ -135,6 +142,12 @@ TEST = (
         "real servers and clusters, official clients, faults",
         700,
         [*PYTEST, *BY_FILE, *integration_paths(*INTEGRATION)],
+    ),
+    Part(
+        "console-build",
+        "the console, built again from its locked packages, byte by byte",
+        90,
+        [sys.executable, "tools/console.py", "verify"],
     ),
     Part("spark", "the data source for Spark and federation, one session", 300, [*PYTEST, "tests/spark"]),
 )

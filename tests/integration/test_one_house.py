@@ -21,9 +21,9 @@ import jwt
 import pytest
 
 from syncpoint.access.keysets import keys_of_set
-from syncpoint.cli.findings import findings
 from syncpoint.cli.why import facts_of
 from syncpoint.client.client import Client
+from syncpoint.client.findings import findings
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.etcd import why_not

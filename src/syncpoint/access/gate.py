@@ -140,7 +140,7 @@ class Gate:
         if self._session(call, resource).identity is ANONYMOUS and not self.policies.grant_to_everybody():
             self._refuse(ANONYMOUS, call, call.path.decode("ascii", "replace"), Need("", resource))
 
-    def holds(self, call: Call, permission: str, resource: str) -> bool:
+    def holds(self, call: CallContext, permission: str, resource: str) -> bool:
         """See `api.iam.Callers`."""
         return self._allows(self._session(call), permission, resource)
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from syncpoint.cli.findings import DELETED_TOPIC, Facts, findings
 from syncpoint.cli.names import names
 from syncpoint.cli.output import print_json, said
 from syncpoint.cli.settings import Settings, with_settings
+from syncpoint.client.findings import DELETED_TOPIC, Facts, findings
 from syncpoint.model.errors import SyncpointError
 
 

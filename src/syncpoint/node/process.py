@@ -25,6 +25,7 @@ from syncpoint.api.schema_handlers import SchemaService
 from syncpoint.api.seek_request import seek_methods
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
+from syncpoint.console.console_pages import console_pages
 from syncpoint.control.log_commit import LogCommit
 from syncpoint.control.plane import ControlPlane
 from syncpoint.control.solo_ownership import SOLO_CHAIN, LogCatalog, NobodyAsks, OwnDisks, SoloOwnership
@@ -260,6 +261,7 @@ class Node:
             tls = self.tls.context
         self.methods = methods
         pages = [*self.consumption.pushes.pages(), self.metrics.page(self)]
+        pages += console_pages(methods, self.control.catalog, self.metrics.exposition, gate)
         http = client_http(methods, settings.transport_limits, self.access, pages)
         server = await self.environment.serve(
             methods, settings.host, settings.port, tls=tls, limits=settings.transport_limits, on_fallback=http

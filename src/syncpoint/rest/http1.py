@@ -1,9 +1,11 @@
 """HTTP/1.1 on a connection that the transport handed over: h11 reads and writes it, an ASGI application answers it.
 
 Place: between `transport.server`, whose connection it stays, and `app`. One request at a time; the whole of it is read
-before the application sees it, so a slow caller costs a buffer and nothing else.
+before the application sees it, so a slow caller costs a buffer and nothing else. An answer may come in pieces, for as
+long as the caller stays: a piece is taken only when the socket has room, so such an answer costs a buffer, too.
 Promise: bounds as on HTTP/2 (`TransportLimits`): of heads, bodies, times, and of what all connections hold together. A
-caller who goes away cancels its request. A server that stops answers what it has begun.
+caller who goes away cancels its request. A server that stops answers what it has begun; an answer without an end waits
+for `LEAVING` and ends then.
 """
 
 from __future__ import annotations
@@ -36,6 +38,9 @@ PIECE_BYTES_MIN: Final = 64
 """Chunks of a body may be smaller on average only while they are few."""
 RATE_BYTES_PER_S: Final = 16 * 1024
 """A body may take `frame_s`, and longer only at this rate."""
+
+LEAVING: Final = "syncpoint.leaving"
+"""Of a scope's extensions: an event of asyncio, set once the server stops."""
 
 _FULL: Final = "The server holds as many requests as it can."
 
@@ -87,7 +92,7 @@ class HttpConnection(FallbackProtocol):
         self._drained: asyncio.Event | None = None
         """Set when the socket takes more; None: it does."""
         self._closing_at: float | None = None
-        self._draining = False
+        self._leaving = asyncio.Event()
         self._since = self._loop.time()
         """When the state began that the connection is in: idle, a head, a body, a full socket."""
         self._started = False
@@ -163,7 +168,7 @@ class HttpConnection(FallbackProtocol):
 
     def drain(self) -> None:
         """See FallbackProtocol: what was begun is answered, then the connection closes."""
-        self._draining = True
+        self._leaving.set()
         if self._task is None and self._closing_at is None:
             self._close()
 
@@ -262,17 +267,17 @@ class HttpConnection(FallbackProtocol):
             "headers": [(name.lower(), value) for name, value in request.headers],
             "client": _address(info("peername")),
             "server": _address(info("sockname")),
-            "extensions": {CERTIFICATE: certificate, CONNECTION: self._transport},
+            "extensions": {CERTIFICATE: certificate, CONNECTION: self._transport, LEAVING: self._leaving},
         }
 
     async def _serve(self, scope: dict[str, Any]) -> None:
-        answer = HttpAnswer(self.write, lambda: self._draining, bare=scope["method"] == "HEAD")
+        answer = HttpAnswer(self.write, self._leaving.is_set, bare=scope["method"] == "HEAD")
         given = False
 
         async def receive() -> dict[str, Any]:
             nonlocal given
-            if given:
-                return {"type": "http.disconnect"}
+            if given:  # a caller who goes away cancels this task
+                await self._loop.create_future()
             given = True
             return {"type": "http.request", "body": bytes(self._body), "more_body": False}
 
@@ -289,7 +294,7 @@ class HttpConnection(FallbackProtocol):
     def _after(self, answer: HttpAnswer) -> None:
         if not answer.begun:
             self._refuse(500, SyncpointError(Code.INTERNAL, "Internal error."))
-        elif self._http.our_state is h11.DONE and self._http.their_state is h11.DONE and not self._draining:
+        elif self._http.our_state is h11.DONE and self._http.their_state is h11.DONE and not self._leaving.is_set():
             self._http.start_next_cycle()
             self._served, self._started, self._since = True, self._ahead > 0, self._loop.time()
             self._ahead = 0

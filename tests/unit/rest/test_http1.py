@@ -6,16 +6,17 @@ import asyncio
 import contextlib
 import gzip
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from starlette.responses import PlainTextResponse
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
 from syncpoint.model.errors import NotFound, ResourceExhausted, Unauthenticated
-from syncpoint.rest.http1 import HttpConnection, HttpFallback, http_fallback
+from syncpoint.rest.http1 import LEAVING, HttpConnection, HttpFallback, http_fallback
 from syncpoint.testing.plain_tests import plain_test
 from syncpoint.transport.calls import Call, CallContext, Unary
 from syncpoint.transport.client import Channel
@@ -42,6 +43,7 @@ class Served:
         self.pulls: asyncio.Queue[Call] = asyncio.Queue()
         self.connections: list[HttpConnection] = []
         self.callers: list[Caller] = []
+        self.given, self.ended = 0, asyncio.Event()
 
     def get(self, call: Call, request: bytes) -> None:
         self.calls.append(call)
@@ -69,6 +71,21 @@ class Served:
         if call.metadata.get(b"authorization") == b"Bearer bad":
             raise Unauthenticated("Who are you?")
 
+    async def pieces(self, request: Request) -> AsyncIterator[bytes]:
+        """An answer in pieces of so many bytes as the query says, until the server stops; one that waits for `ended`
+        where it says 0."""
+        size, leaving = int(request.url.query), request.scope["extensions"][LEAVING]
+        try:
+            while not leaving.is_set():
+                yield b"p" * (size or 5)
+                self.given += 1
+                if size:
+                    await asyncio.sleep(0)
+                else:
+                    await leaving.wait()
+        finally:
+            self.ended.set()
+
     async def open(self, limits: TransportLimits = LIMITS) -> None:
         table = {
             GET.encode(): Unary(self.get),
@@ -77,7 +94,8 @@ class Served:
         }
         page = Route("/metrics", lambda request: PlainTextResponse("up 1" * (4_000_000 if request.url.query else 1)))
         fails = Route("/fails", lambda request: {}["nothing"])
-        self.fallback = http_fallback(table, limits, admit=self.admit, pages=[page, fails])
+        endless = Route("/endless", lambda request: StreamingResponse(self.pieces(request)))
+        self.fallback = http_fallback(table, limits, admit=self.admit, pages=[page, fails, endless])
 
         def connected() -> HttpConnection:
             self.connections.append(self.fallback())
@@ -381,6 +399,39 @@ async def test_who_goes_away_cancels(served: Served) -> None:
     assert served.calls == [call]
     assert call.cancelled
     call.reply(b"")  # changes nothing
+
+
+async def first_piece(caller: Caller, size: int) -> bytes:
+    caller.writer.write(f"GET /endless?{size} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+    head = await caller.reader.readuntil(b"\r\n\r\n")
+    assert b"transfer-encoding: chunked" in head.lower()
+    length = int(await caller.reader.readuntil(b"\r\n"), 16)
+    return (await caller.reader.readexactly(length + 2))[:-2]
+
+
+@plain_test(run)
+async def test_an_answer_may_come_in_pieces_and_ends_when_the_server_stops(served: Served) -> None:
+    caller = await served.connect()
+    assert await first_piece(caller, 0) == b"ppppp"  # it is there although the answer goes on
+    assert not served.ended.is_set()
+    stopping = asyncio.ensure_future(served.server.drain(10))
+    assert await caller.reader.read() == b"0\r\n\r\n"  # a whole answer, and then the end of the connection
+    assert served.ended.is_set()
+    await stopping
+
+
+@plain_test(run)
+async def test_pieces_wait_for_who_does_not_read_and_end_with_who_goes_away(served: Served) -> None:
+    caller = await served.connect()
+    await first_piece(caller, 1 << 16)
+    given = -1
+    while given != served.given:  # until nothing more is taken
+        given = served.given
+        await asyncio.sleep(0.2)
+    kept = served.connections[0]._transport.get_write_buffer_size()
+    assert 0 < kept < 2 << 20  # what the transport holds back for any connection
+    caller.writer.transport.abort()
+    await served.ended.wait()
 
 
 @plain_test(run)

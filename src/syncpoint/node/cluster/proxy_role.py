@@ -18,6 +18,7 @@ from syncpoint.api.options_admin import follow_limits
 from syncpoint.api.schema_handlers import SchemaService
 from syncpoint.api.seek_request import seek_methods
 from syncpoint.api.server_admin import ServerIdentity
+from syncpoint.console.console_pages import console_pages
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.cluster_queries import ClusterQueries
 from syncpoint.control.expiry import Expiry
@@ -184,6 +185,7 @@ class ProxyRole:
         network = context.environment.public_network(None if self.tls is None else self.tls.context)
         gate = None if self.access is None else self.access.gate
         pages = [*self.consumption.pushes.pages(), metrics_page(context.metrics, gate)]
+        pages += console_pages(self.client_methods, context.catalog, context.metrics, gate)
         http = client_http(self.client_methods, TransportLimits(), self.access, pages)
         self.listening = await network.serve(self.client_methods, host, port, http)
         if self.tls is not None:

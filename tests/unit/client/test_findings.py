@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.cli.findings import DELETED_TOPIC, Facts, findings
+from syncpoint.client.findings import DELETED_TOPIC, Facts, findings
 from syncpoint.wire.messages import admin, pubsub
 
 TOPIC = "projects/p/topics/t"

@@ -1,0 +1,108 @@
+// What is taken out of service, and how far that is.
+
+import { useState } from "react";
+
+import { call, serves } from "../api/client";
+import { useWatch } from "../api/live";
+import { usePermissions } from "../api/queries";
+import type { DrainState, Member } from "../api/types";
+import { shell } from "../lib/copies";
+import { count, num, time } from "../lib/format";
+import { CopyAs } from "../ui/CopyAs";
+import { Badge, Card, Confirm, Empty, Field, Page, Problem } from "../ui/parts";
+
+export function DrainsPage() {
+  const { value, error } = useWatch<{ drains?: DrainState[] }>("drains");
+  const members = useWatch<{ members?: Member[] }>("members").value?.members ?? [];
+  const rights = usePermissions("server", ["syncpoint.routing.drain"]);
+  const [draining, setDraining] = useState(false);
+  const [ending, setEnding] = useState<string | null>(null);
+  const drains = value?.drains ?? [];
+  return (
+    <Page
+      title="Drains"
+      of="What is drained takes nothing new; what it has moves elsewhere, unnoticed"
+      actions={
+        rights.has("syncpoint.routing.drain") && (
+          <button type="button" className="primary" onClick={() => setDraining(true)}>
+            Drain…
+          </button>
+        )
+      }
+    >
+      <Card title="Drained" flush actions={<CopyAs cli="syncpoint drain" method="Admin.ListDrains" request={{}} />}>
+        {!serves("Admin.ListDrains") && <Empty>This server is a single one: there is nowhere to drain it to.</Empty>}
+        {error !== null && <Problem error={error} />}
+        {value !== null && drains.length === 0 && <Empty>Everything is in service.</Empty>}
+        {drains.length > 0 && (
+          <div className="scroll" tabIndex={0} role="region" aria-label="Drained">
+            <table>
+              <thead>
+                <tr>
+                  <th>Target</th>
+                  <th>Since</th>
+                  <th>Processes</th>
+                  <th className="right">Connections left</th>
+                  <th className="right">Chains left</th>
+                  <th>Comment</th>
+                  <th />
+                </tr>
+              </thead>
+              <tbody>
+                {drains.map((one) => (
+                  <tr key={one.target}>
+                    <td>{one.target}</td>
+                    <td>{time(one.createTime)}</td>
+                    <td>{(one.members ?? []).join(", ")}</td>
+                    <td className="right">{count(one.connections)}</td>
+                    <td className="right">{count(one.chains)}</td>
+                    <td>
+                      {num(one.connections) + num(one.chains) === 0 ? <Badge tone="good">empty</Badge> : <Badge tone="warn">moving</Badge>} {one.comment}
+                    </td>
+                    <td className="right">
+                      {rights.has("syncpoint.routing.drain") && (
+                        <button type="button" className="quiet" onClick={() => setEnding(one.target)}>
+                          Put back
+                        </button>
+                      )}
+                    </td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        )}
+      </Card>
+      {draining && <Drain members={members} onClose={() => setDraining(false)} />}
+      {ending !== null && (
+        <Confirm title={`Put ${ending} back into service?`} text="It gets its share of work again." action="Put back" onClose={() => setEnding(null)} run={() => call("Admin.Undrain", { target: ending })}>
+          <CopyAs cli={`syncpoint undrain ${shell(ending)}`} method="Admin.Undrain" request={{ target: ending }} />
+        </Confirm>
+      )}
+    </Page>
+  );
+}
+
+function Drain({ members, onClose }: { members: Member[]; onClose: () => void }) {
+  const [target, setTarget] = useState("");
+  const [comment, setComment] = useState("");
+  const clusters = [...new Set(members.map((one) => one.cluster ?? "").filter((one) => one !== ""))].map((one) => `cluster/${one}`);
+  const regions = [...new Set(members.map((one) => one.region ?? "").filter((one) => one !== ""))].map((one) => `region/${one}`);
+  const request = { target, ...(comment === "" ? {} : { comment }) };
+  return (
+    <Confirm title="Drain" text="What is connected moves to others without an error; nothing is lost. A drain that would leave a topic with nowhere to go is refused." action="Drain" dangerous disabled={target === ""} onClose={onClose} run={() => call("Admin.Drain", request)}>
+      <Field label="What">
+        {(id) => (
+          <select id={id} value={target} onChange={(event) => setTarget(event.target.value)}>
+            <option value="">Choose …</option>
+            {[...members.map((one) => one.name), ...clusters, ...regions].map((one) => (
+              <option key={one}>{one}</option>
+            ))}
+          </select>
+        )}
+      </Field>
+      <Field label="Why">{(id) => <input id={id} value={comment} onChange={(event) => setComment(event.target.value)} />}</Field>
+      <CopyAs cli={`syncpoint drain ${shell(target || "TARGET")}${comment === "" ? "" : ` --comment ${shell(comment)}`}`} method="Admin.Drain" request={request} />
+    </Confirm>
+  );
+}

@@ -1,0 +1,131 @@
+// How the server is, and what it does this minute.
+
+import { Link } from "@tanstack/react-router";
+import { useMemo } from "react";
+
+import { last, ratesOf, useRates, useWatch } from "../api/live";
+import type { Counters, Disks, Member, Server } from "../api/types";
+import { bytes, compact, count, duration, idOf, num, projectOf, rate } from "../lib/format";
+import { Chart } from "../ui/Chart";
+import { Card, Empty, Page, Problem, Tile } from "../ui/parts";
+import { serves } from "../api/client";
+
+export function OverviewPage() {
+  const server = useWatch<Server>("server");
+  const counters = useWatch<Counters>("rates");
+  const disks = useWatch<Disks>("disks");
+  const members = useWatch<{ members?: Member[] }>(serves("Admin.ListMembers") ? "members" : null);
+  const published = useRates(counters, (one) => one.published_messages);
+  const delivered = useRates(counters, (one) => one.delivered_messages);
+  const acked = useRates(counters, (one) => one.acked_messages);
+  const cpu = useRates(counters, (one) => one.cpu_seconds);
+  const inCluster = members.value?.members;
+  const lines = useMemo(
+    () => [
+      { label: "published", tone: "--line-1", points: published },
+      { label: "delivered", tone: "--line-2", points: delivered },
+      { label: "acknowledged", tone: "--line-3", points: acked },
+    ],
+    [published, delivered, acked],
+  );
+  const load = useMemo(() => [{ label: "messages through all processes", tone: "--line-1", points: members.samples.map((one): [number, number] => [one.at, sum(one.value.members)]) }], [members.samples]);
+  const now = server.value;
+  return (
+    <Page title="Overview" of={now !== null && `version ${now.version}, up ${duration(now.uptime)}`}>
+      {server.error !== null && <Problem error={server.error} />}
+      <Health server={now} disks={disks.value} members={inCluster} />
+      <div className="tiles">
+        {inCluster === undefined ? (
+          <>
+            <Tile label="Published" value={rate(last(published))} />
+            <Tile label="Delivered" value={rate(last(delivered))} />
+            <Tile label="Acknowledged" value={rate(last(acked))} />
+            <Tile label="Outstanding" value={compact(counters.value?.outstanding_messages ?? null)} note={`${compact(counters.value?.streams ?? null)} streams`} />
+          </>
+        ) : (
+          <>
+            <Tile label="Messages" value={rate(sum(inCluster))} note="through all processes" />
+            <Tile label="Processes" value={inCluster.length} note={`${inCluster.filter((one) => one.draining).length} draining`} />
+            <Tile label="Connections" value={compact(inCluster.reduce((all, one) => all + num(one.connections), 0))} />
+          </>
+        )}
+        <Tile label="Topics" value={count(now?.topics)} note={`${count(now?.subscriptions)} subscriptions`} />
+        <Tile label="Processor" value={last(cpu) === null ? "–" : `${Math.round((last(cpu) ?? 0) * 100)} %`} note="of one core" />
+        <Tile label="Memory" value={bytes(counters.value?.memory_bytes)} note="this process" />
+      </div>
+      <Card title="Messages, last minutes" note="since this page is open">
+        <Chart lines={inCluster === undefined ? lines : load} label="Messages per second over the last minutes" height={190} />
+      </Card>
+      {inCluster === undefined && <Busiest counters={counters} />}
+    </Page>
+  );
+}
+
+const sum = (members: Member[] | undefined): number => (members ?? []).reduce((all, one) => all + (one.messagesPerSecond ?? 0), 0);
+
+/** What is not as it should be, in words; one line if all is well. */
+function Health({ server, disks, members }: { server: Server | null; disks: Disks | null; members: Member[] | undefined }) {
+  const found: string[] = [];
+  if (server?.draining) found.push("The server takes no new work: it is about to stop.");
+  for (const disk of disks?.disks ?? []) if (disk.state !== "OK") found.push(`Disk ${disk.path} is ${(disk.state ?? "unknown").toLowerCase()}${disk.reason === undefined ? "" : `: ${disk.reason}`}.`);
+  if (num(disks?.underReplicated) > 0) found.push(`${count(disks?.underReplicated)} entries are not yet on every disk that should hold them.`);
+  found.push(...(disks?.unknown ?? []));
+  for (const one of members ?? []) if (one.draining) found.push(`${one.name} is draining.`);
+  if (server === null || disks === null) return null;
+  return (
+    <div className={found.length === 0 ? "health good" : "health warn"} role="status">
+      {found.length === 0 ? `All is well: ${disks.disks?.length ?? 0} ${disks.disks?.length === 1 ? "disk" : "disks"} in order, everything acknowledged is on every one of them.` : null}
+      {found.length > 0 && (
+        <ul>
+          {found.map((one) => (
+            <li key={one}>{one}</li>
+          ))}
+        </ul>
+      )}
+    </div>
+  );
+}
+
+function Busiest({ counters }: { counters: ReturnType<typeof useWatch<Counters>> }) {
+  const rows = useMemo(() => {
+    const names = Object.keys(counters.value?.topics ?? {});
+    return names
+      .map((name) => ({ name, total: counters.value?.topics[name] ?? 0, rate: last(ratesOf(counters.samples.slice(-6), (one) => one.topics[name])) ?? 0 }))
+      .sort((a, b) => b.rate - a.rate || b.total - a.total)
+      .slice(0, 10);
+  }, [counters]);
+  return (
+    <Card title="Busiest topics" flush>
+      {rows.length === 0 ? (
+        <Empty>Nothing was published since the server started.</Empty>
+      ) : (
+        <div className="scroll" tabIndex={0} role="region" aria-label="Busiest topics">
+          <table>
+            <thead>
+              <tr>
+                <th>Topic</th>
+                <th>Project</th>
+                <th className="right">Rate</th>
+                <th className="right">Since the start</th>
+              </tr>
+            </thead>
+            <tbody>
+              {rows.map((one) => (
+                <tr key={one.name}>
+                  <td>
+                    <Link to="/p/$project/topics/$topic" params={{ project: projectOf(one.name), topic: idOf(one.name) }}>
+                      {idOf(one.name)}
+                    </Link>
+                  </td>
+                  <td className="muted">{projectOf(one.name)}</td>
+                  <td className="right">{rate(one.rate)}</td>
+                  <td className="right">{count(one.total)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </Card>
+  );
+}

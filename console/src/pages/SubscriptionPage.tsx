@@ -1,0 +1,229 @@
+// One subscription: where it stands, what keeps messages from its subscribers, and what can be done about it.
+
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { Link, useNavigate } from "@tanstack/react-router";
+import { useMemo, useState } from "react";
+
+import { call, send } from "../api/client";
+import { last, useRates, useWatch } from "../api/live";
+import { callQuery, usePermissions } from "../api/queries";
+import type { Obstacle, Subscription, SubscriptionState } from "../api/types";
+import { shell } from "../lib/copies";
+import { bytes, compact, count, duration, idOf, num, projectOf, rate, seconds } from "../lib/format";
+import { type MessageSearch, subscriptionRoute } from "../router";
+import { Chart } from "../ui/Chart";
+import { CopyAs } from "../ui/CopyAs";
+import { DeadLetters } from "../ui/DeadLetters";
+import { MessageBrowser } from "../ui/MessageBrowser";
+import { Badge, Card, Confirm, CopyButton, Facts, Loading, Page, Problem, Tabs, Tile } from "../ui/parts";
+import { Pull } from "../ui/Pull";
+import { Seek } from "../ui/Seek";
+import { deliveryOf } from "./SubscriptionsPage";
+
+export const SUBSCRIPTION_TABS = ["overview", "messages", "pull", "seek", "letters"] as const;
+export type SubscriptionTab = (typeof SUBSCRIPTION_TABS)[number];
+
+const CONSUME = "pubsub.subscriptions.consume";
+const acked = (state: SubscriptionState): number => (state.sources ?? []).reduce((all, one) => all + num(one.ackedMessages), 0);
+
+export function SubscriptionPage() {
+  const { project, subscription: id } = subscriptionRoute.useParams();
+  const { tab = "overview", ...search } = subscriptionRoute.useSearch();
+  const name = `projects/${project}/subscriptions/${id}`;
+  const go = useNavigate({ from: subscriptionRoute.fullPath });
+  const queries = useQueryClient();
+  const [deleting, setDeleting] = useState(false);
+  const found = useQuery(callQuery<Subscription>("Subscriber.GetSubscription", { subscription: name }));
+  const rights = usePermissions(name, [CONSUME, "pubsub.subscriptions.delete"]);
+  if (found.isError)
+    return (
+      <Page title={id} of={project}>
+        <Problem error={found.error} />
+      </Page>
+    );
+  if (found.isPending)
+    return (
+      <Page title={id} of={project}>
+        <Loading />
+      </Page>
+    );
+  const config = found.data;
+  const tabs: [SubscriptionTab, string][] = [
+    ["overview", "Overview"],
+    ["messages", "Messages"],
+  ];
+  if (rights.has(CONSUME) && deliveryOf(config) === "pull") tabs.push(["pull", "Pull"]);
+  if (rights.has(CONSUME) && !config.detached) tabs.push(["seek", "Seek and snapshots"]);
+  tabs.push(["letters", "Dead letters"]);
+  return (
+    <Page
+      title={id}
+      of={
+        <>
+          Subscription {name} <CopyButton text={name} />
+        </>
+      }
+      actions={
+        rights.has("pubsub.subscriptions.delete") && (
+          <button type="button" className="danger" onClick={() => setDeleting(true)}>
+            Delete
+          </button>
+        )
+      }
+    >
+      <Tabs tabs={tabs} current={tab} onChange={(next) => void go({ search: { tab: next } })} />
+      {tab === "overview" && <Overview name={name} config={config} />}
+      {tab === "messages" && (
+        <MessageBrowser kind="subscription" name={name} topic={config.topic.startsWith("_") ? undefined : config.topic} search={search} onSearch={(next: MessageSearch) => void go({ search: { tab: "messages", ...next } })} />
+      )}
+      {tab === "pull" && <Pull subscription={name} />}
+      {tab === "seek" && <Seek name={name} config={config} />}
+      {tab === "letters" && <DeadLetters name={name} config={config} />}
+      {deleting && (
+        <Confirm
+          title={`Delete ${id}?`}
+          text="What it has not acknowledged is gone with it."
+          action="Delete subscription"
+          dangerous
+          onClose={() => setDeleting(false)}
+          run={async () => {
+            await call("Subscriber.DeleteSubscription", { subscription: name });
+            await queries.invalidateQueries();
+            void go({ to: "/p/$project/subscriptions", params: { project } });
+          }}
+        >
+          <CopyAs cli={`syncpoint subscriptions delete ${shell(id)} --project ${shell(project)}`} method="Subscriber.DeleteSubscription" request={{ subscription: name }} />
+        </Confirm>
+      )}
+    </Page>
+  );
+}
+
+function Overview({ name, config }: { name: string; config: Subscription }) {
+  const watched = useWatch<SubscriptionState>(`subscription:${name}`);
+  const rates = useRates(watched, acked);
+  const state = watched.value;
+  const lines = useMemo(() => [{ label: "acknowledged", tone: "--line-3", points: rates }], [rates]);
+  const backlog = useMemo(
+    () => [{ label: "not acknowledged", tone: "--line-1", points: watched.samples.map((one): [number, number] => [one.at, num(one.value.backlogMessages)]) }],
+    [watched.samples],
+  );
+  const age = seconds(state?.oldestUnackedAge);
+  return (
+    <>
+      {watched.error !== null && <Problem error={watched.error} />}
+      {(state?.unknown ?? []).map((one) => (
+        <p key={one} className="note warn">
+          Not counted: {one}
+        </p>
+      ))}
+      <div className="tiles">
+        <Tile label="Backlog" value={state === null ? "–" : compact(num(state.backlogMessages))} note={state === null ? "" : bytes(state.backlogBytes)} />
+        <Tile label="Oldest" value={state === null ? "–" : state.oldestUnackedAge === undefined ? "none" : duration(age)} tone={age > 600 ? "warn" : undefined} note="not acknowledged" />
+        <Tile label="Connected" value={state === null ? "–" : count(state.subscribers)} note="streams and waiting pulls" tone={num(state?.subscribers) === 0 && num(state?.backlogMessages) > 0 ? "warn" : undefined} />
+        <Tile label="Outstanding" value={state === null ? "–" : compact(num(state.outstandingMessages))} note={state === null ? "" : bytes(state.outstandingBytes)} />
+        <Tile label="Acknowledged" value={rate(last(rates))} />
+      </div>
+      <Why name={name} state={state} />
+      <div className="columns">
+        <Card title="Backlog, last minutes">
+          <Chart lines={backlog} label="Messages not acknowledged over the last minutes" unit="" />
+        </Card>
+        <Card title="Acknowledged, last minutes">
+          <Chart lines={lines} label="Messages acknowledged per second over the last minutes" />
+        </Card>
+      </div>
+      <div className="columns">
+        <Card title="Configuration">
+          <Facts rows={factsOf(config, state)} />
+          <CopyAs cli={`syncpoint subscriptions describe ${shell(idOf(name))} --project ${shell(projectOf(name))}`} method="Subscriber.GetSubscription" request={{ subscription: name }} />
+        </Card>
+        <Card title="Sources" note="what of each is acknowledged" flush>
+          <div className="scroll" tabIndex={0} role="region" aria-label="Sources">
+            <table>
+              <thead>
+                <tr>
+                  <th>Source</th>
+                  <th className="right">From</th>
+                  <th className="right">First not acked</th>
+                  <th className="right">Next</th>
+                  <th className="right">Acked</th>
+                </tr>
+              </thead>
+              <tbody>
+                {(state?.sources ?? []).map((one) => (
+                  <tr key={`${one.source}/${one.chain ?? 0}`}>
+                    <td className="mono">{one.source}</td>
+                    <td className="right">{count(one.startOffset)}</td>
+                    <td className="right">{count(one.firstUnackedOffset)}</td>
+                    <td className="right">{count(one.nextOffset)}</td>
+                    <td className="right">{count(one.ackedMessages)}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        </Card>
+      </div>
+    </>
+  );
+}
+
+/** The findings of `syncpoint why`: drawn anew when the state has changed in what they are made of. */
+function Why({ name, state }: { name: string; state: SubscriptionState | null }) {
+  const mark = [state?.subscribers, num(state?.backlogMessages) > 0, num(state?.outstandingMessages) > 0].join();
+  const found = useQuery({
+    queryKey: ["why", name, mark],
+    queryFn: () => send<{ findings: Obstacle[]; unknown: string[] }>({ verb: "GET", path: `/console/api/why?${new URLSearchParams({ subscription: name }).toString()}`, body: null }),
+    enabled: state !== null,
+    refetchInterval: 10_000,
+    placeholderData: (before) => before,
+  });
+  if (found.isError) return <Problem error={found.error} />;
+  if (found.data === undefined) return null;
+  return (
+    <Card title="Why subscribers get what they get" actions={<CopyButton text={`syncpoint why ${shell(idOf(name))} --project ${shell(projectOf(name))}`} label="Copy command" />}>
+      <ol className="findings">
+        {found.data.findings.map((one) => (
+          <li key={one.cause}>
+            <Badge tone={["EMPTY", "UNDER_WAY"].includes(one.cause) ? "good" : ["OUT_WITH_SUBSCRIBERS", "FORWARDED", "FILTERED", "NOTHING_PUBLISHED"].includes(one.cause) ? "calm" : "warn"}>
+              {one.cause.toLowerCase().replaceAll("_", " ")}
+            </Badge>{" "}
+            {one.text}
+            {one.advice !== "" && <p className="muted">{one.advice}</p>}
+          </li>
+        ))}
+      </ol>
+      {found.data.unknown.map((one) => (
+        <p key={one} className="note warn">
+          Not known: {one}
+        </p>
+      ))}
+    </Card>
+  );
+}
+
+function factsOf(config: Subscription, state: SubscriptionState | null): [string, React.ReactNode][] {
+  const topic = config.topic.startsWith("_") ? (
+    "deleted"
+  ) : (
+    <Link to="/p/$project/topics/$topic" params={{ project: projectOf(config.topic), topic: idOf(config.topic) }}>
+      {idOf(config.topic)}
+    </Link>
+  );
+  const rows: [string, React.ReactNode][] = [
+    ["Topic", topic],
+    ["Delivery", deliveryOf(config)],
+    ["Filter", config.filter === undefined ? "none" : <code key="filter">{config.filter}</code>],
+    ["Order", config.enableMessageOrdering ? "by ordering key" : "any"],
+    ["Exactly once", config.enableExactlyOnceDelivery ? "yes" : "no"],
+    ["Ack deadline", duration(config.ackDeadlineSeconds ?? 10)],
+    ["Retention", `${duration(config.messageRetentionDuration)}${config.retainAckedMessages ? ", acknowledged ones too" : ""}`],
+    ["Expires", config.expirationPolicy?.ttl === undefined ? "never" : `after ${duration(config.expirationPolicy.ttl)} without use`],
+  ];
+  if (config.pushConfig?.pushEndpoint) rows.push(["Endpoint", config.pushConfig.pushEndpoint]);
+  if (config.deadLetterPolicy?.deadLetterTopic !== undefined) rows.push(["Dead letters", `to ${idOf(config.deadLetterPolicy.deadLetterTopic)} after ${config.deadLetterPolicy.maxDeliveryAttempts ?? 5} attempts`]);
+  if (config.retryPolicy !== undefined) rows.push(["Retries", `after ${duration(config.retryPolicy.minimumBackoff)} to ${duration(config.retryPolicy.maximumBackoff)}`]);
+  if (num(state?.generation) > 0) rows.push(["Seeks", count(state?.generation)]);
+  return rows;
+}

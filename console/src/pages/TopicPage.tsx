@@ -1,0 +1,338 @@
+// One topic: what comes in, who gets it, what is stored.
+
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { Link, useNavigate } from "@tanstack/react-router";
+import { useMemo, useState } from "react";
+
+import { call } from "../api/client";
+import { last, useRates, useWatch } from "../api/live";
+import { callQuery, usePermissions } from "../api/queries";
+import type { Subscription, Topic, TopicState } from "../api/types";
+import { shell } from "../lib/copies";
+import { compact, count, duration, idOf, num, projectOf, rate, time } from "../lib/format";
+import { type MessageSearch, topicRoute } from "../router";
+import { Chart } from "../ui/Chart";
+import { CopyAs } from "../ui/CopyAs";
+import { MessageBrowser } from "../ui/MessageBrowser";
+import { Badge, Card, Confirm, CopyButton, Dialog, Empty, Facts, Field, Loading, Page, Problem, Tabs, Tile } from "../ui/parts";
+import { Publish } from "../ui/Publish";
+import { Backlog, OldestAge, Subscribers } from "../ui/StateCells";
+
+export const TOPIC_TABS = ["overview", "messages", "publish", "scheduled"] as const;
+export type TopicTab = (typeof TOPIC_TABS)[number];
+
+const TITLES: [TopicTab, string][] = [
+  ["overview", "Overview"],
+  ["messages", "Messages"],
+  ["publish", "Publish"],
+  ["scheduled", "Scheduled"],
+];
+
+const published = (state: TopicState): number => (state.sources ?? []).reduce((all, one) => all + num(one.nextOffset), 0);
+const stored = (state: TopicState): number => (state.sources ?? []).reduce((all, one) => all + num(one.nextOffset) - num(one.firstOffset), 0);
+
+export function TopicPage() {
+  const { project, topic: id } = topicRoute.useParams();
+  const { tab = "overview", ...search } = topicRoute.useSearch();
+  const name = `projects/${project}/topics/${id}`;
+  const go = useNavigate({ from: topicRoute.fullPath });
+  const [asking, setAsking] = useState<"delete" | "subscribe" | null>(null);
+  const queries = useQueryClient();
+  const found = useQuery(callQuery<Topic>("Publisher.GetTopic", { topic: name }));
+  const rights = usePermissions(name, ["pubsub.topics.publish", "pubsub.topics.delete", "pubsub.topics.attachSubscription"]);
+  if (found.isError)
+    return (
+      <Page title={id} of={project}>
+        <Problem error={found.error} />
+      </Page>
+    );
+  const tabs = TITLES.filter(([key]) => key !== "publish" || rights.has("pubsub.topics.publish"));
+  return (
+    <Page
+      title={id}
+      of={
+        <>
+          Topic {name} <CopyButton text={name} />
+        </>
+      }
+      actions={
+        <>
+          {rights.has("pubsub.topics.attachSubscription") && (
+            <button type="button" onClick={() => setAsking("subscribe")}>
+              Create subscription
+            </button>
+          )}
+          {rights.has("pubsub.topics.delete") && (
+            <button type="button" className="danger" onClick={() => setAsking("delete")}>
+              Delete
+            </button>
+          )}
+        </>
+      }
+    >
+      <Tabs tabs={tabs} current={tab} onChange={(next) => void go({ search: { tab: next } })} />
+      {tab === "overview" && (found.isPending ? <Loading /> : <Overview name={name} topic={found.data} />)}
+      {tab === "messages" && <MessageBrowser kind="topic" name={name} topic={name} search={search} onSearch={(next: MessageSearch) => void go({ search: { tab: "messages", ...next } })} />}
+      {tab === "publish" && <Publish topic={name} />}
+      {tab === "scheduled" && <Scheduled topic={name} />}
+      {asking === "subscribe" && <CreateSubscription topic={name} onClose={() => setAsking(null)} />}
+      {asking === "delete" && (
+        <Confirm
+          title={`Delete ${id}?`}
+          text="Its subscriptions keep what they have not acknowledged, and get nothing new. Who publishes to it is refused."
+          action="Delete topic"
+          dangerous
+          onClose={() => setAsking(null)}
+          run={async () => {
+            await call("Publisher.DeleteTopic", { topic: name });
+            await queries.invalidateQueries();
+            void go({ to: "/p/$project/topics", params: { project } });
+          }}
+        >
+          <CopyAs cli={`syncpoint topics delete ${shell(id)} --project ${shell(project)}`} method="Publisher.DeleteTopic" request={{ topic: name }} />
+        </Confirm>
+      )}
+    </Page>
+  );
+}
+
+function Overview({ name, topic }: { name: string; topic: Topic }) {
+  const watched = useWatch<TopicState>(`topic:${name}`);
+  const rates = useRates(watched, published);
+  const lines = useMemo(() => [{ label: "published", tone: "--line-1", points: rates }], [rates]);
+  const state = watched.value;
+  return (
+    <>
+      {watched.error !== null && <Problem error={watched.error} />}
+      {(state?.unknown ?? []).map((one) => (
+        <p key={one} className="note warn">
+          Not counted: {one}
+        </p>
+      ))}
+      <div className="tiles">
+        <Tile label="Published" value={rate(last(rates))} />
+        <Tile label="Stored" value={state === null ? "–" : compact(stored(state))} note="messages" />
+        <Tile label="Ever published" value={state === null ? "–" : compact(published(state))} note="of the sources known" />
+        <Tile label="Subscriptions" value={state === null ? "–" : count(state.subscriptions)} note={`${count(state?.snapshots)} snapshots`} />
+      </div>
+      <Card title="Published, last minutes">
+        <Chart lines={lines} label="Messages published per second over the last minutes" />
+      </Card>
+      <Subscriptions topic={name} />
+      <div className="columns">
+        <Card title="Configuration">
+          <Facts
+            rows={[
+              ["State", (topic.state ?? "ACTIVE").toLowerCase()],
+              ["Retention", topic.messageRetentionDuration === undefined ? "as long as subscriptions need" : duration(topic.messageRetentionDuration)],
+              [
+                "Schema",
+                topic.schemaSettings === undefined ? "none" : `${idOf(topic.schemaSettings.schema)}, ${topic.schemaSettings.encoding ?? ""}`,
+              ],
+              ["Labels", Object.entries(topic.labels ?? {}).map(([key, value]) => `${key}=${value}`).join(", ") || "none"],
+            ]}
+          />
+          <CopyAs cli={`syncpoint topics describe ${shell(idOf(name))} --project ${shell(projectOf(name))}`} method="Publisher.GetTopic" request={{ topic: name }} />
+        </Card>
+        <Card title="Sources" note="a dense run of offsets each" flush>
+          <div className="scroll" tabIndex={0} role="region" aria-label="Sources">
+            <table>
+              <thead>
+                <tr>
+                  <th>Log</th>
+                  <th>Chain</th>
+                  <th className="right">First</th>
+                  <th className="right">Next</th>
+                  <th className="right">Stored</th>
+                </tr>
+              </thead>
+              <tbody>
+                {(state?.sources ?? []).map((one) => (
+                  <tr key={`${one.source}/${one.chain ?? 0}`}>
+                    <td>{one.logCounter}</td>
+                    <td>{one.chain ?? "–"}</td>
+                    <td className="right">{count(one.firstOffset)}</td>
+                    <td className="right">{count(one.nextOffset)}</td>
+                    <td className="right">{count(num(one.nextOffset) - num(one.firstOffset))}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+          {state !== null && (state.sources ?? []).length === 0 && <Empty>No message is stored.</Empty>}
+        </Card>
+      </div>
+    </>
+  );
+}
+
+function Subscriptions({ topic }: { topic: string }) {
+  const found = useQuery(callQuery<{ subscriptions?: string[]; nextPageToken?: string }>("Publisher.ListTopicSubscriptions", { topic, pageSize: 100 }));
+  const names = found.data?.subscriptions ?? [];
+  return (
+    <Card title="Subscriptions" note={found.data?.nextPageToken ? "the first 100" : undefined} flush>
+      {found.isError && <Problem error={found.error} />}
+      {found.isSuccess && names.length === 0 && <Empty>Nobody gets its messages: without a subscription or retention they are not kept.</Empty>}
+      {names.length > 0 && (
+        <div className="scroll" tabIndex={0} role="region" aria-label="Subscriptions">
+          <table>
+            <thead>
+              <tr>
+                <th>Subscription</th>
+                <th className="right">Connected</th>
+                <th className="right">Backlog</th>
+                <th className="right">Oldest</th>
+              </tr>
+            </thead>
+            <tbody>
+              {names.map((one) => (
+                <tr key={one}>
+                  <td>
+                    <Link to="/p/$project/subscriptions/$subscription" params={{ project: projectOf(one), subscription: idOf(one) }}>
+                      {projectOf(one) === projectOf(topic) ? idOf(one) : one}
+                    </Link>
+                  </td>
+                  <td className="right">
+                    <Subscribers name={one} />
+                  </td>
+                  <td className="right">
+                    <Backlog name={one} />
+                  </td>
+                  <td className="right">
+                    <OldestAge name={one} />
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </Card>
+  );
+}
+
+interface ScheduledMessage {
+  messageId: string;
+  enqueueTime?: string;
+  chain?: number;
+}
+
+function Scheduled({ topic }: { topic: string }) {
+  const rights = usePermissions(topic, ["syncpoint.topics.read", "pubsub.topics.publish"]);
+  const allowed = rights.has("syncpoint.topics.read");
+  const found = useQuery({ ...callQuery<{ messages?: ScheduledMessage[]; nextPageToken?: string }>("Admin.ListScheduledMessages", { topic, pageSize: 100 }, 5_000), enabled: allowed });
+  const [cancelling, setCancelling] = useState<string | null>(null);
+  if (!allowed)
+    return (
+      <Card title="Scheduled">
+        <Empty>To see what waits takes the permission syncpoint.topics.read.</Empty>
+      </Card>
+    );
+  return (
+    <Card title="Scheduled" note="messages that are published when their time comes" flush>
+      {found.isError && <Problem error={found.error} />}
+      {found.isSuccess && (found.data.messages ?? []).length === 0 && <Empty>No message waits for its time.</Empty>}
+      {(found.data?.messages ?? []).length > 0 && (
+        <table>
+          <thead>
+            <tr>
+              <th>To be published</th>
+              <th>Id</th>
+              <th />
+            </tr>
+          </thead>
+          <tbody>
+            {(found.data?.messages ?? []).map((one) => (
+              <tr key={one.messageId}>
+                <td>{time(one.enqueueTime)}</td>
+                <td className="mono">{one.messageId}</td>
+                <td className="right">
+                  {rights.has("pubsub.topics.publish") && (
+                    <button type="button" className="quiet" onClick={() => setCancelling(one.messageId)}>
+                      Cancel
+                    </button>
+                  )}
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+      {cancelling !== null && (
+        <Confirm
+          title="Cancel this message?"
+          text={<>Message {cancelling} is not published then.</>}
+          action="Cancel message"
+          dangerous
+          onClose={() => setCancelling(null)}
+          run={async () => {
+            await call("Admin.CancelScheduledMessage", { topic, messageId: cancelling });
+            await found.refetch();
+          }}
+        />
+      )}
+    </Card>
+  );
+}
+
+function CreateSubscription({ topic, onClose }: { topic: string; onClose: () => void }) {
+  const project = projectOf(topic);
+  const [id, setId] = useState("");
+  const [filter, setFilter] = useState("");
+  const [deadline, setDeadline] = useState("10");
+  const [ordered, setOrdered] = useState(false);
+  const [exact, setExact] = useState(false);
+  const [error, setError] = useState<unknown>(null);
+  const go = useNavigate();
+  const queries = useQueryClient();
+  const request = {
+    name: `projects/${project}/subscriptions/${id}`,
+    topic,
+    ackDeadlineSeconds: Number(deadline),
+    ...(filter === "" ? {} : { filter }),
+    ...(ordered ? { enableMessageOrdering: true } : {}),
+    ...(exact ? { enableExactlyOnceDelivery: true } : {}),
+  };
+  const cli = [`syncpoint subscriptions create ${shell(id || "NAME")} --topic ${shell(idOf(topic))} --project ${shell(project)} --ack-deadline ${deadline}`];
+  if (filter !== "") cli.push(`--message-filter ${shell(filter)}`);
+  if (ordered) cli.push("--enable-message-ordering");
+  if (exact) cli.push("--enable-exactly-once-delivery");
+  return (
+    <Dialog title={`Create a subscription of ${idOf(topic)}`} onClose={onClose}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          call<Subscription>("Subscriber.CreateSubscription", request).then(
+            () => {
+              void queries.invalidateQueries();
+              void go({ to: "/p/$project/subscriptions/$subscription", params: { project, subscription: id } });
+            },
+            (failed: unknown) => setError(failed),
+          );
+        }}
+      >
+        <Field label="Name">{(field) => <input id={field} required autoFocus value={id} onChange={(event) => setId(event.target.value)} />}</Field>
+        <Field label="Filter" hint="Only messages whose attributes match. It cannot be changed afterwards.">
+          {(field) => <input id={field} placeholder={'attributes.region = "eu"'} value={filter} onChange={(event) => setFilter(event.target.value)} />}
+        </Field>
+        <Field label="Ack deadline (seconds)">{(field) => <input id={field} type="number" min="10" max="600" value={deadline} onChange={(event) => setDeadline(event.target.value)} />}</Field>
+        <label className="check">
+          <input type="checkbox" checked={ordered} onChange={(event) => setOrdered(event.target.checked)} /> Deliver each ordering key in order
+        </label>
+        <label className="check">
+          <input type="checkbox" checked={exact} onChange={(event) => setExact(event.target.checked)} /> Exactly once: a confirmed acknowledgement is final
+        </label>
+        <p className="hint">
+          <Badge>sync point</Badge> It gets every message that is published from now on.
+        </p>
+        {error !== null && <Problem error={error} />}
+        <footer>
+          <CopyAs cli={cli.join(" ")} method="Subscriber.CreateSubscription" request={request} />
+          <button type="submit" className="primary">
+            Create
+          </button>
+        </footer>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,90 @@
+// The addresses of all pages. Everything that a page shows can be named by its address, and sent to somebody.
+
+import { createRootRoute, createRoute, createRouter, redirect } from "@tanstack/react-router";
+
+import { ClusterPage } from "./pages/ClusterPage";
+import { DrainsPage } from "./pages/DrainsPage";
+import { OverviewPage } from "./pages/OverviewPage";
+import { SchemasPage } from "./pages/SchemasPage";
+import { SnapshotsPage } from "./pages/SnapshotsPage";
+import { SUBSCRIPTION_TABS, SubscriptionPage, type SubscriptionTab } from "./pages/SubscriptionPage";
+import { SubscriptionsPage } from "./pages/SubscriptionsPage";
+import { TOPIC_TABS, TopicPage, type TopicTab } from "./pages/TopicPage";
+import { TopicsPage } from "./pages/TopicsPage";
+import { Empty, Page } from "./ui/parts";
+import { Shell } from "./ui/Shell";
+
+const text = (value: unknown): string => (typeof value === "string" || typeof value === "number" ? String(value) : "");
+
+/** What the browser of messages looks for; also the search of a page's address. */
+export interface MessageSearch {
+  since?: string;
+  offset?: string;
+  key?: string;
+  filter?: string;
+  id?: string;
+}
+
+function messageSearch(search: Record<string, unknown>): MessageSearch {
+  const found: MessageSearch = {};
+  for (const name of ["since", "offset", "key", "filter", "id"] as const) if (text(search[name]) !== "") found[name] = text(search[name]);
+  return found;
+}
+
+function oneOf<T extends string>(value: unknown, known: readonly T[]): { tab?: T } {
+  const found = known.find((one) => one === value);
+  return found === undefined ? {} : { tab: found };
+}
+
+const root = createRootRoute({
+  component: Shell,
+  notFoundComponent: () => (
+    <Page title="Not here">
+      <Empty>There is no such page. Ctrl-K finds topics, subscriptions and pages.</Empty>
+    </Page>
+  ),
+});
+
+const searched = (search: Record<string, unknown>): { q?: string } => (text(search["q"]) === "" ? {} : { q: text(search["q"]) });
+
+export const overviewRoute = createRoute({ getParentRoute: () => root, path: "/", component: OverviewPage });
+export const clusterRoute = createRoute({ getParentRoute: () => root, path: "/cluster", component: ClusterPage });
+export const drainsRoute = createRoute({ getParentRoute: () => root, path: "/drains", component: DrainsPage });
+export const projectRoute = createRoute({
+  getParentRoute: () => root,
+  path: "/p/$project",
+  beforeLoad: ({ params, location }) => {
+    if (location.pathname.replace(/\/$/, "").endsWith(`/p/${params.project}`)) throw redirect({ to: "/p/$project/topics", params });
+  },
+});
+export const topicsRoute = createRoute({ getParentRoute: () => projectRoute, path: "/topics", component: TopicsPage, validateSearch: searched });
+export const topicRoute = createRoute({
+  getParentRoute: () => projectRoute,
+  path: "/topics/$topic",
+  component: TopicPage,
+  validateSearch: (search: Record<string, unknown>): MessageSearch & { tab?: TopicTab } => ({ ...messageSearch(search), ...oneOf(search["tab"], TOPIC_TABS) }),
+});
+export const subscriptionsRoute = createRoute({ getParentRoute: () => projectRoute, path: "/subscriptions", component: SubscriptionsPage, validateSearch: searched });
+export const subscriptionRoute = createRoute({
+  getParentRoute: () => projectRoute,
+  path: "/subscriptions/$subscription",
+  component: SubscriptionPage,
+  validateSearch: (search: Record<string, unknown>): MessageSearch & { tab?: SubscriptionTab } => ({ ...messageSearch(search), ...oneOf(search["tab"], SUBSCRIPTION_TABS) }),
+});
+export const snapshotsRoute = createRoute({ getParentRoute: () => projectRoute, path: "/snapshots", component: SnapshotsPage });
+export const schemasRoute = createRoute({ getParentRoute: () => projectRoute, path: "/schemas", component: SchemasPage });
+
+const tree = root.addChildren([
+  overviewRoute,
+  clusterRoute,
+  drainsRoute,
+  projectRoute.addChildren([topicsRoute, topicRoute, subscriptionsRoute, subscriptionRoute, snapshotsRoute, schemasRoute]),
+]);
+
+export const router = createRouter({ routeTree: tree, basepath: "/console", defaultPreload: false, scrollRestoration: false });
+
+declare module "@tanstack/react-router" {
+  interface Register {
+    router: typeof router;
+  }
+}

@@ -1,0 +1,50 @@
+// Before the first page: what the server is, and who asks.
+
+import { useQuery } from "@tanstack/react-query";
+import { type ReactNode, useState, useSyncExternalStore } from "react";
+
+import { hasToken, loadAbout, onToken, send, setToken } from "../api/client";
+import { AboutContext } from "../api/queries";
+import { Loading, Problem } from "./parts";
+
+export function Entrance({ children }: { children: ReactNode }) {
+  const about = useQuery({ queryKey: ["about"], queryFn: loadAbout, staleTime: Number.POSITIVE_INFINITY, gcTime: Number.POSITIVE_INFINITY });
+  const signedIn = useSyncExternalStore(onToken, hasToken);
+  if (about.isPending) return <Loading what="Asking the server" />;
+  if (about.isError) return <Problem error={about.error} what="The server does not answer" />;
+  if (about.data.identifies && !signedIn) return <SignIn />;
+  return <AboutContext value={about.data}>{children}</AboutContext>;
+}
+
+function SignIn() {
+  const [text, setText] = useState("");
+  const [error, setError] = useState<unknown>(null);
+  return (
+    <main className="sign-in">
+      <h1>Syncpoint</h1>
+      <p>This server wants to know who you are.</p>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          setError(null);
+          setToken(text);
+          send({ verb: "POST", path: "/v1/server:testIamPermissions", body: { permissions: ["syncpoint.server.get"] } }).catch((failed: unknown) => {
+            setToken("");
+            setError(failed);
+          });
+        }}
+      >
+        <label htmlFor="token">Token</label>
+        <textarea id="token" rows={5} value={text} spellCheck={false} autoComplete="off" onChange={(event) => setText(event.target.value)} />
+        <p className="hint">
+          An access token of your identity provider, or the output of <code>syncpoint iam token --credentials FILE</code>. It stays in the memory of this
+          page: it is gone with the page, and is written nowhere.
+        </p>
+        {error !== null && <Problem error={error} what="The token is not believed" />}
+        <button type="submit" className="primary" disabled={text.trim() === ""}>
+          Sign in
+        </button>
+      </form>
+    </main>
+  );
+}

@@ -1,0 +1,141 @@
+"""The pages of the console: its program, and the few things that it asks for beside the methods of the server.
+
+Place: put by `node` beside REST on every port for clients. All that changes something goes by the methods of REST,
+with the caller's own credentials; nothing here changes anything.
+Promise: the program has no secrets and is given to everybody; what it shows it asks for as the caller, whose token it
+keeps in memory and sends as `authorization`. There are no cookies, so no page of another site can act for the caller.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+import syncpoint
+from syncpoint.access.gate import Gate
+from syncpoint.console.bundle import INDEX, Bundle
+from syncpoint.console.decoding import decoded_payloads
+from syncpoint.console.explaining import explained
+from syncpoint.console.live_stream import LiveStreams
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metrics.kept_text import MetricsText
+from syncpoint.model.errors import Code, InvalidArgument, PermissionDenied, SyncpointError
+from syncpoint.model.names import parse_schema, project_of
+from syncpoint.rest.app import caller_of
+from syncpoint.rest.errors import error_json, headers_for, status_of
+from syncpoint.rest.rendering import json_text
+from syncpoint.rest.system_parameters import headers_of, is_of_another_site
+from syncpoint.rest.table import Table
+from syncpoint.transport.calls import Methods
+
+PATH: Final = "/console"
+_NOT_BUILT: Final = "The console is not part of this installation: its files are missing. Build them: see console/."
+_PAGE_HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+
+Page = Callable[[Request], Awaitable[Response]]
+
+
+def console_pages(methods: Methods, catalog: Catalog, metrics: MetricsText, gate: Gate | None) -> list[BaseRoute]:
+    """All of them. `methods`: behind their gate; `gate`: None where callers are not identified."""
+    bundle, live = Bundle(), LiveStreams(methods, metrics, gate)
+    routes = {
+        f"{route.method.rpartition('.')[2].replace('/', '.')}": [route.verb, route.template, route.body]
+        for route in reversed(Table(methods).routes)  # of several the first one is kept
+    }
+
+    async def program(request: Request) -> Response:
+        path = request.path_params.get("path", "")
+        if path.startswith("api/"):
+            raise SyncpointError(Code.NOT_FOUND, "The console has no such page.")
+        found = bundle.answer(request, path)
+        if found is None and not path.startswith("assets/"):
+            found = bundle.answer(request, INDEX)  # the program itself knows its pages
+        if found is None:
+            raise SyncpointError(Code.NOT_FOUND, _NOT_BUILT if INDEX not in bundle.files else "There is no such file.")
+        return found
+
+    async def begin(request: Request) -> Response:
+        return RedirectResponse(f"{PATH}/", 307)
+
+    async def about(request: Request) -> Response:
+        return _json({"version": syncpoint.__version__, "identifies": gate is not None, "routes": routes})
+
+    async def projects(request: Request) -> Response:
+        """Those that have a topic or a subscription, and of which the caller may list them."""
+        call = caller_of(request.scope, request.url.path)
+        if gate is not None:
+            gate.admit(call)
+        names = {project_of(one.name) for one in catalog.topics()}
+        names |= {project_of(one.name) for one in catalog.subscriptions()}
+        listed = [one for one in sorted(names) if gate is None or gate.holds(call, "pubsub.topics.list", one)]
+        return _json({"projects": listed})
+
+    async def watched(request: Request) -> Response:
+        return live.answer(request)
+
+    async def explain(request: Request) -> Response:
+        return _json(await explained(methods, request, request.query_params.get("subscription", "")))
+
+    async def decode(request: Request) -> Response:
+        asked = _asked(await request.body())
+        schema, revision = parse_schema(asked["schema"]), asked["revision"]
+        if gate is not None:
+            gate.check_page(caller_of(request.scope, request.url.path), "pubsub.schemas.get", schema)
+        return _json({"payloads": decoded_payloads(catalog, schema, revision, asked["payloads"])})
+
+    return [
+        Route(f"{PATH}/api/about", _own(about), methods=["GET"]),
+        Route(f"{PATH}/api/projects", _own(projects), methods=["GET"]),
+        Route(f"{PATH}/api/live", _own(watched), methods=["GET"]),
+        Route(f"{PATH}/api/why", _own(explain), methods=["GET"]),
+        Route(f"{PATH}/api/decode", _own(decode), methods=["POST"]),
+        Route(PATH, begin, methods=["GET"]),
+        Route(f"{PATH}/{{path:path}}", _answered(program), methods=["GET"]),
+    ]
+
+
+def _asked(body: bytes) -> dict[str, Any]:
+    try:
+        asked = json.loads(body)
+    except (ValueError, RecursionError):
+        raise InvalidArgument("", "The body is not JSON.") from None
+    kinds = {"schema": str, "revision": str, "payloads": list}
+    for name, kind in kinds.items():
+        if not isinstance(asked, dict) or not isinstance(asked.get(name), kind):
+            raise InvalidArgument(name, f"{name} must be given, as a {kind.__name__}.")
+    if not all(isinstance(one, str) for one in asked["payloads"]):
+        raise InvalidArgument("payloads", "Each payload must be a text of base64.")
+    return dict(asked)
+
+
+def _own(page: Page) -> Page:
+    """For the console alone: pages of other sites are refused."""
+
+    async def checked(request: Request) -> Response:
+        if is_of_another_site(headers_of(request.scope)):
+            raise PermissionDenied("Pages of other sites may not call this server.")
+        return await page(request)
+
+    return _answered(checked)
+
+
+def _answered(page: Page) -> Page:
+    """With errors as REST says them."""
+
+    async def answered(request: Request) -> Response:
+        try:
+            return await page(request)
+        except SyncpointError as error:
+            content, headers = json_text(error_json(error)), {**_PAGE_HEADERS, **headers_for(error)}
+            return Response(content, status_of(error), headers, media_type="application/json")
+
+    return answered
+
+
+def _json(content: Any) -> Response:
+    return Response(json_text(content, pretty=False), headers=_PAGE_HEADERS, media_type="application/json")
