@@ -26,7 +26,7 @@ from syncpoint.model.errors import SyncpointError
 
 LOOK_S = 1.0
 TOPICS_S = 5.0  # how often it is asked which topics there are
-ASKED_MAX = 30  # of flows that have not begun, in one look
+ASKED_MAX = 15  # of flows that have not begun, in one look
 PAUSE_MAX_S = 30.0
 GIVE_UP_S = 30.0  # a flow that fails and has copied nothing, a server that is silent for so long, is not waited for
 DEATHS_MAX = 3
