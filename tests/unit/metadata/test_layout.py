@@ -5,7 +5,7 @@ from itertools import permutations
 from syncpoint.metadata import layout
 from syncpoint.metadata.layout import ASSIGNMENTS, CHAINS, COUNTERS, KEYS, MEMBERS, OPEN, Prefix
 
-GROUPS = (COUNTERS, ASSIGNMENTS, KEYS)
+GROUPS = (COUNTERS, ASSIGNMENTS, KEYS, layout.ROLLOUTS)
 
 
 def test_keys_are_read_as_they_were_built() -> None:
