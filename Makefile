@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/kernel/*.py src/syncpoint/kernel/*.pxd)
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd chromium console demo demo-spark test test-clients check life house sim sim-long faults faults-spark rules-spark rollout-drill bench bench-cluster bench-peers bench-spark protos locks clean
+.PHONY: help setup dev etcd prometheus chromium console demo demo-spark test test-clients check life house sim sim-long faults faults-spark rules-spark rollout-drill bench bench-cluster bench-peers bench-spark protos locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -22,6 +22,9 @@ setup: $(MADE)/kernel ## create .venv, install the server and compile its kernel
 	@echo "Ready: $(BIN)/syncpoint serve"
 
 dev: $(MADE)/kernel $(MADE)/dev ## as setup, with what tests and the demonstration need
+
+prometheus: $(MADE)/venv ## install promtool (apt-get): tests of the rules for Prometheus need it
+	@tools/setup.sh prometheus
 
 etcd: $(MADE)/venv ## install etcd (apt-get): clusters on this machine and their tests need it
 	@tools/setup.sh etcd

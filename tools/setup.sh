@@ -64,6 +64,24 @@ step_kernel() {
     fi
 }
 
+# promtool checks the rules that are generated for Prometheus. The package must not leave a server running.
+step_prometheus() {
+    if command -v promtool >/dev/null; then
+        say "promtool is there: $(command -v promtool)"
+        return
+    fi
+    command -v apt-get >/dev/null || fail "promtool not found, and no apt-get to install it. Put it into the PATH: it comes with Prometheus."
+    local as_root=()
+    [ "$EUID" -eq 0 ] || as_root=(sudo)
+    say "installing prometheus with apt-get"
+    "${as_root[@]}" apt-get update -q
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -q --no-install-recommends prometheus
+    if service prometheus status >/dev/null 2>&1; then
+        "${as_root[@]}" service prometheus stop || warn "a server of Prometheus was started with the package, and could not be stopped"
+    fi
+    command -v promtool >/dev/null || fail "the package is installed, but promtool is not in the PATH"
+}
+
 # etcd keeps the metadata of clusters. The package must not leave a server running: one that was not there before is
 # stopped again through its own service script.
 step_etcd() {

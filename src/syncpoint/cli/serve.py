@@ -72,6 +72,11 @@ folder = click.Path(file_okay=False, path_type=Path)
     metavar="HOST:PORT",
     help="Answer /metrics here to anybody; on the port for clients it asks who calls.",
 )
+@click.option(
+    "--monitor",
+    type=KEY_FILE,
+    help="File that says what is promised, and who is notified when something is wrong (docs/operations/alerts.md).",
+)
 @offered_options
 @click.option(
     "--insecure",
@@ -91,6 +96,7 @@ def serve(
     tls_client_ca: Path | None,
     insecure: bool,
     metrics: str | None,
+    monitor: Path | None,
     **asked: Any,
 ) -> None:
     """Run a server until it is stopped (Ctrl-C or SIGTERM: it ends what it is doing first).
@@ -148,6 +154,7 @@ def serve(
         tls_client_ca=tls_client_ca,
         workers=workers,
         metrics=metrics or "",
+        monitor=monitor,
         **offered._asdict(),
         storage=StorageSettings(require_disks=require_disks),
     )

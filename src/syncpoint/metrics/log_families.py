@@ -5,9 +5,11 @@ Place: where publishes become durable. A chain that is opened again counts from 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from syncpoint.metrics.copy_age import CopyAge
 from syncpoint.metrics.family import Family, MetricKind, QuickCollector, Samples
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.storage.disk.store_status import DiskStatus, StoreStatus
@@ -22,6 +24,12 @@ _LOG: Final = (
     ("persisted_position", _G, "", "Entries of it that are persisted."),
     ("waiting_entries", _G, "", "Entries that are not persisted yet."),
     ("under_replicated_entries", _G, "", "Entries that fewer than all disks hold."),
+    (
+        "under_replicated_seconds",
+        _G,
+        "seconds",
+        "For how long at least the oldest of them was, as looks at these metrics have seen it.",
+    ),
     ("written_bytes_total", _C, "bytes", "Bytes that the log was given."),
     ("segments", _G, "", "Segments of this log and of earlier ones."),
     ("sources", _G, "", "Sources of which messages are stored."),
@@ -84,13 +92,20 @@ class LogRoom(QuickCollector):
 
     name = "logs"
 
-    def __init__(self, chains: Callable[[], Mapping[int, PublishForwarder]]) -> None:
-        self._chains = chains
+    def __init__(
+        self, chains: Callable[[], Mapping[int, PublishForwarder]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._chains, self._clock = chains, clock
+        self._copying: dict[int, CopyAge] = {}
 
     def collect(self, samples: Samples) -> None:
         """See `RoomCollector`."""
-        for number, forwarder in self._chains().items():
+        chains, now_s = self._chains(), self._clock()
+        self._copying = {number: self._copying.get(number) or CopyAge() for number in chains}
+        for number, forwarder in chains.items():
             status = forwarder.store.status()
+            age_s = self._copying[number].looked((status.log_counter, status.appended), status.under_replicated, now_s)
+            samples.put("syncpoint_log_under_replicated_seconds", age_s, str(number))
             for name, value in _log_values(forwarder, status).items():
                 samples.put(f"syncpoint_log_{name}", value, str(number))
             for disk, counts in zip(status.disks, forwarder.store.disk_counts, strict=True):

@@ -43,6 +43,7 @@ from syncpoint.node.forwards import Forwards
 from syncpoint.node.metadata import align
 from syncpoint.node.metrics_rooms import NodeMetrics
 from syncpoint.node.node_environment import NodeEnvironment
+from syncpoint.node.node_monitor import NodeMonitor
 from syncpoint.node.public_tls import PublicTls
 from syncpoint.node.pushes import Pushes
 from syncpoint.node.settings import ServeSettings
@@ -94,6 +95,7 @@ class Node:
         self.access: Access | None = None
         self.tls: PublicTls | None = None
         self.metrics = NodeMetrics()
+        self.monitor = NodeMonitor(settings, self.environment)
 
     async def start(self) -> None:
         """Recover and open the listener. Raises `SyncpointError` with what to do when the folders cannot be used."""
@@ -196,6 +198,7 @@ class Node:
         self.consumption.start()
         self.attendant.start()
         await self.metrics.start(self)
+        await self.monitor.start(self.metrics.exposition)
         self.host.on_ended = lambda number, error: self._log_failed()
         if self.publish.commit.failed is not None:
             self._log_failed()
@@ -246,6 +249,7 @@ class Node:
             **IamService(self.control, Policies(self.control.catalog), gate).methods(),
             **AccountsService(self.control).methods(),
             **self.admin.methods(),
+            **self.monitor.admin.methods(),
             **self.pipelines.methods(),
             **self.health.methods(),
             **reflection_methods((*SERVICES, *PIPELINES)),
@@ -279,6 +283,7 @@ class Node:
         """Drain and close. What was acknowledged is on the disks already; this only makes the next start quicker."""
         self.admin.draining = True
         self.health.stop()
+        await self.monitor.stop()
         await self.metrics.stop()
         self.pulls.drain()
         await self.server.drain(self.settings.drain_s)

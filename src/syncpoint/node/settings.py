@@ -27,6 +27,7 @@ class ServeSettings:
     models: tuple[tuple[str, str], ...] = ()  # of transforms that ask a model: endpoint name, http or https address
     buckets: tuple[tuple[str, Place], ...] = ()  # of Cloud Storage subscriptions: by name, where they are
     metrics: str = ""  # HOST:PORT where /metrics is answered to anybody; "": on the port for clients alone
+    monitor: Path | None = None  # the monitor's file: objectives, and who is notified; None: what is shipped
     drain_s: float = 5.0  # how long open calls may take to finish after SIGTERM
     storage: StorageSettings = field(default_factory=StorageSettings)
     transport_limits: TransportLimits = field(

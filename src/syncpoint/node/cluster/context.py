@@ -25,6 +25,7 @@ from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.cluster import formats
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.directory import Directory
+from syncpoint.node.cluster.process_monitor import ProcessMonitor
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 from syncpoint.node.cluster.tls import welcome
 from syncpoint.runtime.trusted import TrustedClock
@@ -38,6 +39,7 @@ class ClusterContext:
         self.clock, self.random = TrustedClock(environment.clock), environment.random
         self.incarnation = new_incarnation(environment.random)
         self.metrics: MetricsText  # once the roles are started
+        self.monitor = ProcessMonitor(self)
         self.member = Member(
             process.name,
             process.roles,

@@ -107,7 +107,8 @@ class LocalCluster:
                 "pool_segments": 1,
                 "scrub_bytes_s": 128 << 10,
             },
-            "processes": self._processes(shape, ports),
+            "processes": (processes := self._processes(shape, ports)),
+            "monitor": {"process": next(name for name in processes if "proxy-1" in name), "data": "monitor"},
         }
         more = dict(changes or {})
         content["metadata"] |= more.pop("metadata", {})

@@ -110,13 +110,14 @@ class ClusterProcess:
         for role in self.roles.values():
             methods = {**methods, **role.methods()}
         self.metrics = ProcessMetrics(self, methods)
-        methods = {**methods, **self.metrics.methods()}
+        methods = {**methods, **self.metrics.methods(), **self.common.monitor.methods(methods)}
         host, port = split_address(self.process.listen)
         self.listening = await self.environment.network.serve(methods, host, port)
         await self.common.register(self.address, self.disk_address)
         for role in self.roles.values():
             await role.on_joined()
         await self.metrics.start()
+        await self.common.monitor.start(self.metrics.exposition)
         self._reporting = asyncio.get_running_loop().create_task(self._report())
         self.environment.freeze_memory()
 
@@ -124,6 +125,7 @@ class ClusterProcess:
         """Hand over, drain, close."""
         if self._reporting is not None:
             self._reporting.cancel()
+            await self.common.monitor.stop()
             await self.metrics.stop()
         for role in reversed(list(self.roles.values())):
             await role.drain()

@@ -156,7 +156,7 @@ class ProxyRole:
             IamService(self.control, Policies(context.catalog), gate).methods(),
             AccountsService(self.control).methods(),
             seek_methods(self.control),
-            self.admin.methods(),
+            {**self.admin.methods(), **context.monitor.admin.methods()},
         )
         self.client_methods = every if gate is None else gate.guarded(every)
         # each has counts of its own, by who calls

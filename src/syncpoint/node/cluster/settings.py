@@ -59,6 +59,15 @@ class PushSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class MonitorPlace:
+    """Which process watches over the others, and keeps history."""
+
+    process: str
+    data: Path  # the folder of its file
+    file: Path | None = None  # objectives, and who is notified; None: what is shipped
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessSettings:
     """One process: its own settings, which may differ between processes."""
 
@@ -104,6 +113,7 @@ class ClusterSettings:
     push: PushSettings = field(default_factory=PushSettings)
     models: tuple[tuple[str, str], ...] = ()  # of transforms that ask a model: endpoint name, address
     buckets: tuple[tuple[str, Place], ...] = ()  # of Cloud Storage subscriptions: by name, where they are
+    monitor: MonitorPlace | None = None  # None: nobody watches, unless `syncpoint monitor` does
     fixed_classes: bool = False  # workers of one server: there is no other class, and none can be added
     source: str = ""  # of the file's bytes, the first 16 hexadecimal digits of SHA-256; "" where there was no file
 
@@ -248,6 +258,7 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
         push=_push(top.section("push")),
         models=_models(top.section("models")),
         buckets=_buckets(top.section("buckets"), base),
+        monitor=_monitor(top.section("monitor"), processes) if top.has("monitor") else None,
     )
     if (settings.etcd_certificate is None) != (settings.etcd_key is None):
         raise InvalidArgument("metadata.cert_file", "needs `key_file`, and the other way round")
@@ -315,6 +326,17 @@ def _push(reader: _ClusterSection) -> PushSettings:
         raise reader.refused("networks", str(error)) from None
     if made.issuer and not made.issuer.startswith("https://"):
         raise reader.refused("issuer", "must begin with https://")
+    reader.done()
+    return made
+
+
+def _monitor(reader: _ClusterSection, processes: Mapping[str, ProcessSettings]) -> MonitorPlace:
+    name, data = reader.text("process"), reader.path("data")
+    if name not in processes:
+        raise reader.refused("process", f"{name!r} is none of {', '.join(processes)}")
+    if data is None:
+        raise reader.refused("data", "the folder where it keeps history is needed")
+    made = MonitorPlace(name, data, reader.path("file"))
     reader.done()
     return made
 

@@ -15,6 +15,7 @@ from syncpoint.control.durability_classes import DurabilityClass
 from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE
 from syncpoint.node.cluster.settings import (
     ClusterSettings,
+    MonitorPlace,
     ProcessSettings,
     PushSettings,
 )
@@ -58,6 +59,7 @@ class Plan(NamedTuple):
         base = ClusterSettings("node", (), {DEFAULT_CLASS: klass}, {}, metadata=self.metadata, auth=serve.auth)
         base = replace(base, push=PushSettings(serve.push_networks, serve.push_issuer), models=serve.models)
         base = replace(base, buckets=serve.buckets, fixed_classes=True)
+        base = replace(base, monitor=MonitorPlace(worker_name(1), serve.data.absolute(), serve.monitor))
         cache = max(CACHE_MIN, 192 * MIB // serve.workers)
         required = serve.storage.require_disks
         return replace(base, storage=replace(base.storage, cache_bytes=cache, require_disks=required))

@@ -1,6 +1,7 @@
 import datetime
 from syncpoint.wire.stubs import google_api
 from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import empty_pb2 as _empty_pb2
 from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from syncpoint.wire.stubs import google_pubsub_v1
@@ -651,3 +652,170 @@ class RedriveDeadLettersResponse(_message.Message):
     topic: str
     time: _timestamp_pb2.Timestamp
     def __init__(self, letters: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ..., redriven: _Optional[int] = ..., failures: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ..., topic: _Optional[str] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+class QueryHistoryRequest(_message.Message):
+    family: str
+    labels: _containers.RepeatedScalarFieldContainer[str]
+    group_by: _containers.RepeatedScalarFieldContainer[str]
+    start_time: _timestamp_pb2.Timestamp
+    end_time: _timestamp_pb2.Timestamp
+    step: _duration_pb2.Duration
+    quantile: float
+    def __init__(self, family: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., group_by: _Optional[_Iterable[str]] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., step: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., quantile: _Optional[float] = ...) -> None: ...
+class QueryHistoryResponse(_message.Message):
+    start_time: _timestamp_pb2.Timestamp
+    step: _duration_pb2.Duration
+    kind: str
+    unit: str
+    series: _containers.RepeatedCompositeFieldContainer[HistorySeries]
+    def __init__(self, start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., step: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., kind: _Optional[str] = ..., unit: _Optional[str] = ..., series: _Optional[_Iterable[_Union[HistorySeries, _Mapping]]] = ...) -> None: ...
+class HistorySeries(_message.Message):
+    class LabelsEntry(_message.Message):
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    labels: _containers.ScalarMap[str, str]
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, labels: _Optional[_Mapping[str, str]] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
+class ListSlisRequest(_message.Message):
+    def __init__(self) -> None: ...
+class ListSlisResponse(_message.Message):
+    slis: _containers.RepeatedCompositeFieldContainer[Sli]
+    def __init__(self, slis: _Optional[_Iterable[_Union[Sli, _Mapping]]] = ...) -> None: ...
+class Sli(_message.Message):
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        STATE_UNSPECIFIED: _ClassVar[Sli.State]
+        MEASURED: _ClassVar[Sli.State]
+        NO_DATA: _ClassVar[Sli.State]
+        NOT_APPLICABLE: _ClassVar[Sli.State]
+    STATE_UNSPECIFIED: Sli.State
+    MEASURED: Sli.State
+    NO_DATA: Sli.State
+    NOT_APPLICABLE: Sli.State
+    name: str
+    title: str
+    definition: str
+    unit: str
+    families: _containers.RepeatedScalarFieldContainer[str]
+    window: _duration_pb2.Duration
+    state: Sli.State
+    value: float
+    events: float
+    query: str
+    def __init__(self, name: _Optional[str] = ..., title: _Optional[str] = ..., definition: _Optional[str] = ..., unit: _Optional[str] = ..., families: _Optional[_Iterable[str]] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[Sli.State, int, str]] = ..., value: _Optional[float] = ..., events: _Optional[float] = ..., query: _Optional[str] = ...) -> None: ...
+class ListSlosRequest(_message.Message):
+    def __init__(self) -> None: ...
+class ListSlosResponse(_message.Message):
+    slos: _containers.RepeatedCompositeFieldContainer[Slo]
+    def __init__(self, slos: _Optional[_Iterable[_Union[Slo, _Mapping]]] = ...) -> None: ...
+class Slo(_message.Message):
+    name: str
+    sli: str
+    objective: str
+    target: float
+    threshold: float
+    window: _duration_pb2.Duration
+    state: Sli.State
+    good_ratio: float
+    events: float
+    budget_left: float
+    burn_rates: _containers.RepeatedCompositeFieldContainer[BurnRate]
+    def __init__(self, name: _Optional[str] = ..., sli: _Optional[str] = ..., objective: _Optional[str] = ..., target: _Optional[float] = ..., threshold: _Optional[float] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[Sli.State, int, str]] = ..., good_ratio: _Optional[float] = ..., events: _Optional[float] = ..., budget_left: _Optional[float] = ..., burn_rates: _Optional[_Iterable[_Union[BurnRate, _Mapping]]] = ...) -> None: ...
+class BurnRate(_message.Message):
+    window: _duration_pb2.Duration
+    rate: float
+    def __init__(self, window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., rate: _Optional[float] = ...) -> None: ...
+class GetSlaReportRequest(_message.Message):
+    month: str
+    def __init__(self, month: _Optional[str] = ...) -> None: ...
+class SlaReport(_message.Message):
+    month: str
+    complete: bool
+    measured_ratio: float
+    lines: _containers.RepeatedCompositeFieldContainer[SlaLine]
+    credit_percent: float
+    def __init__(self, month: _Optional[str] = ..., complete: _Optional[bool] = ..., measured_ratio: _Optional[float] = ..., lines: _Optional[_Iterable[_Union[SlaLine, _Mapping]]] = ..., credit_percent: _Optional[float] = ...) -> None: ...
+class SlaLine(_message.Message):
+    slo: str
+    objective: str
+    promised: float
+    measured: float
+    events: float
+    credit_percent: float
+    state: Sli.State
+    def __init__(self, slo: _Optional[str] = ..., objective: _Optional[str] = ..., promised: _Optional[float] = ..., measured: _Optional[float] = ..., events: _Optional[float] = ..., credit_percent: _Optional[float] = ..., state: _Optional[_Union[Sli.State, int, str]] = ...) -> None: ...
+class ListAlertsRequest(_message.Message):
+    resolved: bool
+    page_size: int
+    def __init__(self, resolved: _Optional[bool] = ..., page_size: _Optional[int] = ...) -> None: ...
+class ListAlertsResponse(_message.Message):
+    alerts: _containers.RepeatedCompositeFieldContainer[Alert]
+    def __init__(self, alerts: _Optional[_Iterable[_Union[Alert, _Mapping]]] = ...) -> None: ...
+class Alert(_message.Message):
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        STATE_UNSPECIFIED: _ClassVar[Alert.State]
+        FIRING: _ClassVar[Alert.State]
+        ACKNOWLEDGED: _ClassVar[Alert.State]
+        RESOLVED: _ClassVar[Alert.State]
+    STATE_UNSPECIFIED: Alert.State
+    FIRING: Alert.State
+    ACKNOWLEDGED: Alert.State
+    RESOLVED: Alert.State
+    class Severity(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        SEVERITY_UNSPECIFIED: _ClassVar[Alert.Severity]
+        TICKET: _ClassVar[Alert.Severity]
+        PAGE: _ClassVar[Alert.Severity]
+    SEVERITY_UNSPECIFIED: Alert.Severity
+    TICKET: Alert.Severity
+    PAGE: Alert.Severity
+    class LabelsEntry(_message.Message):
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    alert: str
+    rule: str
+    labels: _containers.ScalarMap[str, str]
+    severity: Alert.Severity
+    state: Alert.State
+    summary: str
+    runbook: str
+    start_time: _timestamp_pb2.Timestamp
+    acknowledge_time: _timestamp_pb2.Timestamp
+    acknowledged_by: str
+    resolve_time: _timestamp_pb2.Timestamp
+    acknowledge_deadline: _timestamp_pb2.Timestamp
+    level: int
+    notified: _containers.RepeatedScalarFieldContainer[str]
+    silenced: bool
+    events: _containers.RepeatedCompositeFieldContainer[AlertEvent]
+    def __init__(self, alert: _Optional[str] = ..., rule: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., severity: _Optional[_Union[Alert.Severity, int, str]] = ..., state: _Optional[_Union[Alert.State, int, str]] = ..., summary: _Optional[str] = ..., runbook: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., acknowledge_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., acknowledged_by: _Optional[str] = ..., resolve_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., acknowledge_deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., level: _Optional[int] = ..., notified: _Optional[_Iterable[str]] = ..., silenced: _Optional[bool] = ..., events: _Optional[_Iterable[_Union[AlertEvent, _Mapping]]] = ...) -> None: ...
+class AlertEvent(_message.Message):
+    time: _timestamp_pb2.Timestamp
+    text: str
+    def __init__(self, time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ...) -> None: ...
+class AcknowledgeAlertRequest(_message.Message):
+    alert: str
+    by: str
+    def __init__(self, alert: _Optional[str] = ..., by: _Optional[str] = ...) -> None: ...
+class Silence(_message.Message):
+    class LabelsEntry(_message.Message):
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    silence: str
+    rule: str
+    labels: _containers.ScalarMap[str, str]
+    end_time: _timestamp_pb2.Timestamp
+    by: str
+    comment: str
+    def __init__(self, silence: _Optional[str] = ..., rule: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., by: _Optional[str] = ..., comment: _Optional[str] = ...) -> None: ...
+class CreateSilenceRequest(_message.Message):
+    silence: Silence
+    def __init__(self, silence: _Optional[_Union[Silence, _Mapping]] = ...) -> None: ...
+class ListSilencesRequest(_message.Message):
+    def __init__(self) -> None: ...
+class ListSilencesResponse(_message.Message):
+    silences: _containers.RepeatedCompositeFieldContainer[Silence]
+    def __init__(self, silences: _Optional[_Iterable[_Union[Silence, _Mapping]]] = ...) -> None: ...
+class DeleteSilenceRequest(_message.Message):
+    silence: str
+    def __init__(self, silence: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,198 @@
+"""What is wrong at one look: conditions of rules that hold now, each with its labels.
+
+Place: between looks and the alerts' machine. Rules of durability page at once, for they are not budgets: one entry
+that cannot be read is one too many. Budgets are `burn_rates`.
+Promise: a condition that must hold for a while holds at every look of it. What was not seen is not well: a
+process that does not answer is a condition of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from syncpoint.monitor.burn_rates import PAGE, TICKET, burning
+from syncpoint.monitor.event_counts import EventCounts
+from syncpoint.monitor.increases import Look
+from syncpoint.monitor.objectives import Objective
+from syncpoint.monitor.scraped_text import Labels
+from syncpoint.monitor.selections import SeriesSelection
+
+UNANSWERED = "syncpoint_monitor_unanswered"
+"""Of each process that is watched: 1 while it does not answer. Prometheus says that with `up`."""
+
+
+class ThresholdRule(NamedTuple):
+    """A number is above a bound for `for_s`, under each value of the labels `by`; of a counter: it grew within the
+    last 5 minutes. `summary`: with labels in braces. The runbook is the section of the rule's name in
+    docs/operations/alerts.md.
+    """
+
+    name: str
+    severity: str
+    numbers: SeriesSelection
+    by: tuple[str, ...]
+    summary: str
+    above: float = 0.0
+    for_s: float = 0.0
+    grows: bool = False
+
+    @property
+    def promql(self) -> str:
+        """The same for Prometheus."""
+        if self.numbers.name == UNANSWERED:
+            return 'up{job=~"syncpoint.*"} == 0'
+        found = f"increase({self.numbers.promql}[5m])" if self.grows else self.numbers.promql
+        return f"max by ({', '.join(self.by)}) ({found}) > {self.above:g}"
+
+
+class AlertCondition(NamedTuple):
+    """A rule holds under these labels."""
+
+    rule: str
+    labels: Labels
+    severity: str
+    summary: str
+
+    @property
+    def key(self) -> tuple[str, Labels]:
+        """What distinguishes it from others."""
+        return self.rule, self.labels
+
+
+THRESHOLD_RULES: Final = (
+    ThresholdRule(
+        "UnderReplicated",
+        PAGE,
+        SeriesSelection("syncpoint_log_under_replicated_seconds"),
+        ("process", "chain"),
+        "Entries of chain {chain} have lacked a disk for more than a minute.",
+        above=60.0,
+    ),
+    ThresholdRule(
+        "MessagesUnreadable",
+        PAGE,
+        SeriesSelection("syncpoint_disk_unreadable_places"),
+        ("process", "chain", "disk"),
+        "Disk {disk} of chain {chain} has places that no disk can read any more: messages are lost.",
+    ),
+    ThresholdRule(
+        "DataCorrupted",
+        PAGE,
+        SeriesSelection("syncpoint_disk_damages_total"),
+        ("process", "chain", "disk"),
+        "Disk {disk} of chain {chain} returned something else than was written; other copies replace it.",
+        grows=True,
+    ),
+    ThresholdRule(
+        "BelowPolicy",
+        PAGE,
+        SeriesSelection("syncpoint_log_too_few_disks"),
+        ("process", "chain"),
+        "Too few disks of chain {chain} work: publishing is refused.",
+    ),
+    ThresholdRule(
+        "MessagesAtRisk",
+        PAGE,
+        SeriesSelection("syncpoint_disk_state", (("state", ("away", "failed")),)),
+        ("process", "chain"),
+        "Chain {chain} works without one of its disks: what it acknowledges now has fewer copies than it should.",
+        for_s=30.0,
+    ),
+    ThresholdRule(
+        "DiskDead",
+        PAGE,
+        SeriesSelection("syncpoint_disk_state", (("state", ("failed",)),)),
+        ("process", "chain", "disk"),
+        "Disk {disk} of chain {chain} was given up.",
+    ),
+    ThresholdRule(
+        "LogEnded",
+        PAGE,
+        SeriesSelection("syncpoint_log_ended"),
+        ("process", "chain"),
+        "The log of chain {chain} cannot be written any more.",
+    ),
+    ThresholdRule(
+        "DisksFull",
+        PAGE,
+        SeriesSelection("syncpoint_log_full"),
+        ("process", "chain"),
+        "The disks of chain {chain} are full: publishing is refused.",
+    ),
+    ThresholdRule(
+        "ProcessUnanswered",
+        PAGE,
+        SeriesSelection(UNANSWERED),
+        ("process",),
+        "Process {process} does not answer for its metrics.",
+        for_s=30.0,
+    ),
+    ThresholdRule(
+        "FederationBlocked",
+        TICKET,
+        SeriesSelection("syncpoint_federation_blocked"),
+        ("flow", "source", "target"),
+        "Flow {flow} from {source} to {target} stands before a gap.",
+    ),
+)
+GROWN_S: Final = 300.0
+
+
+class ThresholdWatch:
+    """Since when each condition of some rules holds."""
+
+    def __init__(self, rules: Iterable[ThresholdRule] = THRESHOLD_RULES) -> None:
+        self._rules = tuple(rules)
+        self._since: dict[tuple[str, Labels], float] = {}
+        self._grew: dict[tuple[str, Labels], float] = {}
+
+    def conditions(self, look: Look, now_s: float) -> list[AlertCondition]:
+        """Those that hold at this look."""
+        found, since = [], {}
+        for rule in self._rules:
+            for labels in self._above(rule, look, now_s):
+                key = (rule.name, labels)
+                since[key] = self._since.get(key, now_s)
+                if now_s - since[key] >= rule.for_s:
+                    known = {"chain": "", "disk": "", "process": "", **dict(labels)}
+                    found.append(AlertCondition(rule.name, labels, rule.severity, rule.summary.format_map(known)))
+        self._since = since
+        return found
+
+    def _above(self, rule: ThresholdRule, look: Look, now_s: float) -> list[Labels]:
+        above: dict[Labels, None] = {}
+        for labels, value in rule.numbers.found(look):
+            known = dict(labels)
+            group = tuple((key, known[key]) for key in rule.by if known.get(key))
+            if value > rule.above:
+                above[group] = None
+        if rule.grows:
+            for group in above:
+                self._grew[rule.name, group] = now_s
+            self._grew = {key: at_s for key, at_s in self._grew.items() if at_s > now_s - GROWN_S}
+            return [group for name, group in self._grew if name == rule.name]
+        return list(above)
+
+
+def budget_conditions(
+    objectives: Iterable[Objective], counts: Mapping[str, EventCounts], now_s: float
+) -> list[AlertCondition]:
+    """Objectives whose budget is spent too fast."""
+    found = []
+    for one in objectives:
+        for severity, rule in burning(counts[one.name], one.target, now_s).items():
+            found.append(
+                AlertCondition(
+                    budget_rule(severity),
+                    (("slo", one.name),),
+                    severity,
+                    f"{one.title}: the error budget of {one.in_words} is spent {rule.rate:g} times as fast as it may.",
+                )
+            )
+    return found
+
+
+def budget_rule(severity: str) -> str:
+    """The name of the rule for budgets."""
+    return "ErrorBudgetBurnsFast" if severity == PAGE else "ErrorBudgetBurns"

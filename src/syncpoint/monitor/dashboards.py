@@ -1,0 +1,195 @@
+"""Dashboards for Grafana, made from the indicators and from one list of panels.
+
+Place: behind `syncpoint dashboards export`.
+Promise: every expression names families that there are; a panel that is broken down by topic, region or task is the
+same expression each time, grouped by another label, so its parts add up to the total.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from syncpoint.monitor.burn_rates import WINDOWS_S
+from syncpoint.monitor.objectives import Objective
+from syncpoint.monitor.sli_table import SECONDS, SLIS, promql_duration
+
+RATE: Final = "$__rate_interval"
+WIDTH, HEIGHT = 12, 8
+_SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
+
+
+class Line(NamedTuple):
+    """One expression of a panel, and what its series are called."""
+
+    expression: str
+    legend: str
+
+
+class DashboardPanel(NamedTuple):
+    """One chart. `unit`: as Grafana names it."""
+
+    title: str
+    lines: tuple[Line, ...]
+    unit: str = "short"
+
+
+class Broken(NamedTuple):
+    """A number that is broken down by `label`, region and task; `{by}` in the expression is where the grouping goes."""
+
+    title: str
+    expression: str
+    unit: str
+    label: str
+
+    def panels(self) -> Iterator[DashboardPanel]:
+        """The total, by topic (or subscription), by region, by task."""
+        yield DashboardPanel(self.title, (Line(self.expression.replace("{by}", ""), "total"),), self.unit)
+        for label, named in ((self.label, self.label), ("region", "region"), ("process", "task")):
+            line = Line(self.expression.replace("{by}", f"by ({label}) "), f"{{{{{label}}}}}")
+            yield DashboardPanel(f"{self.title}, by {named}", (line,), self.unit)
+
+
+def _rate(family: str, where: str = "") -> str:
+    return f"sum {{by}}(rate({family}{where}[{RATE}]))"
+
+
+PUBLISHING: Final = (
+    Broken("Messages published", _rate("syncpoint_topic_messages_total"), "mps", "topic"),
+    Broken("Bytes published", _rate("syncpoint_topic_bytes_total"), "Bps", "topic"),
+    Broken("Publish requests", _rate("syncpoint_topic_requests_total"), "reqps", "topic"),
+)
+SUBSCRIBING: Final = (
+    Broken("Messages delivered", _rate("syncpoint_subscription_messages_total"), "mps", "subscription"),
+    Broken("Messages acknowledged", _rate("syncpoint_subscription_acknowledged_total"), "mps", "subscription"),
+    Broken("Backlog", "sum {by}(syncpoint_subscription_backlog_messages)", "short", "subscription"),
+    Broken("Outstanding bytes", "sum {by}(syncpoint_subscription_outstanding_bytes)", "bytes", "subscription"),
+    Broken("Redelivered", _rate("syncpoint_subscription_redelivered_total"), "mps", "subscription"),
+)
+PUBLISHERS: Final = DashboardPanel(
+    "Publishers: entities, bytes, batched messages, user messages, outstanding bytes",
+    (
+        Line("max(syncpoint_catalog_topics)", "entities (topics)"),
+        Line("sum(rate(syncpoint_publish_bytes_total[{RATE}]))".replace("{RATE}", RATE), "bytes per second"),
+        Line(f"sum(rate(syncpoint_publish_batch_messages_count[{RATE}]))", "batches per second"),
+        Line(f"sum(rate(syncpoint_publish_messages_total[{RATE}]))", "user messages per second"),
+        Line("sum(syncpoint_publish_in_flight_bytes)", "outstanding bytes"),
+    ),
+)
+STORAGE: Final = (
+    DashboardPanel("Disks by state", (Line("sum by (state) (syncpoint_disk_state)", "{{state}}"),)),
+    DashboardPanel(
+        "Entries that fewer than all disks hold",
+        (Line("sum by (process, chain) (syncpoint_log_under_replicated_entries)", "{{process}} {{chain}}"),),
+    ),
+    DashboardPanel(
+        "Time of syncs, 99th percentile, by disk",
+        (
+            Line(
+                f"histogram_quantile(0.99, sum by (disk, le) (rate(syncpoint_disk_sync_seconds_bucket[{RATE}])))",
+                "{{disk}}",
+            ),
+        ),
+        "s",
+    ),
+    DashboardPanel("Free on disks", (Line("min by (disk) (syncpoint_disk_free_bytes)", "{{disk}}"),), "bytes"),
+    DashboardPanel(
+        "Event loops late, 99th percentile, by task",
+        (
+            Line(
+                f"histogram_quantile(0.99, sum by (process, le) (rate(syncpoint_loop_lag_seconds_bucket[{RATE}])))",
+                "{{process}}",
+            ),
+        ),
+        "s",
+    ),
+    DashboardPanel(
+        "Memory, by task", (Line("sum by (process) (process_resident_memory_bytes)", "{{process}}"),), "bytes"
+    ),
+)
+PROBERS: Final = (
+    DashboardPanel(
+        "What probers measure",
+        (Line('{__name__=~"syncpoint_prober_.+",__name__!~".+_(bucket|total|sum|count)"}', "{{prober}} {{metric}}"),),
+    ),
+    DashboardPanel(
+        "What probers count, per second",
+        (Line(f'rate({{__name__=~"syncpoint_prober_.+_(total|count)"}}[{RATE}])', "{{prober}} {{metric}}"),),
+        "cps",
+    ),
+)
+
+
+def dashboards(objectives: tuple[Objective, ...]) -> dict[str, dict[str, Any]]:
+    """By the names of their files."""
+    promised = [_indicator(number) for number in range(len(SLIS))] + [_burning(one) for one in objectives]
+    made = {
+        "syncpoint-overview": ("Syncpoint: what is promised", promised),
+        "syncpoint-publishing": ("Syncpoint: publishing", [PUBLISHERS, *_all(PUBLISHING)]),
+        "syncpoint-subscriptions": ("Syncpoint: subscriptions", _all(SUBSCRIBING)),
+        "syncpoint-storage": ("Syncpoint: disks and processes", list(STORAGE)),
+        "syncpoint-probers": ("Syncpoint: probers", list(PROBERS)),
+    }
+    return {name: _dashboard(name, title, panels) for name, (title, panels) in made.items()}
+
+
+def expressions(dashboard: dict[str, Any]) -> Iterator[str]:
+    """All of a dashboard."""
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            yield target["expr"]
+
+
+def _all(some: tuple[Broken, ...]) -> list[DashboardPanel]:
+    return [panel for one in some for panel in one.panels()]
+
+
+def _indicator(number: int) -> DashboardPanel:
+    sli = SLIS[number]
+    return DashboardPanel(
+        f"SLI: {sli.title}", (Line(sli.promql, sli.name),), "s" if sli.unit == SECONDS else "percentunit"
+    )
+
+
+def _burning(one: Objective) -> DashboardPanel:
+    lines = tuple(
+        Line(
+            f'slo:sli_error:ratio_rate{promql_duration(window)}{{sloth_slo="{one.name}"}} / {1 - one.target:.6g}',
+            promql_duration(window),
+        )
+        for window in WINDOWS_S
+    )
+    return DashboardPanel(f"Burn rate: {one.title} ({one.in_words})", lines)
+
+
+def _dashboard(uid: str, title: str, panels: list[DashboardPanel]) -> dict[str, Any]:
+    return {
+        "uid": uid,
+        "title": title,
+        "tags": ["syncpoint"],
+        "schemaVersion": 39,
+        "version": 1,
+        "editable": True,
+        "refresh": "30s",
+        "time": {"from": "now-6h", "to": "now"},
+        "timezone": "browser",
+        "templating": {
+            "list": [{"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Data source"}]
+        },
+        "panels": [
+            {
+                "id": number + 1,
+                "type": "timeseries",
+                "title": panel.title,
+                "datasource": _SOURCE,
+                "gridPos": {"x": number % 2 * WIDTH, "y": number // 2 * HEIGHT, "w": WIDTH, "h": HEIGHT},
+                "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+                "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
+                "targets": [
+                    {"refId": chr(65 + place), "datasource": _SOURCE, "expr": expression, "legendFormat": legend}
+                    for place, (expression, legend) in enumerate(panel.lines)
+                ],
+            }
+            for number, panel in enumerate(panels)
+        ],
+    }

@@ -1,0 +1,180 @@
+"""Drives the monitor: a look every ten seconds, notifications with bounded retries, answers to questions.
+
+Place: one for a node, a server with workers, a cluster, or the targets of `syncpoint monitor`.
+Promise: whatever takes longer than a turn of the event loop happens in one thread of the monitor's; a process that
+does not answer in time is passed over, and that is a condition of its own. A look that fails is logged, and the next
+one follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+from syncpoint.monitor.alert_machine import Notification
+from syncpoint.monitor.history_file import HistoryFile
+from syncpoint.monitor.monitor_core import LOOK_S, MonitorCore, ProcessText
+from syncpoint.monitor.monitor_file import MonitorFile
+from syncpoint.monitor.monitor_settings import MonitorSettings
+from syncpoint.monitor.notifiers import PAUSES_S, NotNotified, content_of, notify
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.random import Random
+
+FILE: Final = "monitor.sqlite"
+ANSWER_S: Final = 5.0
+FIRST_S: Final = 1.0  # until the first look: a start has enough to do
+_T = TypeVar("_T")
+
+log = logging.getLogger(__name__)
+
+
+class LookedAt(Protocol):
+    """A process whose metrics are read. `fresh`: it begins with the monitor."""
+
+    name: str
+    labels: dict[str, str]
+    fresh: bool
+
+    async def text(self) -> bytes:
+        """Its metrics now; whatever it raises means that it does not answer."""
+        ...
+
+
+class Monitor:
+    """See the module. `processes`: whose metrics are read, asked at each look; `folder`: where the file is."""
+
+    def __init__(
+        self,
+        settings: MonitorSettings,
+        folder: Path,
+        processes: Callable[[], Sequence[LookedAt]],
+        clock: Clock,
+        random: Random,
+        *,
+        look_s: float = LOOK_S,
+        pauses_s: Sequence[float] = PAUSES_S,
+    ) -> None:
+        self.settings, self.folder, self._processes = settings, folder, processes
+        self._clock, self._random, self._look_s, self._pauses_s = clock, random, look_s, pauses_s
+        self._thread = ThreadPoolExecutor(1, "monitor")
+        self._core: MonitorCore | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._sending: set[asyncio.Task[None]] = set()
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since 1970."""
+        return self._clock.time_ns() / 1e9
+
+    async def start(self) -> None:
+        """Open the file, and begin. Raises `InvalidArgument` for a gap, SQLite's errors, `OSError`."""
+        await self._in_thread(self._open)
+        self._looking = asyncio.get_running_loop().create_task(self._look_on())
+
+    async def stop(self) -> None:
+        """No more looks; what is being sent is given up, and sent at the next start."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        for task in self._sending:
+            task.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
+        if self._core is not None:
+            await self._in_thread(self._close)
+        self._thread.shutdown()
+
+    async def ask(self, question: Callable[[MonitorCore], _T]) -> _T:
+        """Ask in the monitor's thread; what the question raises."""
+        core = self._core
+        assert core is not None
+        return await self._in_thread(lambda: question(core))
+
+    async def look(self) -> None:
+        """Read all processes once."""
+        texts = await asyncio.gather(*map(self._answer, self._processes()))
+        now_s = self.now_s
+        for one in await self.ask(lambda core: core.look(list(texts), now_s)):
+            self._send(one)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    async def _look_on(self) -> None:
+        loop = asyncio.get_running_loop()
+        for one in await self.ask(lambda core: core.machine.unsent()):
+            self._send(one)
+        await asyncio.sleep(FIRST_S)
+        while True:
+            next_s = loop.time() + self._look_s
+            try:
+                await self.look()
+            except Exception:
+                log.exception("the monitor could not look; it tries again")
+            await asyncio.sleep(max(0.0, next_s - loop.time()))
+
+    async def _answer(self, process: LookedAt) -> ProcessText:
+        text: bytes | None = None
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                text = await process.text()
+        except Exception as error:  # whatever the way to it raises; that it does not answer is what is reported
+            log.info("the metrics of %s cannot be read: %s", process.name, error or type(error).__name__)
+        return ProcessText(process.name, process.labels, text, process.fresh)
+
+    def _send(self, notification: Notification) -> None:
+        task = asyncio.get_running_loop().create_task(self._sent(notification))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _sent(self, notification: Notification) -> None:
+        alert, person, why = notification
+        content, reason = content_of(notification, self.settings), ""
+        for pause_s in (*self._pauses_s, None):
+            try:
+                await asyncio.to_thread(notify, notification, content, self.settings)
+                await self.ask(lambda core: core.machine.sent(alert, person.name, why, self.now_s))
+                break
+            except NotNotified as error:
+                reason = str(error)
+                log.warning("%s could not be notified of %s: %s", person.name, alert.rule, reason)
+            if pause_s is None:
+                failed = partial(_failed, alert=alert, person=person.name, why=why, reason=reason, now_s=self.now_s)
+                await self.ask(failed)
+            else:
+                await asyncio.sleep(pause_s)
+        await self.ask(lambda core: core.keep())
+
+    def _open(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / FILE
+        try:
+            file = MonitorFile(HistoryFile(path))
+        except sqlite3.OperationalError:  # locked, or no room: it may be well
+            raise
+        except sqlite3.DatabaseError as error:
+            aside = path.with_suffix(".damaged")
+            log.error("%s is damaged (%s): it is now %s, and history begins anew", path, error, aside)
+            path.replace(aside)
+            for more in ("-wal", "-shm"):
+                path.with_name(FILE + more).unlink(missing_ok=True)
+            file = MonitorFile(HistoryFile(path))
+        self._core = MonitorCore(self.settings, file, lambda: self._random.token(6).hex(), self.now_s)
+
+    def _close(self) -> None:
+        core, self._core = self._core, None
+        assert core is not None
+        core.keep()
+        core.file.flush()
+        core.file.history.close()
+
+    async def _in_thread(self, function: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+
+
+def _failed(core: MonitorCore, alert: object, person: str, why: str, reason: str, now_s: float) -> None:
+    core.machine.not_sent(alert, person, why, reason, now_s)  # type: ignore[arg-type]

@@ -1,0 +1,109 @@
+"""The same rules for Prometheus: recording rules of error ratios, alerts of budgets and of durability.
+
+Place: behind `syncpoint slo rules`. Names and labels are those of Sloth, so that its dashboards fit.
+Promise: an expression is made of the same selections, windows and bounds as what the process computes itself. What
+Prometheus cannot know is left out: whether an indicator applies (without its series nothing is recorded).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import yaml
+
+from syncpoint.monitor.alert_rules import THRESHOLD_RULES, budget_rule
+from syncpoint.monitor.burn_rates import BAD_MIN, RULES, WINDOWS_S, BurnRateRule
+from syncpoint.monitor.indicators import Youngest
+from syncpoint.monitor.objectives import Objective
+from syncpoint.monitor.sli_table import promql_duration
+
+LOOK: Final = "slo:look_bad:bool"
+"""Whether an age is above its threshold now; of looks at it, the share that was is an error ratio."""
+
+HEAD: Final = "# Made by `syncpoint slo rules`; make it anew when objectives change. Check: promtool check rules FILE\n"
+
+
+def rules_file(objectives: Iterable[Objective], runbooks: str) -> str:
+    """The text of a file of rules. `runbooks`: what links to runbooks begin with."""
+    groups: list[dict[str, Any]] = []
+    for one in objectives:
+        groups.append({"name": f"syncpoint-slo-{one.name}", "rules": [*_recorded(one), *_budget(one, runbooks)]})
+    groups.append({"name": "syncpoint-conditions", "rules": _conditions(runbooks)})
+    text: str = yaml.safe_dump({"groups": groups}, sort_keys=False, width=10_000)
+    return HEAD + text
+
+
+def _labels(one: Objective) -> dict[str, str]:
+    return {"sloth_service": "syncpoint", "sloth_slo": one.name, "sloth_id": f"syncpoint-{one.name}"}
+
+
+def _recorded(one: Objective) -> list[dict[str, Any]]:
+    found, measure = list[dict[str, Any]](), one.sli.measure
+    if isinstance(measure, Youngest):
+        above = f"{measure.query} > bool {one.threshold:g}"
+        found.append({"record": LOOK, "expr": above, "labels": _labels(one)})
+    for window_s in WINDOWS_S:
+        window = promql_duration(window_s)
+        if isinstance(measure, Youngest):
+            expression = f'avg_over_time({LOOK}{{sloth_slo="{one.name}"}}[{window}])'
+        else:
+            bad, total = measure.promql(one.threshold, window)
+            expression = f"{bad} / ({total} > 0)"
+        found.append({"record": f"slo:sli_error:ratio_rate{window}", "expr": expression, "labels": _labels(one)})
+    objective = {"record": "slo:objective:ratio", "expr": f"vector({one.target:g})", "labels": _labels(one)}
+    return [*found, objective]
+
+
+def _budget(one: Objective, runbooks: str) -> list[dict[str, Any]]:
+    found = []
+    for severity in dict.fromkeys(rule.severity for rule in RULES):
+        name = budget_rule(severity)
+        expressions = [f"({_burns(one, rule)})" for rule in RULES if rule.severity == severity]
+        found.append(
+            {
+                "alert": name,
+                "expr": " or ".join(expressions),
+                "labels": {"severity": severity, "slo": one.name},
+                "annotations": {
+                    "summary": f"{one.title}: the error budget of {one.in_words} is spent too fast.",
+                    "runbook_url": f"{runbooks}#{name.lower()}",
+                },
+            }
+        )
+    return found
+
+
+def _burns(one: Objective, rule: BurnRateRule) -> str:
+    bound = f"({rule.rate:g} * {1 - one.target:.6g})"
+    parts = [
+        f'max(slo:sli_error:ratio_rate{promql_duration(window)}{{sloth_slo="{one.name}"}}) >= {bound}'
+        for window in (rule.short_s, rule.long_s)
+    ]
+    measure = one.sli.measure
+    if not isinstance(measure, Youngest):
+        bad, _ = measure.promql(one.threshold, promql_duration(rule.short_s))
+        parts.append(f"({bad} * {rule.short_s:g}) >= {BAD_MIN}")
+    return " and ".join(parts)
+
+
+def _conditions(runbooks: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "alert": rule.name,
+            "expr": rule.promql,
+            **({"for": f"{rule.for_s:g}s"} if rule.for_s else {}),
+            "labels": {"severity": rule.severity},
+            "annotations": {
+                "summary": _templated(rule.summary, rule.by),
+                "runbook_url": f"{runbooks}#{rule.name.lower()}",
+            },
+        }
+        for rule in THRESHOLD_RULES
+    ]
+
+
+def _templated(summary: str, labels: Iterable[str]) -> str:
+    for label in labels:
+        summary = summary.replace(f"{{{label}}}", f"{{{{ $labels.{label} }}}}")
+    return summary

@@ -1,0 +1,88 @@
+"""The process that watches over a cluster, or over workers; and how the others ask it.
+
+Place: used by `process`. Which process it is says `monitor` in cluster.yaml; of workers it is the first. Its roles do
+not matter: it reads the metrics of all others by the calls that processes have for each other.
+Promise: a process that is named in cluster.yaml and does not answer is noticed, whether it is a member or not.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from syncpoint.metrics.kept_text import MetricsText
+from syncpoint.model.errors import Unavailable
+from syncpoint.monitor.monitor_admin import MonitorAdmin
+from syncpoint.monitor.monitor_driver import Monitor
+from syncpoint.monitor.monitor_settings import MonitorSettings, defaults, load_monitor
+from syncpoint.monitor.scrape_sources import TextSource, once_each, pages
+from syncpoint.node.node_monitor import begin
+from syncpoint.transport.calls import Methods
+from syncpoint.wire import methods
+from syncpoint.wire.messages import internal
+from syncpoint.wire.methods import Method
+
+if TYPE_CHECKING:
+    from syncpoint.node.cluster.context import ClusterContext
+
+ASK_S: Final = 4.0
+RELAY_S: Final = 30.0
+
+
+class ProcessMonitor:
+    """See the module."""
+
+    def __init__(self, context: ClusterContext) -> None:
+        self._context = context
+        self._place = context.settings.monitor
+        self._is_here = self._place is not None and self._place.process == context.process.name
+        relay = None if self._place is None or self._is_here else self._relayed
+        self.admin = MonitorAdmin(None, relay)
+        self._own: MetricsText
+
+    def methods(self, served: Methods) -> Methods:
+        """What other processes may call here, beside what they may anyhow."""
+        return self.admin.methods() if self._is_here and not self.admin.methods().keys() & served.keys() else {}
+
+    async def start(self, own: MetricsText) -> None:
+        """Begin to look, if it is this process that does. Raises `InvalidArgument` for a file with a mistake."""
+        place, environment = self._place, self._context.environment
+        if place is None or not self._is_here or not environment.measures_itself:
+            return
+        self._own = own
+        settings = defaults() if place.file is None else load_monitor(place.file)
+        monitor = Monitor(
+            settings, place.data, partial(self._processes, settings), environment.clock, environment.random
+        )
+        await begin(monitor, self.admin)
+
+    async def stop(self) -> None:
+        """Look no more."""
+        if self.admin.monitor is not None:
+            await self.admin.monitor.stop()
+
+    def _processes(self, settings: MonitorSettings) -> list[TextSource]:
+        context = self._context
+        members = {seen.value.name: seen.value for seen in context.view.members.items.values()}
+        found = []
+        for name in sorted(context.settings.processes.keys() | members.keys() | {context.process.name}):
+            known = members.get(name) or context.settings.processes.get(name) or context.process
+            labels = {"process": name, "region": known.region, "zone": known.zone}
+            here = name == context.process.name
+            read = self._own.text if here else partial(self._ask, name)
+            found.append(TextSource(name, read, {key: value for key, value in labels.items() if value}, here))
+        return once_each([*found, *pages(settings)])
+
+    async def _ask(self, name: str) -> bytes:
+        address = self._context.address_of(name)
+        if address is None:
+            raise Unavailable(f"{name} is no member of the cluster now")
+        answer = await self._context.peers.call(address, methods.PROCESS.GetMetrics, b"", timeout_s=ASK_S)
+        return internal.MetricsResponse.FromString(answer).text
+
+    async def _relayed(self, method: Method, request: bytes) -> bytes:
+        assert self._place is not None
+        address = self._context.address_of(self._place.process)
+        if address is None:
+            raise Unavailable(f"{self._place.process}, which keeps history, is no member of the cluster now")
+        return await self._context.peers.call(address, method, request, timeout_s=RELAY_S)

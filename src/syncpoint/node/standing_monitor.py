@@ -1,0 +1,53 @@
+"""A monitor in a process of its own: it reads pages of metrics, and answers questions about them.
+
+Place: run by `syncpoint monitor`. It asks nobody who he is: its address should be one that only operators reach.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sqlite3
+import sys
+from pathlib import Path
+
+import uvloop
+
+from syncpoint.model.errors import Unavailable
+from syncpoint.monitor.monitor_admin import MonitorAdmin
+from syncpoint.monitor.monitor_driver import FILE, Monitor
+from syncpoint.monitor.monitor_settings import MonitorSettings
+from syncpoint.monitor.scrape_sources import once_each, pages
+from syncpoint.rest.http1 import http_fallback
+from syncpoint.runtime.clock import SystemClock
+from syncpoint.runtime.random import SystemRandom
+from syncpoint.transport.limits import TransportLimits
+from syncpoint.transport.network import join_address, split_address
+from syncpoint.transport.server import serve
+
+
+def run(settings: MonitorSettings, data: Path, listen: str) -> None:
+    """Until SIGTERM or SIGINT. Raises `SyncpointError`, `OSError`."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    uvloop.run(_run(settings, data, listen))
+
+
+async def _run(settings: MonitorSettings, data: Path, listen: str) -> None:
+    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    monitor = Monitor(settings, data, lambda: once_each(pages(settings)), SystemClock(), SystemRandom())
+    try:
+        await monitor.start()
+    except sqlite3.Error as error:
+        raise Unavailable(f"{data / FILE} cannot be used: {error}") from error
+    methods, limits = MonitorAdmin(monitor).methods(), TransportLimits(connections=100)
+    host, port = split_address(listen)
+    try:
+        server = await serve(methods, host, port, limits=limits, on_fallback=http_fallback(methods, limits))
+        print(f"syncpoint monitor ready on {join_address(server.host, server.port)}", flush=True)
+        await stopping.wait()
+        await server.drain(1.0)
+    finally:
+        await monitor.stop()

@@ -1,0 +1,190 @@
+"""What is generated for Prometheus and Grafana: promtool takes it, it fires when it should, and reads what there is."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from syncpoint.metrics.family import MetricKind
+from syncpoint.metrics.family_table import FAMILIES
+from syncpoint.monitor.alert_rules import THRESHOLD_RULES, budget_rule
+from syncpoint.monitor.dashboards import PUBLISHERS, dashboards, expressions
+from syncpoint.monitor.monitor_settings import RUNBOOKS
+from syncpoint.monitor.objectives import shipped
+from syncpoint.monitor.prometheus_rules import rules_file
+from syncpoint.monitor.sli_table import SLIS
+
+ROOT = Path(__file__).resolve().parents[3]
+PROMTOOL = shutil.which("promtool")
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed: make prometheus")
+ERRORS = "UNAVAILABLE"
+
+
+def promtool(*arguments: str | Path) -> str:
+    assert PROMTOOL is not None
+    done = subprocess.run([PROMTOOL, *map(str, arguments)], capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    path = tmp_path / "rules.yaml"
+    path.write_text(rules_file(shipped(), RUNBOOKS))
+    return path
+
+
+def calls(code: str, per_minute: int) -> dict[str, str]:
+    series = f'syncpoint_calls_total{{listener="clients",method="Publisher.Publish",code="{code}"}}'
+    return {"series": series, "values": f"0+{per_minute}x25"}
+
+
+@needs_promtool
+def test_rules_pass_and_fire_as_the_server_does(rules: Path, tmp_path: Path) -> None:
+    assert f"{sum(len(one['rules']) for one in yaml.safe_load(rules.read_text())['groups'])} rules found" in promtool(
+        "check", "rules", rules
+    )
+    firing = [
+        {
+            "exp_labels": {"severity": "page", "slo": "publish-success"},
+            "exp_annotations": {
+                "summary": "Publish success: the error budget of 99.9 % over 30 days is spent too fast.",
+                "runbook_url": f"{RUNBOOKS}#errorbudgetburnsfast",
+            },
+        }
+    ]
+    fast = budget_rule("page")
+    tests = [
+        {  # a tenth of all calls fails
+            "interval": "1m",
+            "input_series": [calls("OK", 90), calls(ERRORS, 10)],
+            "alert_rule_test": [{"eval_time": "20m", "alertname": fast, "exp_alerts": firing}],
+            "promql_expr_test": [
+                {
+                    "expr": 'round(1000 * max(slo:sli_error:ratio_rate1h{sloth_slo="publish-success"}))',
+                    "eval_time": "20m",
+                    "exp_samples": [{"labels": "{}", "value": 100}],
+                }
+            ],
+        },
+        {  # within the budget
+            "interval": "1m",
+            "input_series": [calls("OK", 100), calls(ERRORS, 0)],
+            "alert_rule_test": [{"eval_time": "20m", "alertname": fast, "exp_alerts": []}],
+        },
+        {  # durability does not wait
+            "interval": "10s",
+            "input_series": [
+                {
+                    "series": 'syncpoint_disk_state{process="n",chain="0",disk="/d1",state="failed"}',
+                    "values": "0 0 1 1 1",
+                },
+                {"series": 'up{job="syncpoint",process="n"}', "values": "1 1 0 0 0 0 0"},
+            ],
+            "alert_rule_test": [
+                {"eval_time": "10s", "alertname": "DiskDead", "exp_alerts": []},
+                {
+                    "eval_time": "1m",
+                    "alertname": "DiskDead",
+                    "exp_alerts": [
+                        {
+                            "exp_labels": {"severity": "page", "process": "n", "chain": "0", "disk": "/d1"},
+                            "exp_annotations": {
+                                "summary": "Disk /d1 of chain 0 was given up.",
+                                "runbook_url": f"{RUNBOOKS}#diskdead",
+                            },
+                        }
+                    ],
+                },
+                {
+                    "eval_time": "1m",
+                    "alertname": "ProcessUnanswered",
+                    "exp_alerts": [
+                        {
+                            "exp_labels": {"severity": "page", "process": "n", "job": "syncpoint"},
+                            "exp_annotations": {
+                                "summary": "Process n does not answer for its metrics.",
+                                "runbook_url": f"{RUNBOOKS}#processunanswered",
+                            },
+                        }
+                    ],
+                },
+            ],
+        },
+    ]
+    path, one = tmp_path / "test.yaml", tmp_path / "one.yaml"
+    one.write_text(rules_file(shipped()[:1], RUNBOOKS))  # all of them take promtool ten times as long
+    content = {"rule_files": [str(one)], "evaluation_interval": "30s", "tests": tests}
+    path.write_text(yaml.safe_dump(content))
+    promtool("test", "rules", path)
+
+
+def test_every_alert_has_a_runbook(rules: Path) -> None:
+    page = (ROOT / RUNBOOKS).read_text()
+    names = {one.name for one in THRESHOLD_RULES} | {budget_rule("page"), budget_rule("ticket")}
+    assert names == set(re.findall(r"^## ([A-Z][A-Za-z]+)$", page, re.MULTILINE)) - {"A"}
+    groups = yaml.safe_load(rules.read_text())["groups"]
+    assert {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule} == names
+
+
+def test_the_page_of_indicators_has_all_ten_and_their_families() -> None:
+    page = (ROOT / "docs/operations/slis.md").read_text()
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \|.*\| (`.*`) \|", page, re.MULTILINE))
+    assert {name: tuple(re.findall(r"`(\w+)`", families)) for name, families in rows.items()} == {
+        one.name: one.families for one in SLIS
+    }
+
+
+def shown() -> dict[str, str]:
+    """Names of samples, and the family each is of."""
+    found = {}
+    for one in FAMILIES:
+        ends = ("_bucket", "_count", "_sum") if one.kind is MetricKind.HISTOGRAM else ("",)
+        found.update({one.name + end: one.name for end in ends})
+    return found
+
+
+def test_dashboards_are_what_grafana_reads_and_name_what_there_is() -> None:
+    known = shown()
+    for name, content in dashboards(tuple(shipped())).items():
+        assert json.loads(json.dumps(content))["uid"] == name
+        ids = [panel["id"] for panel in content["panels"]]
+        assert len(ids) == len(set(ids))
+        places = [tuple(panel["gridPos"].values()) for panel in content["panels"]]
+        assert len(places) == len(set(places))
+        for panel in content["panels"]:
+            assert panel["type"] == "timeseries"
+            assert panel["targets"]
+            assert all(one["refId"] and one["datasource"]["type"] == "prometheus" for one in panel["targets"])
+        for expression in expressions(content):
+            named = set(re.findall(r"\b(?:syncpoint|pubsub|process)_[a-z_]+\b(?!\.\+)", expression))
+            named -= {one for one in named if one.startswith("syncpoint_prober_")}
+            assert named <= known.keys(), expression
+    assert len(PUBLISHERS.lines) == 5
+
+
+@needs_promtool
+def test_promtool_reads_every_expression_of_the_dashboards(tmp_path: Path) -> None:
+    found = [one for content in dashboards(tuple(shipped())).values() for one in expressions(content)]
+    found += [one.promql for one in SLIS]
+    recorded = [
+        {"record": f"test:{number}", "expr": one.replace("$__rate_interval", "5m")} for number, one in enumerate(found)
+    ]
+    path = tmp_path / "expressions.yaml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": recorded}]}, width=10_000))
+    assert f"{len(found)} rules found" in promtool("check", "rules", path)
+
+
+def test_the_same_panel_is_regrouped_by_topic_region_and_task() -> None:
+    content = dashboards(tuple(shipped()))["syncpoint-publishing"]
+    by_title = {panel["title"]: panel["targets"][0]["expr"] for panel in content["panels"]}
+    rate = "(rate(syncpoint_topic_messages_total[$__rate_interval]))"
+    assert by_title["Messages published"] == f"sum {rate}"
+    for title, label in (("topic", "topic"), ("region", "region"), ("task", "process")):
+        assert by_title[f"Messages published, by {title}"] == f"sum by ({label}) {rate}"
