@@ -93,8 +93,14 @@ def running_job(spark: Any, content: Mapping[str, Any], folder: Path) -> Iterato
 
     federation = parse(content, folder)
     state = StateFolder(federation.runtime.state)
+    with job_in_thread(spark, FederationJob(federation, links_of(federation), spark, state), state) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def job_in_thread(spark: Any, job: Any, state: StateFolder) -> Iterator[RunningJob]:
+    """Run a job that is made already."""
     state.take()
-    job = FederationJob(federation, links_of(federation), spark, state)
     running = RunningJob(state, job)
 
     def work() -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from syncpoint.cli.errors import EXIT_CODES, Problem
+from syncpoint.cli.federation_failover import failback, failover, standby
 from syncpoint.cli.output import print_json, print_table, said
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.model.counted import counted
@@ -47,6 +48,10 @@ def federation() -> None:
       namespaces:
         shop: {clusters: [eu, us]}
     """
+
+
+for _command in (standby, failover, failback):
+    federation.add_command(_command)
 
 
 def _file(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -333,7 +338,8 @@ def _changes(link: FederationLink) -> str:
     parts = [f"rule {rule.filter or '1=1'}{f' -> {rule.action}' if rule.action else ''}" for rule in change.rules]
     parts += [f"where {change.where}"] if change.where else []
     parts += [f"{name} = {value}" for name, value in change.select.items()]
-    return "; ".join([*parts, change.python] if change.python else parts)
+    parts += [change.python] if change.python else []
+    return "; ".join([*parts, link.steps.summary] if link.steps else parts)
 
 
 def _link_dict(link: FederationLink) -> dict[str, Any]:
@@ -348,6 +354,7 @@ def _link_dict(link: FederationLink) -> dict[str, Any]:
         "where": link.change.where,
         "select": dict(link.change.select),
         "python": link.change.python,
+        "steps": link.steps.summary,
     }
 
 

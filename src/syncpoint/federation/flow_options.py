@@ -20,7 +20,7 @@ def reading(flow: Flow, runtime: Runtime) -> dict[str, str]:
     options = {
         **access(link.source),
         "topic": flow.source_topic,
-        "columns": ",".join(columns(link.change)),
+        "columns": ",".join(columns(link)),
         "cursor": flow.name,
         "notVisited": link.target.name,
         "startingPosition": link.change.start,
@@ -28,7 +28,7 @@ def reading(flow: Flow, runtime: Runtime) -> dict[str, str]:
         "maxBytesPerTrigger": str(runtime.max_bytes),
         "failOnDataLoss": str(link.change.loss == "fail").lower(),
     }
-    if link.change.unchanged:
+    if link.unchanged:
         options["fetchBytes"] = str(BLOCK_BYTES)
     if link.origins is not None:
         options["origins"] = ",".join(origin or "original" for origin in link.origins)
@@ -40,7 +40,7 @@ def writing(flow: Flow, checkpoint: Path | str) -> dict[str, str]:
     link = flow.link
     return {
         **access(link.target),
-        "topic": flow.target_topic,
+        **({} if link.steps.topics else {"topic": flow.target_topic}),
         "link": flow.name,
         "via": link.source.name,
         "here": link.target.name,

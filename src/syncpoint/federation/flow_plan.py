@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from syncpoint.federation.spec import FederatedCluster, FieldChange
+from syncpoint.federation.steps.step import StepChain
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,12 @@ class FederationLink:
     rename: str = "{topic}"
     origins: tuple[str, ...] | None = None
     change: FieldChange = field(default_factory=FieldChange)
+    steps: StepChain = field(default_factory=StepChain)
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether messages stay as they are and all go to one topic."""
+        return self.change.unchanged and not self.steps
 
     def flows(self, existing: Iterable[str]) -> list[Flow]:
         """A flow for each of these topics of the source (full names) that the link is for."""

@@ -61,6 +61,7 @@ def as_dict(progress: FlowProgress, flow: FlowState | None, running: bool) -> di
         "gapsRefused": progress.gaps_refused,
         "messagesSkipped": progress.skipped,
         "committedAt": progress.committed_at,
+        "steps": dict(flow.counts) if flow is not None else {},
         "remark": remark,
     }
 

@@ -28,7 +28,8 @@ from syncpoint.federation.servers import Servers
 from syncpoint.federation.session import session
 from syncpoint.federation.spec import Federation, load
 from syncpoint.federation.state import FlowState, StateFolder
-from syncpoint.federation.transform import changed
+from syncpoint.federation.steps.step_counts import StepCounts
+from syncpoint.federation.transform import prepared
 from syncpoint.model.errors import SyncpointError
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class _Running:
     paused: bool = False
     lenient: bool = False  # until a batch is committed, a gap is recorded and passed over
     last: dict[str, Any] = field(default_factory=dict)  # progress of the newest batch
+    counts: StepCounts = field(default_factory=StepCounts)
 
 
 class FederationJob:
@@ -144,7 +146,7 @@ class FederationJob:
         runtime = self.federation.runtime
         source = {**reading(flow, runtime), "startingPosition": start}
         frame = self.spark.readStream.format("pubsub").options(**source).load()
-        frame = changed(frame, flow.link.change, flow.name)
+        frame = prepared(frame, flow)
         writer = frame.writeStream.format("pubsub").queryName(flow.name).outputMode("append")
         writer = writer.options(**writing(flow, self.state.checkpoint(flow.name)))
         if lenient:
@@ -154,6 +156,8 @@ class FederationJob:
     def _review(self, one: _Running, now: float) -> None:
         if one.query is None:
             return
+        if one.flow.link.steps:
+            one.counts.add(one.query.recentProgress)
         progress = one.query.lastProgress
         if progress is not None and progress["numInputRows"]:
             one.last = dict(progress)
@@ -178,12 +182,13 @@ def _state_of(one: _Running) -> FlowState:
     if one.paused:
         state = "paused"
     if not one.last:
-        return FlowState(state, one.error)
+        return FlowState(state, one.error, counts=one.counts.totals)
     return FlowState(
         state,
         one.error,
         batches=one.last["batchId"] + 1,
         batch_s=one.last["durationMs"]["triggerExecution"] / 1000,
+        counts=one.counts.totals,
     )
 
 

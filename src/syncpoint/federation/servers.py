@@ -129,12 +129,16 @@ class Servers:
             self.call(cluster, "EpochWriter.ListLinks", pipeline.ListLinksRequest())
 
     def ensure_target(self, flow: Flow) -> None:
-        """Create the topic a flow writes to, set up as the one it reads. Raises `SyncpointError`."""
+        """Create the topics a flow writes to, set up as the one it reads. Raises `SyncpointError`."""
+        for name in (flow.target_topic, *flow.link.steps.topics):
+            self._ensure_topic(flow, name)
+
+    def _ensure_topic(self, flow: Flow, name: str) -> None:
         link = flow.link
-        if flow.target_topic in self.topics(link.target, link.target_project):
+        if name in self.topics(link.target, name.split("/")[1]):
             return
         topic = self.call(link.source, "Publisher.GetTopic", pubsub.GetTopicRequest(topic=flow.source_topic))
-        made = pubsub.Topic(name=flow.target_topic, labels=dict(topic.labels))
+        made = pubsub.Topic(name=name, labels=dict(topic.labels))
         if topic.HasField("message_retention_duration"):
             made.message_retention_duration.CopyFrom(topic.message_retention_duration)
         try:

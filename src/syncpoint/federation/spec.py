@@ -101,6 +101,7 @@ class Federation:
     clusters: Mapping[str, FederatedCluster]
     tasks: tuple[Task, ...]
     runtime: Runtime
+    base: Path = Path()  # where relative paths start
 
     def cluster(self, name: str, where: str) -> FederatedCluster:
         """A cluster of the file. Raises `InvalidArgument` naming the place that asked for it."""
@@ -142,7 +143,7 @@ def parse(content: Any, base: Path) -> Federation:
     for task in tasks:
         if task.change.rules:
             compiled(task.change.rules, f"{task.place}.rules")
-    return Federation(clusters, tuple(tasks), _runtime(content.get("runtime", {}), base))
+    return Federation(clusters, tuple(tasks), _runtime(content.get("runtime", {}), base), base)
 
 
 def check(content: Any, against: Mapping[str, Any], place: str = "") -> None:

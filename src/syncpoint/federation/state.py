@@ -26,12 +26,15 @@ from syncpoint.node.locks import FolderLocks
 
 @dataclass(frozen=True, slots=True)
 class FlowState:
-    """What the job says of one flow: starting, running, paused, failed. `batch_s`: how long the newest batch took."""
+    """What the job says of one flow: starting, running, paused, failed. `batch_s`: how long the newest batch took. `counts`:
+    read, passed, refused, bytes_read, bytes_written.
+    """
 
     state: str
     error: str = ""
     batches: int = 0
     batch_s: float = 0.0
+    counts: Mapping[str, int] = field(default_factory=dict)  # of a pattern's steps, since the job began
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from syncpoint.federation.flow_plan import FederationLink, Flow
 from syncpoint.federation.flow_rules import applied
 from syncpoint.federation.spec import FieldChange
 from syncpoint.model.errors import InvalidArgument
@@ -23,9 +24,17 @@ CARRIED = ("message_id", "source", "offset", "publish_time", "data", "attributes
 UNTOUCHED = ("source", "block")
 
 
-def columns(change: FieldChange) -> tuple[str, ...]:
-    """What is to be read for a change."""
-    return UNTOUCHED if change.unchanged else CARRIED
+def columns(link: FederationLink) -> tuple[str, ...]:
+    """What is to be read for what a link changes."""
+    return UNTOUCHED if link.unchanged else CARRIED
+
+
+def prepared(frame: DataFrame, flow: Flow) -> DataFrame:
+    """The frame as the flow's sink takes it: changed, and behind the steps of its pattern. Raises `InvalidArgument`."""
+    frame = changed(frame, flow.link.change, flow.name)
+    if flow.link.steps:
+        frame = flow.link.steps.apply(frame, flow.source_topic, flow.target_topic, CARRIED)
+    return frame
 
 
 def changed(frame: DataFrame, change: FieldChange, place: str) -> DataFrame:

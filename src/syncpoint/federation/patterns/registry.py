@@ -9,11 +9,19 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from syncpoint.federation.flow_plan import FederationLink
-from syncpoint.federation.patterns import all_active, replicate
+from syncpoint.federation.patterns import active_passive, all_active, by_message, consolidate, normalise, replicate
 from syncpoint.federation.spec import Federation
 from syncpoint.model.errors import InvalidArgument
 
-PATTERNS = {one.name: one for one in (replicate.PATTERN, all_active.PATTERN)}
+_ALL = (
+    replicate.PATTERN,
+    all_active.PATTERN,
+    *by_message.PATTERNS.values(),
+    normalise.PATTERN,
+    consolidate.PATTERN,
+    active_passive.PATTERN,
+)
+PATTERNS = {one.name: one for one in _ALL}
 
 
 def links_of(federation: Federation) -> list[FederationLink]:

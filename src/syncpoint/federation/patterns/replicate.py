@@ -38,6 +38,11 @@ _TO = {
 def links(task: Task, federation: Federation) -> list[FederationLink]:
     """The one link of the task."""
     PATTERN.check(task)
+    return links_of(task, federation)
+
+
+def links_of(task: Task, federation: Federation) -> list[FederationLink]:
+    """The same of a task whose pattern has further keys, which are checked already."""
     place = task.place
     source, target = task.keys["from"], task.keys["to"]
     project, topics = _read_from(source, f"{place}.from")

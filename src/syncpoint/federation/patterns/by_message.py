@@ -1,0 +1,124 @@
+"""validate, reduce, enrich, route: one way, as `replicate`, and something is done to each message.
+
+The four have the same keys and differ in what they require, so a task that enriches may validate first and route behind
+it. Whatever the order in the file, a message is validated, then enriched, then reduced, then routed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from syncpoint.federation.flow_plan import FederationLink
+from syncpoint.federation.patterns import replicate
+from syncpoint.federation.patterns.pattern import Pattern
+from syncpoint.federation.spec import Federation, Task, seconds
+from syncpoint.federation.steps import enriching, reducing, validating
+from syncpoint.federation.steps.references import Reference
+from syncpoint.federation.steps.routing import RouteByCondition
+from syncpoint.federation.steps.step import DROP, Step, StepChain
+from syncpoint.model.errors import InvalidArgument
+from syncpoint.model.names import parse_topic
+
+_TOPIC = {"type": "string", "description": "A full name, of a topic of the target."}
+INVALID: dict[str, Any] = {
+    "description": "Where a message goes that a step refuses: nowhere, or to a topic of the target.",
+    "oneOf": [
+        {"const": DROP},
+        {"type": "object", "required": ["topic"], "additionalProperties": False, "properties": {"topic": _TOPIC}},
+    ],
+}
+_KEYS: dict[str, Any] = {
+    **replicate.PATTERN.keys,
+    "schema": validating.KEYS,
+    "lookups": enriching.KEYS,
+    **reducing.KEYS,
+    "routes": {
+        "type": "array",
+        "minItems": 1,
+        "items": {
+            "type": "object",
+            "required": ["when", "topic"],
+            "additionalProperties": False,
+            "properties": {"when": {"type": "string", "minLength": 1}, "topic": _TOPIC},
+        },
+    },
+    "otherwise": {**INVALID, "description": "Where a message goes for which no condition is true."},
+    "invalid": INVALID,
+}
+_REFUSING = ("schema", "lookups", "omit", "keep")
+
+
+def links(task: Task, federation: Federation) -> list[FederationLink]:
+    """The link of `replicate` with the steps that the task names."""
+    PATTERNS[task.pattern].check(task)
+    refusing = [name for name in _REFUSING if name in task.keys]
+    if refusing and "invalid" not in task.keys:
+        raise InvalidArgument(
+            f"{task.place}.invalid",
+            f"say what becomes of messages that `{refusing[0]}` refuses: `drop`, or `{{topic: projects/P/topics/T}}`",
+        )
+    steps = [*_validation(task, federation), *_enrichment(task, federation), *_reduction(task), *_routes(task)]
+    if not steps:
+        raise InvalidArgument(task.place, f"{task.pattern} has nothing to do; give one of {', '.join(_REFUSING)}")
+    (link,) = replicate.links_of(task, federation)
+    chain = StepChain(tuple(steps), topic_of(task.keys.get("invalid", DROP), f"{task.place}.invalid"))
+    return [replace(link, steps=chain)]
+
+
+def _validation(task: Task, federation: Federation) -> list[Step]:
+    keys = task.keys.get("schema")
+    if keys is None:
+        return []
+    return [validating.Validate(keys["file"], validating.read_schema(keys, federation.base, f"{task.place}.schema"))]
+
+
+def _enrichment(task: Task, federation: Federation) -> list[Step]:
+    found = []
+    for number, keys in enumerate(task.keys.get("lookups", ())):
+        path = federation.base / keys["table"]
+        if not path.exists():
+            raise InvalidArgument(f"{task.place}.lookups.{number}.table", f"there is no {path}")
+        fields, attributes = keys.get("match", {}), keys.get("match_attributes", {})
+        columns = (*fields, *attributes)
+        reference = Reference(path, keys["format"], columns, tuple(keys["take"]), seconds(keys.get("refresh", "10m")))
+        found.append(enriching.Lookup(reference, fields, attributes, keys["take"], keys.get("missing") == "refuse"))
+    return [enriching.Enrich(tuple(found))] if found else []
+
+
+def _reduction(task: Task) -> list[Step]:
+    given = {name: tuple(task.keys[name]) for name in reducing.KEYS if name in task.keys}
+    return [reducing.Reduce(**given)] if given else []
+
+
+def _routes(task: Task) -> list[Step]:
+    if "routes" not in task.keys:
+        if "otherwise" in task.keys:
+            raise InvalidArgument(f"{task.place}.otherwise", "there are no `routes`")
+        return []
+    routes = tuple(
+        (one["when"], topic_of(one, f"{task.place}.routes.{number}")) for number, one in enumerate(task.keys["routes"])
+    )
+    otherwise = task.keys.get("otherwise", "")
+    return [
+        RouteByCondition(routes, otherwise and topic_of(otherwise, f"{task.place}.otherwise"), f"{task.place}.routes")
+    ]
+
+
+def topic_of(keys: str | Mapping[str, Any], place: str) -> str:
+    """DROP, or a topic's full name. Raises `InvalidArgument`."""
+    if isinstance(keys, str):
+        return keys
+    try:
+        parse_topic(keys["topic"])
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{place}.topic", f"{keys['topic']!r} is no topic's name: {error.problem}") from None
+    topic: str = keys["topic"]
+    return topic
+
+
+PATTERNS = {
+    name: Pattern(name, _KEYS, ("from", "to", *required), links)
+    for name, required in {"validate": ("schema",), "reduce": (), "enrich": ("lookups",), "route": ("routes",)}.items()
+}

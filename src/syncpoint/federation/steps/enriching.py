@@ -1,0 +1,92 @@
+"""Enrichment: fields are added to data from reference tables.
+
+Place: a step; a broadcast join of Spark with each table, so the order of rows stays. Promise: a message is written
+once, whatever the table holds. One whose key is in no table goes on without the fields, or is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from syncpoint.federation.steps.json_objects import NO_OBJECT, OBJECT, field, literal, with_object, written
+from syncpoint.federation.steps.references import READING, Reference, tables_of
+from syncpoint.federation.steps.step import REASON, refuse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+REFUSED = "EnrichmentFailed"
+_COLUMNS = {"type": "object", "minProperties": 1, "additionalProperties": {"type": "string", "minLength": 1}}
+KEYS: dict[str, Any] = {
+    "type": "array",
+    "minItems": 1,
+    "items": {
+        "type": "object",
+        "required": ["table", "format", "take"],
+        "anyOf": [{"required": ["match"]}, {"required": ["match_attributes"]}],
+        "additionalProperties": False,
+        "properties": {
+            "table": {"type": "string", "description": "A folder, or a file."},
+            "format": {"enum": sorted(READING)},
+            "match": {**_COLUMNS, "description": "Column of the table: field of the data."},
+            "match_attributes": {**_COLUMNS, "description": "Column of the table: attribute."},
+            "take": {**_COLUMNS, "description": "Column of the table: the new field."},
+            "refresh": {"$ref": "#/$defs/duration"},
+            "missing": {"enum": ["keep", "refuse"]},
+        },
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """One table: fields and attributes by the columns they are compared with, new fields by the columns they come
+    from.
+    """
+
+    reference: Reference
+    fields: Mapping[str, str]
+    attributes: Mapping[str, str]
+    take: Mapping[str, str]
+    refuse_missing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Enrich:
+    """The step."""
+
+    lookups: tuple[Lookup, ...]
+    topics: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        return "; ".join(f"add {', '.join(one.take.values())} from {one.reference.path.name}" for one in self.lookups)
+
+    def apply(self, frame: DataFrame) -> DataFrame:
+        """Join with every table, and write the fields into the data."""
+        from pyspark.sql.functions import broadcast, coalesce, col, expr, lit, when
+
+        columns = frame.columns
+        frame = with_object(frame)
+        frame = refuse(frame, REFUSED, when(col(OBJECT).isNull(), lit(NO_OBJECT)))
+        tables = tables_of(frame.sparkSession)
+        added: list[str] = []
+        for number, lookup in enumerate(self.lookups):
+            table = tables.frame(lookup.reference).withColumn("found", lit(True))
+            table = table.toDF(*(f"lookup{number}_{name}" for name in table.columns))
+            keys = [field(lookup.fields[name]) if name in lookup.fields
+                    else f"attributes[{literal(lookup.attributes[name])}]"
+                    for name in lookup.reference.keys]  # fmt: skip
+            on = [expr(f"lookup{number}_k{i} = {key}") for i, key in enumerate(keys)]
+            frame = frame.join(broadcast(table), on, "left")
+            if lookup.refuse_missing:
+                reason = f"{lookup.reference.path.name} has no row for its key"
+                frame = refuse(frame, REFUSED, when(col(f"lookup{number}_found").isNull(), lit(reason)))
+            for i, name in enumerate(lookup.take.values()):
+                added += [literal(name), f"CAST(lookup{number}_v{i} AS VARIANT)"]
+        new = f"map_filter(map({', '.join(added)}), (k, v) -> v IS NOT NULL)"
+        kept = f"map_filter({OBJECT}, (k, v) -> NOT array_contains(map_keys({new}), k))"
+        enriched = coalesce(written(expr(f"map_concat({kept}, {new})")), col("data"))
+        return frame.withColumn("data", when(col(REASON).isNull(), enriched).otherwise(col("data"))).select(*columns)

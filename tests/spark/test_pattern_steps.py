@@ -1,0 +1,260 @@
+"""The steps of patterns on frames that are there: what passes, what is refused and why, and where it goes."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from syncpoint.federation.patterns.registry import links_of
+from syncpoint.federation.spec import parse
+from syncpoint.federation.steps.references import tables_of
+from syncpoint.federation.transform import CARRIED, prepared
+from syncpoint.model.errors import InvalidArgument
+
+SCHEMA = (
+    "message_id string, source bigint, offset bigint, publish_time timestamp, data binary,"
+    " attributes map<string,string>, ordering_key string, origin string, visited array<string>"
+)
+INVALID = "projects/p/topics/invalid"
+TARGET = "projects/p/topics/orders"
+
+
+@pytest.fixture
+def run(spark: SparkSession, tmp_path: Path) -> Callable[..., list[Any]]:
+    """Rows behind a task with these keys, in the order of their offsets; `data`: of messages whose attributes are n."""
+
+    def ran(pattern: str, data: list[bytes], **keys: Any) -> list[Any]:
+        return sorted(framed(spark, tmp_path, pattern, data, **keys).collect(), key=lambda row: row.offset)
+
+    return ran
+
+
+def framed(
+    spark: SparkSession, folder: Path, pattern: str, data: list[bytes], more: dict[str, str] | None = None, **keys: Any
+) -> DataFrame:
+    """`more`: attributes of all messages."""
+    rows = [
+        (f"m{n}", 1, n, None, one, {"n": str(n), "sys.DeadLetterReason": "older", **(more or {})}, "key", "", [])
+        for n, one in enumerate(data)
+    ]
+    return prepared(spark.createDataFrame(rows, SCHEMA).coalesce(1), flow_of(folder, pattern, **keys))
+
+
+def flow_of(folder: Path, pattern: str, **keys: Any) -> Any:
+    content = {
+        "version": 1,
+        "clusters": {"a": {"endpoint": "127.0.0.1:1"}, "b": {"endpoint": "127.0.0.1:2"}},
+        "tasks": {"t": {"pattern": pattern, "from": {"cluster": "a", "topic": TARGET}, "to": {"cluster": "b"}, **keys}},
+    }
+    (link,) = links_of(parse(content, folder))
+    (flow,) = link.flows([TARGET])
+    return flow
+
+
+def to_invalid(rows: list[Any]) -> dict[int, str]:
+    """Why, by the number of the message, of what went to INVALID."""
+    found = {}
+    for row in rows:
+        if row.topic == INVALID:
+            assert row.attributes["sys.DeadLetterSource"] == TARGET
+            assert row.attributes["sys.DeadLetterMessageId"] == row.message_id
+            found[row.offset] = (
+                f"{row.attributes['sys.DeadLetterReason']}: " + (row.attributes["sys.DeadLetterErrorDescription"])
+            )
+    return found
+
+
+ORDER = {
+    "type": "object",
+    "required": ["id", "price"],
+    "properties": {"id": {"type": "integer"}, "price": {"type": "number", "minimum": 0}},
+}
+
+
+def test_json_schema_separates_what_fits_from_what_does_not(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "order.json").write_text(json.dumps(ORDER))
+    data = [
+        b'{"id": 1, "price": 2.5}',
+        b'{"id": "x", "price": 1}',
+        b'{"id": 1}',
+        b"nothing",
+        b"\xff\xfe",
+        b"",
+        b"[" * 9999,
+    ]
+    schema = {"type": "json-schema", "file": "order.json"}
+    rows = run("validate", data, schema=schema, invalid={"topic": INVALID})
+    assert [row.data for row in rows] == data  # a letter has the data that were refused
+    reasons = to_invalid(rows)
+    assert sorted(reasons) == [1, 2, 3, 4, 5, 6]
+    assert all(reason.startswith("ValidationFailed: ") for reason in reasons.values())
+    assert reasons[1] == "ValidationFailed: id: 'x' is not of type 'integer'"
+    assert reasons[2] == "ValidationFailed: 'price' is a required property"
+    assert rows[0].topic == TARGET
+    assert rows[0].attributes == {"n": "0", "sys.DeadLetterReason": "older"}
+    dropped = run("validate", data, schema=schema, invalid="drop")
+    assert [row.offset for row in dropped] == [0]
+    assert tuple(dropped[0].__fields__) == CARRIED
+
+
+def test_avro_and_protobuf_are_checked_as_servers_check_them(run: Any, tmp_path: Path) -> None:
+    definition = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+    (tmp_path / "order.avsc").write_text(json.dumps(definition))
+    (tmp_path / "order.proto").write_text('syntax = "proto3"; message Order { int64 id = 1; }')
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, fastavro.parse_schema(definition), {"id": 70_000})
+    avro = {"type": "avro", "file": "order.avsc"}
+    good, longer, cut = written.getvalue(), written.getvalue() + b"x", written.getvalue()[:-1]
+    rows = run("validate", [good, longer, cut], schema=avro, invalid={"topic": INVALID})
+    assert sorted(to_invalid(rows)) == [1, 2]
+    rows = run("validate", [b'{"id": 3}', b'{"id": "3"}'], schema={**avro, "encoding": "json"}, invalid="drop")
+    assert [row.offset for row in rows] == [0]
+    proto = {"type": "protobuf", "file": "order.proto"}
+    rows = run("validate", [b"\x08\x05", b"\x10\x05", b"\x08"], schema=proto, invalid={"topic": INVALID})
+    assert sorted(to_invalid(rows)) == [1, 2]
+
+
+def test_fields_are_left_out_and_nothing_passes_that_may_hide_them(run: Any) -> None:
+    data = [
+        b'{"id": 12345678901, "card": "4111", "who": {"name": "Z", "card": "4111", "at": {"zip": "1", "city": "B"}},'
+        b' "x": [1, {"a": null}]}',
+        b'{"id": 2}',
+        b'{"who": null}',
+        b'{"who": [{"card": "4111"}]}',
+        b'[{"card": "4111"}]',
+        b'{"who": {"at": "zip 4111"}}',
+        b'{"it\'s": 1, "card": {}}',
+    ]
+    rows = run(
+        "reduce", data, omit=["card", "who.card", "who.at.zip"], omit_attributes=["n"], invalid={"topic": INVALID}
+    )
+    assert to_invalid(rows) == {
+        3: "ReductionFailed: who is no object",
+        4: "ReductionFailed: the data are no object in JSON",
+        5: "ReductionFailed: who.at is no object",
+    }
+    passed = {row.offset: json.loads(row.data) for row in rows if row.topic == TARGET}
+    assert passed[0] == {"id": 12345678901, "who": {"name": "Z", "at": {"city": "B"}}, "x": [1, {"a": None}]}
+    assert passed[1] == {"id": 2}
+    assert passed[2] == {"who": None}
+    assert passed[6] == {"it's": 1}
+    assert "n" not in rows[0].attributes
+    assert rows[3].attributes["n"] == "3"
+    rows = run("reduce", data, keep=["id"], invalid="drop")
+    assert [json.loads(row.data) for row in rows] == [{"id": 12345678901}, {"id": 2}, {}, {}, {}, {}]
+
+
+def test_a_letter_never_has_more_attributes_than_a_message_may_have(run: Any) -> None:
+    """A server would refuse it, and with it the whole batch, again and again."""
+    for many, lettered in ((95, True), (96, False)):
+        more = {f"a{n}": "" for n in range(many)}
+        (row,) = run("reduce", [b"?"], more=more, omit=["x"], invalid={"topic": INVALID})
+        assert row.topic == INVALID
+        assert len(row.attributes) == (100 if lettered else many + 2)
+        assert row.attributes["sys.DeadLetterReason"] == ("ReductionFailed" if lettered else "older")
+
+
+def test_fields_are_left_out_by_spark_alone(spark: SparkSession, tmp_path: Path) -> None:
+    frame = framed(spark, tmp_path, "reduce", [b'{"a":1,"bb":22}', b"?", b'{"a":1}'], omit=["bb"], invalid="drop")
+    assert [bytes(row.data) for row in frame.collect()] == [b'{"a":1}', b'{"a":1}']
+    assert "ArrowEvalPython" not in frame._jdf.queryExecution().executedPlan().toString()
+
+
+def test_fields_are_added_from_tables_that_are_read_again_when_they_change(
+    run: Any, spark: SparkSession, tmp_path: Path
+) -> None:
+    table = tmp_path / "airlines"
+    table.mkdir()
+    (table / "one.csv").write_text("carrier,name,fleet\nUA,United,3\nUA,Other,2\nAA,American,\n")
+    planes = tmp_path / "planes"
+    spark.createDataFrame([("N1", "A", 2001), ("N1", "B", 2002)], "tail string, kind string, year int").write.parquet(
+        str(planes)
+    )
+    lookups: list[dict[str, Any]] = [
+        {
+            "table": "airlines",
+            "format": "csv",
+            "match": {"carrier": "flight.carrier"},
+            "take": {"name": "airline", "fleet": "fleet"},
+        },
+        {
+            "table": "planes",
+            "format": "parquet",
+            "match": {"tail": "tail", "kind": "k'ind"},
+            "take": {"year": "year"},
+            "missing": "keep",
+        },
+    ]
+    data = [
+        b'{"flight": {"carrier": "UA"}, "tail": "N1", "k\'ind": "B", "airline": "old"}',
+        b'{"flight": {"carrier": "AA"}}',
+        b'{"flight": {"carrier": "ZZ"}, "x": 1.5}',
+        b"nothing",
+    ]
+    rows = run("enrich", data, lookups=lookups, invalid={"topic": INVALID})
+    assert [row.offset for row in rows] == [0, 1, 2, 3]
+    assert json.loads(rows[0].data) == {
+        "flight": {"carrier": "UA"}, "tail": "N1", "k'ind": "B", "airline": "United", "fleet": 3, "year": 2002
+    }  # fmt: skip
+    assert json.loads(rows[1].data) == {"flight": {"carrier": "AA"}, "airline": "American"}
+    assert json.loads(rows[2].data) == {"flight": {"carrier": "ZZ"}, "x": 1.5}
+    assert to_invalid(rows) == {3: "EnrichmentFailed: the data are no object in JSON"}
+
+    (table / "two.csv").write_text("carrier,name,fleet\nZZ,Zed,9\n")
+    tables = tables_of(spark)
+    changed = tables.look(1e12) + tables.look(2e12)  # whoever sees it first, this or the thread
+    assert changed in ([table], [])
+    lookups[0]["missing"] = "refuse"
+    rows = run("enrich", data, lookups=lookups[:1], invalid={"topic": INVALID})
+    assert json.loads(rows[2].data)["airline"] == "Zed"
+    (table / "two.csv").unlink()
+    tables.look(3e12)
+    rows = run("enrich", data, lookups=lookups[:1], invalid={"topic": INVALID})
+    assert to_invalid(rows)[2] == "EnrichmentFailed: airlines has no row for its key"
+    frame = framed(spark, tmp_path, "enrich", data, lookups=lookups[:1], invalid="drop")
+    assert "BroadcastHashJoin" in frame._jdf.queryExecution().executedPlan().toString()
+
+
+def test_the_first_true_condition_says_where_a_message_goes(run: Any) -> None:
+    gold, rest = "projects/p/topics/gold", "projects/q/topics/rest"
+    routes = [
+        {"when": "CAST(attributes['n'] AS INT) >= 3", "topic": gold},
+        {"when": "CAST(attributes['n'] AS INT) >= 1", "topic": rest},
+    ]
+    data = [b"0", b"1", b"2", b"3", b"4"]
+    rows = run("route", data, routes=routes)
+    assert [row.topic for row in rows] == [TARGET, rest, rest, gold, gold]
+    rows = run("route", data, routes=routes, otherwise="drop")
+    assert [row.topic for row in rows] == [rest, rest, gold, gold]
+    rows = run("route", data, routes=routes[:1], otherwise={"topic": rest})
+    assert [row.topic for row in rows] == [rest, rest, rest, gold, gold]
+    with pytest.raises(InvalidArgument, match=r"routes\.0\.when"):
+        run("route", data, routes=[{"when": "nothing_such = 1", "topic": gold}])
+
+
+def test_all_steps_follow_each_other(run: Any, tmp_path: Path) -> None:
+    """A task may validate, add, leave out and route at once; what the first step refuses is no affair of the others."""
+    (tmp_path / "order.json").write_text(json.dumps(ORDER))
+    (tmp_path / "names.json").write_text('{"id": 1, "name": "one"}\n')
+    gold = "projects/p/topics/gold"
+    rows = run(
+        "enrich",
+        [b'{"id": 1, "price": 5}', b'{"id": 2, "price": 50}', b'{"id": "1"}'],
+        schema={"type": "json-schema", "file": "order.json"},
+        lookups=[{"table": "names.json", "format": "json", "match": {"id": "id"}, "take": {"name": "name"}}],
+        omit=["price"],
+        routes=[{"when": "get_json_object(CAST(data AS STRING), '$.name') = 'one'", "topic": gold}],
+        invalid={"topic": INVALID},
+    )
+    assert [(row.topic, row.data) for row in rows] == [
+        (gold, b'{"id":1,"name":"one"}'),
+        (TARGET, b'{"id":2}'),
+        (INVALID, b'{"id": "1"}'),
+    ]

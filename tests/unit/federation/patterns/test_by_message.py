@@ -1,0 +1,122 @@
+"""Tasks of the patterns that work on messages: what they come to, and what is wrong with them, by place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncpoint.federation.flow_options import reading, writing
+from syncpoint.federation.patterns.registry import links_of
+from syncpoint.federation.spec import Runtime, parse
+from syncpoint.federation.transform import CARRIED
+from syncpoint.model.errors import InvalidArgument
+
+T = "projects/p/topics/"
+DROPPED = {"invalid": "drop"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "s.json").write_text('{"type": "object"}')
+    (tmp_path / "bad.json").write_text('{"type": 7}')
+    (tmp_path / "r.avsc").write_text('{"type":"record","name":"R","fields":[{"name":"id","type":"long"}]}')
+    (tmp_path / "table").mkdir()
+    return tmp_path
+
+
+def links(folder: Path, pattern: str, **keys: Any) -> list[Any]:
+    task = {"pattern": pattern, "from": {"cluster": "a", "topic": T + "sales"}, "to": {"cluster": "b"}, **keys}
+    clusters = {name: {"endpoint": f"{name}:1"} for name in "abc"}
+    return links_of(parse({"version": 1, "clusters": clusters, "tasks": {"one": task}}, folder))
+
+
+def test_steps_are_in_their_order_and_topics_are_known(folder: Path) -> None:
+    (link,) = links(
+        folder,
+        "route",
+        routes=[{"when": "true", "topic": T + "gold"}],
+        otherwise={"topic": T + "rest"},
+        schema={"type": "json-schema", "file": "s.json"},
+        lookups=[{"table": "table", "format": "json", "match": {"k": "f"}, "take": {"v": "w"}}],
+        omit=["x"],
+        invalid={"topic": T + "refused"},
+    )
+    assert link.steps.topics == (T + "gold", T + "rest", T + "refused")
+    assert link.steps.summary == (
+        "valid by json-schema s.json; add w from table; omit x; to p/gold where true, else to p/rest"
+    )
+    (flow,) = link.flows([T + "sales"])
+    assert reading(flow, Runtime(folder))["columns"] == ",".join(CARRIED)
+    assert "topic" not in writing(flow, folder)  # each row says where it goes
+
+
+def test_what_goes_to_one_topic_alone_says_so_once(folder: Path) -> None:
+    (link,) = links(folder, "reduce", omit=["x"], invalid="drop")
+    (flow,) = link.flows([T + "sales"])
+    assert writing(flow, folder)["topic"] == T + "sales"
+
+
+def test_each_region_has_a_link(folder: Path) -> None:
+    keys = {"from": {"clusters": ["a", "b"], "topic": T + "sales"}, "to": {"cluster": "c", "topic": T + "all"}}
+    found = links(folder, "consolidate", **keys, where="true")
+    assert [(one.name, one.source.name, one.target.name) for one in found] == [("one.a", "a", "c"), ("one.b", "b", "c")]
+    assert [one.steps.summary for one in found] == ["region = a", "region = b"]
+    assert {one.change.where for one in found} == {"true"}
+    assert [one.flows([T + "sales"])[0].name for one in found] == ["one.a.sales", "one.b.sales"]
+
+
+SCHEMA = {"schema": {"type": "json-schema", "file": "s.json"}}
+NORMAL: dict[str, Any] = {
+    "schema": "r.avsc", "inputs": {"one": {"format": "json"}}, "output": {"format": "json"}, **DROPPED
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pattern", "keys", "place", "says"),
+    [
+        ("validate", DROPPED, "tasks.one", "'schema' is a required property"),
+        ("validate", SCHEMA, "tasks.one.invalid", "say what becomes"),
+        ("validate", {**SCHEMA, "invalid": "keep"}, "tasks.one.invalid", "drop"),
+        ("validate", {**SCHEMA, "invalid": {"topic": "bad"}}, "tasks.one.invalid.topic", "no topic's name"),
+        ("validate", {"schema": {"type": "xml", "file": "s"}, **DROPPED}, "tasks.one.schema.type", "xml"),
+        ("validate", {"schema": {"type": "avro", "file": "none"}, **DROPPED}, "tasks.one.schema.file", "cannot be"),
+        ("validate", {"schema": {"type": "avro", "file": "s.json"}, **DROPPED}, "tasks.one.schema.file", "s.json"),
+        ("validate", {"schema": {"type": "json-schema", "file": "bad.json"}, **DROPPED}, "tasks.one.schema.file", "no"),
+        ("reduce", DROPPED, "tasks.one", "nothing to do"),
+        ("reduce", {"omit": ["x"]}, "tasks.one.invalid", "say what becomes"),
+        (
+            "enrich",
+            {"lookups": [{"table": "gone", "format": "csv", "match": {"a": "b"}, "take": {"c": "d"}}], **DROPPED},
+            "tasks.one.lookups.0.table",
+            "there is no",
+        ),
+        ("enrich", {"lookups": [{"table": "table", "format": "csv", "take": {"c": "d"}}], **DROPPED}, "", "'match"),
+        ("route", {}, "tasks.one", "'routes' is a required property"),
+        ("route", {"routes": [{"when": "true", "topic": "x"}]}, "tasks.one.routes.0.topic", "no topic's name"),
+        ("reduce", {"omit": ["x"], "otherwise": "drop", **DROPPED}, "tasks.one.otherwise", "no `routes`"),
+        ("normalise", {**NORMAL, "inputs": {**NORMAL["inputs"], "b": {"format": "json"}}}, "tasks.one.by", "several"),
+        ("normalise", {**NORMAL, "inputs": {"one": {"format": "csv"}}}, "tasks.one.inputs.one.columns", "columns"),
+        ("normalise", {**NORMAL, "inputs": {"one": {"format": "avro"}}}, "tasks.one.inputs.one.file", "definition"),
+        ("normalise", {**NORMAL, "schema": "s.json"}, "tasks.one.schema", "object"),
+        (
+            "normalise",
+            {**NORMAL, "inputs": {"one": {"format": "json", "fields": {"it": "x"}}}},
+            "tasks.one.inputs.one.fields",
+            "no field 'it'",
+        ),
+        (
+            "consolidate",
+            {"from": {"clusters": ["a"], "topic": T + "sales"}, "to": {"cluster": "a", "topic": T + "sales"}},
+            "tasks.one.to.topic",
+            "name another one",
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(
+    folder: Path, pattern: str, keys: dict[str, Any], place: str, says: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=says) as error:
+        links(folder, pattern, **keys)
+    assert place in str(error.value)
