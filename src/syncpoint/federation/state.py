@@ -26,8 +26,8 @@ from syncpoint.node.locks import FolderLocks
 
 @dataclass(frozen=True, slots=True)
 class FlowState:
-    """What the job says of one flow: starting, running, paused, failed. `batch_s`: how long the newest batch took. `counts`:
-    read, passed, refused, bytes_read, bytes_written.
+    """What the job says of one flow: starting, running, paused, failed. `batch_s`: how long the newest batch took.
+    `counts`: read, passed, refused, bytes_read, bytes_written.
     """
 
     state: str
