@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from syncpoint.api.cluster_disks import cluster_disks
+from syncpoint.api.mitigation_admin import MitigationAdmin
 from syncpoint.api.options_admin import Handlers, admin_table
 from syncpoint.api.server_admin import Asking, ServerAdmin, ServerIdentity
 from syncpoint.api.validate import refused
@@ -63,6 +64,7 @@ class ClusterAdmin(ServerAdmin):
         return {
             **super().methods(),
             **admin_table(self.control, table),
+            **MitigationAdmin(self.control, self._view).methods(),
             # These also while the metadata do not answer.
             **served({ADMIN.ListMembers: self.list_members, ADMIN.ListChains: self.list_chains}, fair=True),
         }

@@ -46,6 +46,8 @@ COMMANDS = {
     "server": ("server", "server", "What the running server is and how it is."),
     "disks": ("disks", "disks", "How the server's disks are."),
     "constraints": ("constraints", "constraints", "Say which clients use which forwarders."),
+    "mitigation": ("mitigation", "mitigation", "What a cluster does about sick processes by itself."),
+    "headroom": ("mitigation", "headroom", "Could the others carry the load if a zone was lost?"),
     "drain": ("drain", "drain", "Take a process, a cluster or a region out of service, unnoticed."),
     "undrain": ("drain", "undrain", "Put it back into service."),
     "rollout": ("rollout", "rollout", "Bring another version to production step by step, and back when it is worse."),

@@ -145,6 +145,14 @@ DRAINS = Prefix("drains/")
 CONSTRAINTS = Prefix("constraints/")
 """NAME: a routing rule. Written and removed by operators (`control.operations`). Read by routers and proxies."""
 
+MITIGATION_PAUSED = "mitigation/paused"
+"""There while mitigation changes nothing, with an operator's comment. Written and removed by `api.mitigation_admin`.
+Read by the router that leads."""
+
+MITIGATION_STATUS = "mitigation/status"
+"""How processes are, and the newest decisions. Written by the router that leads (`mitigation.mitigation_driver`). Read
+by `api.mitigation_admin` and by who leads next. For ever."""
+
 OPERATIONS = "operations/changes"
 """How many drains and rules were changed. Written with every such change, on the condition that it is unchanged. Read
 by `control.operations`. For ever."""

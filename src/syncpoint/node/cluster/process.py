@@ -19,6 +19,7 @@ from syncpoint.metadata.contract import Put, StoreError
 from syncpoint.metadata.layout import LOADS
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.context import ClusterContext
+from syncpoint.node.cluster.own_load import OwnLoad
 from syncpoint.node.cluster.process_metrics import ProcessMetrics
 from syncpoint.node.cluster.proxy_role import ProxyRole
 from syncpoint.node.cluster.publish_role import PublishRole
@@ -93,6 +94,7 @@ class ClusterProcess:
         self.roles = {name: ROLES[name](self.common) for name in process.roles}
         self.listening: Listening | None = None
         self._reporting: asyncio.Task[None] | None = None
+        self._own_load = OwnLoad(measures=self.environment.measures_itself)
 
     async def start(self) -> None:
         """Return when others, and clients, can call. Raises `SyncpointError`, the metadata's errors, and `OSError`."""
@@ -195,10 +197,11 @@ class ClusterProcess:
         before: tuple[dict[str, Any], int] = ({}, 0)
         loop, written = asyncio.get_running_loop(), 0.0
         while True:
-            await asyncio.sleep(LOAD_S)
+            measured = await self._own_load.measure(LOAD_S)
             load: dict[str, Any] = {}
             for role in self.roles.values():
                 load.update(role.load(LOAD_S))
+            load.update(measured)
             lease = self.common.membership.lease
             if lease is None or not load:
                 continue

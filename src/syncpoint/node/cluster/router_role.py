@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from syncpoint.control.operations import Operations
 from syncpoint.control.peer_channels import Reach
+from syncpoint.mitigation.mitigation_driver import MitigationDriver
 from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.router.load_scaling import ScalingSettings
 from syncpoint.router.planner import PlannerSettings
@@ -43,15 +45,26 @@ class RouterRole:
             spanning=context.classes.spanning,
         )
 
+        self.mitigation = MitigationDriver(
+            context.store,
+            context.view,
+            Operations(context.view, context.catalog, context.clock),
+            context.settings.mitigation,
+            lambda: self.service.leads,
+            context.clock,
+        )
+
     def methods(self) -> Methods:
         return self.service.methods()
 
     async def on_joined(self) -> None:
         """Answer and plan from now on."""
         await self.service.start()
+        self.mitigation.start()
 
     async def drain(self) -> None:
         """Proxies that watch go elsewhere."""
+        await self.mitigation.stop()
         await self.service.stop()
 
     async def stop(self) -> None:

@@ -20,6 +20,8 @@ import yaml
 
 from syncpoint.control.durability_classes import CLASSES, DurabilityClass
 from syncpoint.export.buckets import Place, place_of
+from syncpoint.mitigation.mitigator import MitigationMode, MitigationSettings
+from syncpoint.mitigation.sickness import SicknessLimits
 from syncpoint.model.cluster import PROXY, SUBSCRIBE
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.settings_section import SettingsSection, file_named
@@ -109,6 +111,7 @@ class ClusterSettings:
     sealing_key_file: Path | None = None  # given: message data is sealed under this key-encryption key
     balance: float = 0.25  # no forwarder above (1 + balance) times the average
     split_at: float = SPLIT_AT  # messages and KiB per second below which no topic or subscription is split
+    mitigation: MitigationSettings = field(default_factory=MitigationSettings)
     storage: StorageSettings = field(default_factory=StorageSettings)
     push: PushSettings = field(default_factory=PushSettings)
     models: tuple[tuple[str, str], ...] = ()  # of transforms that ask a model: endpoint name, address
@@ -254,6 +257,7 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
         sealing_key_file=top.section("sealing").path("key_file"),
         balance=top.number("balance", 0.25),
         split_at=top.number("split_at", SPLIT_AT),
+        mitigation=_mitigation(top.section("mitigation")),
         storage=storage,
         push=_push(top.section("push")),
         models=_models(top.section("models")),
@@ -269,6 +273,21 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
     metadata.done()
     top.done()
     return settings
+
+
+def _mitigation(reader: _ClusterSection) -> MitigationSettings:
+    base = MitigationSettings()
+    limits = SicknessLimits(
+        reader.number("loop_lag_s", base.limits.loop_lag_s),
+        reader.whole("bad_looks", base.limits.bad_looks),
+        reader.number("window_s", base.limits.window_s),
+        reader.number("probation_s", base.limits.probation_s),
+    )
+    mode = MitigationMode(reader.choice("mode", tuple(one.value for one in MitigationMode), base.mode.value))
+    made = MitigationSettings(mode, limits, reader.number("share", base.share))
+    if min(*limits, made.share) <= 0 or made.share > 1:
+        raise InvalidArgument("mitigation", "its numbers must be above 0, and `share` at most 1")
+    return made
 
 
 def _durability_class(name: str, reader: _ClusterSection, base: DurabilityClass) -> DurabilityClass:

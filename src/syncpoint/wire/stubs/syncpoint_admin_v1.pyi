@@ -340,6 +340,46 @@ class PeekSubscriptionRequest(_message.Message):
     page_size: int
     page_token: str
     def __init__(self, subscription: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., filter: _Optional[str] = ..., ordering_key: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+class GetMitigationRequest(_message.Message):
+    def __init__(self) -> None: ...
+class PauseMitigationRequest(_message.Message):
+    comment: str
+    def __init__(self, comment: _Optional[str] = ...) -> None: ...
+class ResumeMitigationRequest(_message.Message):
+    def __init__(self) -> None: ...
+class Mitigation(_message.Message):
+    mode: str
+    paused: bool
+    processes: _containers.RepeatedCompositeFieldContainer[ProcessVerdict]
+    records: _containers.RepeatedCompositeFieldContainer[MitigationRecord]
+    def __init__(self, mode: _Optional[str] = ..., paused: _Optional[bool] = ..., processes: _Optional[_Iterable[_Union[ProcessVerdict, _Mapping]]] = ..., records: _Optional[_Iterable[_Union[MitigationRecord, _Mapping]]] = ...) -> None: ...
+class ProcessVerdict(_message.Message):
+    name: str
+    verdict: str
+    def __init__(self, name: _Optional[str] = ..., verdict: _Optional[str] = ...) -> None: ...
+class MitigationRecord(_message.Message):
+    time: _timestamp_pb2.Timestamp
+    action: str
+    process: str
+    reason: str
+    outcome: str
+    def __init__(self, time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., action: _Optional[str] = ..., process: _Optional[str] = ..., reason: _Optional[str] = ..., outcome: _Optional[str] = ...) -> None: ...
+class GetHeadroomRequest(_message.Message):
+    def __init__(self) -> None: ...
+class Headroom(_message.Message):
+    rows: _containers.RepeatedCompositeFieldContainer[RoleHeadroom]
+    busy_max: float
+    def __init__(self, rows: _Optional[_Iterable[_Union[RoleHeadroom, _Mapping]]] = ..., busy_max: _Optional[float] = ...) -> None: ...
+class RoleHeadroom(_message.Message):
+    domain: str
+    role: str
+    members: int
+    left: int
+    busy: float
+    busy_after: float
+    short: bool
+    unknown: int
+    def __init__(self, domain: _Optional[str] = ..., role: _Optional[str] = ..., members: _Optional[int] = ..., left: _Optional[int] = ..., busy: _Optional[float] = ..., busy_after: _Optional[float] = ..., short: _Optional[bool] = ..., unknown: _Optional[int] = ...) -> None: ...
 class GetAtRiskRequest(_message.Message):
     disks: _containers.RepeatedScalarFieldContainer[str]
     processes: _containers.RepeatedScalarFieldContainer[str]

@@ -1,0 +1,145 @@
+"""Mitigation's driver: every other second, in the router that leads, what was decided is done and written down.
+
+Place: started by the router's role; decisions are `mitigator`'s, drains `control.operations`'s.
+Promise: each decision is in the log of the process and among the newest RECORDS_MAX in the metadata, where
+`syncpoint mitigation status` reads it. While it is paused, or only observes, nothing is changed. What cannot be
+changed now is tried at the next look.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from syncpoint.control.headroom import headroom
+from syncpoint.control.operations import Operations
+from syncpoint.metadata.contract import Put, StoreError
+from syncpoint.metadata.layout import MITIGATION_PAUSED, MITIGATION_STATUS
+from syncpoint.metadata.store_client import SharedStore
+from syncpoint.metadata.view import ClusterView
+from syncpoint.mitigation.drain_budget import BudgetedProcess
+from syncpoint.mitigation.mitigator import (
+    MARK,
+    MitigationAction,
+    MitigationDecision,
+    MitigationMode,
+    MitigationSettings,
+    Mitigator,
+)
+from syncpoint.model.errors import SyncpointError
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.periodic import Periodic
+
+LOOK_S = 2.0
+RECORDS_MAX = 50
+
+log = logging.getLogger(__name__)
+
+
+class MitigationDriver:
+    """See the module. `leads`: whether this router is the one that acts."""
+
+    def __init__(
+        self,
+        store: SharedStore,
+        view: ClusterView,
+        operations: Operations,
+        settings: MitigationSettings,
+        leads: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self._store, self._view, self._operations = store, view, operations
+        self._settings, self._leads, self._clock = settings, leads, clock
+        self._mitigator = Mitigator(settings)
+        self._records: deque[Mapping[str, Any]] = deque(maxlen=RECORDS_MAX)
+        self._said: dict[str, MitigationAction] = {}  # by process: so that what lasts is said once
+        self._written = b""
+        self._short: set[tuple[str, str]] = set()  # failure domains and roles without headroom
+        self._rounds = Periodic(
+            self.look, lambda: LOOK_S, (SyncpointError, StoreError), "mitigation could not look at the cluster"
+        )
+
+    def start(self) -> None:
+        """Begin. Needs the event loop."""
+        if self._settings.mode is not MitigationMode.OFF:
+            self._rounds.start()
+
+    async def stop(self) -> None:
+        """End. Nothing happens where it was not started."""
+        await self._rounds.stop()
+
+    async def look(self) -> None:
+        """One look at all members. Raises `SyncpointError` and `StoreError`."""
+        if not self._leads():
+            self._mitigator = Mitigator(self._settings)  # whoever leads next begins with what is stored
+            self._said.clear()
+            return
+        if not self._records:
+            await self._read_records()
+        paused = await self._store.get(MITIGATION_PAUSED) is not None
+        drains = {target: str(seen.value.get("comment", "")) for target, seen in self._view.drains.items.items()}
+        reports = {
+            name: (seen.value.get("late_looks", 0), float(seen.value.get("loop_lag_s", 0.0)))
+            for name, seen in self._view.loads.items.items()
+        }
+        processes = [
+            BudgetedProcess(one.name, one.roles, one.zone, self._view.draining(one))
+            for one in (seen.value for seen in self._view.members.items.values())
+        ]
+        decisions = self._mitigator.step(self._clock.monotonic(), processes, reports, drains)
+        for decision in decisions:
+            await self._carry_out(decision, paused=paused)
+        self._said = {one.process: one.action for one in decisions}
+        self._watch_headroom()
+        await self._tell(paused)
+
+    def _watch_headroom(self) -> None:
+        short = {(one.domain, one.role) for one in headroom(self._view) if one.short}
+        for domain, role in sorted(short - self._short):
+            text = f"if {domain} were lost, the others of the role {role} would have too much to do"
+            log.warning("headroom: %s", text)
+            record = {"action": "alarm", "process": "", "reason": text, "outcome": "no headroom"}
+            self._records.append({**record, "time_ns": self._clock.time_ns()})
+        self._short = short
+
+    async def _carry_out(self, decision: MitigationDecision, *, paused: bool) -> None:
+        acts = self._settings.mode is MitigationMode.ACT and not paused
+        outcome = "paused" if paused else "observed"
+        if decision.action is MitigationAction.REFUSED:
+            outcome = "over the budget"
+        elif acts:
+            try:
+                if decision.action is MitigationAction.DRAIN:
+                    await self._operations.drain(decision.process, MARK + decision.reason)
+                else:
+                    await self._operations.undrain(decision.process)
+                outcome = "done"
+            except SyncpointError as error:
+                outcome = f"refused: {error.message}"
+        if outcome != "done" and self._said.get(decision.process) is decision.action:
+            return
+        log.warning("mitigation: %s %s (%s): %s", decision.action, decision.process, outcome, decision.reason)
+        self._records.append({**decision._asdict(), "outcome": outcome, "time_ns": self._clock.time_ns()})
+
+    async def _read_records(self) -> None:
+        found = await self._store.get(MITIGATION_STATUS)
+        if found is not None:
+            self._records.extend(json.loads(found.value).get("records", ()))
+
+    async def _tell(self, paused: bool) -> None:
+        now = self._clock.monotonic()
+        health = {name: one.verdict(now).value for name, one in sorted(self._mitigator.health.items())}
+        status = {
+            "mode": self._settings.mode.value,
+            "paused": paused,
+            "share": self._settings.share,
+            "health": health,
+            "records": list(self._records),
+        }
+        written = json.dumps(status, separators=(",", ":"), sort_keys=True).encode()
+        if written != self._written:
+            await self._store.txn([], [Put(MITIGATION_STATUS, written)])
+            self._written = written

@@ -1,0 +1,110 @@
+"""Mitigator: which processes to drain and to put back now, from the newest reports and the drains there are.
+
+Place: between `sickness` and `drain_budget` on one side and `mitigation_driver`, which carries it out, on the other.
+Promise: what it decides follows from reports and stored drains alone, so a router that takes over goes on where the
+other one stopped. Its own drains are known by their comment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from syncpoint.mitigation.drain_budget import BudgetedProcess, budget_refusal
+from syncpoint.mitigation.sickness import HealthVerdict, ProcessHealth, SicknessLimits
+
+MARK = "mitigation: "
+"""What the comment of a drain of ours begins with."""
+KEPT_ROLES = ("storage", "router")  # what is on disks does not move; routers only advise
+
+
+class MitigationMode(StrEnum):
+    """`observe`: decide and say it, and change nothing."""
+
+    OFF = "off"
+    OBSERVE = "observe"
+    ACT = "act"
+
+
+class MitigationAction(StrEnum):
+    """What is decided about a process."""
+
+    DRAIN = "drain"
+    UNDRAIN = "undrain"
+    REFUSED = "refused"  # sick, and over the budget
+
+
+class MitigationDecision(NamedTuple):
+    """One decision. `reason`: in words, with what was measured."""
+
+    action: MitigationAction
+    process: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MitigationSettings:
+    """`share`: of the processes of a role, how many may be out of service before mitigation drains no more."""
+
+    mode: MitigationMode = MitigationMode.OBSERVE
+    limits: SicknessLimits = field(default_factory=SicknessLimits)
+    share: float = 0.34
+
+
+class Mitigator:
+    """See the module. `health`: by process, of those that live."""
+
+    def __init__(self, settings: MitigationSettings) -> None:
+        self._settings = settings
+        self.health: dict[str, ProcessHealth] = {}
+        self._newest: dict[str, object] = {}  # by process: the last report, so that none is counted twice
+        self._ours: set[str] = set()  # drained by mitigation, as far as the drains say
+
+    def step(
+        self,
+        now: float,
+        processes: Sequence[BudgetedProcess],
+        reports: Mapping[str, tuple[object, float]],
+        drains: Mapping[str, str],
+    ) -> list[MitigationDecision]:
+        """What to do now. `reports`: by process, what distinguishes the report from the one before, and how late its
+        event loop was; `drains`: targets with their comments.
+        """
+        if self._settings.mode is MitigationMode.OFF:
+            return []
+        self._listen(now, processes, reports)
+        marked = {target for target, comment in drains.items() if comment.startswith(MARK)}
+        decisions: list[MitigationDecision] = []
+        current = {one.name: one for one in sorted(processes)}
+        for name, process in current.items():
+            health = self.health[name]
+            if name in marked and name not in self._ours:
+                health.begin_sick(now)  # drained just now, or by the router that led before
+            verdict = health.verdict(now)
+            if name in marked and verdict not in (HealthVerdict.SICK, HealthVerdict.RECOVERING):
+                text = f"no trouble for {self._settings.limits.probation_s:g} s"
+                decisions.append(MitigationDecision(MitigationAction.UNDRAIN, name, text))
+            elif verdict is HealthVerdict.SICK and not process.draining:
+                refusal = budget_refusal(name, list(current.values()), self._settings.share, KEPT_ROLES)
+                if refusal:
+                    text = f"{health.reason(now)}; not drained: {refusal}"
+                    decisions.append(MitigationDecision(MitigationAction.REFUSED, name, text))
+                else:
+                    decisions.append(MitigationDecision(MitigationAction.DRAIN, name, health.reason(now)))
+                    current[name] = process._replace(draining=True)
+        self._ours = marked
+        return decisions
+
+    def _listen(
+        self, now: float, processes: Sequence[BudgetedProcess], reports: Mapping[str, tuple[object, float]]
+    ) -> None:
+        living = {one.name for one in processes}
+        self.health = {name: one for name, one in self.health.items() if name in living}
+        self._newest = {name: one for name, one in self._newest.items() if name in living}
+        for name in living:
+            health = self.health.setdefault(name, ProcessHealth(self._settings.limits))
+            if name in reports and self._newest.get(name) != reports[name][0]:
+                self._newest[name] = reports[name][0]
+                health.note(now, reports[name][1])
