@@ -66,7 +66,14 @@ class FailureDomains(NamedTuple):
     processes: Sequence[PlacedProcess]
 
     def single(self) -> list[DomainFailure]:
-        """Each disk, process, storage cluster, zone and region by itself; what has no name is no domain."""
+        """Each disk, process, storage cluster, zone and region by itself. What has no name is no domain, and neither is
+        the only cluster, zone or region there is: with it goes everything.
+        """
+        places = (DomainKind.CLUSTER, DomainKind.ZONE, DomainKind.REGION)
+        only = {kind for kind in places if len(self._names(kind)) == 1}
+        return [one for one in self._each() if one.kind not in only]
+
+    def _each(self) -> list[DomainFailure]:
         found = [DomainFailure(DomainKind.DISK, one.name, frozenset((one.folder,))) for one in self.disks]
         names = {one.name for one in self.processes} | {one.process for one in self.disks if one.process}
         found += [self._killed(name) for name in sorted(names)]
@@ -87,9 +94,9 @@ class FailureDomains(NamedTuple):
         )
 
     def _named(self, kind: DomainKind, name: str) -> DomainFailure:
-        found = next((one for one in self.single() if one.kind is kind and one.name == name), None)
+        found = next((one for one in self._each() if one.kind is kind and one.name == name), None)
         if found is None:
-            known = sorted(one.name for one in self.single() if one.kind is kind)
+            known = sorted(one.name for one in self._each() if one.kind is kind)
             field = {DomainKind.PROCESS: "processes"}.get(kind, f"{kind}s")
             there = f"there are {', '.join(known)}" if known else "there are none here"
             raise InvalidArgument(field, f"There is no {kind} {name}; {there}.")
