@@ -86,10 +86,10 @@ function flat(prefix: string, value: Json | undefined): [string, string][] {
   return [[prefix, String(value)]];
 }
 
-export async function send<T>(request: PreparedRequest, signal?: AbortSignal): Promise<T> {
+export async function send<T>(request: PreparedRequest, signal?: AbortSignal, shown = authorization()): Promise<T> {
   const answer = await fetch(request.path, {
     method: request.verb,
-    headers: { ...authorization(), ...(request.body === null ? {} : { "content-type": "application/json" }) },
+    headers: { ...shown, ...(request.body === null ? {} : { "content-type": "application/json" }) },
     body: request.body === null ? null : JSON.stringify(request.body),
     credentials: "same-origin",
     cache: "no-store",
@@ -116,6 +116,14 @@ function errorOf(status: number, content: unknown): ApiError {
     error.message ?? `The server answered ${status}.`,
     typeof permission === "string" ? permission : null,
   );
+}
+
+/** Try a token before it is taken. Rejects where the server does not believe it. */
+export async function signIn(value: string): Promise<void> {
+  const shown = { authorization: `Bearer ${value.trim()}` };
+  const asked = { verb: "POST", path: "/v1/server:testIamPermissions", body: { permissions: ["syncpoint.server.get"] } };
+  await send(asked, undefined, shown);
+  setToken(value);
 }
 
 let known: About | null = null;

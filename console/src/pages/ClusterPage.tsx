@@ -103,7 +103,7 @@ function Chains() {
       {error !== null && <Problem error={error} />}
       {value !== null && chains.length === 0 && <Empty>There are none yet.</Empty>}
       {chains.length > 0 && (
-        <div className="scroll" tabIndex={0} role="region" aria-label="Chains">
+        <div className="scroll" tabIndex={0} role="group" aria-label="Chains">
           <table>
             <thead>
               <tr>
@@ -147,7 +147,7 @@ function Members() {
     <Card title="Processes" flush actions={<CopyAs cli="syncpoint cluster status" method="Admin.ListMembers" request={{}} />}>
       {error !== null && <Problem error={error} />}
       {members.length > 0 && (
-        <div className="scroll" tabIndex={0} role="region" aria-label="Processes">
+        <div className="scroll" tabIndex={0} role="group" aria-label="Processes">
           <table>
             <thead>
               <tr>
@@ -199,7 +199,7 @@ function Classes() {
   if (classes.length === 0) return null;
   return (
     <Card title="Durability classes" note="how firmly messages are kept before their publisher is answered" flush>
-      <div className="scroll" tabIndex={0} role="region" aria-label="Durability classes">
+      <div className="scroll" tabIndex={0} role="group" aria-label="Durability classes">
         <table>
           <thead>
             <tr>

@@ -35,7 +35,7 @@ export function DrainsPage() {
         {error !== null && <Problem error={error} />}
         {value !== null && drains.length === 0 && <Empty>Everything is in service.</Empty>}
         {drains.length > 0 && (
-          <div className="scroll" tabIndex={0} role="region" aria-label="Drained">
+          <div className="scroll" tabIndex={0} role="group" aria-label="Drained">
             <table>
               <thead>
                 <tr>
@@ -45,7 +45,9 @@ export function DrainsPage() {
                   <th className="right">Connections left</th>
                   <th className="right">Chains left</th>
                   <th>Comment</th>
-                  <th />
+                  <th>
+                  <span className="visually-hidden">Actions</span>
+                </th>
                 </tr>
               </thead>
               <tbody>

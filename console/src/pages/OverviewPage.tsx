@@ -99,7 +99,7 @@ function Busiest({ counters }: { counters: ReturnType<typeof useWatch<Counters>>
       {rows.length === 0 ? (
         <Empty>Nothing was published since the server started.</Empty>
       ) : (
-        <div className="scroll" tabIndex={0} role="region" aria-label="Busiest topics">
+        <div className="scroll" tabIndex={0} role="group" aria-label="Busiest topics">
           <table>
             <thead>
               <tr>

@@ -32,7 +32,7 @@ export function SchemasPage() {
         {found.isError && <Problem error={found.error} />}
         {found.isSuccess && schemas.length === 0 && <Empty>This project has no schemas.</Empty>}
         {schemas.length > 0 && (
-          <div className="scroll" tabIndex={0} role="region" aria-label="Schemas">
+          <div className="scroll" tabIndex={0} role="group" aria-label="Schemas">
             <table>
               <thead>
                 <tr>

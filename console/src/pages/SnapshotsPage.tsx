@@ -37,14 +37,16 @@ export function SnapshotsPage() {
         {found.isError && <Problem error={found.error} />}
         {found.isSuccess && snapshots.length === 0 && <Empty>This project has no snapshots.</Empty>}
         {snapshots.length > 0 && (
-          <div className="scroll" tabIndex={0} role="region" aria-label="Snapshots">
+          <div className="scroll" tabIndex={0} role="group" aria-label="Snapshots">
             <table>
               <thead>
                 <tr>
                   <th>Snapshot</th>
                   <th>Topic</th>
                   <th>Kept until</th>
-                  <th />
+                  <th>
+                  <span className="visually-hidden">Actions</span>
+                </th>
                 </tr>
               </thead>
               <tbody>

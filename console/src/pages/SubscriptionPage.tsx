@@ -139,7 +139,7 @@ function Overview({ name, config }: { name: string; config: Subscription }) {
           <CopyAs cli={`syncpoint subscriptions describe ${shell(idOf(name))} --project ${shell(projectOf(name))}`} method="Subscriber.GetSubscription" request={{ subscription: name }} />
         </Card>
         <Card title="Sources" note="what of each is acknowledged" flush>
-          <div className="scroll" tabIndex={0} role="region" aria-label="Sources">
+          <div className="scroll" tabIndex={0} role="group" aria-label="Sources">
             <table>
               <thead>
                 <tr>

@@ -135,7 +135,7 @@ function Overview({ name, topic }: { name: string; topic: Topic }) {
           <CopyAs cli={`syncpoint topics describe ${shell(idOf(name))} --project ${shell(projectOf(name))}`} method="Publisher.GetTopic" request={{ topic: name }} />
         </Card>
         <Card title="Sources" note="a dense run of offsets each" flush>
-          <div className="scroll" tabIndex={0} role="region" aria-label="Sources">
+          <div className="scroll" tabIndex={0} role="group" aria-label="Sources">
             <table>
               <thead>
                 <tr>
@@ -174,7 +174,7 @@ function Subscriptions({ topic }: { topic: string }) {
       {found.isError && <Problem error={found.error} />}
       {found.isSuccess && names.length === 0 && <Empty>Nobody gets its messages: without a subscription or retention they are not kept.</Empty>}
       {names.length > 0 && (
-        <div className="scroll" tabIndex={0} role="region" aria-label="Subscriptions">
+        <div className="scroll" tabIndex={0} role="group" aria-label="Subscriptions">
           <table>
             <thead>
               <tr>
@@ -238,7 +238,9 @@ function Scheduled({ topic }: { topic: string }) {
             <tr>
               <th>To be published</th>
               <th>Id</th>
-              <th />
+              <th>
+                  <span className="visually-hidden">Actions</span>
+                </th>
             </tr>
           </thead>
           <tbody>

@@ -110,7 +110,7 @@ function Waiting({ name }: { name: string }) {
       {found.isError && <Problem error={found.error} />}
       {found.isSuccess && letters.length === 0 && !found.hasNextPage && <Empty>No dead letters wait here.</Empty>}
       {letters.length > 0 && (
-        <div className="scroll" tabIndex={0} role="region" aria-label="Dead letters">
+        <div className="scroll" tabIndex={0} role="group" aria-label="Dead letters">
           <table className="messages">
             <thead>
               <tr>

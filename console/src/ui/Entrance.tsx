@@ -3,7 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState, useSyncExternalStore } from "react";
 
-import { hasToken, loadAbout, onToken, send, setToken } from "../api/client";
+import { hasToken, loadAbout, onToken, signIn } from "../api/client";
 import { AboutContext } from "../api/queries";
 import { Loading, Problem } from "./parts";
 
@@ -27,11 +27,7 @@ function SignIn() {
         onSubmit={(event) => {
           event.preventDefault();
           setError(null);
-          setToken(text);
-          send({ verb: "POST", path: "/v1/server:testIamPermissions", body: { permissions: ["syncpoint.server.get"] } }).catch((failed: unknown) => {
-            setToken("");
-            setError(failed);
-          });
+          signIn(text).catch((failed: unknown) => setError(failed));
         }}
       >
         <label htmlFor="token">Token</label>

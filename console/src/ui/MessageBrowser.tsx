@@ -120,7 +120,7 @@ function Browser({ kind, name, topic, search, onSearch }: { kind: "topic" | "sub
 
 function MessageTable({ messages, masked, open, onOpen, topic }: { messages: PeekedMessage[]; masked: boolean; open: string | null; onOpen: (id: string | null) => void; topic?: string | undefined }) {
   return (
-    <div className="scroll" tabIndex={0} role="region" aria-label="Messages">
+    <div className="scroll" tabIndex={0} role="group" aria-label="Messages">
       <table className="messages">
         <thead>
           <tr>

@@ -1,13 +1,13 @@
 // Seeking a subscription to a time or a snapshot, with what it would mean before it is done.
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { useState } from "react";
+import { type ReactNode, useState } from "react";
 
-import { call, type Fields, serves } from "../api/client";
+import { call, type Fields } from "../api/client";
 import { callQuery } from "../api/queries";
-import type { Subscription } from "../api/types";
+import type { PeekedMessage, PeekResponse, Subscription, SubscriptionState, Topic } from "../api/types";
 import { shell } from "../lib/copies";
-import { count, idOf, num, plural, projectOf, time } from "../lib/format";
+import { idOf, num, plural, projectOf, time } from "../lib/format";
 import { CopyAs } from "./CopyAs";
 import { Card, Confirm, Empty, Field, Problem } from "./parts";
 
@@ -18,18 +18,10 @@ interface Snapshot {
   labels?: Record<string, string>;
 }
 
-interface Preview {
-  backlogMessages?: string;
-  messagesAfter?: string;
-  returning?: string;
-  skipped?: string;
-  unknown?: string[];
-}
-
 export function Seek({ name, config }: { name: string; config: Subscription }) {
   return (
     <>
-      <ToTime name={name} />
+      <ToTime name={name} config={config} />
       <Snapshots name={name} topic={config.topic} />
     </>
   );
@@ -50,7 +42,7 @@ const AGO: [string, number][] = [
   ["Now", 0],
 ];
 
-function ToTime({ name }: { name: string }) {
+function ToTime({ name, config }: { name: string; config: Subscription }) {
   const [local, setLocal] = useState("");
   const [asking, setAsking] = useState(false);
   const iso = asIso(local);
@@ -75,18 +67,18 @@ function ToTime({ name }: { name: string }) {
         </button>
       </form>
       {asking && iso !== null && (
-        <AskSeek title={`Seek ${idOf(name)} to ${time(iso)}?`} request={request} cli={`syncpoint subscriptions seek ${shell(idOf(name))} --project ${shell(projectOf(name))} --time ${iso}`} onClose={() => setAsking(false)} />
+        <AskSeek title={`Seek ${idOf(name)} to ${time(iso)}?`} preview={<ComesBack name={name} config={config} since={iso} />} request={request} cli={`syncpoint subscriptions seek ${shell(idOf(name))} --project ${shell(projectOf(name))} --time ${iso}`} onClose={() => setAsking(false)} />
       )}
     </Card>
   );
 }
 
-function AskSeek({ title, request, cli, onClose }: { title: string; request: Fields; cli: string; onClose: () => void }) {
+function AskSeek({ title, preview, request, cli, onClose }: { title: string; preview: ReactNode; request: Fields; cli: string; onClose: () => void }) {
   const queries = useQueryClient();
   return (
     <Confirm
       title={title}
-      text={<PreviewOf request={request} />}
+      text={preview}
       action="Seek"
       dangerous
       onClose={onClose}
@@ -100,32 +92,57 @@ function AskSeek({ title, request, cli, onClose }: { title: string; request: Fie
   );
 }
 
-function PreviewOf({ request }: { request: Fields }) {
-  const known = serves("Admin.PreviewSeek");
-  const found = useQuery({ queryKey: ["preview", request], queryFn: () => call<Preview>("Admin.PreviewSeek", request), enabled: known, gcTime: 0, staleTime: 0 });
-  if (!known) return <p>This server cannot say beforehand how many messages come back.</p>;
-  if (found.isError) return <Problem error={found.error} />;
-  if (found.isPending) return <p>Counting …</p>;
-  const { backlogMessages, messagesAfter, returning, skipped, unknown = [] } = found.data;
+const COUNTED_PAGES = 10;
+
+/** How many messages of the topic that fit the filter were published since a time and are stored, as far as is counted. */
+async function countSince(config: Subscription, since: string, signal: AbortSignal): Promise<{ messages: number; more: boolean; first: PeekedMessage[] }> {
+  let messages = 0;
+  let pageToken = "";
+  const first: PeekedMessage[] = [];
+  for (let page = 0; page < COUNTED_PAGES; page += 1) {
+    const found = await call<PeekResponse>(
+      "Admin.PeekTopic",
+      { topic: config.topic, startTime: since, filter: config.filter, pageSize: 1000, pageToken, fields: "nextPageToken,messages(offset,message(messageId,publishTime))" },
+      signal,
+    );
+    messages += (found.messages ?? []).length;
+    if (first.length === 0) first.push(...(found.messages ?? []).slice(0, 3));
+    pageToken = found.nextPageToken ?? "";
+    if (pageToken === "") return { messages, more: false, first };
+  }
+  return { messages, more: true, first };
+}
+
+/** What a seek to a time would mean: what waits now, and what would wait afterwards. */
+function ComesBack({ name, config, since }: { name: string; config: Subscription; since: string }) {
+  const deleted = config.topic.startsWith("_");
+  const state = useQuery(callQuery<SubscriptionState>("Admin.GetSubscriptionState", { subscription: name, rangesMax: 1 }));
+  const topic = useQuery({ ...callQuery<Topic>("Publisher.GetTopic", { topic: config.topic }), enabled: !deleted });
+  const kept = config.retainAckedMessages === true || topic.data?.messageRetentionDuration !== undefined;
+  const counted = useQuery({ queryKey: ["since", name, since], queryFn: ({ signal }) => countSince(config, since, signal), enabled: !deleted && kept, gcTime: 0 });
+  if (state.isError) return <Problem error={state.error} />;
+  if (counted.isError) return <Problem error={counted.error} what="What comes back cannot be counted" />;
+  if (state.isPending || (topic.isPending && !deleted) || (kept && counted.isPending && !deleted)) return <p role="status">Counting …</p>;
   return (
-    <>
-      <ul className="preview">
+    <ul className="preview" role="status">
+      <li>
+        Now {plural(num(state.data.backlogMessages), "message")} {num(state.data.backlogMessages) === 1 ? "waits" : "wait"}.
+      </li>
+      {counted.data !== undefined ? (
         <li>
-          <b>{count(returning)}</b> that {num(returning) === 1 ? "is" : "are"} acknowledged {num(returning) === 1 ? "comes" : "come"} back
+          Afterwards{" "}
+          <b>
+            {counted.data.more ? "more than " : ""}
+            {plural(counted.data.messages, "message")}
+          </b>{" "}
+          wait: those that were published since then, fit its filter, and are kept.
+          {counted.data.first[0] !== undefined && ` The first of them is of ${time(counted.data.first[0].message.publishTime)}.`}
         </li>
-        <li>
-          <b>{count(skipped)}</b> that {num(skipped) === 1 ? "waits is" : "wait are"} skipped
-        </li>
-        <li>
-          {plural(num(backlogMessages), "message")} not acknowledged now, <b>{count(messagesAfter)}</b> afterwards
-        </li>
-      </ul>
-      {unknown.map((one) => (
-        <p key={one} className="note warn">
-          Not counted: {one}
-        </p>
-      ))}
-    </>
+      ) : (
+        <li>Acknowledged messages are kept neither by the subscription nor by its topic: none of them comes back.</li>
+      )}
+      <li>What was published before that time counts as acknowledged, also where it waits now.</li>
+    </ul>
   );
 }
 
@@ -171,7 +188,7 @@ function Snapshots({ name, topic }: { name: string; topic: string }) {
         ))}
       </ul>
       {seeking !== null && (
-        <AskSeek title={`Seek ${idOf(name)} to the snapshot ${idOf(seeking)}?`} request={{ subscription: name, snapshot: seeking }} cli={`syncpoint subscriptions seek ${shell(idOf(name))} --project ${shell(project)} --snapshot ${shell(idOf(seeking))}`} onClose={() => setSeeking(null)} />
+        <AskSeek title={`Seek ${idOf(name)} to the snapshot ${idOf(seeking)}?`} preview={<p>What had not been acknowledged when the snapshot was made, and what was published since, waits again. How many that are cannot be said beforehand.</p>} request={{ subscription: name, snapshot: seeking }} cli={`syncpoint subscriptions seek ${shell(idOf(name))} --project ${shell(project)} --snapshot ${shell(idOf(seeking))}`} onClose={() => setSeeking(null)} />
       )}
     </Card>
   );

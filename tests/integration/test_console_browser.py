@@ -1,0 +1,216 @@
+"""The console in Chromium, over one server with ten thousand topics: every page, wide, narrow and at twice the size, in
+light and dark; what is wrong by axe's rules; what others wrote and browsers might take for a program.
+
+Needs chromium, and axe-core in console/node_modules (`tools/console.py build` installs it); skipped without.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from syncpoint.cli.main import cli
+from syncpoint.client.credentials import Credentials
+from syncpoint.testing import official
+from syncpoint.testing.server_process import ServerProcess
+
+sync_api = pytest.importorskip("playwright.sync_api")
+
+CHROMIUM = shutil.which("chromium")
+AXE = Path(__file__).parents[2] / "console" / "node_modules" / "axe-core" / "axe.min.js"
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: make chromium"),
+    pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed: tools/console.py build"),
+    pytest.mark.timeout(600),
+]
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+    " --disable-component-update --disable-sync"
+)
+PATIENCE_MS = 60_000
+TOPICS = 10_000
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+ORDERS, BILLING, LETTERS = "projects/shop/topics/orders", "projects/shop/subscriptions/billing", "letters"
+PAGES = {
+    "/": "Overview",
+    "/p/shop/topics": "Topics",
+    "/p/shop/topics?q=number-99": "Topics",
+    "/p/shop/topics/orders": "orders",
+    "/p/shop/topics/orders?tab=messages": "orders",
+    "/p/shop/topics/orders?tab=publish": "orders",
+    "/p/shop/topics/orders?tab=scheduled": "orders",
+    "/p/shop/subscriptions": "Subscriptions",
+    "/p/shop/subscriptions/billing": "billing",
+    "/p/shop/subscriptions/billing?tab=messages": "billing",
+    "/p/shop/subscriptions/billing?tab=pull": "billing",
+    "/p/shop/subscriptions/billing?tab=seek": "billing",
+    "/p/shop/subscriptions/billing?tab=letters": "billing",
+    "/p/shop/snapshots": "Snapshots",
+    "/p/shop/schemas": "Schemas",
+    "/cluster": "Disks",
+    "/nothing/here": "Not here",
+}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split(), timeout=PATIENCE_MS)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def base() -> Iterator[str]:
+    with ServerProcess() as server:
+        api = official.Api(server.endpoint)
+        api.create_topic({"name": ORDERS, "labels": {"team": "core"}})
+        api.create_subscription({"name": BILLING, "topic": ORDERS, "retain_acked_messages": True})
+        api.create_snapshot({"name": "projects/shop/snapshots/before", "subscription": BILLING})
+        attributes = {"region": HOSTILE, "<b>name</b>": "eu"}
+        data = [json.dumps({"order": number}).encode() for number in range(60)]
+        api.publish({"topic": ORDERS, "messages": [{"data": one, "attributes": {"region": "eu"}} for one in data]})
+        api.publish({"topic": ORDERS, "messages": [{"data": HOSTILE.encode(), "attributes": attributes}]})
+        for number in range(TOPICS):
+            api.create_topic({"name": f"projects/shop/topics/number-{number}"})
+        yield f"http://{server.endpoint}/console"
+        api.close()
+
+
+class Looked:
+    """A page that is looked at, and what its browser complained of."""
+
+    def __init__(self, browser: Any, base: str, **how: Any) -> None:
+        self.base, self.page = base, browser.new_page(**how)
+        self.page.set_default_timeout(PATIENCE_MS)
+        self.complaints: list[str] = []
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", lambda said: said.type == "error" and self.complaints.append(said.text))
+
+    def go(self, path: str, title: str) -> Any:
+        self.page.goto(self.base + path)
+        self.page.get_by_role("heading", level=1, name=title, exact=True).wait_for()
+        self.page.get_by_text("Loading …").first.wait_for(state="hidden")
+        return self.page
+
+    def overflow(self) -> int:
+        """Pixels that the page is wider than what is seen of it."""
+        return int(self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+    def violations(self) -> list[str]:
+        self.page.evaluate(AXE.read_text() + ";0")
+        found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        return [f"{one['id']}: {node['html'][:160]}" for one in found["violations"] for node in one["nodes"]]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_is_clean_wide_and_narrow(browser: Any, base: str, scheme: str) -> None:
+    looked = Looked(browser, base, viewport={"width": 1280, "height": 800}, color_scheme=scheme)
+    for path, title in PAGES.items():
+        page = looked.go(path, title)
+        assert looked.violations() == [], path
+        # 1280 pixels at 200 % are 640 of CSS.
+        for width in (400, 640):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert looked.overflow() <= 0, (path, width)
+        page.set_viewport_size({"width": 1280, "height": 800})
+    assert looked.complaints == []
+    looked.page.close()
+
+
+def test_ten_thousand_topics_are_found_and_few_are_drawn(browser: Any, base: str) -> None:
+    looked = Looked(browser, base, viewport={"width": 1280, "height": 800})
+    page = looked.go("/p/shop/topics", "Topics")
+    page.get_by_text("10,001 topics").wait_for()
+    assert page.get_by_role("row").count() < 100
+    page.get_by_role("searchbox").fill("number-9876")
+    page.get_by_role("link", name="number-9876", exact=True).wait_for()
+    assert page.url.endswith("/topics?q=number-9876")  # an address that can be sent
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox", name="Topic, subscription or page").fill("orders")
+    page.get_by_role("option", name="orders Topic", exact=True).wait_for()
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", level=1, name="orders", exact=True).wait_for()
+    assert looked.complaints == []
+    page.close()
+
+
+def test_what_others_wrote_is_text(browser: Any, base: str) -> None:
+    looked = Looked(browser, base, viewport={"width": 1280, "height": 900})
+    page = looked.go("/p/shop/topics/orders?tab=messages&offset=60", "orders")
+    page.get_by_role("button", expanded=False).filter(has_text=":").first.click()
+    page.get_by_role("tab", name="Text").click()
+    assert page.get_by_label("Payload").inner_text() == HOSTILE
+    assert page.get_by_role("rowheader", name="<b>name</b>").inner_text() == "<b>name</b>"
+    assert page.locator("main img, main script, main b:text('name')").count() == 0
+    assert page.title() == "orders – Syncpoint"
+    # Even a mistake in the program could not make markup of a text, and no script is taken from elsewhere.
+    for attempt in ("document.body.innerHTML = '<b>x</b>'", "eval('1')"):
+        later = f"setTimeout(() => {{ try {{ {attempt}; go() }} catch (error) {{ fail(error) }} }})"
+        with pytest.raises(sync_api.Error, match=r"Trusted|unsafe-eval"):
+            page.evaluate(f"() => new Promise((go, fail) => {later})")
+    page.close()
+
+
+def test_a_message_is_published_found_pulled_and_sought_back_to(browser: Any, base: str) -> None:
+    looked = Looked(browser, base, viewport={"width": 1280, "height": 900})
+    page = looked.go("/p/shop/topics/orders?tab=publish", "orders")
+    page.get_by_label("Data").fill('{"from": "the console"}')
+    page.get_by_label("Name of attribute 1").fill("origin")
+    page.get_by_label("Value of attribute 1").fill("test")
+    page.get_by_role("button", name="Copy as…").click()
+    code = page.get_by_label("The command")
+    assert code.inner_text().startswith('syncpoint topics publish orders --project shop --message \'{"from"')
+    page.get_by_role("tab", name="curl").click()
+    assert "/v1/projects/shop/topics/orders:publish" in code.inner_text()
+    page.get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="Publish", exact=True).click()
+    page.get_by_text("Stored as message").wait_for()
+    page = looked.go("/p/shop/topics/orders?tab=messages&filter=attributes.origin+%3D+%22test%22", "orders")
+    page.get_by_role("cell", name='{"from": "the console"}').wait_for()
+    page = looked.go("/p/shop/subscriptions/billing?tab=pull", "billing")
+    page.get_by_label("At most").fill("100")
+    page.get_by_role("button", name="Pull", exact=True).click()
+    page.get_by_role("button", name="Acknowledge all").click()
+    page.get_by_text("acknowledged.").wait_for()
+    page = looked.go("/p/shop/subscriptions/billing?tab=seek", "billing")
+    page.get_by_role("button", name="1 h ago").click()
+    page.get_by_role("button", name="Seek…").first.click()
+    page.get_by_text("62 messages").wait_for()  # that is what comes back
+    page.get_by_role("button", name="Seek", exact=True).click()
+    page.get_by_role("dialog").wait_for(state="detached")
+    page = looked.go("/p/shop/subscriptions/billing", "billing")
+    page.locator(".tile", has_text="Backlog").get_by_text("62", exact=True).wait_for()
+    assert looked.complaints == []
+    page.close()
+
+
+def test_with_access_control_it_asks_for_a_token_and_hides_what_one_may_not_read(browser: Any, tmp_path: Path) -> None:
+    auth, key = str(tmp_path / "auth.yaml"), str(tmp_path / "key")
+    made = CliRunner().invoke(cli, ["iam", "init", auth, "--owner", "admin@demo.example", "--key-file", key])
+    assert made.exit_code == 0, made.output
+    token = Credentials(tmp_path / "key").token()
+    with ServerProcess(tmp_path / "data", args=["--auth", auth]) as server:
+        base = f"http://{server.endpoint}/console"
+        looked = Looked(browser, base, viewport={"width": 1280, "height": 800})
+        page = looked.page
+        page.goto(base + "/cluster")
+        page.get_by_label("Token").fill("nonsense")
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_text("The token is not believed").wait_for()
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("heading", level=1, name="Disks", exact=True).wait_for()
+        page.get_by_role("article").first.wait_for()
+        assert token not in page.url
+        kept = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])")
+        assert token not in kept
+        page.reload()
+        page.get_by_label("Token").wait_for()  # it is gone with the page
+        page.close()
