@@ -78,12 +78,13 @@ def publish(folder: Path, endpoints: Mapping[str, str]) -> None:
                         raise
             request = pubsub.PublishRequest(topic=topic)
             request.messages.add(
-                data=_data(line), attributes=line.get("attributes", {}), ordering_key=line.get("key", "")
+                data=data_of(line), attributes=line.get("attributes", {}), ordering_key=line.get("key", "")
             )
             client.call("Publisher.Publish", request)
 
 
-def _data(line: Mapping[str, Any]) -> bytes:
+def data_of(line: Mapping[str, Any]) -> bytes:
+    """The data of a line: text, an object as JSON, or bytes in base 64."""
     if "base64" in line:
         return base64.b64decode(line["base64"])
     data = line["data"]
