@@ -32,7 +32,7 @@ def export(folder: Path, monitor: Path | None) -> None:
     Example:
       syncpoint dashboards export /etc/grafana/dashboards
     """
-    from syncpoint.monitor.dashboards import dashboards as made
+    from syncpoint.monitor.grafana_dashboards import dashboards as made
     from syncpoint.monitor.monitor_settings import defaults, load_monitor
 
     settings = defaults() if monitor is None else load_monitor(monitor)

@@ -65,10 +65,10 @@ def notify(notification: Notification, content: dict[str, Any], settings: Monito
             way()
         except (OSError, ValueError, subprocess.SubprocessError, smtplib.SMTPException) as error:
             failed.append(f"{name}: {error}")
-    for reason in failed:
-        log.warning("%s could not be notified of %s by one way: %s", person.name, content["rule"], reason)
     if len(failed) == len(ways):
         raise NotNotified("; ".join(failed) or "there is no way to do it")
+    for reason in failed:
+        log.warning("%s could not be notified of %s by one way: %s", person.name, content["rule"], reason)
 
 
 def _call(url: str, content: dict[str, Any]) -> None:

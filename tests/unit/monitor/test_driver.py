@@ -138,7 +138,7 @@ async def _a_page_arrives(tmp_path: Path) -> None:
             clock.advance(300)
             await monitor.look()
             await until(lambda: "." in mails and ran.exists() and ran.read_text().endswith("}"))
-            assert any("Subject: [Page] DisksFull" in line for line in mails)
+            assert "Subject: [Page] DisksFull" in "".join(mails)
             assert json.loads(ran.read_text())["why"] == "passed on"
             (alert,) = (await MonitorAdmin(monitor).list_alerts(admin.ListAlertsRequest())).alerts
             assert list(alert.notified) == ["ana", "ben"]

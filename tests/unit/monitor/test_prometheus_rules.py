@@ -14,7 +14,7 @@ import yaml
 from syncpoint.metrics.family import MetricKind
 from syncpoint.metrics.family_table import FAMILIES
 from syncpoint.monitor.alert_rules import THRESHOLD_RULES, budget_rule
-from syncpoint.monitor.dashboards import PUBLISHERS, dashboards, expressions
+from syncpoint.monitor.grafana_dashboards import PUBLISHERS, dashboards, expressions
 from syncpoint.monitor.monitor_settings import RUNBOOKS
 from syncpoint.monitor.objectives import shipped
 from syncpoint.monitor.prometheus_rules import rules_file

@@ -19,7 +19,7 @@ WIDTH, HEIGHT = 12, 8
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 
 
-class Line(NamedTuple):
+class PanelLine(NamedTuple):
     """One expression of a panel, and what its series are called."""
 
     expression: str
@@ -30,11 +30,11 @@ class DashboardPanel(NamedTuple):
     """One chart. `unit`: as Grafana names it."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[PanelLine, ...]
     unit: str = "short"
 
 
-class Broken(NamedTuple):
+class BrokenDown(NamedTuple):
     """A number that is broken down by `label`, region and task; `{by}` in the expression is where the grouping goes."""
 
     title: str
@@ -44,9 +44,9 @@ class Broken(NamedTuple):
 
     def panels(self) -> Iterator[DashboardPanel]:
         """The total, by topic (or subscription), by region, by task."""
-        yield DashboardPanel(self.title, (Line(self.expression.replace("{by}", ""), "total"),), self.unit)
+        yield DashboardPanel(self.title, (PanelLine(self.expression.replace("{by}", ""), "total"),), self.unit)
         for label, named in ((self.label, self.label), ("region", "region"), ("process", "task")):
-            line = Line(self.expression.replace("{by}", f"by ({label}) "), f"{{{{{label}}}}}")
+            line = PanelLine(self.expression.replace("{by}", f"by ({label}) "), f"{{{{{label}}}}}")
             yield DashboardPanel(f"{self.title}, by {named}", (line,), self.unit)
 
 
@@ -55,48 +55,48 @@ def _rate(family: str, where: str = "") -> str:
 
 
 PUBLISHING: Final = (
-    Broken("Messages published", _rate("syncpoint_topic_messages_total"), "mps", "topic"),
-    Broken("Bytes published", _rate("syncpoint_topic_bytes_total"), "Bps", "topic"),
-    Broken("Publish requests", _rate("syncpoint_topic_requests_total"), "reqps", "topic"),
+    BrokenDown("Messages published", _rate("syncpoint_topic_messages_total"), "mps", "topic"),
+    BrokenDown("Bytes published", _rate("syncpoint_topic_bytes_total"), "Bps", "topic"),
+    BrokenDown("Publish requests", _rate("syncpoint_topic_requests_total"), "reqps", "topic"),
 )
 SUBSCRIBING: Final = (
-    Broken("Messages delivered", _rate("syncpoint_subscription_messages_total"), "mps", "subscription"),
-    Broken("Messages acknowledged", _rate("syncpoint_subscription_acknowledged_total"), "mps", "subscription"),
-    Broken("Backlog", "sum {by}(syncpoint_subscription_backlog_messages)", "short", "subscription"),
-    Broken("Outstanding bytes", "sum {by}(syncpoint_subscription_outstanding_bytes)", "bytes", "subscription"),
-    Broken("Redelivered", _rate("syncpoint_subscription_redelivered_total"), "mps", "subscription"),
+    BrokenDown("Messages delivered", _rate("syncpoint_subscription_messages_total"), "mps", "subscription"),
+    BrokenDown("Messages acknowledged", _rate("syncpoint_subscription_acknowledged_total"), "mps", "subscription"),
+    BrokenDown("Backlog", "sum {by}(syncpoint_subscription_backlog_messages)", "short", "subscription"),
+    BrokenDown("Outstanding bytes", "sum {by}(syncpoint_subscription_outstanding_bytes)", "bytes", "subscription"),
+    BrokenDown("Redelivered", _rate("syncpoint_subscription_redelivered_total"), "mps", "subscription"),
 )
 PUBLISHERS: Final = DashboardPanel(
     "Publishers: entities, bytes, batched messages, user messages, outstanding bytes",
     (
-        Line("max(syncpoint_catalog_topics)", "entities (topics)"),
-        Line("sum(rate(syncpoint_publish_bytes_total[{RATE}]))".replace("{RATE}", RATE), "bytes per second"),
-        Line(f"sum(rate(syncpoint_publish_batch_messages_count[{RATE}]))", "batches per second"),
-        Line(f"sum(rate(syncpoint_publish_messages_total[{RATE}]))", "user messages per second"),
-        Line("sum(syncpoint_publish_in_flight_bytes)", "outstanding bytes"),
+        PanelLine("max(syncpoint_catalog_topics)", "entities (topics)"),
+        PanelLine("sum(rate(syncpoint_publish_bytes_total[{RATE}]))".replace("{RATE}", RATE), "bytes per second"),
+        PanelLine(f"sum(rate(syncpoint_publish_batch_messages_count[{RATE}]))", "batches per second"),
+        PanelLine(f"sum(rate(syncpoint_publish_messages_total[{RATE}]))", "user messages per second"),
+        PanelLine("sum(syncpoint_publish_in_flight_bytes)", "outstanding bytes"),
     ),
 )
 STORAGE: Final = (
-    DashboardPanel("Disks by state", (Line("sum by (state) (syncpoint_disk_state)", "{{state}}"),)),
+    DashboardPanel("Disks by state", (PanelLine("sum by (state) (syncpoint_disk_state)", "{{state}}"),)),
     DashboardPanel(
         "Entries that fewer than all disks hold",
-        (Line("sum by (process, chain) (syncpoint_log_under_replicated_entries)", "{{process}} {{chain}}"),),
+        (PanelLine("sum by (process, chain) (syncpoint_log_under_replicated_entries)", "{{process}} {{chain}}"),),
     ),
     DashboardPanel(
         "Time of syncs, 99th percentile, by disk",
         (
-            Line(
+            PanelLine(
                 f"histogram_quantile(0.99, sum by (disk, le) (rate(syncpoint_disk_sync_seconds_bucket[{RATE}])))",
                 "{{disk}}",
             ),
         ),
         "s",
     ),
-    DashboardPanel("Free on disks", (Line("min by (disk) (syncpoint_disk_free_bytes)", "{{disk}}"),), "bytes"),
+    DashboardPanel("Free on disks", (PanelLine("min by (disk) (syncpoint_disk_free_bytes)", "{{disk}}"),), "bytes"),
     DashboardPanel(
         "Event loops late, 99th percentile, by task",
         (
-            Line(
+            PanelLine(
                 f"histogram_quantile(0.99, sum by (process, le) (rate(syncpoint_loop_lag_seconds_bucket[{RATE}])))",
                 "{{process}}",
             ),
@@ -104,17 +104,22 @@ STORAGE: Final = (
         "s",
     ),
     DashboardPanel(
-        "Memory, by task", (Line("sum by (process) (process_resident_memory_bytes)", "{{process}}"),), "bytes"
+        "Memory, by task", (PanelLine("sum by (process) (process_resident_memory_bytes)", "{{process}}"),), "bytes"
     ),
 )
+_MEASURED: Final = '{__name__=~"syncpoint_prober_.+",__name__!~".+_(bucket|total|sum|count)"}'
 PROBERS: Final = (
     DashboardPanel(
         "What probers measure",
-        (Line('{__name__=~"syncpoint_prober_.+",__name__!~".+_(bucket|total|sum|count)"}', "{{prober}} {{metric}}"),),
+        (
+            PanelLine(
+                '{__name__=~"syncpoint_prober_.+",__name__!~".+_(bucket|total|sum|count)"}', "{{prober}} {{metric}}"
+            ),
+        ),
     ),
     DashboardPanel(
         "What probers count, per second",
-        (Line(f'rate({{__name__=~"syncpoint_prober_.+_(total|count)"}}[{RATE}])', "{{prober}} {{metric}}"),),
+        (PanelLine(f'rate({{__name__=~"syncpoint_prober_.+_(total|count)"}}[{RATE}])', "{{prober}} {{metric}}"),),
         "cps",
     ),
 )
@@ -140,20 +145,20 @@ def expressions(dashboard: dict[str, Any]) -> Iterator[str]:
             yield target["expr"]
 
 
-def _all(some: tuple[Broken, ...]) -> list[DashboardPanel]:
+def _all(some: tuple[BrokenDown, ...]) -> list[DashboardPanel]:
     return [panel for one in some for panel in one.panels()]
 
 
 def _indicator(number: int) -> DashboardPanel:
     sli = SLIS[number]
     return DashboardPanel(
-        f"SLI: {sli.title}", (Line(sli.promql, sli.name),), "s" if sli.unit == SECONDS else "percentunit"
+        f"SLI: {sli.title}", (PanelLine(sli.promql, sli.name),), "s" if sli.unit == SECONDS else "percentunit"
     )
 
 
 def _burning(one: Objective) -> DashboardPanel:
     lines = tuple(
-        Line(
+        PanelLine(
             f'slo:sli_error:ratio_rate{promql_duration(window)}{{sloth_slo="{one.name}"}} / {1 - one.target:.6g}',
             promql_duration(window),
         )
