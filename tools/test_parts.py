@@ -119,8 +119,8 @@ GROUPS = [
 TEST = (
     Part(
         "simulation",
-        "simulations: 400 seeds of chains, some of shapes hard on delivery, of whole clusters and pipelines",
-        420,
+        "simulations: 200 seeds of chains, some of shapes hard on delivery, of whole clusters and pipelines",
+        300,
         [sys.executable, "tools/sim.py", "--test"],
     ),
     Part("planted", "simulation catches every planted bug", 600, [*PYTEST, "-n", "2", "tests/simulation"]),

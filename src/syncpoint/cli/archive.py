@@ -6,8 +6,6 @@ Promise: what is archived can be held against its checksums without a server and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +14,13 @@ import click
 from syncpoint.cli.errors import Problem
 from syncpoint.cli.output import print_json, print_table, progress_bar, said
 from syncpoint.cli.settings import Settings, with_settings
+from syncpoint.cli.spark_session import local_spark, master_option, server_of
 from syncpoint.model.counted import counted
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from syncpoint.federation.manifest import Manifest
-    from syncpoint.federation.spec import FederatedCluster
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
-MASTER = click.option("--master", default="local[*]", show_default=True, help="Spark's master.")
 
 
 @click.group()
@@ -44,7 +39,7 @@ def archive() -> None:
 @click.argument("topic")
 @click.option("--to", "folder", type=FOLDER, required=True, help="The archive's folder, new or of earlier runs.")
 @click.option("--rows-per-part", type=click.IntRange(min=1), default=500_000, show_default=True)
-@MASTER
+@master_option
 @with_settings
 def create(settings: Settings, topic: str, folder: Path, rows_per_part: int, master: str) -> None:
     """Archive TOPIC, or add to its archive what has come since.
@@ -55,9 +50,9 @@ def create(settings: Settings, topic: str, folder: Path, rows_per_part: int, mas
     settings.called = True  # by the work, through clients of its own
     from syncpoint.federation.archive import archive as work
 
-    with _spark(master) as spark, progress_bar("archiving") as progress:
+    with local_spark("syncpoint archive", master) as spark, progress_bar("archiving") as progress:
         done = work(
-            spark, _server(settings), settings.name("topics", topic), folder, progress, rows_per_part=rows_per_part
+            spark, server_of(settings), settings.name("topics", topic), folder, progress, rows_per_part=rows_per_part
         )
     said(f"{counted(done.rows, 'message')} in {counted(done.parts, 'part')} added to {folder}.")
 
@@ -65,7 +60,7 @@ def create(settings: Settings, topic: str, folder: Path, rows_per_part: int, mas
 @archive.command()
 @click.argument("folder", type=FOLDER)
 @click.option("--topic", default="", help="Publish to this topic; by default to one of the archived name.")
-@MASTER
+@master_option
 @with_settings
 def restore(settings: Settings, folder: Path, topic: str, master: str) -> None:
     """Publish what the archive in FOLDER holds: with its ids, its times, in its order, each message once.
@@ -85,8 +80,8 @@ def restore(settings: Settings, folder: Path, topic: str, master: str) -> None:
         except SyncpointError as error:
             if error.code is not Code.ALREADY_EXISTS:
                 raise
-    with _spark(master) as spark, progress_bar("restoring") as progress:
-        done = work(spark, _server(settings), folder, name, progress)
+    with local_spark("syncpoint archive", master) as spark, progress_bar("restoring") as progress:
+        done = work(spark, server_of(settings), folder, name, progress)
     said(f"{name} has {counted(done.rows, 'message')} of {counted(done.parts, 'part')}.")
 
 
@@ -152,25 +147,3 @@ def _manifest(folder: Path) -> Manifest:
     if found is None:
         raise Problem(f"There is no archive in {folder}.", "`syncpoint archive create TOPIC --to FOLDER` makes one.")
     return found
-
-
-def _server(settings: Settings) -> FederatedCluster:
-    from syncpoint.federation.spec import FederatedCluster
-
-    files = {"ca": settings.tls_ca, "cert": settings.tls_cert, "key": settings.tls_key}
-    tls = {name: path for name, path in files.items() if path} or None
-    return FederatedCluster("server", settings.endpoint, tls)
-
-
-@contextmanager
-def _spark(master: str) -> Iterator[SparkSession]:
-    import pyspark  # noqa: F401
-
-    from syncpoint.federation.session import session
-
-    said("starting Spark")
-    spark = session("syncpoint archive", master)
-    try:
-        yield spark
-    finally:
-        spark.stop()

@@ -171,12 +171,12 @@ def _cut(cell: Any, width: int) -> Any:
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar of messages on standard error, given (done, of how many); nothing where that is no terminal."""
+def progress_bar(what: str, of: str = "messages") -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, given (done, of how many); nothing where that is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("messages"), TimeRemainingColumn())
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn(of), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(what)

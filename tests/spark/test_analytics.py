@@ -1,0 +1,199 @@
+"""Analyses of topics: what they count, against what was published; and copies that are not as they should be, named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncpoint.analytics.back_test import back_test
+from syncpoint.analytics.plots import PLOTS
+from syncpoint.analytics.reconciliation import reconcile
+from syncpoint.analytics.stored_messages import stored_topic
+from syncpoint.analytics.topic_profile import topic_profile
+from syncpoint.federation.flow_plan import Flow
+from syncpoint.federation.patterns.registry import links_of
+from syncpoint.federation.servers import Servers
+from syncpoint.federation.spec import FederatedCluster, Federation, parse
+from tests.spark.federation_kit import PROJECT, Site, awaited, name_of, running_job, sites
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Site]]:
+    with sites("ab", tmp_path_factory.mktemp("analytics")) as made:
+        yield made
+
+
+class Progress:
+    """What was reported last."""
+
+    def __init__(self) -> None:
+        self.done = self.total = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        self.done, self.total = done, total
+
+
+def server(site: Site) -> FederatedCluster:
+    return FederatedCluster("server", site.server.endpoint)
+
+
+def orders(site: Site, topic: str) -> str:
+    """300 orders: half of key `busy`; the field `vat` comes with number 200, `amount` is a text from there on."""
+    name = site.topic(topic)
+    for number in range(300):
+        body: dict[str, Any] = {"id": number, "amount": number if number < 200 else str(number)}
+        if number >= 200:
+            body["vat"] = 19
+        attributes = {"kind": "refund" if number % 3 == 0 else "order", "n": str(number)}
+        key = "busy" if number % 2 else f"k{number % 10}"
+        message = {"data": json.dumps(body).encode(), "attributes": attributes, "ordering_key": key}
+        site.api.publish({"topic": name, "messages": [message]})
+    return name
+
+
+@pytest.fixture(scope="module")
+def topic(pair: dict[str, Site]) -> str:
+    return orders(pair["a"], "profiled")
+
+
+def test_a_profile_counts_what_was_published(spark: Any, pair: dict[str, Site], topic: str, tmp_path: Path) -> None:
+    progress, stored = Progress(), stored_topic(server(pair["a"]), topic)
+    found = topic_profile(spark, stored, progress)
+    published = pair["a"].log(topic)
+    assert found.messages == stored.messages == 300
+    sizes = sorted(len(one.data) for one in published)
+    assert (found.sizes.total, found.sizes.least, found.sizes.most) == (sum(sizes), sizes[0], sizes[-1])
+    assert abs(found.sizes.p50 - sizes[150]) <= 1
+    assert (found.keys.messages, found.keys.top[0].value, found.keys.top[0].messages) == (300, "busy", 150)
+    assert 5 <= found.keys.distinct <= 7
+    kinds = {one.name: one for one in found.attributes}["kind"]
+    assert (kinds.messages, kinds.distinct) == (300, 2)
+    assert [(top.value, top.messages) for top in kinds.top] == [("order", 200), ("refund", 100)]
+    assert sum(one.messages for one in found.buckets) == 300
+    assert sum(one.bytes for one in found.buckets) == found.sizes.total
+    fields = {one.path: one for one in found.payloads.fields}
+    assert (found.payloads.objects, fields["id"].messages, fields["vat"].messages) == (300, 300, 100)
+    assert fields["amount"].changes == ("is number and string",)
+    assert fields["vat"].changes == ("appeared",)
+    assert progress.done == progress.total > 0
+    PLOTS["profile"](found, tmp_path / "profile.svg")
+    assert "<svg" in (tmp_path / "profile.svg").read_text(encoding="utf-8")
+
+
+def test_a_profile_of_an_empty_topic(spark: Any, pair: dict[str, Site]) -> None:
+    found = topic_profile(spark, stored_topic(server(pair["a"]), pair["a"].topic("empty")), Progress())
+    assert (found.messages, found.first, found.buckets, found.attributes) == (0, None, (), ())
+
+
+def test_a_back_test_agrees_with_what_a_subscription_receives(
+    spark: Any, pair: dict[str, Site], topic: str, tmp_path: Path
+) -> None:
+    stored = stored_topic(server(pair["a"]), topic)
+    expression, other = 'attributes.kind = "refund"', 'hasPrefix(attributes.n, "1")'
+    found = back_test(spark, stored, expression, Progress(), against=other)
+    published = pair["a"].log(topic)
+    chosen = [one.message_id for one in published if one.attributes["kind"] == "refund"]
+    ones = [one.message_id for one in published if one.attributes["n"].startswith("1")]
+    assert (found.all.messages, found.selected.messages, found.rejected.messages) == (300, len(chosen), 200)
+    assert list(found.selected.samples) == chosen[:10]
+    assert found.gained is not None
+    assert found.lost is not None
+    assert found.gained.messages == len(set(chosen) - set(ones))
+    assert found.lost.messages == len(set(ones) - set(chosen))
+    assert set(found.lost.samples) <= set(ones) - set(chosen)
+    assert found.all.bytes == found.selected.bytes + found.rejected.bytes
+    assert [sum(one.messages for one in found.buckets), sum(one.selected for one in found.buckets)] == [300, 100]
+    PLOTS["backtest"](found, tmp_path / "backtest.png")
+    assert (tmp_path / "backtest.png").read_bytes().startswith(b"\x89PNG")
+
+
+def federation(pair: dict[str, Site], folder: Path, topic: str, **keys: Any) -> tuple[dict[str, Any], Federation]:
+    content = {
+        "version": 1,
+        "clusters": {name: {"endpoint": site.server.endpoint} for name, site in pair.items()},
+        "tasks": {
+            "copied": {
+                "pattern": "replicate",
+                "from": {"cluster": "a", "topic": name_of(topic)},
+                "to": {"cluster": "b", "topic": f"projects/{PROJECT}/topics/{topic}-copy"},
+                **keys,
+            }
+        },
+        "runtime": {"state": str(folder / "state"), "trigger": "100ms"},
+    }
+    return content, parse(content, folder)
+
+
+def flow_of(found: Federation) -> Flow:
+    with Servers() as servers:
+        return servers.flows(links_of(found))[0]
+
+
+def test_a_flow_that_filters_and_changes_is_reconciled_with_nothing_to_name(
+    spark: Any, pair: dict[str, Site], tmp_path: Path
+) -> None:
+    name = orders(pair["a"], "clean")
+    keys = {"where": "attributes['kind'] = 'order'", "select": {"data": "upper(CAST(data AS STRING))"}}
+    content, found = federation(pair, tmp_path, "clean", **keys)
+    flow = flow_of(found)
+    pair["b"].topic("clean-copy")
+    with running_job(spark, content, tmp_path):
+        awaited(lambda: len(pair["b"].log(flow.target_topic)) == 200, "all orders are copied")
+    result = reconcile(spark, flow, found.runtime, Progress())
+    assert result.clean, result
+    assert (result.expected, result.right, result.waiting) == (200, 200, 0)
+    pair["a"].publish(name, range(7), kind="order")
+    assert reconcile(spark, flow, found.runtime, Progress()).waiting == 7
+
+
+def test_what_a_faulty_task_did_is_named(spark: Any, pair: dict[str, Site], tmp_path: Path) -> None:
+    """A task that commits what it was to copy, and drops one message, changes one, and copies one twice."""
+    name = pair["a"].topic("faulty")
+    pair["a"].publish(name, range(50), keys=1)
+    _, found = federation(pair, tmp_path, "faulty")
+    flow = flow_of(found)
+    pair["b"].topic("faulty-copy")
+    published = pair["a"].log(name)
+    lost, changed, twice = (published[number].message_id for number in (3, 10, 20))
+    copied(spark, pair, flow, tmp_path, f"CASE WHEN message_id = '{changed}' THEN 'other' ELSE data END", lost)
+    again = spark.read.format("pubsub").options(endpoint=pair["a"].server.endpoint, topic=name).load()
+    again = again.where(again.message_id == twice).selectExpr(
+        "message_id", "publish_time", "data", "attributes", "ordering_key"
+    )
+    again.write.format("pubsub").mode("append").options(
+        endpoint=pair["b"].server.endpoint, topic=flow.target_topic, keepIdentity="true", via="a"
+    ).save()
+    result = reconcile(spark, flow, found.runtime, Progress())
+    assert {(one.kind, one.message_id, one.hop) for one in result.anomalies} == {
+        ("missing", lost, flow.name),
+        ("altered", changed, flow.name),
+        ("twice", twice, flow.name),
+    }
+    assert (result.expected, result.right) == (50, 47)
+
+
+def copied(spark: Any, pair: dict[str, Site], flow: Flow, folder: Path, data: str, without: str) -> None:
+    """Copy a flow's topic under its link, with other data, and without one message."""
+    frame = (
+        spark.readStream.format("pubsub")
+        .options(endpoint=pair["a"].server.endpoint, topic=flow.source_topic)
+        .load()
+        .where(f"message_id <> '{without}'")
+        .selectExpr(
+            "message_id", "source", "offset", "publish_time", f"CAST({data} AS BINARY) AS data", "attributes",
+            "ordering_key",
+        )
+    )  # fmt: skip
+    query = (
+        frame.writeStream.format("pubsub")
+        .options(endpoint=pair["b"].server.endpoint, topic=flow.target_topic, link=flow.name, via="a", here="b")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    query.stop()

@@ -1,0 +1,116 @@
+"""What `syncpoint analyze` prints of what analyses find, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from syncpoint.analytics import back_test, reconciliation, stored_messages, topic_profile
+from syncpoint.analytics.back_test import BackTest, Selected, TestedBucket
+from syncpoint.analytics.json_drift import JsonDrift, JsonField
+from syncpoint.analytics.reconciliation import Anomaly, Reconciliation
+from syncpoint.analytics.topic_profile import Attribute, Bucket, Keys, Share, Sizes, TopicProfile
+from syncpoint.cli import analyze
+from syncpoint.cli.main import cli
+from syncpoint.federation.servers import Servers
+
+TIME = datetime(2026, 11, 28, 12, 0, 0, tzinfo=UTC)
+TOPIC = "projects/p/topics/orders"
+PROFILE = TopicProfile(
+    TOPIC,
+    200,
+    TIME,
+    TIME,
+    Sizes(2_000_000, 1, 5, 9, 10, 12),
+    Keys(100, 7, (Share("busy", 50),)),
+    (Attribute("kind", 200, 2, 6, (Share("order", 150),)),),
+    (),
+    (Bucket(TIME, 200, 2_000_000),),
+    1.0,
+    JsonDrift(200, 100, (JsonField("vat", 50, {"number": 50}, 1, 2, ("appeared",)),), 0),
+)
+TESTED = BackTest(
+    TOPIC, 'attributes.kind = "order"', "", Selected(200, 10), Selected(50, 5, ("1-0",)), Selected(150, 5), None, None,
+    (TestedBucket(TIME, 200, 50),),
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analyze, "local_spark", lambda name, master: contextlib.nullcontext())
+    monkeypatch.setattr(stored_messages, "stored_topic", lambda server, topic: None)
+    monkeypatch.setattr(topic_profile, "topic_profile", lambda *_, **__: PROFILE)
+    monkeypatch.setattr(back_test, "back_test", lambda *_, **__: TESTED)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["--project", "p", *arguments])
+
+
+def test_a_profile_as_tables_and_as_json() -> None:
+    text = run("analyze", "profile", "orders").output
+    for expected in ("200", "2.0 MB", "p99 10", "busy", "25.0%", "order (75.0%)", "vat", "appeared"):
+        assert expected in text
+    found = json.loads(run("--format", "json", "analyze", "profile", "orders").stdout)
+    assert found["first"] == "2026-11-28T12:00:00Z"
+    assert found["payloads"]["fields"][0]["path"] == "vat"
+
+
+def test_a_back_test_leaves_out_what_it_was_not_compared_with() -> None:
+    text = run("analyze", "backtest", "orders", "--filter", TESTED.filter).stdout
+    assert "25.0%" in text
+    assert "gained" not in text
+
+
+def test_a_plot_of_an_unknown_kind_is_refused_before_any_work(tmp_path: Path) -> None:
+    result = run("analyze", "profile", "orders", "--plot", str(tmp_path / "profile.bmp"))
+    assert result.exit_code == 1
+    assert ".svg, .png or .pdf" in result.output
+    assert not (tmp_path / "profile.bmp").exists()
+
+
+def test_a_plot_is_drawn(tmp_path: Path) -> None:
+    assert run("analyze", "profile", "orders", "--plot", str(tmp_path / "profile.png")).exit_code == 0
+    assert (tmp_path / "profile.png").read_bytes().startswith(b"\x89PNG")
+
+
+def reconciled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, missing: int, *flows: str) -> Result:
+    file = tmp_path / "federation.yaml"
+    file.write_text(
+        "version: 1\nclusters: {a: {endpoint: 'a:1'}, b: {endpoint: 'b:1'}}\nnamespaces: {shop: {clusters: [a, b]}}\n"
+    )
+    anomalies = tuple(Anomaly("missing", f"id-{number}", "shop.a-b.orders") for number in range(missing))
+    counts = dict.fromkeys(reconciliation.KINDS, 0) | {"missing": missing}
+
+    def work(spark: Any, flow: Any, runtime: Any, on_progress: Any) -> Reconciliation:
+        return Reconciliation(flow.name, 10, 10 - missing, 0, 0, 0, 0, counts, anomalies)
+
+    monkeypatch.setattr(reconciliation, "reconcile", work)
+    monkeypatch.setattr(Servers, "topics", lambda self, cluster, project: ["projects/shop/topics/orders"])
+    return run("analyze", "reconcile", str(file), *flows)
+
+
+def test_a_clean_reconciliation_ends_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    result = reconciled(monkeypatch, tmp_path, 0)
+    assert result.exit_code == 0, result.output
+    assert "shop.a-b.orders" in result.output
+    assert "shop.b-a.orders" in result.output
+
+
+def test_anomalies_are_named_and_end_with_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    result = reconciled(monkeypatch, tmp_path, 2, "shop.a-b.orders")
+    assert result.exit_code == 1
+    assert "id-1" in result.output
+    assert "1 flow of 1 did not copy exactly" in result.output
+
+
+def test_an_unknown_flow_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    result = reconciled(monkeypatch, tmp_path, 0, "shop.a-b.none")
+    assert result.exit_code == 3
+    assert "federation plan" in result.output
