@@ -31,7 +31,7 @@ class Selected:
 
 
 @dataclass(frozen=True, slots=True)
-class TestedBucket:
+class JudgedBucket:
     """A stretch of time: all messages, and those selected."""
 
     begin: datetime
@@ -53,7 +53,7 @@ class BackTest:
     rejected: Selected
     gained: Selected | None
     lost: Selected | None
-    buckets: tuple[TestedBucket, ...]
+    buckets: tuple[JudgedBucket, ...]
 
 
 def back_test(
@@ -110,14 +110,14 @@ def _selected(frame: DataFrame, samples: int = SAMPLES) -> Selected:
     return Selected(counted.messages, counted["bytes"] or 0, tuple(row.message_id for row in oldest))
 
 
-def _buckets(frame: DataFrame) -> tuple[TestedBucket, ...]:
+def _buckets(frame: DataFrame) -> tuple[JudgedBucket, ...]:
     from pyspark.sql import functions as F
 
     begin_us, bucket_us, numbered = bucketed(frame, BUCKETS)
     found = numbered.groupBy("bucket").agg(F.count("*").alias("messages"), F.count_if("new").alias("selected"))
     rows = {row.bucket: row for row in found.collect()}
     return tuple(
-        TestedBucket(
+        JudgedBucket(
             utc(begin_us + number * bucket_us),
             rows[number].messages if number in rows else 0,
             rows[number].selected if number in rows else 0,

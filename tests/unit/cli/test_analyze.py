@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from syncpoint.analytics import back_test, reconciliation, stored_messages, topic_profile
-from syncpoint.analytics.back_test import BackTest, Selected, TestedBucket
+from syncpoint.analytics.back_test import BackTest, JudgedBucket, Selected
 from syncpoint.analytics.json_drift import JsonDrift, JsonField
 from syncpoint.analytics.reconciliation import Anomaly, Reconciliation
 from syncpoint.analytics.topic_profile import Attribute, Bucket, Keys, Share, Sizes, TopicProfile
@@ -37,7 +37,7 @@ PROFILE = TopicProfile(
 )
 TESTED = BackTest(
     TOPIC, 'attributes.kind = "order"', "", Selected(200, 10), Selected(50, 5, ("1-0",)), Selected(150, 5), None, None,
-    (TestedBucket(TIME, 200, 50),),
+    (JudgedBucket(TIME, 200, 50),),
 )  # fmt: skip
 
 
