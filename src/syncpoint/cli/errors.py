@@ -97,11 +97,7 @@ def not_installed(error: ImportError) -> Problem:
     """A library of an extra is not there: how to install it, from where this program was installed."""
     from syncpoint.cli.installed import folder_of
 
-<<<<<<< HEAD
-    extra = "rollout" if error.name == "jsonschema" else "spark"  # which brings it, too
-=======
     extra = _EXTRAS.get((error.name or "").partition(".")[0], "spark")
->>>>>>> c6eb780a (analytics: profile topics, back-test filters and reconcile flows on Spark)
     return Problem(
         f"{error.name} is not installed: it comes with the extra `{extra}`",
         f'pip install "{folder_of()}[{extra}]"',
