@@ -158,7 +158,7 @@ def test_what_others_wrote_is_text(browser: Any, base: str) -> None:
     page.close()
 
 
-def test_a_message_is_published_found_pulled_and_sought_back_to(browser: Any, base: str) -> None:
+def test_a_message_is_published_found_pulled_and_reset_by_a_seek(browser: Any, base: str) -> None:
     looked = Looked(browser, base, viewport={"width": 1280, "height": 900})
     page = looked.go("/p/shop/topics/orders?tab=publish", "orders")
     page.get_by_label("Data").fill('{"from": "the console"}')

@@ -44,7 +44,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ValueCount:
     """A value, and how many messages have it."""
 
     value: str
@@ -57,7 +57,7 @@ class Keys:
 
     messages: int
     distinct: int
-    top: tuple[Share, ...]
+    top: tuple[ValueCount, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,11 @@ class Attribute:
     messages: int
     distinct: int
     longest: int
-    top: tuple[Share, ...]
+    top: tuple[ValueCount, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Revision:
+class SeenRevision:
     """A schema's revision, and the messages that were checked against it."""
 
     revision: str
@@ -101,7 +101,7 @@ class TopicProfile:
     sizes: Sizes
     keys: Keys
     attributes: tuple[Attribute, ...]
-    revisions: tuple[Revision, ...]
+    revisions: tuple[SeenRevision, ...]
     buckets: tuple[Bucket, ...]
     bucket_s: float
     payloads: JsonDrift
@@ -157,7 +157,7 @@ def _profile(topic: str, frame: DataFrame) -> TopicProfile:
     p50, p95, p99 = whole.percentiles or (0, 0, 0)
     sizes = Sizes(whole.bytes or 0, whole.least or 0, p50, p95, p99, whole.most or 0)
     busiest = frame.where(keyed).groupBy("key").count().orderBy(F.desc("count"), "key").limit(TOP).collect()
-    keys = Keys(whole.keyed, whole["keys"], tuple(Share(row.key, row["count"]) for row in busiest))
+    keys = Keys(whole.keyed, whole["keys"], tuple(ValueCount(row.key, row["count"]) for row in busiest))
     bucket_s, buckets = _buckets(frame)
     return TopicProfile(
         topic,
@@ -192,15 +192,15 @@ def _attributes(frame: DataFrame) -> tuple[Attribute, ...]:
     )
     place = F.row_number().over(Window.partitionBy("name").orderBy(F.desc("count"), "value"))
     counted = pairs.groupBy("name", "value").count().withColumn("place", place)
-    top: dict[str, list[Share]] = {}
+    top: dict[str, list[ValueCount]] = {}
     for row in counted.where(F.col("place") <= VALUES).orderBy("name", "place").collect():
-        top.setdefault(row.name, []).append(Share(row.value, row["count"]))
+        top.setdefault(row.name, []).append(ValueCount(row.value, row["count"]))
     return tuple(
         Attribute(row.name, row.messages, row.distinct, row.longest, tuple(top.get(row.name, ()))) for row in found
     )
 
 
-def _revisions(frame: DataFrame) -> tuple[Revision, ...]:
+def _revisions(frame: DataFrame) -> tuple[SeenRevision, ...]:
     from pyspark.sql import functions as F
 
     revision = F.col("attributes")[REVISION]
@@ -215,7 +215,7 @@ def _revisions(frame: DataFrame) -> tuple[Revision, ...]:
         .orderBy("first_us", "revision")
         .collect()
     )
-    return tuple(Revision(row.revision, row.messages, utc(row.first_us), utc(row.last_us)) for row in found)
+    return tuple(SeenRevision(row.revision, row.messages, utc(row.first_us), utc(row.last_us)) for row in found)
 
 
 def _buckets(frame: DataFrame) -> tuple[float, tuple[Bucket, ...]]:

@@ -1,7 +1,7 @@
 """At risk: which acknowledged messages a failure would lose, hold back or have delivered twice, said beforehand.
 
-Place: a part of syncpoint.admin.v1, mounted by `server_admin`; every chain judges its own entries (`publish.at_risk`),
-subscribe forwarders say what they have lent, and this adds it up by topic.
+Place: a part of syncpoint.admin.v1, mounted by `server_admin`; every chain judges its own entries
+(`publish.chain_risk`), subscribe forwarders say what they have lent, and this adds it up by topic.
 Promise: who does not answer is in `unknown`, and never counts as "nothing".
 """
 

@@ -25,7 +25,7 @@ from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import NotFound
 from syncpoint.model.flow import FlowLimits
 from syncpoint.publish import states
-from syncpoint.publish.at_risk import chain_risk
+from syncpoint.publish.chain_risk import chain_risk
 from syncpoint.publish.entry_receipt import receipt
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.scheduled_calls import cancel_scheduled, list_scheduled

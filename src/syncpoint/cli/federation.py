@@ -253,7 +253,7 @@ def stop(settings: Settings, file: Path) -> None:
 @_file
 @with_settings
 def pause(settings: Settings, flow: str, file: Path) -> None:
-    """Let a FLOW copy nothing until `resume`; what is published meanwhile waits at the source."""
+    """Let a FLOW copy nothing until `resume`; what is published in the meantime waits at the source."""
     from syncpoint.federation.state import StateFolder
 
     whole, links = _load(file)

@@ -88,8 +88,8 @@ def applied(frame: DataFrame, rules: Sequence[FlowRule], on_failure: str, place:
     here = f"{_ORDER} >= 0"
     if on_failure == "stop":
         # Raised where the row is judged: the batch ends, nothing of it is committed, and the flow says this text.
-        told = f"raise_error(concat({text_literal(f'{place}: ')}, {FAILURE}, ' on message ', message_id))"
-        frame = frame.where(f"CASE WHEN {FAILURE} IS NOT NULL THEN {told} ELSE {CHOSEN} IS NOT NULL END AND {here}")
+        failing = f"raise_error(concat({text_literal(f'{place}: ')}, {FAILURE}, ' on message ', message_id))"
+        frame = frame.where(f"CASE WHEN {FAILURE} IS NOT NULL THEN {failing} ELSE {CHOSEN} IS NOT NULL END AND {here}")
     else:
         frame = frame.where(f"{CHOSEN} IS NOT NULL AND {FAILURE} IS NULL AND {here}")
     return frame.withColumn("attributes", expr(_CHANGED)).select(*columns)

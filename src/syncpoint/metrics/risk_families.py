@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 
 from syncpoint.control.failure_domains import DomainFailure, FailureDomains
 from syncpoint.metrics.family import Family, MetricKind, Samples
-from syncpoint.publish.at_risk import chain_risk
+from syncpoint.publish.chain_risk import chain_risk
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.runtime.clock import Clock
-from syncpoint.storage.at_risk import DiskFailure, FailureJudgement, StoreHoldings
+from syncpoint.storage.entries_at_risk import DiskFailure, FailureJudgement, StoreHoldings
 from syncpoint.wire.messages import internal
 
 JUDGE_EVERY_S: Final = 5.0

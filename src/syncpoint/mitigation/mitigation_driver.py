@@ -94,7 +94,7 @@ class MitigationDriver:
             await self._carry_out(decision, paused=paused)
         self._said = {one.process: one.action for one in decisions}
         self._watch_headroom()
-        await self._tell(paused)
+        await self._report(paused)
 
     def _watch_headroom(self) -> None:
         short = {(one.domain, one.role) for one in headroom(self._view) if one.short}
@@ -129,7 +129,7 @@ class MitigationDriver:
         if found is not None:
             self._records.extend(json.loads(found.value).get("records", ()))
 
-    async def _tell(self, paused: bool) -> None:
+    async def _report(self, paused: bool) -> None:
         now = self._clock.monotonic()
         health = {name: one.verdict(now).value for name, one in sorted(self._mitigator.health.items())}
         status = {

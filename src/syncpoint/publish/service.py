@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from syncpoint.kernel.errors import Malformed
 from syncpoint.model.delivery import AttemptRun
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, SyncpointError, Unavailable
-from syncpoint.publish.at_risk import chain_risk
+from syncpoint.publish.chain_risk import chain_risk
 from syncpoint.publish.entry_receipt import receipt
 from syncpoint.publish.envelope import fetched_message, heartbeat_message, read_publish
 from syncpoint.publish.host import ChainHost

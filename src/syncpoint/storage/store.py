@@ -19,7 +19,6 @@ from syncpoint.model.errors import ResourceExhausted, Unavailable
 from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.files import Buffer
 from syncpoint.runtime.step_workers import Workers
-from syncpoint.storage.at_risk import RowsReply, SegmentRows, StoreHoldings, holdings
 from syncpoint.storage.cache import TailCache
 from syncpoint.storage.copy_reader import PART_BYTES, Gone
 from syncpoint.storage.deletion import Deletion
@@ -27,6 +26,7 @@ from syncpoint.storage.disk.disk_set import DiskSet
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog
 from syncpoint.storage.disk.store_status import DiskStatus, StoreStatus, disk_status
 from syncpoint.storage.disk_counts import DiskCounts, StoreCounts
+from syncpoint.storage.entries_at_risk import RowsReply, SegmentRows, StoreHoldings, holdings
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.reader import ReadRequest, Reply, StoreReader, Take

@@ -8,9 +8,9 @@ the next log counter.
 from collections.abc import Callable, Iterator, Sequence
 
 from syncpoint.model.identity import UNIVERSE_MIN
-from syncpoint.storage.at_risk import FragmentHolding, RowsReply, SegmentHolding, SegmentRows, StoreHoldings
 from syncpoint.storage.disk.store_status import DiskStatus, StoreStatus
 from syncpoint.storage.disk_counts import DiskCounts, StoreCounts
+from syncpoint.storage.entries_at_risk import FragmentHolding, RowsReply, SegmentHolding, SegmentRows, StoreHoldings
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.index import IndexRecord
 from syncpoint.storage.quorum import AckRule

@@ -33,7 +33,7 @@ class TokenCommandError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _KeptToken:
     token: str
     renew_at: float  # seconds since 1970
     ends_at: float
@@ -49,7 +49,7 @@ class TokenCommand:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._command, self._run, self._clock = command, run or _output, clock
-        self._kept: _Kept | None = None
+        self._kept: _KeptToken | None = None
         self._lock = threading.Lock()
 
     def token(self) -> str:
@@ -63,7 +63,7 @@ class TokenCommand:
             except TokenCommandError:
                 if kept is None or now >= kept.ends_at:
                     raise
-                self._kept = _Kept(kept.token, min(now + AGAIN_S, kept.ends_at), kept.ends_at)
+                self._kept = _KeptToken(kept.token, min(now + AGAIN_S, kept.ends_at), kept.ends_at)
             return self._kept.token
 
     def forget(self) -> None:
@@ -71,7 +71,7 @@ class TokenCommand:
         with self._lock:
             self._kept = None
 
-    def _made(self, now: float) -> _Kept:
+    def _made(self, now: float) -> _KeptToken:
         text, code = self._run(self._command)
         if code:
             raise TokenCommandError(f"the command {self._command!r} for a token ended with {code}")
@@ -79,10 +79,10 @@ class TokenCommand:
         if not token or not token.isprintable() or not token.isascii() or " " in token:
             raise TokenCommandError(f"the command {self._command!r} printed no token: one line of printable ASCII")
         if ends_at is None:
-            return _Kept(token, now + KEPT_S, now + KEPT_S)
+            return _KeptToken(token, now + KEPT_S, now + KEPT_S)
         if ends_at <= now:
             raise TokenCommandError(f"the command {self._command!r} printed a token that has expired")
-        return _Kept(token, ends_at - min(SPARE_S, (ends_at - now) / 10), ends_at)
+        return _KeptToken(token, ends_at - min(SPARE_S, (ends_at - now) / 10), ends_at)
 
 
 def _read(text: str, command: str, now: float) -> tuple[str, float | None]:

@@ -15,7 +15,7 @@ from syncpoint.analytics import back_test, reconciliation, stored_messages, topi
 from syncpoint.analytics.back_test import BackTest, JudgedBucket, Selected
 from syncpoint.analytics.json_drift import JsonDrift, JsonField
 from syncpoint.analytics.reconciliation import Anomaly, Reconciliation
-from syncpoint.analytics.topic_profile import Attribute, Bucket, Keys, Share, Sizes, TopicProfile
+from syncpoint.analytics.topic_profile import Attribute, Bucket, Keys, Sizes, TopicProfile, ValueCount
 from syncpoint.cli import analyze
 from syncpoint.cli.main import cli
 from syncpoint.federation.servers import Servers
@@ -28,8 +28,8 @@ PROFILE = TopicProfile(
     TIME,
     TIME,
     Sizes(2_000_000, 1, 5, 9, 10, 12),
-    Keys(100, 7, (Share("busy", 50),)),
-    (Attribute("kind", 200, 2, 6, (Share("order", 150),)),),
+    Keys(100, 7, (ValueCount("busy", 50),)),
+    (Attribute("kind", 200, 2, 6, (ValueCount("order", 150),)),),
     (),
     (Bucket(TIME, 200, 2_000_000),),
     1.0,

@@ -17,7 +17,7 @@ from syncpoint.federation.spec import Federation, Task, seconds
 from syncpoint.federation.steps import enriching, reducing, validating
 from syncpoint.federation.steps.references import Reference
 from syncpoint.federation.steps.routing import RouteByCondition
-from syncpoint.federation.steps.step import DROP, Step, StepChain
+from syncpoint.federation.steps.step import DROP, FrameStep, StepChain
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.names import parse_topic
 
@@ -67,14 +67,14 @@ def links(task: Task, federation: Federation) -> list[FederationLink]:
     return [replace(link, steps=chain)]
 
 
-def _validation(task: Task, federation: Federation) -> list[Step]:
+def _validation(task: Task, federation: Federation) -> list[FrameStep]:
     keys = task.keys.get("schema")
     if keys is None:
         return []
     return [validating.Validate(keys["file"], validating.read_schema(keys, federation.base, f"{task.place}.schema"))]
 
 
-def _enrichment(task: Task, federation: Federation) -> list[Step]:
+def _enrichment(task: Task, federation: Federation) -> list[FrameStep]:
     found = []
     for number, keys in enumerate(task.keys.get("lookups", ())):
         path = federation.base / keys["table"]
@@ -87,12 +87,12 @@ def _enrichment(task: Task, federation: Federation) -> list[Step]:
     return [enriching.Enrich(tuple(found))] if found else []
 
 
-def _reduction(task: Task) -> list[Step]:
+def _reduction(task: Task) -> list[FrameStep]:
     given = {name: tuple(task.keys[name]) for name in reducing.KEYS if name in task.keys}
     return [reducing.Reduce(**given)] if given else []
 
 
-def _routes(task: Task) -> list[Step]:
+def _routes(task: Task) -> list[FrameStep]:
     if "routes" not in task.keys:
         if "otherwise" in task.keys:
             raise InvalidArgument(f"{task.place}.otherwise", "there are no `routes`")

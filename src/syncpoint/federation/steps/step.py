@@ -25,7 +25,7 @@ DETAIL_CHARS = 200  # an attribute has at most 1024 bytes
 DROP = "drop"
 
 
-class Step(Protocol):
+class FrameStep(Protocol):
     """One step. `summary`: what it does, in a few words, without secrets; `topics`: full names of topics of the target
     that rows may go to beside the flow's own.
     """
@@ -41,7 +41,7 @@ class Step(Protocol):
 class StepChain:
     """The steps of a link, and where goes what they refuse: to a topic of the target, by its full name, or DROP."""
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[FrameStep, ...] = ()
     refused_to: str = DROP
 
     def __bool__(self) -> bool:

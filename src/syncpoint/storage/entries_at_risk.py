@@ -1,6 +1,6 @@
 """At risk: what a failure of disks, or of the process that writes the log, would do to each entry, decided beforehand.
 
-Place: beside `receipts`; `Store.holdings` takes the facts in one turn of the owner's thread, `publish.at_risk` asks
+Place: beside `receipts`; `Store.holdings` takes the facts in one turn of the owner's thread, `publish.chain_risk` asks
 about failures and reads the indexes of those segments that `FailureJudgement.touches` names.
 Promise: pure, and exact for the moment of the facts. An entry is lost only if no disk that is left has it; it is away
 while only disks have it that do not answer, or come back later. What a disk that nobody has seen since the opening may

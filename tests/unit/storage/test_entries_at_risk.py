@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from syncpoint.storage.at_risk import (
+from syncpoint.storage.entries_at_risk import (
     NOT_OPENED,
     NOT_SERVED,
     DiskFailure,

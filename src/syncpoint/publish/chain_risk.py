@@ -1,7 +1,7 @@
 """At risk: which messages of a chain failures would lose, hold back or have delivered twice, counted beforehand.
 
-Place: behind `internal.v1.Chains/AtRisk`, and called directly on one node; `storage.at_risk` decides about entries,
-here they become messages that somebody still needs. `api.at_risk_admin` asks all chains and adds what is lent.
+Place: behind `internal.v1.Chains/AtRisk`, and called directly on one node; `storage.entries_at_risk` decides about
+entries, here they become messages that somebody still needs. `api.at_risk_admin` asks all chains and adds what is lent.
 Promise: where entries lie is judged as of one turn; acknowledgements count as they come in until the answer. Indexes
 are read only of segments that a failure touches, one at a time; what cannot be read is an error, never "nothing".
 """
@@ -21,7 +21,7 @@ from syncpoint.publish.backlog import first_stored
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.needed_runs import Run, needed_runs
 from syncpoint.runtime.tasks import complete
-from syncpoint.storage.at_risk import (
+from syncpoint.storage.entries_at_risk import (
     DiskFailure,
     EntryFate,
     FailureJudgement,
