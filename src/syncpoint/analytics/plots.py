@@ -51,7 +51,7 @@ def draw_back_test(found: BackTest, path: Path) -> None:
     figure = Figure(figsize=(WIDTH_INCHES, 3.5), layout="constrained")
     panel = figure.subplots()
     panel.xaxis_date()
-    times = date2num([one.begin for one in found.buckets])
+    times = date2num([one.begin for one in found.buckets])  # type: ignore[no-untyped-call]
     panel.fill_between(
         times, [one.messages for one in found.buckets], step="post", color="tab:gray", alpha=0.3, label="stored"
     )
