@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/kernel/*.py src/syncpoint/kernel/*.pxd)
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd prometheus chromium console demo demo-spark test test-clients check life house sim sim-long faults faults-spark rules-spark rollout-drill bench bench-cluster bench-peers bench-spark protos locks clean
+.PHONY: help setup dev etcd prometheus chromium console demo demo-spark test test-clients check life house sim planted sim-long faults faults-spark rules-spark rollout-drill bench bench-cluster bench-peers bench-spark protos locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -62,6 +62,9 @@ test-clients: dev ## the official clients of Python, Node, Go and Java, and REST
 
 sim: dev ## replay one simulation and all that happens in it: make sim SEED=42 [KIND=chains|delivery|cluster|pipelines|cluster-pipelines]
 	@$(BIN)/python tools/sim.py $(or $(SEED),42) --kind $(or $(KIND),chains)
+
+planted: dev ## plant every bug there is into shipped modules: simulation has to notice each (make test plants a fourth)
+	@SYNCPOINT_PLANTED=all $(BIN)/python -m pytest -q -p no:cacheprovider -n 2 tests/simulation
 
 sim-long: dev ## simulate as many seeds as fit into SECONDS_MAX (an hour), from FIRST on: [KIND=chains|delivery|cluster|pipelines|cluster-pipelines]
 	@$(BIN)/python tools/sim.py --seconds $(or $(SECONDS_MAX),3600) --first $(or $(FIRST),100000) --kind $(or $(KIND),chains)
