@@ -62,6 +62,8 @@ def test_bench_counts_each_message_and_leaves_nothing_behind(run):
     assert (published["messages"], published["payloadBytes"]) == (1050, 52500)
     assert published["latencySeconds"]["max"] >= published["latencySeconds"]["p50"] > 0
     assert ask(run, "topics", "list") == ask(run, "subscriptions", "list") == []
+    paced = ask(run, "bench", "pub", "--for", "1", "--rate", "200", "--batch", "1", "--size", "10")
+    assert 0 < paced["messages"] <= 200, "as many as were due"
     run("bench", "pub", "--messages", "1000", "--keep")
     (kept,) = ask(run, "subscriptions", "list")
     received = ask(run, "bench", "sub", "--subscription", kept["name"], "--messages", "1000", "--connections", "2")

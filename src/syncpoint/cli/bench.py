@@ -9,6 +9,7 @@ import asyncio
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from syncpoint.client.client import Client
     from syncpoint.client.traffic import LoadResult
 
+MESSAGES = 100_000
+KEPT = 0.95  # of a rate that was wished for: below, it was not kept
 BUSY = 0.9  # of a core: from here on this program may be what is measured
 
 
@@ -39,7 +42,8 @@ def bench() -> None:
 
 def _counts(command: Any) -> Any:
     for option in reversed((
-        click.option("--messages", default=100_000, show_default=True, type=click.IntRange(1), help="So many."),
+        click.option("--messages", type=click.IntRange(1), help="So many. [100000, without end with --for]"),
+        click.option("--for", "seconds", type=click.FloatRange(0.1), help="End after so many seconds."),
         click.option("--connections", default=1, show_default=True, type=click.IntRange(1, 1_000), help="At once."),
     )):  # fmt: skip
         command = option(command)
@@ -53,22 +57,30 @@ def _counts(command: Any) -> Any:
 @click.option("--batch", default=100, show_default=True, type=click.IntRange(1, 1_000), help="Messages a request.")
 @click.option("--window", default=4, show_default=True, type=click.IntRange(1, 1_000), help="Requests under way each.")
 @click.option("--keys", default=0, show_default=True, type=click.IntRange(0, 100_000), help="Ordering keys.")
+@click.option("--rate", default=0.0, type=click.FloatRange(0), help="Messages a second over all. [as fast as possible]")
 @click.option("--keep", is_flag=True, help="Leave topic and subscription behind, for `bench sub`.")
 @with_settings
-def pub(settings: Settings, topic: str | None, keep: bool, **chosen: int) -> None:
+def pub(
+    settings: Settings, topic: str | None, keep: bool, messages: int | None, seconds: float | None, **chosen: Any
+) -> None:
     """Publish messages as fast as the server answers; each is on the disks when it is counted.
 
+    With --rate a latency begins when its request was due, so that a server which falls behind is seen to.
+
     \b
-    Example:
+    Examples:
       syncpoint bench pub --messages 1000000 --size 100 --connections 2
+      syncpoint bench pub --for 60 --rate 5000 --batch 1
     """
     from syncpoint.client.traffic import PublishLoad, publish
 
     with settings.client() as client, _place(settings, client, topic, keep=keep) as (name, made):
-        load = PublishLoad(name, **chosen)
+        load = PublishLoad(name, **_bounds(messages, seconds), **chosen)
         with progress_bar("published") as progress:
-            result = asyncio.run(publish(client.target(), load, lambda done: progress(done, load.messages)))
-        _show(settings, result, "latency of a request")
+            result = asyncio.run(publish(client.target(), load, lambda done: progress(done, _total(load.messages))))
+        _show(settings, result, "latency of a request" + (" from when it was due" if load.rate else ""))
+        if result.messages < load.rate * result.seconds * KEPT:
+            said(f"The rate of {load.rate:,.0f}/s was not kept: try a larger --batch, --window or --connections.")
         if made and keep:
             said(f"Left behind: topic {name} and subscription {made}; `syncpoint bench sub --subscription {made}`.")
 
@@ -81,7 +93,15 @@ def pub(settings: Settings, topic: str | None, keep: bool, **chosen: int) -> Non
     "--idle", default=5.0, show_default=True, type=click.FloatRange(0.1), help="End after seconds of nothing."
 )
 @with_settings
-def sub(settings: Settings, subscription: str | None, topic: str | None, idle: float, **chosen: int) -> None:
+def sub(
+    settings: Settings,
+    subscription: str | None,
+    topic: str | None,
+    idle: float,
+    messages: int | None,
+    seconds: float | None,
+    connections: int,
+) -> None:
     """Receive and acknowledge messages as fast as they come.
 
     \b
@@ -94,12 +114,21 @@ def sub(settings: Settings, subscription: str | None, topic: str | None, idle: f
     if (subscription is None) == (topic is None):
         raise click.UsageError("Give one of --subscription and --topic.")
     with settings.client() as client, _source(settings, client, subscription, topic) as name:
-        load = ReceiveLoad(name, idle_s=idle, **chosen)
+        load = ReceiveLoad(name, connections=connections, idle_s=idle, **_bounds(messages, seconds))
         with progress_bar("received") as progress:
-            result = asyncio.run(receive(client.target(), load, lambda done: progress(done, load.messages)))
+            result = asyncio.run(receive(client.target(), load, lambda done: progress(done, _total(load.messages))))
         if not result.messages:
             raise Problem(f"nothing came from {name} in {idle:g} s", "Publish first: `syncpoint bench pub --keep`.")
         _show(settings, result, "from publish to arrival")
+
+
+def _bounds(messages: int | None, seconds: float | None) -> dict[str, Any]:
+    """How many messages, and for how long: both, one of them, or the number of messages that is the default."""
+    return {"messages": messages or (MESSAGES if seconds is None else inf), "seconds": seconds or inf}
+
+
+def _total(messages: float) -> int | None:
+    return None if messages == inf else int(messages)
 
 
 @contextmanager
@@ -144,13 +173,14 @@ def _source(settings: Settings, client: Client, subscription: str | None, topic:
 
 def _show(settings: Settings, result: LoadResult, latency: str) -> None:
     seconds = max(result.seconds, 1e-9)
-    shares = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+    shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
     if settings.format == "json":
         print_json({
             "messages": result.messages,
             "payloadBytes": result.payload_bytes,
             "seconds": round(result.seconds, 6),
             "messagesPerSecond": round(result.messages / seconds, 1),
+            "payloadBytesPerSecond": round(result.payload_bytes / seconds, 1),
             "again": result.again,
             "ownCpuSeconds": round(result.cpu_s, 6),
             "latencySeconds": {name: round(result.latency_s(share), 6) for name, share in shares.items()},
@@ -166,7 +196,7 @@ def _show(settings: Settings, result: LoadResult, latency: str) -> None:
             *(f"{result.latency_s(share) * 1000:.1f} ms" for share in shares.values()),
         ]],
     )  # fmt: skip
-    said(f"P50, P99, MAX: {latency}. This program used {result.cpu_s / seconds:.2f} of a core.")
+    said(f"P50 to MAX: {latency}. This program used {result.cpu_s / seconds:.2f} of a core.")
     if result.again:
         said(f"{result.again} calls were refused for a moment and made again.")
     if result.cpu_s / seconds > BUSY:

@@ -59,6 +59,7 @@ COMMANDS = {
     "keys": ("keys", "keys", "Rotate the keys that message data is sealed with."),
     "iam": ("iam", "iam", "Say who may do what, and look after the accounts of programs."),
     "audit": ("audit", "audit", "Read audit logs, and check that they are as they were written."),
+    "top": ("top", "top", "Show what a server or a cluster does right now."),
     "bench": ("bench", "bench", "Measure publishing and receiving from this machine."),
     "limits": ("limits", "limits", "Read and change the server's flow control limits."),
     "log": ("log", "log", "Look into a stopped server's disks: verify them, dump them."),

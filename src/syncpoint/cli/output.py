@@ -171,8 +171,8 @@ def _cut(cell: Any, width: int) -> Any:
 
 
 @contextmanager
-def progress_bar(what: str, of: str = "messages") -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, given (done, of how many); nothing where that is no terminal."""
+def progress_bar(what: str, of: str = "messages") -> Iterator[Callable[[int, int | None], None]]:
+    """A bar on standard error, given (done, of how many; None: nobody knows); nothing where that is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -180,7 +180,7 @@ def progress_bar(what: str, of: str = "messages") -> Iterator[Callable[[int, int
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(what)
-        yield lambda done, total: bar.update(task, completed=done, total=max(total, 1) if done == total else total)
+        yield lambda done, total: bar.update(task, completed=done, total=max(done, 1) if done == total else total)
 
 
 def _is_terminal() -> bool:

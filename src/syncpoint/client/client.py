@@ -89,7 +89,7 @@ class Client:
         self._timeout_s = timeout_s
         self._patience_s = patience_s
         self._runner = asyncio.Runner()
-        self._tls = tls
+        self.tls = tls
         self._channel = channel
         self._metadata, self._credentials = tuple(metadata), credentials
 
@@ -122,9 +122,10 @@ class Client:
     def target(self) -> Target:
         """The same server, for `traffic`: connections of their own, shown the same credentials."""
         host, port = parse_endpoint(self.endpoint)
-        return Target(lambda: Channel(host, port, tls=self._tls), self._shown)
+        return Target(lambda: Channel(host, port, tls=self.tls), self.shown)
 
-    def _shown(self) -> MetadataItems:
+    def shown(self) -> MetadataItems:
+        """What goes with every call."""
         return (*self._metadata, *(() if self._credentials is None else self._credentials.metadata()))
 
     def pages(self, method: str, request: Any, field: str) -> Iterator[Any]:
@@ -139,12 +140,12 @@ class Client:
     async def _attempts(self, path: str, message: bytes, timeout_s: float) -> bytes:
         if self._channel is None:
             host, port = parse_endpoint(self.endpoint)
-            self._channel = Channel(host, port, tls=self._tls)
+            self._channel = Channel(host, port, tls=self.tls)
         end = time.monotonic() + self._patience_s
         pause = PAUSE_FIRST_S
         while True:
             try:
-                return await self._channel.unary(path, message, metadata=self._shown(), timeout=timeout_s)
+                return await self._channel.unary(path, message, metadata=self.shown(), timeout=timeout_s)
             except SyncpointError as error:
                 if error.code is not Code.UNAVAILABLE or time.monotonic() + pause > end:
                     raise

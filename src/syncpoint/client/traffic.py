@@ -16,6 +16,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
+from math import inf
 from typing import Any
 
 from syncpoint.model.errors import Code, SyncpointError
@@ -87,24 +88,49 @@ class _Clock:
         result.cpu_s = self._used_s() - self._cpu_s
 
 
+class _Pace:
+    """When requests may begin, so that all together send `rate` messages a second; 0: at once. Who is late catches up:
+    what was due and waited for its turn is counted as waiting.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._each_s = 1 / rate if rate else 0.0
+        self._due_s = time.perf_counter()
+
+    async def turn(self, count: int) -> float:
+        """Wait for the turn of a request of so many messages; returns when it was due."""
+        if not self._each_s:
+            return time.perf_counter()
+        due_s = self._due_s
+        self._due_s += count * self._each_s
+        await asyncio.sleep(max(due_s - time.perf_counter(), 0.0))
+        return due_s
+
+
 @dataclass(frozen=True)
 class PublishLoad:
     """`messages` of `size` bytes in requests of `batch`, over so many connections with `window` requests each under
-    way; `keys`: how many ordering keys take turns, 0 for none.
+    way, and for `seconds` at most; `keys`: how many ordering keys take turns, 0 for none; `rate`: messages a second
+    over all connections, 0 for as many as possible.
     """
 
     topic: str
-    messages: int
+    messages: float
     size: int = 1_000
     batch: int = 100
     connections: int = 1
     window: int = 4
     keys: int = 0
+    rate: float = 0.0
+    seconds: float = inf
 
 
 async def publish(target: Target, load: PublishLoad, progress: Progress = lambda done: None) -> LoadResult:
-    """Publish as fast as answers come. Raises `SyncpointError`."""
+    """Publish as fast as answers come, or at the rate wished for; then a latency begins when its request was due.
+    Raises `SyncpointError`.
+    """
     result, left = LoadResult(), load.messages
+    pace, end_s = _Pace(load.rate), time.perf_counter() + load.seconds
     data = os.urandom(load.size)
     keys = [f"key-{number}" for number in range(load.keys)] or [""]
 
@@ -117,10 +143,12 @@ async def publish(target: Target, load: PublishLoad, progress: Progress = lambda
     async def work(channel: Channel) -> None:
         nonlocal left
         while left > 0:
-            count = min(load.batch, left)
+            count = int(min(load.batch, left))
             left -= count
+            begun = await pace.turn(count)
+            if time.perf_counter() >= end_s:
+                return
             message = next(full) if count == load.batch else request(count, keys[0])
-            begun = time.perf_counter()
             while not await _published(target, channel, message):
                 result.again += 1
                 await asyncio.sleep(PAUSE_S)
@@ -157,12 +185,15 @@ async def _published(target: Target, channel: Channel, message: bytes) -> bool:
 
 @dataclass(frozen=True)
 class ReceiveLoad:
-    """`messages` of a subscription over so many streams; it ends earlier once nothing has come for `idle_s`."""
+    """`messages` of a subscription over so many streams; it ends earlier once nothing has come for `idle_s`, or
+    `seconds` after the first message.
+    """
 
     subscription: str
-    messages: int
+    messages: float
     connections: int = 1
     idle_s: float = 5.0
+    seconds: float = inf
 
 
 async def receive(target: Target, load: ReceiveLoad, progress: Progress = lambda done: None) -> LoadResult:
@@ -177,7 +208,7 @@ class _Receiving:
         self._target, self._load, self._progress = target, load, progress
         self._result = LoadResult()
         self._clock: _Clock | None = None  # from the first message on
-        self._last = time.perf_counter()
+        self._began = self._last = time.perf_counter()
         self._over = asyncio.Event()
         self._streams: set[ClientStream] = set()
         self._unwanted: list[str] = []  # ack ids of what came when there was enough
@@ -192,7 +223,7 @@ class _Receiving:
                 for task in tasks:
                     if task.done():
                         task.result()
-                if time.perf_counter() - self._last > self._load.idle_s:
+                if time.perf_counter() - self._last > self._load.idle_s or self._took_s() > self._load.seconds:
                     self._over.set()
             for stream in list(self._streams):
                 await stream.end()  # the server takes the last acknowledgements before it ends its side
@@ -205,6 +236,9 @@ class _Receiving:
             for channel in channels:
                 await channel.close()
         return self._result
+
+    def _took_s(self) -> float:
+        return time.perf_counter() - self._began if self._clock else 0.0
 
     async def _keep_receiving(self, channel: Channel) -> None:
         while not self._over.is_set():  # a server may end a stream at any time
@@ -255,7 +289,9 @@ class _Receiving:
 
     def _count(self, got: Sequence[pubsub.ReceivedMessage], now: float) -> None:
         result = self._result
-        self._clock, self._last = self._clock or _Clock(), time.perf_counter()
+        self._last = time.perf_counter()
+        if self._clock is None:
+            self._clock, self._began = _Clock(), self._last
         self._clock.stop(result)
         result.note(now - got[0].message.publish_time.ToNanoseconds() / 1e9)
         result.messages += len(got)

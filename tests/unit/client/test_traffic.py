@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from typing import Any
 
 import grpc
@@ -113,6 +114,18 @@ def test_what_is_received_is_acknowledged_or_given_back(reference: tuple[Referen
     assert len(handler.acked) + len(handler.given_back) == 1_000 - 10 * handler.waiting
     if wanted == 45:
         assert result.messages == 50
+
+
+def test_a_rate_is_kept_and_time_ends_it(reference: tuple[Reference, Target]) -> None:
+    handler, target = reference
+    load = PublishLoad(TOPIC, inf, size=1, batch=10, connections=2, window=3, rate=2_000, seconds=1.0)
+    result = asyncio.run(publish(target, load))
+    assert result.messages == sum(handler.keys.values()) == 10 * len(result.latencies_s)
+    assert 10 <= result.messages <= 2_000, "as many as were due in that second, and no more"
+    handler.waiting = 1_000_000_000
+    result = asyncio.run(receive(target, ReceiveLoad(SUB, inf, seconds=0.5)))
+    assert result.messages > 0
+    assert len(handler.acked) + len(handler.given_back) >= result.messages
 
 
 def test_it_ends_where_nothing_comes(reference: tuple[Reference, Target]) -> None:
