@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/kernel/*.py src/syncpoint/kernel/*.pxd)
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd prometheus chromium console demo demo-spark test test-clients check life house sim planted sim-long faults faults-spark rules-spark rollout-drill bench bench-cluster bench-peers bench-spark protos locks clean
+.PHONY: help setup dev etcd prometheus chromium console demo demo-spark test test-clients check life house sim planted sim-long faults faults-spark rules-spark rollout-drill bench bench-cluster bench-peers bench-spark protos wheel locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -95,6 +95,9 @@ bench-spark: dev ## pipelines on Spark, beside Parquet, rows and Kafka (needs Ja
 
 protos: dev ## rebuild wire/descriptors.binpb and wire/stubs from proto/
 	@$(BIN)/python tools/protos.py compile
+
+wheel: dev ## build what users install into dist/: a wheel with the compiled kernel, and the sources
+	@$(BIN)/python tools/build_wheel.py
 
 locks: dev ## resolve the requirements again (needs uv)
 	@tools/locks.sh

@@ -3,7 +3,7 @@
 Everything else about the package stands in pyproject.toml. What is compiled, and how, is known to
 `syncpoint.kernel.build` alone; this file only hands it over to setuptools. A kernel that cannot be compiled is no
 error: the same sources run uncompiled, slower. SYNCPOINT_KERNEL=skip leaves it out (`make setup` does, since it
-compiles in a step of its own).
+compiles in a step of its own), SYNCPOINT_KERNEL=require makes it one (`make wheel` does).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BUILD = Path(__file__).parent / "src" / "syncpoint" / "kernel" / "build.py"
 
 
 def kernel_extensions() -> list[Any]:
-    """The kernel's extension modules, each optional; none when it is to be left out."""
+    """The kernel's extension modules, each optional unless required; none when it is to be left out."""
     if os.environ.get("SYNCPOINT_KERNEL") == "skip" or not BUILD.exists():
         return []
     spec = importlib.util.spec_from_file_location("syncpoint_kernel_build", BUILD)
@@ -29,7 +29,7 @@ def kernel_extensions() -> list[Any]:
     spec.loader.exec_module(build)
     extensions = list(build.extensions())
     for extension in extensions:
-        extension.optional = True
+        extension.optional = os.environ.get("SYNCPOINT_KERNEL") != "require"
     return extensions
 
 

@@ -149,6 +149,7 @@ TEST = (
         90,
         [sys.executable, "tools/console.py", "verify"],
     ),
+    Part("packages", "the wheel, in a new environment without a compiler", 240, [*PYTEST, "tests/packages"]),
     Part("spark", "the data source for Spark and federation, one session", 480, [*PYTEST, "tests/spark"]),
 )
 

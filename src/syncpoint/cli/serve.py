@@ -10,7 +10,7 @@ import os
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,9 @@ from syncpoint.cli.output import count, said
 from syncpoint.cli.settings import ENDPOINT_DEFAULT
 from syncpoint.storage.layout import DISK_FILE
 from syncpoint.storage.settings import StorageSettings
+
+if TYPE_CHECKING:
+    from syncpoint.tracing.tracer import TracingSettings
 
 
 def default_data() -> Path:
@@ -77,6 +80,15 @@ folder = click.Path(file_okay=False, path_type=Path)
     type=KEY_FILE,
     help="File that says what is promised, and who is notified when something is wrong (docs/operations/alerts.md).",
 )
+@click.option(
+    "--otlp", metavar="URL", default="", help="Send spans of traced messages to this OpenTelemetry collector."
+)
+@click.option(
+    "--trace-ratio",
+    type=float,
+    default=0.0,
+    help="Share of the publishes that no client traces which are traced all the same; with --otlp. [0]",
+)
 @offered_options
 @click.option(
     "--insecure",
@@ -97,6 +109,8 @@ def serve(
     insecure: bool,
     metrics: str | None,
     monitor: Path | None,
+    otlp: str,
+    trace_ratio: float,
     **asked: Any,
 ) -> None:
     """Run a server until it is stopped (Ctrl-C or SIGTERM: it ends what it is doing first).
@@ -155,6 +169,7 @@ def serve(
         workers=workers,
         metrics=metrics or "",
         monitor=monitor,
+        tracing=_tracing(otlp, trace_ratio),
         **offered._asdict(),
         storage=StorageSettings(require_disks=require_disks),
     )
@@ -180,6 +195,16 @@ def serve(
         )
     if failed:
         raise Problem("the server did not start", "What stands above says what is in the way.")
+
+
+def _tracing(otlp: str, ratio: float) -> TracingSettings:
+    from syncpoint.model.errors import InvalidArgument
+    from syncpoint.tracing.tracer import checked_tracing
+
+    try:
+        return checked_tracing(otlp, ratio, "--otlp", "--trace-ratio")
+    except InvalidArgument as error:
+        raise click.UsageError(error.message) from error
 
 
 def no_address(metrics: str) -> None:

@@ -10,6 +10,7 @@ import logging
 from dataclasses import replace
 from functools import partial
 
+import syncpoint
 from syncpoint.access.access import Access
 from syncpoint.access.policy import Policies
 from syncpoint.api.accounts import AccountsService
@@ -25,6 +26,7 @@ from syncpoint.api.schema_handlers import SchemaService
 from syncpoint.api.seek_request import seek_methods
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
+from syncpoint.api.traced_calls import CallTraces
 from syncpoint.console.console_pages import console_pages
 from syncpoint.control.log_commit import LogCommit
 from syncpoint.control.plane import ControlPlane
@@ -63,6 +65,7 @@ from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.schemas.publishing import SchemaGate
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.subscribe.transformed_sending import DeliveryTransforms
+from syncpoint.tracing.otlp_tracer import tracer_of
 from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.transforms.publish_requests import PublishTransforms
 from syncpoint.transport.calls import Methods
@@ -96,6 +99,7 @@ class Node:
         self.tls: PublicTls | None = None
         self.metrics = NodeMetrics()
         self.monitor = NodeMonitor(settings, self.environment)
+        self.tracer = tracer_of(settings.tracing, "node", syncpoint.__version__, self.clock, self.random)
 
     async def start(self) -> None:
         """Recover and open the listener. Raises `SyncpointError` with what to do when the folders cannot be used."""
@@ -134,6 +138,7 @@ class Node:
                 own_catalog=own_catalog,
                 counter_floor=identities.log_counter_floor,
                 mount=lambda chain: ChainPipelines(chain, SoloHomes(SOLO_CHAIN)),
+                tracer=self.tracer,
             )
         )
         self.owner = SoloOwnership(self.host, ChainRecord(SOLO_CHAIN, "", "", "", "", durability=settings.durability))
@@ -254,6 +259,8 @@ class Node:
             **self.health.methods(),
             **reflection_methods((*SERVICES, *PIPELINES)),
         }
+        if self.tracer is not None:
+            methods = CallTraces(self.tracer).traced(methods)
         if self.access is not None:
             methods = self.access.gate.guarded(methods)
             await self.access.start()
@@ -300,6 +307,8 @@ class Node:
             await self.tls.stop()
         await self.upkeep.stop()
         await self.owner.close()
+        if self.tracer is not None:
+            await asyncio.to_thread(self.tracer.close)
         self.mirror.flush()
         self.metadata.close()
         self.locks.release()

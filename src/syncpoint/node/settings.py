@@ -5,6 +5,7 @@ from pathlib import Path
 
 from syncpoint.export.buckets import Place
 from syncpoint.storage.settings import StorageSettings
+from syncpoint.tracing.tracer import TracingSettings
 from syncpoint.transport.limits import TransportLimits
 
 
@@ -28,6 +29,7 @@ class ServeSettings:
     buckets: tuple[tuple[str, Place], ...] = ()  # of Cloud Storage subscriptions: by name, where they are
     metrics: str = ""  # HOST:PORT where /metrics is answered to anybody; "": on the port for clients alone
     monitor: Path | None = None  # the monitor's file: objectives, and who is notified; None: what is shipped
+    tracing: TracingSettings = field(default_factory=TracingSettings)
     drain_s: float = 5.0  # how long open calls may take to finish after SIGTERM
     storage: StorageSettings = field(default_factory=StorageSettings)
     transport_limits: TransportLimits = field(

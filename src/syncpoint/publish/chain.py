@@ -45,6 +45,7 @@ from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.settings import OPENINGS_MAX, KnownStore, StorageSettings
 from syncpoint.storage.store import Store
+from syncpoint.tracing.tracer import Tracer
 
 CLOSE_S = 5.0  # for what is on its way to the disks; then its outcome is unknown
 OpenFiles = Callable[[ChainRecord, int], tuple[Files, Sequence[str]]]
@@ -99,6 +100,7 @@ class ChainContext:
     counter_floor: int = 0  # where `next_log` says None: the chain's logs have higher numbers
     ids_of_others: IdsOfOthers = no_others
     publish_by_key: PublishByKey | None = None  # None: every ordering key is taken by the one chain there is
+    tracer: Tracer | None = None
     admission: Admission = field(init=False)  # limits hold for all chains of the process together
 
     def __post_init__(self) -> None:
@@ -122,7 +124,14 @@ class Chain:
         memory.catalog = context.own_catalog(memory) if context.own_catalog is not None else context.shared.catalog
         memory.changes.clear()
         self.forwarder = PublishForwarder(
-            store, memory, context.environment.clock, context.limits, loop.call_soon, loop.call_later, context.admission
+            store,
+            memory,
+            context.environment.clock,
+            context.limits,
+            loop.call_soon,
+            loop.call_later,
+            context.admission,
+            context.tracer,
         )
         self.forwarder.commit.on_failed = self._failed
         self.follower = Follower(self.forwarder, whole=whole)

@@ -40,11 +40,13 @@ from syncpoint.publish.scheduled import WAITING_MAX, Scheduled, ScheduledMessage
 from syncpoint.publish.source import WAITING_TOPIC, Source
 from syncpoint.publish.source_server import SourceServer
 from syncpoint.publish.time_to_live import ExpiryIndex
+from syncpoint.publish.traced_commit import TracedCommit
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.schemas.publishing import ATTRIBUTES_ADDED, OWN_ATTRIBUTES_ADDED, ROOM_BYTES
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.store import Store
+from syncpoint.tracing.tracer import Tracer
 
 
 class Extension(Protocol):
@@ -64,7 +66,8 @@ class Extension(Protocol):
 
 class PublishForwarder:
     """Sources, ledgers and the log behind them. `soon(fn)` runs fn at the end of the loop's turn, `later(seconds,
-    fn)` after a while. `admission`: shared with the other chains of the process; None: one of its own.
+    fn)` after a while. `admission`: shared with the other chains of the process; None: one of its own. `tracer`: None
+    where nothing is traced.
     """
 
     def __init__(
@@ -76,12 +79,14 @@ class PublishForwarder:
         soon: Soon,
         later: Later,
         admission: Admission | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.store, self.memory, self.catalog = store, memory, memory.catalog
         self.clock = clock if isinstance(clock, TrustedClock) else TrustedClock(clock)
         self.admission = admission or Admission(limits)
         self.sources, self.ledgers, self.snapshots = memory.sources, memory.ledgers, memory.ledgers.snapshots
-        self.commit = GroupCommit(store, self.clock, self.admission, soon, later)
+        committed = (store, self.clock, self.admission, soon, later)
+        self.commit = TracedCommit(*committed, tracer, self._topic_name) if tracer else GroupCommit(*committed)
         self.attempts = DeliveryAttempts(
             self.ledgers,
             self.sources.by_number,
@@ -207,6 +212,10 @@ class PublishForwarder:
         fact = self.ids.take(ids)
         if fact:
             self.commit.append_fact(EntryKind.LEDGER, fact)
+
+    def _topic_name(self, topic: int) -> str:
+        record = self.catalog.topic_by_incarnation(topic)
+        return "" if record is None else record.name
 
     def _window_s(self, topic: int) -> int | None:
         """For how long a topic drops duplicates; None: there is no such topic."""

@@ -7,9 +7,11 @@ which differ; nor does one that cannot read what the cluster writes.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 
+import syncpoint
 from syncpoint.control.clocks import ClockExchange
 from syncpoint.control.durability_classes import CLASSES, DurabilityClasses
 from syncpoint.control.membership import Membership, new_incarnation
@@ -29,6 +31,7 @@ from syncpoint.node.cluster.process_monitor import ProcessMonitor
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 from syncpoint.node.cluster.tls import welcome
 from syncpoint.runtime.trusted import TrustedClock
+from syncpoint.tracing.otlp_tracer import tracer_of
 
 
 class ClusterContext:
@@ -40,6 +43,7 @@ class ClusterContext:
         self.incarnation = new_incarnation(environment.random)
         self.metrics: MetricsText  # once the roles are started
         self.monitor = ProcessMonitor(self)
+        self.tracer = tracer_of(settings.tracing, process.name, syncpoint.__version__, self.clock, self.random)
         self.member = Member(
             process.name,
             process.roles,
@@ -107,6 +111,8 @@ class ClusterContext:
         await self.classes.close()
         await self.formats.close()
         await self.store.close()
+        if self.tracer is not None:
+            await asyncio.to_thread(self.tracer.close)
 
     def address_of(self, name: str) -> str | None:
         """Where a member can be called; None while it is not there."""

@@ -18,6 +18,7 @@ from syncpoint.api.options_admin import follow_limits
 from syncpoint.api.schema_handlers import SchemaService
 from syncpoint.api.seek_request import seek_methods
 from syncpoint.api.server_admin import ServerIdentity
+from syncpoint.api.traced_calls import CallTraces
 from syncpoint.console.console_pages import console_pages
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.cluster_queries import ClusterQueries
@@ -158,7 +159,8 @@ class ProxyRole:
             seek_methods(self.control),
             {**self.admin.methods(), **context.monitor.admin.methods()},
         )
-        self.client_methods = every if gate is None else gate.guarded(every)
+        followed = every if context.tracer is None else CallTraces(context.tracer).traced(every)
+        self.client_methods = followed if gate is None else gate.guarded(followed)
         # each has counts of its own, by who calls
         self._inner = {path: replace(one, counts=CallCounts()) for path, one in every.items()}
 

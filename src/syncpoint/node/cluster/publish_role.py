@@ -67,6 +67,7 @@ class PublishRole:
                 mount=self._pipelines.mount,
                 ids_of_others=barrier.ids_of_others,
                 publish_by_key=due.publish,
+                tracer=context.tracer,
             )
         )
         self.host.start()

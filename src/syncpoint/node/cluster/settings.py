@@ -29,6 +29,7 @@ from syncpoint.push.addresses import networks
 from syncpoint.router.location import DEFAULT_CLASS
 from syncpoint.storage.placement import MODES
 from syncpoint.storage.settings import MIB, Durability, StorageSettings
+from syncpoint.tracing.tracer import TracingSettings, checked_tracing
 from syncpoint.transforms.inference import check_model
 from syncpoint.transport.network import join_address, split_address
 
@@ -117,6 +118,7 @@ class ClusterSettings:
     models: tuple[tuple[str, str], ...] = ()  # of transforms that ask a model: endpoint name, address
     buckets: tuple[tuple[str, Place], ...] = ()  # of Cloud Storage subscriptions: by name, where they are
     monitor: MonitorPlace | None = None  # None: nobody watches, unless `syncpoint monitor` does
+    tracing: TracingSettings = field(default_factory=TracingSettings)
     fixed_classes: bool = False  # workers of one server: there is no other class, and none can be added
     source: str = ""  # of the file's bytes, the first 16 hexadecimal digits of SHA-256; "" where there was no file
 
@@ -263,6 +265,7 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
         models=_models(top.section("models")),
         buckets=_buckets(top.section("buckets"), base),
         monitor=_monitor(top.section("monitor"), processes) if top.has("monitor") else None,
+        tracing=_tracing(top.section("tracing")),
     )
     if (settings.etcd_certificate is None) != (settings.etcd_key is None):
         raise InvalidArgument("metadata.cert_file", "needs `key_file`, and the other way round")
@@ -307,6 +310,12 @@ def _durability_class(name: str, reader: _ClusterSection, base: DurabilityClass)
             raise reader.refused(key, f"must be odd, so that a majority decides; not {value}")
     reader.done()
     return made
+
+
+def _tracing(reader: _ClusterSection) -> TracingSettings:
+    otlp, ratio = reader.text("otlp"), reader.number("ratio", 0.0)
+    reader.done()
+    return checked_tracing(otlp, ratio, "tracing.otlp", "tracing.ratio")
 
 
 def _models(reader: _ClusterSection) -> tuple[tuple[str, str], ...]:

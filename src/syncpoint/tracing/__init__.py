@@ -1,0 +1,1 @@
+"""Traces: spans that continue what clients began, for a collector that speaks OTLP"""
