@@ -1,7 +1,8 @@
 """Builds what users install: a source distribution and a wheel with the compiled kernel, into dist/.
 
 Usage: build_wheel.py [FOLDER]. The wheel gets the tag of the oldest glibc that it runs on (auditwheel), so a machine
-needs no compiler to use it. A kernel that does not compile fails the build, and so does a wheel that lacks a module of it.
+needs no compiler to use it. A kernel that does not compile fails the build, and so does a wheel that lacks a
+module of it.
 """
 
 from __future__ import annotations

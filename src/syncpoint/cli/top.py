@@ -25,7 +25,7 @@ from syncpoint.cli.top_screen import TopView, arranged, cell, drawn, pressed, sh
 
 if TYPE_CHECKING:
     from syncpoint.cli.top_figures import TopFigures
-    from syncpoint.cli.top_readings import MetricsReading, Place
+    from syncpoint.cli.top_readings import MetricsAddress, MetricsReading
 
 PANEL = click.Choice(["processes", "topics", "subscriptions", "disks"])
 ANSWER_S = 5.0
@@ -84,15 +84,15 @@ def top(
 
 def _places(
     settings: Settings, path: Path | None, folder: Path | None, addresses: Sequence[str]
-) -> tuple[list[Place], str]:
+) -> tuple[list[MetricsAddress], str]:
     """Whom to ask, and what they are called together."""
-    from syncpoint.cli.top_readings import Place
+    from syncpoint.cli.top_readings import MetricsAddress
 
     if addresses:
-        return [Place(one) for one in addresses], ", ".join(addresses)
+        return [MetricsAddress(one) for one in addresses], ", ".join(addresses)
     if path is None and folder is None:
         client = settings.client()
-        return [Place(settings.endpoint, "", client.tls, _shown(client))], settings.endpoint
+        return [MetricsAddress(settings.endpoint, "", client.tls, _shown(client))], settings.endpoint
     from syncpoint.cli.cluster_targets import target
     from syncpoint.node.cluster.settings import load
 
@@ -100,7 +100,7 @@ def _places(
     if not file.exists():
         raise Problem(f"{file} does not exist", "Name the folder that `syncpoint cluster up --dir` was given.")
     made = load(file)
-    found = [Place(target(one)["targets"][0], one.name) for one in made.processes.values() if one.metrics]
+    found = [MetricsAddress(target(one)["targets"][0], one.name) for one in made.processes.values() if one.metrics]
     if not found:
         raise Problem(
             f"no process in {file} has the key `metrics`",
@@ -116,7 +116,7 @@ def _shown(client: Any) -> Callable[[], Mapping[str, str]]:
     return lambda: {name.decode(): value.decode() for name, value in client.shown()}
 
 
-def _read(places: Sequence[Place]) -> MetricsReading:
+def _read(places: Sequence[MetricsAddress]) -> MetricsReading:
     from syncpoint.cli.top_readings import read
 
     reading = read(places, ANSWER_S)
@@ -138,7 +138,7 @@ def _moved(before: MetricsReading, after: MetricsReading) -> TopFigures:
     return figures(Movement(before, after), after.silent)
 
 
-def _print_once(settings: Settings, places: Sequence[Place], where: str, view: TopView) -> None:
+def _print_once(settings: Settings, places: Sequence[MetricsAddress], where: str, view: TopView) -> None:
     before = _read(places)
     time.sleep(view.interval_s)
     found = _moved(before, _read(places))
@@ -159,7 +159,7 @@ def _print_once(settings: Settings, places: Sequence[Place], where: str, view: T
         said(f"{name} does not answer: {why}")
 
 
-def _watch(places: Sequence[Place], where: str, view: TopView) -> None:
+def _watch(places: Sequence[MetricsAddress], where: str, view: TopView) -> None:
     """Until somebody ends it. A look that fails altogether is shown, and tried again."""
     from rich.console import Console
     from rich.live import Live

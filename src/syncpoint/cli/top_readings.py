@@ -29,7 +29,7 @@ Row = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Place:
+class MetricsAddress:
     """Where metrics are read. `process`: whose they are, where the text does not say it."""
 
     address: str
@@ -53,7 +53,9 @@ class MetricsReading:
     silent: Mapping[str, str]
 
 
-def read(places: Sequence[Place], timeout_s: float, now: Callable[[], float] = time.monotonic) -> MetricsReading:
+def read(
+    places: Sequence[MetricsAddress], timeout_s: float, now: Callable[[], float] = time.monotonic
+) -> MetricsReading:
     """Ask all of them at once."""
     samples: dict[str, list[tuple[Labels, float]]] = defaultdict(list)
     silent: dict[str, str] = {}
@@ -68,7 +70,7 @@ def read(places: Sequence[Place], timeout_s: float, now: Callable[[], float] = t
     return MetricsReading(now(), samples, silent)
 
 
-def _text(place: Place, timeout_s: float) -> str | Exception:
+def _text(place: MetricsAddress, timeout_s: float) -> str | Exception:
     scheme = "https" if place.tls else "http"
     request = urllib.request.Request(f"{scheme}://{place.address}/metrics", headers=dict(place.headers()))
     try:
