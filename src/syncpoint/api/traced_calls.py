@@ -226,7 +226,7 @@ class _Passing:
 
 
 class _Answered(_Passing):
-    """A unary call whose answer is looked at before it is given, once."""
+    """A unary call whose answer is examined before it is given, once."""
 
     def __init__(self, call: Call, over: Callable[[Message | None, str], None]) -> None:
         super().__init__(call)
@@ -249,7 +249,7 @@ class _Answered(_Passing):
 
 
 class _FollowedStream(_Passing):
-    """A streaming pull whose messages are looked at on their way."""
+    """A streaming pull whose messages are examined on their way."""
 
     def __init__(self, call: StreamingCall, traces: CallTraces) -> None:
         super().__init__(call)

@@ -1,7 +1,7 @@
 """The tracer that exports by OTLP over HTTP, with opentelemetry-sdk (the extra `otel`).
 
 Place: made by `node` where an operator names a collector; the packages are imported then and not before.
-Promise: a collector that is slow, away or broken costs spans, of which the SDK's log tells, and nothing else.
+Promise: a collector that is slow, away or broken costs spans, which the SDK's log reports, and nothing else.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class OtlpTracer:
         self._processor.on_end(
             ReadableSpan(
                 name=span.name,
-                context=_told(span.context, remote=False),
-                parent=None if span.parent is None else _told(span.parent, remote=True),
+                context=_sdk_context(span.context, remote=False),
+                parent=None if span.parent is None else _sdk_context(span.parent, remote=True),
                 resource=self._resource,
                 attributes=span.attributes,
                 kind=SpanKind.SERVER if span.server else SpanKind.INTERNAL,
@@ -69,7 +69,7 @@ class OtlpTracer:
         self._processor.shutdown()  # type: ignore[no-untyped-call]
 
 
-def _told(context: TraceContext, *, remote: bool) -> Any:
+def _sdk_context(context: TraceContext, *, remote: bool) -> Any:
     from opentelemetry.trace import SpanContext, TraceFlags
 
     return SpanContext(context.trace_id, context.span_id, remote, TraceFlags(TraceFlags.SAMPLED))
