@@ -23,9 +23,9 @@ UNANSWERED = "syncpoint_monitor_unanswered"
 
 
 class ThresholdRule(NamedTuple):
-    """A number is above a bound for `for_s`, under each value of the labels `by`; of a counter: it grew within the
-    last 5 minutes. `summary`: with labels in braces. The runbook is the section of the rule's name in
-    docs/operations/alerts.md.
+    """A number is above a bound for `for_s`, under each value of the labels `by`; of a counter (`grows`): it grew
+    within the last 5 minutes; of a gauge that says whether something is well (`is_zero`): it is 0. `summary`: with
+    labels in braces. The runbook is the section of the rule's name in docs/operations/alerts.md.
     """
 
     name: str
@@ -36,12 +36,15 @@ class ThresholdRule(NamedTuple):
     above: float = 0.0
     for_s: float = 0.0
     grows: bool = False
+    is_zero: bool = False
 
     @property
     def promql(self) -> str:
         """The same for Prometheus."""
         if self.numbers.name == UNANSWERED:
             return 'up{job=~"syncpoint.*"} == 0'
+        if self.is_zero:
+            return f"min by ({', '.join(self.by)}) ({self.numbers.promql}) == 0"
         found = f"increase({self.numbers.promql}[5m])" if self.grows else self.numbers.promql
         return f"max by ({', '.join(self.by)}) ({found}) > {self.above:g}"
 
@@ -107,6 +110,14 @@ THRESHOLD_RULES: Final = (
         "Disk {disk} of chain {chain} was given up.",
     ),
     ThresholdRule(
+        "DiskGivenUp",
+        TICKET,
+        SeriesSelection("syncpoint_disk_failures_total"),
+        ("process", "chain", "disk"),
+        "Disk {disk} of chain {chain} was given up, if only for a moment: it may have been emptied and filled anew.",
+        grows=True,
+    ),
+    ThresholdRule(
         "LogEnded",
         PAGE,
         SeriesSelection("syncpoint_log_ended"),
@@ -135,6 +146,15 @@ THRESHOLD_RULES: Final = (
         ("flow", "source", "target"),
         "Flow {flow} from {source} to {target} stands before a gap.",
     ),
+    ThresholdRule(
+        "ProberUnexpected",
+        PAGE,
+        SeriesSelection("syncpoint_prober_as_expected"),
+        ("endpoint",),
+        "Probers have not found {endpoint} as expected for a minute and a half.",
+        for_s=90.0,
+        is_zero=True,
+    ),
 )
 GROWN_S: Final = 300.0
 
@@ -155,7 +175,7 @@ class ThresholdWatch:
                 key = (rule.name, labels)
                 since[key] = self._since.get(key, now_s)
                 if now_s - since[key] >= rule.for_s:
-                    known = {"chain": "", "disk": "", "process": "", **dict(labels)}
+                    known = {**dict.fromkeys(rule.by, ""), **dict(labels)}
                     found.append(AlertCondition(rule.name, labels, rule.severity, rule.summary.format_map(known)))
         self._since = since
         return found
@@ -165,7 +185,7 @@ class ThresholdWatch:
         for labels, value in rule.numbers.found(look):
             known = dict(labels)
             group = tuple((key, known[key]) for key in rule.by if known.get(key))
-            if value > rule.above:
+            if (value == 0) if rule.is_zero else (value > rule.above):
                 above[group] = None
         if rule.grows:
             for group in above:

@@ -107,20 +107,55 @@ STORAGE: Final = (
         "Memory, by task", (PanelLine("sum by (process) (process_resident_memory_bytes)", "{{process}}"),), "bytes"
     ),
 )
-_MEASURED: Final = '{__name__=~"syncpoint_prober_.+",__name__!~".+_(bucket|total|sum|count)"}'
 PROBERS: Final = (
     DashboardPanel(
-        "What probers measure",
-        (
-            PanelLine(
-                '{__name__=~"syncpoint_prober_.+",__name__!~".+_(bucket|total|sum|count)"}', "{{prober}} {{metric}}"
-            ),
-        ),
+        "As expected (1) or not (0), by prober and metric",
+        (PanelLine("min by (prober, metric) (syncpoint_prober_as_expected)", "{{prober}} {{metric}}"),),
     ),
     DashboardPanel(
-        "What probers count, per second",
-        (PanelLine(f'rate({{__name__=~"syncpoint_prober_.+_(total|count)"}}[{RATE}])', "{{prober}} {{metric}}"),),
+        "As expected (1) or not (0), by endpoint",
+        (PanelLine("min by (endpoint) (syncpoint_prober_as_expected)", "{{endpoint}}"),),
+    ),
+    DashboardPanel(
+        "Time of steps in the newest run, the slowest endpoint",
+        (PanelLine("max by (prober, step) (syncpoint_prober_step_newest_seconds)", "{{prober}} {{step}}"),),
+        "s",
+    ),
+    DashboardPanel(
+        "The same, as a share of what is allowed",
+        (
+            PanelLine(
+                "max by (prober, step) (syncpoint_prober_step_newest_seconds)"
+                " / max by (prober, step) (syncpoint_prober_step_limit_seconds)",
+                "{{prober}} {{step}}",
+            ),
+        ),
+        "percentunit",
+    ),
+    DashboardPanel(
+        "Judgements per second, by verdict",
+        (PanelLine(f"sum by (verdict) (rate(syncpoint_prober_judgements_total[{RATE}]))", "{{verdict}}"),),
         "cps",
+    ),
+    DashboardPanel(
+        "Wrong messages and answers per second, by prober and kind",
+        (PanelLine(f"sum by (prober, kind) (rate(syncpoint_prober_wrong_total[{RATE}]))", "{{prober}} {{kind}}"),),
+        "cps",
+    ),
+    DashboardPanel(
+        "Messages that probers published and received",
+        (PanelLine(f"sum by (direction) (rate(syncpoint_prober_messages_total[{RATE}]))", "{{direction}}"),),
+        "mps",
+    ),
+    DashboardPanel(
+        "Since the newest run",
+        (
+            PanelLine(
+                "time() - max by (prober, endpoint) (syncpoint_prober_last_run_timestamp_seconds)",
+                "{{prober}} {{endpoint}}",
+            ),
+        ),
+        "s",
     ),
 )
 

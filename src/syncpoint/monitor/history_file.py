@@ -35,6 +35,7 @@ create table if not exists names(id integer primary key, name text unique not nu
 create table if not exists series(id integer primary key, name integer not null, labels text not null,
   seen integer not null, unique(name, labels));
 create table if not exists looks(tier integer, t integer, looks integer not null, primary key(tier, t)) without rowid;
+create table if not exists looked(one integer primary key, at_s real not null);
 create table if not exists points(tier integer, name integer, t integer, ids blob not null, numbers blob not null,
   primary key(tier, name, t)) without rowid;
 """
@@ -84,6 +85,13 @@ class HistoryFile:
             for name, by_labels in look.items():
                 self._write_name(t, name, name in counts, by_labels)
             self.database.execute("insert or ignore into looks values(0, ?, 1)", (t,))
+            self.database.execute("insert or replace into looked values(1, ?)", (at_s,))
+
+    @property
+    def looked_s(self) -> float:
+        """When the newest look was; 0: there was none."""
+        found = self.database.execute("select at_s from looked").fetchone()
+        return float(found[0]) if found else 0.0
 
     def newest(self, tier: int) -> int | None:
         """When the newest step of a tier began."""

@@ -8,6 +8,7 @@ in.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from syncpoint.model.errors import InvalidArgument, NotFound
@@ -16,17 +17,19 @@ from syncpoint.monitor.alert_rules import UNANSWERED, ThresholdWatch, budget_con
 from syncpoint.monitor.burn_rates import WINDOWS_S, burn_rate
 from syncpoint.monitor.event_counts import bad_share
 from syncpoint.monitor.history_queries import HistoryAnswer, HistoryQuery, answered, quantile_of, totals
-from syncpoint.monitor.increases import Look, ProcessIncreases
+from syncpoint.monitor.increases import FORGOTTEN_S, Look, ProcessIncreases
 from syncpoint.monitor.indicators import Events, Quick, Share
 from syncpoint.monitor.kept_families import is_kept
 from syncpoint.monitor.monitor_file import MonitorFile
 from syncpoint.monitor.monitor_settings import MonitorSettings
 from syncpoint.monitor.objectives import Objective
-from syncpoint.monitor.scraped_text import ScrapedText
+from syncpoint.monitor.scraped_text import ScrapedSeries, ScrapedText
 from syncpoint.monitor.sla_report import AgreementReport, month_of, report
 from syncpoint.monitor.sli_table import RATIO, SLIS, ServiceLevelIndicator
 
 LOOK_S: Final = 10.0
+YOUNG_S: Final = 60.0  # of a process that began longer ago it is not guessed when it counted what
+UPTIME: Final = "syncpoint_process_uptime_seconds"
 MEASURED, NO_DATA, NOT_APPLICABLE = "measured", "no data", "not applicable"
 
 
@@ -37,6 +40,15 @@ class ProcessText(NamedTuple):
     labels: Mapping[str, str]
     text: bytes | None
     fresh: bool = False
+
+
+@dataclass(slots=True)
+class WatchedProcess:
+    """What is remembered of a process between looks."""
+
+    text: ScrapedText
+    increases: ProcessIncreases
+    listed_s: float
 
 
 class IndicatorValue(NamedTuple):
@@ -76,7 +88,8 @@ class MonitorCore:
         self.counts = file.counts([one.name for one in settings.objectives], now_s)
         self.latest: Look = {}
         self.looked_s = 0.0
-        self._processes: dict[str, tuple[ScrapedText, ProcessIncreases]] = {}
+        self._earlier_s = file.history.looked_s  # the last look of an earlier life
+        self._processes: dict[str, WatchedProcess] = {}
         self._watch = ThresholdWatch()
 
     # -- looking -----------------------------------------------------------------------------------------------------
@@ -111,16 +124,25 @@ class MonitorCore:
         for one in texts:
             process = self._processes.get(one.name)
             if process is None:
-                process = (ScrapedText(is_kept, one.labels), ProcessIncreases(fresh=one.fresh))
+                process = WatchedProcess(ScrapedText(is_kept, one.labels), ProcessIncreases(fresh=one.fresh), now_s)
                 self._processes[one.name] = process
+            process.listed_s = now_s
             look.setdefault(UNANSWERED, {})[("process", one.name),] = float(one.text is None)
             if one.text is not None:
-                numbers = process[0].read(one.text)
+                numbers = process.text.read(one.text)
                 counters.update(series.name for series in numbers if series.counts)
-                process[1].take(numbers, now_s, look)
-        names = {one.name for one in texts}
-        self._processes = {name: one for name, one in self._processes.items() if name in names}
+                if not process.increases.seen:
+                    process.increases.seen = self._uncounted(numbers, now_s)
+                process.increases.take(numbers, now_s, look)
+        self._processes = {name: one for name, one in self._processes.items() if one.listed_s > now_s - FORGOTTEN_S}
         return look, counters
+
+    def _uncounted(self, numbers: Mapping[ScrapedSeries, float], now_s: float) -> bool:
+        """Whether nobody has counted what a process shows that is seen for the first time: it began a moment ago, and
+        after the last look of an earlier life of the monitor.
+        """
+        uptime_s = max((value for series, value in numbers.items() if series.name == UPTIME), default=YOUNG_S)
+        return uptime_s < YOUNG_S and now_s - uptime_s > self._earlier_s
 
     # -- answers -----------------------------------------------------------------------------------------------------
 

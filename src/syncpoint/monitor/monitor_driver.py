@@ -66,6 +66,7 @@ class Monitor:
         self._core: MonitorCore | None = None
         self._looking: asyncio.Task[None] | None = None
         self._sending: set[asyncio.Task[None]] = set()
+        self._silent: set[str] = set()  # processes that did not answer at the newest look
 
     @property
     def now_s(self) -> float:
@@ -123,7 +124,14 @@ class Monitor:
             async with asyncio.timeout(ANSWER_S):
                 text = await process.text()
         except Exception as error:  # whatever the way to it raises; that it does not answer is what is reported
-            log.info("the metrics of %s cannot be read: %s", process.name, error or type(error).__name__)
+            if process.name not in self._silent:
+                reason = str(error) or type(error).__name__
+                log.warning("the metrics of %s cannot be read, it is tried at each look: %s", process.name, reason)
+            self._silent.add(process.name)
+        else:
+            if process.name in self._silent:
+                log.info("the metrics of %s can be read again", process.name)
+            self._silent.discard(process.name)
         return ProcessText(process.name, process.labels, text, process.fresh)
 
     def _send(self, notification: Notification) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from syncpoint.metrics import prober_families
 from syncpoint.metrics.family import MetricKind
 from syncpoint.metrics.family_table import FAMILIES
 from syncpoint.monitor.alert_rules import THRESHOLD_RULES, budget_rule
@@ -117,6 +118,32 @@ def test_rules_pass_and_fire_as_the_server_does(rules: Path, tmp_path: Path) -> 
                 },
             ],
         },
+        {  # a prober says that something is not as expected, for longer than one run of it
+            "interval": "10s",
+            "input_series": [
+                {
+                    "series": f'syncpoint_prober_as_expected{{prober="P{number}",endpoint="e",metric="success"}}',
+                    "values": f"1 {0 if number == 1 else 1}x15",
+                }
+                for number in (1, 2)
+            ],
+            "alert_rule_test": [
+                {"eval_time": "80s", "alertname": "ProberUnexpected", "exp_alerts": []},
+                {
+                    "eval_time": "150s",
+                    "alertname": "ProberUnexpected",
+                    "exp_alerts": [
+                        {
+                            "exp_labels": {"severity": "page", "endpoint": "e"},
+                            "exp_annotations": {
+                                "summary": "Probers have not found e as expected for a minute and a half.",
+                                "runbook_url": f"{RUNBOOKS}#proberunexpected",
+                            },
+                        }
+                    ],
+                },
+            ],
+        },
     ]
     path, one = tmp_path / "test.yaml", tmp_path / "one.yaml"
     one.write_text(rules_file(shipped()[:1], RUNBOOKS))  # all of them take promtool ten times as long
@@ -144,7 +171,7 @@ def test_the_page_of_indicators_has_all_ten_and_their_families() -> None:
 def shown() -> dict[str, str]:
     """Names of samples, and the family each is of."""
     found = {}
-    for one in FAMILIES:
+    for one in (*FAMILIES, *prober_families.FAMILIES):
         ends = ("_bucket", "_count", "_sum") if one.kind is MetricKind.HISTOGRAM else ("",)
         found.update({one.name + end: one.name for end in ends})
     return found
@@ -164,7 +191,6 @@ def test_dashboards_are_what_grafana_reads_and_name_what_there_is() -> None:
             assert all(one["refId"] and one["datasource"]["type"] == "prometheus" for one in panel["targets"])
         for expression in expressions(content):
             named = set(re.findall(r"\b(?:syncpoint|pubsub|process)_[a-z_]+\b(?!\.\+)", expression))
-            named -= {one for one in named if one.startswith("syncpoint_prober_")}
             assert named <= known.keys(), expression
     assert len(PUBLISHERS.lines) == 5
 
