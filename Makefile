@@ -23,7 +23,7 @@ setup: $(MADE)/kernel ## create .venv, install the server and compile its kernel
 
 dev: $(MADE)/kernel $(MADE)/dev ## as setup, with what tests and the demonstration need
 
-prometheus: $(MADE)/venv ## install promtool (apt-get): tests of the rules for Prometheus need it
+prometheus: $(MADE)/venv ## install Prometheus and promtool (apt-get): tests of the rules for Prometheus need them
 	@tools/setup.sh prometheus
 
 etcd: $(MADE)/venv ## install etcd (apt-get): clusters on this machine and their tests need it

@@ -64,13 +64,13 @@ step_kernel() {
     fi
 }
 
-# promtool checks the rules that are generated for Prometheus. The package must not leave a server running.
+# promtool checks the rules that are generated for Prometheus, and a server of it takes them in a test. The package must not leave a server running.
 step_prometheus() {
-    if command -v promtool >/dev/null; then
-        say "promtool is there: $(command -v promtool)"
+    if command -v promtool >/dev/null && command -v prometheus >/dev/null; then
+        say "prometheus and promtool are there: $(command -v prometheus) $(command -v promtool)"
         return
     fi
-    command -v apt-get >/dev/null || fail "promtool not found, and no apt-get to install it. Put it into the PATH: it comes with Prometheus."
+    command -v apt-get >/dev/null || fail "prometheus or promtool not found, and no apt-get to install them. Put both into the PATH."
     local as_root=()
     [ "$EUID" -eq 0 ] || as_root=(sudo)
     say "installing prometheus with apt-get"
