@@ -183,6 +183,7 @@ async def follow(folder: Path, clock: ManualClock) -> dict[str, Trace]:
         notify=asyncio.get_running_loop().call_soon,
         blocking=at_once,
         serve=serve,
+        measures_itself=False,  # nothing of the clock's, so that it goes the same way on every machine
         keep_memory=lambda: None,
         freeze_memory=lambda: None,
     )
