@@ -138,16 +138,16 @@ TEST = (
         {"SYNCPOINT_PURE_KERNEL": "1"},
     ),
     Part(
-        "integration",
-        "real servers and clusters, official clients, faults",
-        1300,
-        [*PYTEST, *BY_FILE, *integration_paths(*INTEGRATION)],
-    ),
-    Part(
         "console-build",
         "the console, built again from its locked packages, byte by byte",
         90,
         [sys.executable, "tools/console.py", "verify"],
+    ),
+    Part(
+        "integration",
+        "real servers and clusters, official clients, faults",
+        1300,
+        [*PYTEST, *BY_FILE, *integration_paths(*INTEGRATION)],
     ),
     Part("packages", "the wheel, in a new environment without a compiler", 240, [*PYTEST, "tests/packages"]),
     Part("spark", "the data source for Spark and federation, one session", 480, [*PYTEST, "tests/spark"]),
