@@ -97,6 +97,7 @@ class ThreeEnvironments:
             )
             content = yaml.safe_load(local.settings_path.read_text())
             content["processes"] = (_workers if many > 1 else _together)(content["processes"])
+            del content["monitor"]  # of a process that may not be there any more
             local.settings_path.write_text(yaml.safe_dump(content, sort_keys=False))
 
     def up(self) -> ThreeEnvironments:
