@@ -78,7 +78,7 @@ def reconcile(spark: SparkSession, flow: Flow, runtime: Runtime, on_progress: On
         if not links:
             raise FailedPrecondition(f"the flow {flow.name} has copied nothing yet")
         link = links[0]
-        copied_to = _still_stored(servers, flow, link.committed)
+        judged_ranges = _judged(servers, flow, link)
     with watched(spark, on_progress):
         wanted = _expected(spark, flow, runtime).persist(StorageLevel.DISK_ONLY)
         there = _copies(spark, flow).persist(StorageLevel.DISK_ONLY)
@@ -87,9 +87,9 @@ def reconcile(spark: SparkSession, flow: Flow, runtime: Runtime, on_progress: On
             judged = wanted.withColumn("done", done).join(there, "message_id", "full").fillna(False, ["done"])
             known = F.col("source").isNotNull()
             wants = known & F.col("kept")
-            gone = wants & F.col("done") & F.col("copies").isNull() & ~_within(copied_to)
+            lacks = wants & F.col("done") & F.col("copies").isNull()
             kind = (
-                F.when(wants & F.col("done") & F.col("copies").isNull() & _within(copied_to), "missing")
+                F.when(lacks & _within(judged_ranges), "missing")
                 .when(F.col("copies") > 1, "twice")
                 .when(wants & F.col("copies").isNotNull() & (F.col("content") != F.col("copy")), "altered")
                 .when(known & ~F.col("kept") & F.col("copies").isNotNull(), "unexpected")
@@ -99,7 +99,7 @@ def reconcile(spark: SparkSession, flow: Flow, runtime: Runtime, on_progress: On
                 F.count_if(wants & F.col("done")).alias("expected"),
                 F.count_if(wants & F.col("copies").isNotNull() & F.col("kind").isNull()).alias("right"),
                 F.count_if(wants & ~F.col("done") & F.col("copies").isNull()).alias("waiting"),
-                F.count_if(gone).alias("gone_at_target"),
+                F.count_if(lacks & ~_within(judged_ranges)).alias("gone_at_target"),
                 F.count_if(F.col("source").isNull()).alias("gone_at_source"),
                 *(F.count_if(F.col("kind") == name).alias(name) for name in KINDS),
             ).first()
@@ -169,22 +169,17 @@ def _within(ranges: Iterable[Any]) -> Column:
     return reduce(or_, places, F.lit(False))
 
 
-def _still_stored(servers: Servers, flow: Flow, committed: Iterable[Any]) -> list[Any]:
-    """Of what was committed, the ranges of the source whose copies begin where the target still stores messages."""
-    target = flow.link.target
-    request = pipeline.GetPositionsRequest(topic=flow.target_topic)
-    begins = {one.source: one.begin for one in servers.call(target, "LogReader.GetPositions", request).sources}
+def _judged(servers: Servers, flow: Flow, link: Any) -> list[Any]:
+    """Of what was committed, the ranges of the source whose copies the target cannot have deleted since.
+
+    The target maps offsets for as long as it stores the copies, and stores those of one source in their order: behind
+    the lowest offset that is mapped, what is not mapped was never stored. A link that has stored nothing maps nothing.
+    """
     found: list[Any] = []
-    for one in committed:
-        begin = one.begin
-        while begin < one.end:
-            asked = pipeline.MapOffsetsRequest(link=flow.name, source=one.source, begin=begin, end=one.end)
-            answer = servers.call(target, "EpochWriter.MapOffsets", asked)
-            for mapping in answer.mappings:
-                here = [to for to in mapping.to if to.topic == flow.target_topic and to.begin < to.end]
-                if here and all(to.begin >= begins.get(to.source, to.end) for to in here):
-                    found.append(getattr(mapping, "from"))
-            if answer.next_offset <= begin:
-                break
-            begin = answer.next_offset
+    for one in link.committed:
+        asked = pipeline.MapOffsetsRequest(link=flow.name, source=one.source, begin=one.begin, end=one.end)
+        mappings = servers.call(flow.link.target, "EpochWriter.MapOffsets", asked).mappings
+        if mappings or not link.rows:
+            begin = getattr(mappings[0], "from").begin if mappings else one.begin
+            found.append(pipeline.SourceRange(source=one.source, begin=begin, end=one.end))
     return found
