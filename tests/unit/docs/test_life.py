@@ -15,9 +15,10 @@ TOOL = ROOT / "tools" / "life"
 PAGE = ROOT / "docs" / "life-of-a-message.md"
 
 
+@pytest.mark.timeout(400)
 def test_the_page_shows_the_way_that_a_message_takes() -> None:
     command = [sys.executable, str(TOOL), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
