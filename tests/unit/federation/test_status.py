@@ -64,7 +64,7 @@ def test_watching_into_a_pipe_writes_every_look(tmp_path: Path, monkeypatch: pyt
     file = tmp_path / "federation.yaml"
     file.write_text(TEXT)
     monkeypatch.setattr(Servers, "reported_flows", lambda made, links: ([progress().flow], {}))
-    monkeypatch.setattr(Servers, "progress", lambda made, flow: progress())
+    monkeypatch.setattr(Servers, "progress_of", lambda made, flows: [progress()])
     looks = iter([None, None])
 
     def sleep(seconds: float) -> None:
