@@ -63,7 +63,7 @@ def test_kafka_users_need_to_change_nothing_but_the_format():
         ({"endpoint": "localhost"}, "HOST:PORT"),
         ({"endpoint": ""}, "endpoint is missing"),
         ({"tls.cert": "c.pem"}, "tls.cert and tls.key together"),
-        ({"token.file": "f", "token.env": "V"}, "one of token.file and token.env"),
+        ({"token.file": "f", "token.env": "V"}, "one of token.file, token.env and token.command"),
         ({"tls": "false", "tls.ca": "ca.pem"}, "does not go with"),
     ],
 )
