@@ -299,6 +299,6 @@ SIMULATIONS = {
     "delivery": SimulationKind(run_delivery, DELIVERY_WANTED, 80, 80),
     "scheduled": SimulationKind(run_scheduled, SCHEDULED_WANTED, 25, 20),
     "cluster": SimulationKind(run_cluster, CLUSTER_WANTED, 30, 30),
-    "pipelines": SimulationKind(_run_pipelines, PIPELINES_WANTED, 60, 60),
+    "pipelines": SimulationKind(_run_pipelines, PIPELINES_WANTED, 100, 100),
     "cluster-pipelines": SimulationKind(_run_cluster_pipelines, CLUSTER_PIPELINES_WANTED, 15, 60),
 }
