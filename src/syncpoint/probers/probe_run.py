@@ -35,7 +35,11 @@ PAYLOAD_BYTES: Final = 200
 
 
 class StepFailed(Exception):
-    """A step did not end as it should; the text is for operators, and ends the run."""
+    """A step did not end as it should; the text is for operators, and ends the run. `code`: that of a refused call."""
+
+    def __init__(self, text: str, code: Code | None = None) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ class ProbeRun:
         try:
             answer = await self.ask(method, request, at)
         except SyncpointError as error:
-            raise StepFailed(failed(method, error, at)) from error
+            raise StepFailed(failed(method, error, at), error.code) from error
         if step:
             self.history.took(step, self.now() - begun)
         return answer
@@ -127,7 +131,7 @@ class ProbeRun:
             await self.ask(methods.PUBLISHER.CreateTopic, pubsub.Topic(name=topic), at)
         except SyncpointError as error:
             if error.code is not Code.ALREADY_EXISTS:
-                raise StepFailed(failed(methods.PUBLISHER.CreateTopic, error, at)) from error
+                raise StepFailed(failed(methods.PUBLISHER.CreateTopic, error, at), error.code) from error
 
     def subscription(self, topic: str, which: str = "", **fields: Any) -> pubsub.Subscription:
         """A subscription for this run's messages alone, bounded in what it keeps and how long it lives."""

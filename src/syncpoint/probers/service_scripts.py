@@ -78,7 +78,7 @@ async def administration(run: ProbeRun) -> None:
             await run.ask(method, request)
         except SyncpointError as error:
             if error.code is not Code.NOT_FOUND:
-                raise StepFailed(failed(method, error)) from error
+                raise StepFailed(failed(method, error), error.code) from error
         else:
             run.history.undeleted.append(method.descriptor.name)
 
@@ -141,9 +141,8 @@ class _MovingClient:
             try:
                 return await act(self.at)
             except StepFailed as error:
-                cause = error.__cause__
                 last = attempt == len(self._places) - 1
-                if last or not (isinstance(cause, SyncpointError) and cause.code in MOVES_ON):
+                if last or error.code not in MOVES_ON:
                     raise
                 self.move_on()
         raise AssertionError("unreachable")
@@ -155,8 +154,7 @@ class _MovingClient:
             try:
                 return await self._run.call(method, request, step=step, at=at)
             except StepFailed as error:
-                cause = error.__cause__
-                if tolerated is not None and isinstance(cause, SyncpointError) and cause.code is tolerated:
+                if tolerated is not None and error.code is tolerated:
                     return None
                 raise
 
@@ -170,8 +168,7 @@ async def _list_forwarders(run: ProbeRun, client: _MovingClient) -> None:
         try:
             found = [await client.on(lambda at: _forwarders(run, at))]
         except StepFailed as error:
-            cause = error.__cause__
-            if isinstance(cause, SyncpointError) and cause.code is Code.UNIMPLEMENTED:
+            if error.code is Code.UNIMPLEMENTED:
                 return
             raise
         for other in run.others:
