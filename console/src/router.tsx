@@ -1,12 +1,8 @@
 // The addresses of all pages. Everything that a page shows can be named by its address, and sent to somebody.
 
-import { createRootRoute, createRoute, createRouter, redirect } from "@tanstack/react-router";
+import { createRootRoute, createRoute, createRouter, lazyRouteComponent, redirect } from "@tanstack/react-router";
 
-import { ClusterPage } from "./pages/ClusterPage";
-import { DrainsPage } from "./pages/DrainsPage";
 import { OverviewPage } from "./pages/OverviewPage";
-import { SchemasPage } from "./pages/SchemasPage";
-import { SnapshotsPage } from "./pages/SnapshotsPage";
 import { SUBSCRIPTION_TABS, SubscriptionPage, type SubscriptionTab } from "./pages/SubscriptionPage";
 import { SubscriptionsPage } from "./pages/SubscriptionsPage";
 import { TOPIC_TABS, TopicPage, type TopicTab } from "./pages/TopicPage";
@@ -48,8 +44,8 @@ const root = createRootRoute({
 const searched = (search: Record<string, unknown>): { q?: string } => (text(search["q"]) === "" ? {} : { q: text(search["q"]) });
 
 export const overviewRoute = createRoute({ getParentRoute: () => root, path: "/", component: OverviewPage });
-export const clusterRoute = createRoute({ getParentRoute: () => root, path: "/cluster", component: ClusterPage });
-export const drainsRoute = createRoute({ getParentRoute: () => root, path: "/drains", component: DrainsPage });
+export const clusterRoute = createRoute({ getParentRoute: () => root, path: "/cluster", component: lazyRouteComponent(() => import("./pages/ClusterPage"), "ClusterPage") });
+export const drainsRoute = createRoute({ getParentRoute: () => root, path: "/drains", component: lazyRouteComponent(() => import("./pages/DrainsPage"), "DrainsPage") });
 export const projectRoute = createRoute({
   getParentRoute: () => root,
   path: "/p/$project",
@@ -71,8 +67,8 @@ export const subscriptionRoute = createRoute({
   component: SubscriptionPage,
   validateSearch: (search: Record<string, unknown>): MessageSearch & { tab?: SubscriptionTab } => ({ ...messageSearch(search), ...oneOf(search["tab"], SUBSCRIPTION_TABS) }),
 });
-export const snapshotsRoute = createRoute({ getParentRoute: () => projectRoute, path: "/snapshots", component: SnapshotsPage });
-export const schemasRoute = createRoute({ getParentRoute: () => projectRoute, path: "/schemas", component: SchemasPage });
+export const snapshotsRoute = createRoute({ getParentRoute: () => projectRoute, path: "/snapshots", component: lazyRouteComponent(() => import("./pages/SnapshotsPage"), "SnapshotsPage") });
+export const schemasRoute = createRoute({ getParentRoute: () => projectRoute, path: "/schemas", component: lazyRouteComponent(() => import("./pages/SchemasPage"), "SchemasPage") });
 
 const tree = root.addChildren([
   overviewRoute,

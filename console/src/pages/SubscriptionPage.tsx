@@ -1,10 +1,10 @@
 // One subscription: where it stands, what keeps messages from its subscribers, and what can be done about it.
 
-import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
-import { useMemo, useState } from "react";
+import { useMemo } from "react";
 
-import { call, send } from "../api/client";
+import { send } from "../api/client";
 import { last, useRates, useWatch } from "../api/live";
 import { callQuery, usePermissions } from "../api/queries";
 import type { Obstacle, Subscription, SubscriptionState } from "../api/types";
@@ -15,9 +15,11 @@ import { Chart } from "../ui/Chart";
 import { CopyAs } from "../ui/CopyAs";
 import { DeadLetters } from "../ui/DeadLetters";
 import { MessageBrowser } from "../ui/MessageBrowser";
-import { Badge, Card, Confirm, CopyButton, Facts, Loading, Page, Problem, Tabs, Tile } from "../ui/parts";
+import { Badge, Card, CopyButton, Facts, Problem, Tile } from "../ui/parts";
 import { Pull } from "../ui/Pull";
+import { NoResource, NotCounted, ResourcePage } from "../ui/Resource";
 import { Seek } from "../ui/Seek";
+import { Table } from "../ui/Table";
 import { deliveryOf } from "./SubscriptionsPage";
 
 export const SUBSCRIPTION_TABS = ["overview", "messages", "pull", "seek", "letters"] as const;
@@ -31,22 +33,9 @@ export function SubscriptionPage() {
   const { tab = "overview", ...search } = subscriptionRoute.useSearch();
   const name = `projects/${project}/subscriptions/${id}`;
   const go = useNavigate({ from: subscriptionRoute.fullPath });
-  const queries = useQueryClient();
-  const [deleting, setDeleting] = useState(false);
   const found = useQuery(callQuery<Subscription>("Subscriber.GetSubscription", { subscription: name }));
   const rights = usePermissions(name, [CONSUME, "pubsub.subscriptions.delete"]);
-  if (found.isError)
-    return (
-      <Page title={id} of={project}>
-        <Problem error={found.error} />
-      </Page>
-    );
-  if (found.isPending)
-    return (
-      <Page title={id} of={project}>
-        <Loading />
-      </Page>
-    );
+  if (!found.isSuccess) return <NoResource name={name} error={found.error} />;
   const config = found.data;
   const tabs: [SubscriptionTab, string][] = [
     ["overview", "Overview"],
@@ -56,22 +45,7 @@ export function SubscriptionPage() {
   if (rights.has(CONSUME) && !config.detached) tabs.push(["seek", "Seek and snapshots"]);
   tabs.push(["letters", "Dead letters"]);
   return (
-    <Page
-      title={id}
-      of={
-        <>
-          Subscription {name} <CopyButton text={name} />
-        </>
-      }
-      actions={
-        rights.has("pubsub.subscriptions.delete") && (
-          <button type="button" className="danger" onClick={() => setDeleting(true)}>
-            Delete
-          </button>
-        )
-      }
-    >
-      <Tabs tabs={tabs} current={tab} onChange={(next) => void go({ search: { tab: next } })} />
+    <ResourcePage kind="subscription" name={name} mayDelete={rights.has("pubsub.subscriptions.delete")} tabbed={{ tabs, current: tab, onChange: (next) => void go({ search: { tab: next } }) }}>
       {tab === "overview" && <Overview name={name} config={config} />}
       {tab === "messages" && (
         <MessageBrowser kind="subscription" name={name} topic={config.topic.startsWith("_") ? undefined : config.topic} search={search} onSearch={(next: MessageSearch) => void go({ search: { tab: "messages", ...next } })} />
@@ -79,23 +53,7 @@ export function SubscriptionPage() {
       {tab === "pull" && <Pull subscription={name} />}
       {tab === "seek" && <Seek name={name} config={config} />}
       {tab === "letters" && <DeadLetters name={name} config={config} />}
-      {deleting && (
-        <Confirm
-          title={`Delete ${id}?`}
-          text="What it has not acknowledged is gone with it."
-          action="Delete subscription"
-          dangerous
-          onClose={() => setDeleting(false)}
-          run={async () => {
-            await call("Subscriber.DeleteSubscription", { subscription: name });
-            await queries.invalidateQueries();
-            void go({ to: "/p/$project/subscriptions", params: { project } });
-          }}
-        >
-          <CopyAs cli={`syncpoint subscriptions delete ${shell(id)} --project ${shell(project)}`} method="Subscriber.DeleteSubscription" request={{ subscription: name }} />
-        </Confirm>
-      )}
-    </Page>
+    </ResourcePage>
   );
 }
 
@@ -111,12 +69,7 @@ function Overview({ name, config }: { name: string; config: Subscription }) {
   const age = seconds(state?.oldestUnackedAge);
   return (
     <>
-      {watched.error !== null && <Problem error={watched.error} />}
-      {(state?.unknown ?? []).map((one) => (
-        <p key={one} className="note warn">
-          Not counted: {one}
-        </p>
-      ))}
+      <NotCounted error={watched.error} unknown={state?.unknown} />
       <div className="tiles">
         <Tile label="Backlog" value={state === null ? "–" : compact(num(state.backlogMessages))} note={state === null ? "" : bytes(state.backlogBytes)} />
         <Tile label="Oldest" value={state === null ? "–" : state.oldestUnackedAge === undefined ? "none" : duration(age)} tone={age > 600 ? "warn" : undefined} note="not acknowledged" />
@@ -139,30 +92,18 @@ function Overview({ name, config }: { name: string; config: Subscription }) {
           <CopyAs cli={`syncpoint subscriptions describe ${shell(idOf(name))} --project ${shell(projectOf(name))}`} method="Subscriber.GetSubscription" request={{ subscription: name }} />
         </Card>
         <Card title="Sources" note="what of each is acknowledged" flush>
-          <div className="scroll" tabIndex={0} role="group" aria-label="Sources">
-            <table>
-              <thead>
-                <tr>
-                  <th>Source</th>
-                  <th className="right">From</th>
-                  <th className="right">First not acked</th>
-                  <th className="right">Next</th>
-                  <th className="right">Acked</th>
-                </tr>
-              </thead>
-              <tbody>
-                {(state?.sources ?? []).map((one) => (
-                  <tr key={`${one.source}/${one.chain ?? 0}`}>
-                    <td className="mono">{one.source}</td>
-                    <td className="right">{count(one.startOffset)}</td>
-                    <td className="right">{count(one.firstUnackedOffset)}</td>
-                    <td className="right">{count(one.nextOffset)}</td>
-                    <td className="right">{count(one.ackedMessages)}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table
+            label="Sources"
+            rows={state?.sources ?? []}
+            rowKey={(one) => `${one.source}/${one.chain ?? 0}`}
+            columns={[
+              { title: "Source", style: "mono", cell: (one) => one.source },
+              { title: "From", right: true, cell: (one) => count(one.startOffset) },
+              { title: "First not acked", right: true, cell: (one) => count(one.firstUnackedOffset) },
+              { title: "Next", right: true, cell: (one) => count(one.nextOffset) },
+              { title: "Acked", right: true, cell: (one) => count(one.ackedMessages) },
+            ]}
+          />
         </Card>
       </div>
     </>

@@ -14,9 +14,11 @@ import { type MessageSearch, topicRoute } from "../router";
 import { Chart } from "../ui/Chart";
 import { CopyAs } from "../ui/CopyAs";
 import { MessageBrowser } from "../ui/MessageBrowser";
-import { Badge, Card, Confirm, CopyButton, Dialog, Empty, Facts, Field, Loading, Page, Problem, Tabs, Tile } from "../ui/parts";
+import { Badge, Card, Confirm, Dialog, Empty, Facts, Field, Problem, Tile } from "../ui/parts";
 import { Publish } from "../ui/Publish";
+import { NoResource, NotCounted, ResourcePage } from "../ui/Resource";
 import { Backlog, OldestAge, Subscribers } from "../ui/StateCells";
+import { Table } from "../ui/Table";
 
 export const TOPIC_TABS = ["overview", "messages", "publish", "scheduled"] as const;
 export type TopicTab = (typeof TOPIC_TABS)[number];
@@ -36,63 +38,31 @@ export function TopicPage() {
   const { tab = "overview", ...search } = topicRoute.useSearch();
   const name = `projects/${project}/topics/${id}`;
   const go = useNavigate({ from: topicRoute.fullPath });
-  const [asking, setAsking] = useState<"delete" | "subscribe" | null>(null);
-  const queries = useQueryClient();
+  const [subscribing, setSubscribing] = useState(false);
   const found = useQuery(callQuery<Topic>("Publisher.GetTopic", { topic: name }));
   const rights = usePermissions(name, ["pubsub.topics.publish", "pubsub.topics.delete", "pubsub.topics.attachSubscription"]);
-  if (found.isError)
-    return (
-      <Page title={id} of={project}>
-        <Problem error={found.error} />
-      </Page>
-    );
+  if (!found.isSuccess) return <NoResource name={name} error={found.error} />;
   const tabs = TITLES.filter(([key]) => key !== "publish" || rights.has("pubsub.topics.publish"));
   return (
-    <Page
-      title={id}
-      of={
-        <>
-          Topic {name} <CopyButton text={name} />
-        </>
-      }
+    <ResourcePage
+      kind="topic"
+      name={name}
+      mayDelete={rights.has("pubsub.topics.delete")}
       actions={
-        <>
-          {rights.has("pubsub.topics.attachSubscription") && (
-            <button type="button" onClick={() => setAsking("subscribe")}>
-              Create subscription
-            </button>
-          )}
-          {rights.has("pubsub.topics.delete") && (
-            <button type="button" className="danger" onClick={() => setAsking("delete")}>
-              Delete
-            </button>
-          )}
-        </>
+        rights.has("pubsub.topics.attachSubscription") && (
+          <button type="button" onClick={() => setSubscribing(true)}>
+            Create subscription
+          </button>
+        )
       }
+      tabbed={{ tabs, current: tab, onChange: (next) => void go({ search: { tab: next } }) }}
     >
-      <Tabs tabs={tabs} current={tab} onChange={(next) => void go({ search: { tab: next } })} />
-      {tab === "overview" && (found.isPending ? <Loading /> : <Overview name={name} topic={found.data} />)}
+      {tab === "overview" && <Overview name={name} topic={found.data} />}
       {tab === "messages" && <MessageBrowser kind="topic" name={name} topic={name} search={search} onSearch={(next: MessageSearch) => void go({ search: { tab: "messages", ...next } })} />}
       {tab === "publish" && <Publish topic={name} />}
       {tab === "scheduled" && <Scheduled topic={name} />}
-      {asking === "subscribe" && <CreateSubscription topic={name} onClose={() => setAsking(null)} />}
-      {asking === "delete" && (
-        <Confirm
-          title={`Delete ${id}?`}
-          text="Its subscriptions keep what they have not acknowledged, and get nothing new. Who publishes to it is refused."
-          action="Delete topic"
-          dangerous
-          onClose={() => setAsking(null)}
-          run={async () => {
-            await call("Publisher.DeleteTopic", { topic: name });
-            await queries.invalidateQueries();
-            void go({ to: "/p/$project/topics", params: { project } });
-          }}
-        >
-          <CopyAs cli={`syncpoint topics delete ${shell(id)} --project ${shell(project)}`} method="Publisher.DeleteTopic" request={{ topic: name }} />
-        </Confirm>
-      )}
-    </Page>
+      {subscribing && <CreateSubscription topic={name} onClose={() => setSubscribing(false)} />}
+    </ResourcePage>
   );
 }
 
@@ -103,12 +73,7 @@ function Overview({ name, topic }: { name: string; topic: Topic }) {
   const state = watched.value;
   return (
     <>
-      {watched.error !== null && <Problem error={watched.error} />}
-      {(state?.unknown ?? []).map((one) => (
-        <p key={one} className="note warn">
-          Not counted: {one}
-        </p>
-      ))}
+      <NotCounted error={watched.error} unknown={state?.unknown} />
       <div className="tiles">
         <Tile label="Published" value={rate(last(rates))} />
         <Tile label="Stored" value={state === null ? "–" : compact(stored(state))} note="messages" />
@@ -135,30 +100,18 @@ function Overview({ name, topic }: { name: string; topic: Topic }) {
           <CopyAs cli={`syncpoint topics describe ${shell(idOf(name))} --project ${shell(projectOf(name))}`} method="Publisher.GetTopic" request={{ topic: name }} />
         </Card>
         <Card title="Sources" note="a dense run of offsets each" flush>
-          <div className="scroll" tabIndex={0} role="group" aria-label="Sources">
-            <table>
-              <thead>
-                <tr>
-                  <th>Log</th>
-                  <th>Chain</th>
-                  <th className="right">First</th>
-                  <th className="right">Next</th>
-                  <th className="right">Stored</th>
-                </tr>
-              </thead>
-              <tbody>
-                {(state?.sources ?? []).map((one) => (
-                  <tr key={`${one.source}/${one.chain ?? 0}`}>
-                    <td>{one.logCounter}</td>
-                    <td>{one.chain ?? "–"}</td>
-                    <td className="right">{count(one.firstOffset)}</td>
-                    <td className="right">{count(one.nextOffset)}</td>
-                    <td className="right">{count(num(one.nextOffset) - num(one.firstOffset))}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table
+            label="Sources"
+            rows={state?.sources ?? []}
+            rowKey={(one) => `${one.source}/${one.chain ?? 0}`}
+            columns={[
+              { title: "Log", cell: (one) => one.logCounter },
+              { title: "Chain", cell: (one) => one.chain ?? "–" },
+              { title: "First", right: true, cell: (one) => count(one.firstOffset) },
+              { title: "Next", right: true, cell: (one) => count(one.nextOffset) },
+              { title: "Stored", right: true, cell: (one) => count(num(one.nextOffset) - num(one.firstOffset)) },
+            ]}
+          />
           {state !== null && (state.sources ?? []).length === 0 && <Empty>No message is stored.</Empty>}
         </Card>
       </div>
@@ -173,40 +126,24 @@ function Subscriptions({ topic }: { topic: string }) {
     <Card title="Subscriptions" note={found.data?.nextPageToken ? "the first 100" : undefined} flush>
       {found.isError && <Problem error={found.error} />}
       {found.isSuccess && names.length === 0 && <Empty>Nobody gets its messages: without a subscription or retention they are not kept.</Empty>}
-      {names.length > 0 && (
-        <div className="scroll" tabIndex={0} role="group" aria-label="Subscriptions">
-          <table>
-            <thead>
-              <tr>
-                <th>Subscription</th>
-                <th className="right">Connected</th>
-                <th className="right">Backlog</th>
-                <th className="right">Oldest</th>
-              </tr>
-            </thead>
-            <tbody>
-              {names.map((one) => (
-                <tr key={one}>
-                  <td>
-                    <Link to="/p/$project/subscriptions/$subscription" params={{ project: projectOf(one), subscription: idOf(one) }}>
-                      {projectOf(one) === projectOf(topic) ? idOf(one) : one}
-                    </Link>
-                  </td>
-                  <td className="right">
-                    <Subscribers name={one} />
-                  </td>
-                  <td className="right">
-                    <Backlog name={one} />
-                  </td>
-                  <td className="right">
-                    <OldestAge name={one} />
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
+      <Table
+        label="Subscriptions"
+        rows={names}
+        rowKey={(one) => one}
+        columns={[
+          {
+            title: "Subscription",
+            cell: (one) => (
+              <Link to="/p/$project/subscriptions/$subscription" params={{ project: projectOf(one), subscription: idOf(one) }}>
+                {projectOf(one) === projectOf(topic) ? idOf(one) : one}
+              </Link>
+            ),
+          },
+          { title: "Connected", right: true, cell: (one) => <Subscribers name={one} /> },
+          { title: "Backlog", right: true, cell: (one) => <Backlog name={one} /> },
+          { title: "Oldest", right: true, cell: (one) => <OldestAge name={one} /> },
+        ]}
+      />
     </Card>
   );
 }
@@ -232,34 +169,25 @@ function Scheduled({ topic }: { topic: string }) {
     <Card title="Scheduled" note="messages that are published when their time comes" flush>
       {found.isError && <Problem error={found.error} />}
       {found.isSuccess && (found.data.messages ?? []).length === 0 && <Empty>No message waits for its time.</Empty>}
-      {(found.data?.messages ?? []).length > 0 && (
-        <table>
-          <thead>
-            <tr>
-              <th>To be published</th>
-              <th>Id</th>
-              <th>
-                  <span className="visually-hidden">Actions</span>
-                </th>
-            </tr>
-          </thead>
-          <tbody>
-            {(found.data?.messages ?? []).map((one) => (
-              <tr key={one.messageId}>
-                <td>{time(one.enqueueTime)}</td>
-                <td className="mono">{one.messageId}</td>
-                <td className="right">
-                  {rights.has("pubsub.topics.publish") && (
-                    <button type="button" className="quiet" onClick={() => setCancelling(one.messageId)}>
-                      Cancel
-                    </button>
-                  )}
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      )}
+      <Table
+        label="Scheduled"
+        rows={found.data?.messages ?? []}
+        rowKey={(one) => one.messageId}
+        columns={[
+          { title: "To be published", cell: (one) => time(one.enqueueTime) },
+          { title: "Id", style: "mono", cell: (one) => one.messageId },
+          {
+            title: null,
+            right: true,
+            cell: (one) =>
+              rights.has("pubsub.topics.publish") && (
+                <button type="button" className="quiet" onClick={() => setCancelling(one.messageId)}>
+                  Cancel
+                </button>
+              ),
+          },
+        ]}
+      />
       {cancelling !== null && (
         <Confirm
           title="Cancel this message?"

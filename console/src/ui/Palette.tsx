@@ -4,9 +4,9 @@ import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
 
-import { serves } from "../api/client";
 import { projectsQuery, subscriptionsQuery, topicsQuery } from "../api/queries";
 import { idOf, projectOf } from "../lib/format";
+import { SERVER_PAGES } from "../navigation";
 import { Dialog } from "./parts";
 
 interface Target {
@@ -46,8 +46,7 @@ export function Palette({ project, onClose }: { project: string | null; onClose:
     const page = (title: string, to: string): Target => ({ key: to, kind: "Page", title, to });
     return [
       page("Overview", "/"),
-      page("Cluster and disks", "/cluster"),
-      ...(serves("Admin.ListDrains") ? [page("Drains", "/drains")] : []),
+      ...SERVER_PAGES.filter((one) => one.shown()).map((one) => page(one.title(), one.to)),
       ...(project === null ? [] : ["Topics", "Subscriptions", "Snapshots", "Schemas"].map((one) => page(one, `/p/${project}/${one.toLowerCase()}`))),
       ...(projects ?? []).map((one) => ({ key: `project ${one}`, kind: "Project", title: one, to: `/p/${one}/topics` })),
       ...(topics ?? []).map(named("Topic", "topics")),

@@ -4,10 +4,11 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, Outlet, useNavigate, useParams } from "@tanstack/react-router";
 import { useContext, useEffect, useState, useSyncExternalStore } from "react";
 
-import { hasToken, onToken, serves, setToken } from "../api/client";
+import { hasToken, onToken, setToken } from "../api/client";
 import { useStreamState } from "../api/live";
 import { AboutContext, projectsQuery } from "../api/queries";
 import { onTheme, setTheme, theme, type Theme } from "../lib/theme";
+import { SERVER_PAGES } from "../navigation";
 import { Palette } from "./Palette";
 
 const THEMES: Record<Theme, { next: Theme; sign: string; title: string }> = {
@@ -89,8 +90,11 @@ export function Shell() {
           </>
         )}
         <h2>Server</h2>
-        <Link to="/cluster">{serves("Admin.ListMembers") ? "Cluster and disks" : "Disks"}</Link>
-        {serves("Admin.ListDrains") && <Link to="/drains">Drains</Link>}
+        {SERVER_PAGES.filter((one) => one.shown()).map((one) => (
+          <Link key={one.to} to={one.to}>
+            {one.title()}
+          </Link>
+        ))}
       </nav>
       <Outlet />
       {searching && <Palette project={project} onClose={() => setSearching(false)} />}
