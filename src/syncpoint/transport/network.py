@@ -6,6 +6,7 @@ its place (`transport/memory` is the other half of it).
 
 from __future__ import annotations
 
+import ipaddress
 import ssl
 import weakref
 from typing import Protocol
@@ -129,3 +130,15 @@ def split_address(address: str) -> tuple[str, int]:
 def join_address(host: str, port: int) -> str:
     """The two as HOST:PORT."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def address_called(asked: str, host: str, port: int) -> str:
+    """The address to name to others of a listener that was asked for at `asked` and is bound to `host` and `port`: with
+    the name that was given, which certificates may name and which may lead to another address after a restart.
+    """
+    name, fixed = split_address(asked)
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return join_address(name if fixed else host, port)  # a free port was taken at one of the name's addresses
+    return join_address(host, port)

@@ -30,7 +30,7 @@ from syncpoint.node.cluster.storage_role import StorageRole
 from syncpoint.node.cluster.subscribe_role import SubscribeRole
 from syncpoint.node.cluster.tls import tls_of
 from syncpoint.transport.calls import Methods
-from syncpoint.transport.network import Listening, TcpNetwork, join_address, split_address
+from syncpoint.transport.network import Listening, TcpNetwork, address_called, split_address
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ class ClusterProcess:
     @property
     def address(self) -> str:
         assert self.listening is not None
-        return join_address(self.listening.host, self.listening.port)
+        return address_called(self.process.listen, self.listening.host, self.listening.port)
 
     @property
     def public_address(self) -> str:

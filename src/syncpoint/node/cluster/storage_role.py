@@ -11,7 +11,7 @@ from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.settings import ProcessSettings
 from syncpoint.transport.calls import Methods
-from syncpoint.transport.network import split_address
+from syncpoint.transport.network import address_called, split_address
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class StorageRole:
         tls = self._context.environment.tls.server() if self._context.environment.tls is not None else None
         settings = DiskServerSettings(process.disks, host, port, tls=tls, require_disks=process.require_disks)
         self._server: DiskServer = await serve_disks(settings)
-        self.disk_address = self._server.address
+        self.disk_address = address_called(process.disks_listen, *split_address(self._server.address))
 
     def methods(self) -> Methods:
         return {}
