@@ -165,12 +165,12 @@ class DiskService:
             request = request._replace(changes=changes)
             chain = channel.chain
             with chain.changed:
-                if channel.token != chain.token or request.epoch != chain.token.epoch:
-                    text = str(_fenced(chain, channel.token).strerror).encode()
-                    return Reply(Status.FENCED, errno.ESTALE, payload=text, seq=request.seq)
                 alone = request.op in (DiskOp.LEAVE, DiskOp.DELETE)  # they close files that others may be using
                 if alone and not chain.changed.wait_for(lambda: chain.running == 0, WAIT_S):
                     return Reply(Status.ERROR, errno.EBUSY, payload=b"a command has not ended", seq=request.seq)
+                if channel.token != chain.token or request.epoch != chain.token.epoch:  # perhaps only by now
+                    text = str(_fenced(chain, channel.token).strerror).encode()
+                    return Reply(Status.FENCED, errno.ESTALE, payload=text, seq=request.seq)
                 chain.running += 1
             try:
                 reply = self._execute(chain, request)._replace(seq=request.seq)

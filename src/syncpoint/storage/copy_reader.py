@@ -4,7 +4,8 @@ Place: below `reader`, replay, `recovery.repair` and `recovery.trim`; callable f
 Promise: whatever is returned matched its checksum in its own place. A copy that fails is reported once per call by
 `damaged(segment, slot, damage)`, and the next copy is tried; `StorageDamaged` is raised only when every copy known was
 asked and none is good. Of a copy on a disk that cannot be reached or was given up nothing is known, and a disk that is
-late with its writes has said nothing yet: then it is `CopiesUnreachable`.
+late with its writes has said nothing yet: then it is `CopiesUnreachable`. What a disk had when it was asked counts,
+not what it has got since.
 """
 
 from __future__ import annotations
@@ -133,9 +134,13 @@ class CopyReader:
         away: Exception | None = None
         found: list[tuple[Header, bytes] | None] = [None] * len(records)
         missing = list(range(len(records)))
+        coming: set[int] = set()  # what some disk had yet to write when it was asked
         for slot, copy in self._copies(segment):
+            held = [at for at in missing if copy.has(segment.first_position + records[at].ordinal)]
+            if len(held) < len(missing):
+                coming.update(self._coming(segment, copy, records, set(missing).difference(held)))
             try:
-                missing = self._fill(segment, slot, copy, records, found, missing)
+                bad = self._fill(segment, slot, copy, records, found, held)
             except (DiskUnreachable, DiskFenced, FolderExchanged) as error:
                 away = error
                 continue
@@ -147,11 +152,11 @@ class CopyReader:
                 else:
                     away = error
                 continue
+            missing = [at for at in missing if found[at] is None]
             if not missing:
                 return [frame for frame in found if frame is not None]
             if segment.removed:
                 raise Gone
-            bad = [at for at in missing if copy.has(segment.first_position + records[at].ordinal)]
             if bad:
                 self._damaged(
                     segment, slot, Damage(SegmentPlace(SegmentPart.FRAME, records[bad[0]].offset), "checksum")
@@ -160,7 +165,7 @@ class CopyReader:
             raise Gone
         record = records[missing[0]]
         position = segment.first_position + record.ordinal
-        if away is not None or self._late(segment, position):
+        if away is not None or missing[0] in coming or self._late(segment, position):
             raise _unreachable(segment) from away
         raise StorageDamaged(
             f"entry {position} of log {segment.log} is on no disk in good order",
@@ -171,6 +176,15 @@ class CopyReader:
             source=record.source,
             first_offset=record.first_offset,
         )
+
+    def _coming(
+        self, segment: Segment, copy: SegmentCopy, records: Sequence[IndexRecord], lacking: Iterable[int]
+    ) -> Iterator[int]:
+        """Which of these the disk is going to write, or has written since it was seen to lack them."""
+        for at in lacking:
+            position = segment.first_position + records[at].ordinal
+            if self._late(segment, position) or copy.has(position):
+                yield at
 
     def frame_of(
         self, segment: Segment, slot: int, copy: SegmentCopy, record: IndexRecord
@@ -219,20 +233,19 @@ class CopyReader:
         found: list[tuple[Header, bytes] | None],
         wanted: Sequence[int],
     ) -> list[int]:
-        """Fetch what one copy has in good order; returns what is still missing."""
-        first = segment.first_position
-        missing = [at for at in wanted if not copy.has(first + records[at].ordinal)]
-        for run in _runs(records, [at for at in wanted if copy.has(first + records[at].ordinal)]):
+        """Fetch these from one copy that has them; returns those that are not in good order."""
+        bad: list[int] = []
+        for run in _runs(records, wanted):
             part = [records[number] for number in run]
             sizes = _sizes(part)
             pieces = self._read(segment, slot, copy, sizes, part[0].offset)
             for number, frame in zip(run, _frames(part, sizes, pieces, copy.seed), strict=True):
                 record = records[number]
                 if frame is None or frame[0].position != segment.first_position + record.ordinal:
-                    missing.append(number)
+                    bad.append(number)
                 else:
                     found[number] = frame
-        return missing
+        return bad
 
 
 class _Coming:

@@ -318,20 +318,26 @@ class Store:
         return holdings(self._log, self.catalog, disks.maintainers, floor, disks.failure, late)
 
     def segment_rows(self, segment_id: int, payloads_of: int, reply: RowsReply) -> None:
-        """Hand `reply` the entries of a segment in the order of positions, with the payloads of one kind; None for one
-        that is deleted. An exception is handed over, not raised.
+        """Hand `reply` the entries of a segment in the order of positions, with the payloads of one kind, of those that
+        are persisted; None for one that is deleted. An exception is handed over, not raised.
         """
         segment = self.catalog.get(segment_id)
         if segment is None:
             reply(None)
             return
+        written = segment.log != self.log_counter  # the rest may be on no disk yet
+        end = self._log.persisted
 
         def read() -> None:
             found: SegmentRows | Exception | None
             try:
                 index = self.catalog.index(segment)
                 records = sorted([*index.messages(), *index.controls()], key=lambda record: record.ordinal)
-                wanted = [record for record in records if record.kind == payloads_of]
+                wanted = [
+                    record
+                    for record in records
+                    if record.kind == payloads_of and (written or segment.first_position + record.ordinal <= end)
+                ]
                 frames = self._disks.access.frames(segment, wanted) if wanted else []
                 payloads = {record.ordinal: frame[1] for record, frame in zip(wanted, frames, strict=True)}
                 found = SegmentRows(records, payloads)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,25 @@ def test_a_higher_token_ends_the_lower_one() -> None:
     assert harness.run(new, DiskOp.PREAD, handle=1, a=10).payload == b"old"
     with pytest.raises(DiskFenced):
         harness.hello(attempt=2)
+
+
+def test_who_is_replaced_while_it_waits_to_leave_leaves_its_successor_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness()
+    old = harness.hello()
+    successors = []
+
+    def wait_for(predicate: Callable[[], bool], timeout: float) -> bool:
+        monkeypatch.undo()
+        new = harness.hello(epoch=2)
+        assert harness.write(new, "a", b"new").status == Status.OK
+        successors.append(new)
+        return predicate()
+
+    monkeypatch.setattr(old.chain.changed, "wait_for", wait_for)
+    assert harness.run(old, DiskOp.LEAVE, a=1).status == Status.FENCED
+    (new,) = successors
+    assert not old.chain.record.clean
+    assert harness.run(new, DiskOp.PREAD, handle=1, a=10).payload == b"new"
 
 
 def test_a_lookup_under_a_lower_token_is_refused_too() -> None:

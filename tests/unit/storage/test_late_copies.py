@@ -7,8 +7,11 @@ import errno
 
 import pytest
 
-from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
-from syncpoint.storage.record import StoredBatch
+from syncpoint.runtime.files import DiskFenced
+from syncpoint.storage.disk.segment_catalog import SegmentCatalog
+from syncpoint.storage.entries_at_risk import SegmentRows
+from syncpoint.storage.errors import CopiesUnreachable, Fenced, StorageDamaged
+from syncpoint.storage.record import EntryKind, StoredBatch
 from syncpoint.testing.memory_files import FailOn
 from tests.kit.disks import Harness
 
@@ -164,3 +167,90 @@ def test_a_readmission_that_was_cut_short_knows_its_folder_again(operation: str)
     assert again.times == 0, "it was cut short"
     assert harness.store.status().disks[0].state == "ok"
     assert harness.files.stat(path).inode == inode, "the whole copy stayed where it was"
+
+
+@pytest.mark.parametrize("disks", [1, 3])
+def test_what_is_written_while_the_entry_before_it_is_read_is_not_called_damaged(disks: int) -> None:
+    harness = Harness.opened(1, disks, scrub_bytes_s=0)
+    writer = harness.late = "syncpoint-write-0"
+    harness.publish()
+    turn(harness)
+    harness.run(writer)
+    harness.publish()
+    turn(harness)
+    segment = harness.store._log.segment
+    assert segment.active is not None
+    records = list(segment.active.all())
+    assert [segment.copies[0].has(position) for position in (1, 2)] == [True, False]
+
+    def goes_on(operation: str, path: str) -> None:
+        if operation in ("open", "pread") and path == segment.copies[0].path:
+            harness.files.faults.remove(goes_on)
+            harness.run(writer)
+
+    harness.files.faults.append(goes_on)
+    if disks == 1:
+        with pytest.raises(CopiesUnreachable):
+            harness.store._disks.access.frames(segment, records)
+    else:
+        assert len(harness.store._disks.access.frames(segment, records)) == 2
+    assert segment.copies[0].has(2), "it was written in the meantime"
+    harness.deliver()
+    assert [(disk.state, disk.damaged, disk.unreadable) for disk in harness.store.status().disks] == [
+        ("ok", (), 0)
+    ] * disks
+    assert len(harness.store._disks.access.frames(segment, records)) == 2
+
+
+def test_entries_that_no_disk_has_yet_are_not_asked_for() -> None:
+    harness = Harness.opened(1, 1, scrub_bytes_s=0)
+    harness.late = "syncpoint-write-0"
+    harness.note()
+    turn(harness)
+    harness.run(harness.late)
+    harness.deliver()
+    harness.note()
+    answers: list[SegmentRows | Exception | None] = []
+    harness.store.segment_rows(harness.store._log.segment.id, EntryKind.LEDGER, answers.append)
+    harness.run("syncpoint-read")
+    harness.deliver()
+    (rows,) = answers
+    assert isinstance(rows, SegmentRows), rows
+    assert ([record.ordinal for record in rows.records], sorted(rows.payloads)) == ([0, 1], [0])
+
+
+def test_a_disk_that_another_writer_has_taken_over_is_not_called_damaged() -> None:
+    harness = Harness.opened(1, 1, segment_entries_max=20)
+    harness.fill(50)
+    harness.commit()
+
+    def fence(operation: str, path: str) -> None:
+        if operation in ("open", "pread") and path.startswith("/d0/logs"):
+            raise DiskFenced(errno.ESTALE, "a higher epoch is known", path)
+
+    harness.files.faults.append(fence)
+    for _ in range(20):
+        harness.run("syncpoint-keep-0")
+        harness.deliver()
+        harness.clock.advance(0.2)
+    assert isinstance(harness.store.failure, Fenced), "it was met while the disk was read through"
+    assert harness.store.disk_counts[0].damaged == 0
+    assert harness.store.status().disks[0].unreadable == 0
+
+
+def test_what_comes_while_the_segments_are_put_in_order_is_seen_by_the_next_look() -> None:
+    catalog = SegmentCatalog(1, 1 << 20)
+    first = catalog.add(1, 1, 1)
+
+    class Slow(int):
+        def __lt__(self, other: int) -> bool:
+            if not late:
+                late.append(catalog.add(1, 3, 30))
+                catalog.remove(first)
+            return int(self) < int(other)
+
+    late: list[object] = []
+    second = catalog.add(1, 2, 10)
+    first.seq, second.seq = Slow(1), Slow(2)
+    assert list(catalog) == [first, second]
+    assert list(catalog) == [second, *late]

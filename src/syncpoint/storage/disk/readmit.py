@@ -12,7 +12,7 @@ import errno
 from collections.abc import Collection
 
 from syncpoint.runtime.file_content import read_exactly
-from syncpoint.runtime.files import DiskUnreachable, Files, FolderExchanged
+from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, FolderExchanged
 from syncpoint.runtime.random import Random
 from syncpoint.storage.disk.disk_identity import Marks, read_identity
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog, SegmentCopy
@@ -150,7 +150,7 @@ def left_aside(files: Files, root: str) -> dict[SegmentKey, str]:
 def _whole(files: Files, segment: Segment, path: str) -> SegmentCopy | None:
     try:
         return whole_copy(files, segment, path)
-    except (DiskUnreachable, FolderExchanged):
+    except (DiskUnreachable, DiskFenced, FolderExchanged):
         raise
     except OSError:
         return None  # it cannot be read: it is copied anew

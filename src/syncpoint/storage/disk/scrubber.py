@@ -1,14 +1,15 @@
 """Reads through all that a disk has sealed, round after round, at a bounded rate.
 
 Place: one for each disk, asked by `maintenance` when there is nothing more urgent.
-Promise: damage is found before the last good copy rots, too; a disk out of reach is not taken for a damaged one.
+Promise: damage is found before the last good copy rots, too; a disk out of reach, or one that another writer has taken
+over, is not taken for a damaged one.
 Leaves to `disk_copies`: what becomes of a damaged copy.
 """
 
 from __future__ import annotations
 
 from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.files import DiskUnreachable, Files, FolderExchanged
+from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, FolderExchanged
 from syncpoint.storage.damage import Damage, SegmentPart, SegmentPlace
 from syncpoint.storage.disk.disk_listener import DiskListener
 from syncpoint.storage.disk.segment_catalog import Segment
@@ -48,7 +49,7 @@ class Scrubber:
         problem: Damage | None = None
         try:
             read, problem = next(steps, (-1, None))
-        except (DiskUnreachable, FolderExchanged):
+        except (DiskUnreachable, DiskFenced, FolderExchanged):
             self._reading = None
             raise
         except OSError as error:

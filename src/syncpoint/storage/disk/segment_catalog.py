@@ -168,7 +168,8 @@ class SegmentCatalog:
         self._pages = PageCache(cache_bytes)
         self._by_id: dict[int, Segment] = {}
         self._by_place: dict[tuple[int, int], Segment] = {}
-        self._sorted: tuple[Segment, ...] | None = None  # as long as nothing comes or goes
+        self._changes = 0  # how often a segment came or went
+        self._sorted: tuple[int, tuple[Segment, ...]] = (0, ())  # as of which change
         self._number = 0
         self.load: PageLoader | None = None  # set by the store: reads a page of an index from any copy
         self.load_soon: PageLoader | None = None  # the same, where nobody may wait for more than a page
@@ -178,10 +179,11 @@ class SegmentCatalog:
 
     def __iter__(self) -> Iterator[Segment]:
         """All segments, oldest log first; a snapshot, safe on any thread."""
-        found = self._sorted
-        if found is None:
+        changes = self._changes  # looked at first: what comes or goes in the meantime makes this one old
+        of, found = self._sorted
+        if of != changes:
             found = tuple(sorted(self._by_id.values(), key=lambda segment: (segment.log, segment.seq)))
-            self._sorted = found
+            self._sorted = (changes, found)
         return iter(found)
 
     def add(self, log: int, seq: int, first_position: int, active: ActiveIndex | None = None) -> Segment:
@@ -190,7 +192,7 @@ class SegmentCatalog:
         segment = Segment(self._number, self.universe, log, seq, first_position, active)
         self._by_id[segment.id] = segment
         self._by_place[log, seq] = segment
-        self._sorted = None
+        self._changes += 1
         return segment
 
     def get(self, number: int) -> Segment | None:
@@ -206,7 +208,7 @@ class SegmentCatalog:
         segment.removed = True
         self._by_id.pop(segment.id, None)
         self._by_place.pop((segment.log, segment.seq), None)
-        self._sorted = None
+        self._changes += 1
 
     def index(self, segment: Segment) -> Index:
         """The segment's index in whichever form it has now. Its methods raise `DamagedIndex` or `OSError`."""
