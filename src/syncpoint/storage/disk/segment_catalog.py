@@ -179,7 +179,7 @@ class SegmentCatalog:
 
     def __iter__(self) -> Iterator[Segment]:
         """All segments, oldest log first; a snapshot, safe on any thread."""
-        changes = self._changes  # looked at first: what comes or goes in the meantime makes this one old
+        changes = self._changes  # first: what comes or goes in the meantime makes this one old
         of, found = self._sorted
         if of != changes:
             found = tuple(sorted(self._by_id.values(), key=lambda segment: (segment.log, segment.seq)))
