@@ -27,7 +27,7 @@ from syncpoint.model.limits import (
     TTL_SECONDS_MAX,
     TTL_SECONDS_MIN,
 )
-from syncpoint.model.names import parse_subscription, parse_topic
+from syncpoint.model.names import parse_subscription, parse_topic, short_id
 from syncpoint.push.push_config import is_pushed
 from syncpoint.transport.calls import Methods
 from syncpoint.wire import methods
@@ -98,15 +98,16 @@ class OptionsAdmin:
     async def update_topic_options(self, request: admin.UpdateTopicOptionsRequest) -> admin.TopicOptions:
         """UpdateTopicOptions. It holds for messages published from now on."""
         wanted = request.options
-        paths = _paths(
-            request.update_mask, ["durability_class", "default_ttl", "duplicate_detection_window", "send_suspended"]
-        )
+        known = ["durability_class", "default_ttl", "duplicate_detection_window", "send_suspended", "records_topic"]
+        paths = _paths(request.update_mask, known)
         if request.validate_only:
             parse_topic(wanted.topic)
         else:
             self.topic(wanted.topic)
         if "durability_class" in paths:
             await self._check_class(wanted.durability_class)
+        if "records_topic" in paths and wanted.records_topic:
+            self._check_records_topic(wanted.topic, wanted.records_topic)
         live_s = _time_to_live(wanted, "default_ttl")
         window_s = _window(wanted, "duplicate_detection_window")
         if request.validate_only:
@@ -123,6 +124,23 @@ class OptionsAdmin:
                 record = replace(record, options=record.options._replace(**{path: getattr(wanted, path)}))
         await self.control.commit([CatalogChange.put(record)])
         return topic_options(record)
+
+    def _check_records_topic(self, recorded: str, name: str) -> None:
+        """Whether delivery records of a topic may go to another. Raises `NotFound`, `InvalidArgument`,
+        `FailedPrecondition`.
+        """
+        topic = self.topic(name)
+        if topic.name == recorded:
+            raise refused("records_topic", "records_topic is the topic itself: its records would never end")
+        if not topic.retention_s:
+            raise FailedPrecondition(
+                f"{topic.name} keeps no messages: give it the time that records are to be kept for, with"
+                f" `syncpoint topics update {short_id(name)} --message-retention-duration 7d`."
+            )
+        if topic.options.records_topic:
+            raise FailedPrecondition(f"{topic.name} is recorded itself: its records would be recorded, too.")
+        if any(one.options.records_topic == recorded for one in self.control.catalog.topics()):
+            raise FailedPrecondition(f"{recorded} takes the records of another topic: these would be recorded, too.")
 
     async def _check_class(self, wanted: str) -> None:
         if wanted and wanted not in self.classes and isinstance(self.classes, DurabilityClasses):
@@ -247,6 +265,7 @@ def topic_options(record: Topic) -> admin.TopicOptions:
         duplicate_detection_window=_shown(record.options.duplicate_window_s),
         queue=record.options.queue,
         send_suspended=record.options.send_suspended,
+        records_topic=record.options.records_topic,
     )
 
 

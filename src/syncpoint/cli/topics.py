@@ -44,6 +44,12 @@ duplicate_window_option = click.option(
 default_ttl_option = click.option(
     "--default-ttl", type=DurationType(), help="How long messages live at most, taken by somebody or not (from 1s on)."
 )
+records_topic_option = click.option(
+    "--records-topic",
+    "records_topic",
+    metavar="TOPIC",
+    help="Where delivery records go: what becomes of its messages, for `syncpoint trace`. A topic with a retention.",
+)
 schema_option = click.option("--schema", help="What its messages must fit.")
 encoding_option = click.option(
     "--message-encoding",
@@ -94,6 +100,7 @@ TOPIC.add_delete(topics, "Delete one or more topics. Their subscriptions stay, w
 @durability_class_option
 @default_ttl_option
 @duplicate_window_option
+@records_topic_option
 @labels_option
 @with_settings
 def create(
@@ -109,10 +116,11 @@ def create(
     durability_class: str | None,
     default_ttl: tuple[int, int] | None,
     duplicate_window: tuple[int, int] | None,
+    records_topic: str | None,
     labels: tuple[str, ...],
 ) -> None:
-    """Create one or more topics. A durability class and a time to live are set right after a topic is made; nothing is
-    created with one that is refused.
+    """Create one or more topics. A durability class, a time to live and a records topic are set right after a topic is
+    made; nothing is created with one that is refused.
 
     \b
     Example:
@@ -126,6 +134,8 @@ def create(
     options = _span("default_ttl", default_ttl) | _span(DUPLICATE_WINDOW, duplicate_window)
     if durability_class:
         options["durability_class"] = durability_class
+    if records_topic:
+        options["records_topic"] = settings.name("topics", records_topic)
     with settings.client() as client:
         for given in topic if options else ():
             _change_options(client, settings.name("topics", given), validate_only=True, **options)
@@ -192,6 +202,8 @@ def state(settings: Settings, topic: str) -> None:
 @click.option("--clear-default-ttl", is_flag=True, help="Let messages live as long as they are kept.")
 @duplicate_window_option
 @click.option("--clear-duplicate-window", is_flag=True, help="Store messages of whatever id.")
+@records_topic_option
+@click.option("--clear-records-topic", is_flag=True, help="Make no more delivery records.")
 @suspend_option
 @label_changes
 @with_settings
@@ -213,6 +225,8 @@ def update(
     clear_default_ttl: bool,
     duplicate_window: tuple[int, int] | None,
     clear_duplicate_window: bool,
+    records_topic: str | None,
+    clear_records_topic: bool,
     suspend: bool | None,
     update_labels: tuple[str, ...],
     remove_labels: tuple[str, ...],
@@ -247,6 +261,8 @@ def update(
         options |= _span(DUPLICATE_WINDOW, duplicate_window, clear=clear_duplicate_window)
         if clear_durability_class or durability_class is not None:
             options["durability_class"] = "" if clear_durability_class else durability_class
+        if clear_records_topic or records_topic is not None:
+            options["records_topic"] = "" if clear_records_topic else settings.name("topics", records_topic or "")
         if suspend is not None:
             options["send_suspended"] = suspend
         if options:

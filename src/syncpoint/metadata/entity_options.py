@@ -79,13 +79,14 @@ DEFAULT_LANES = (RuleLane(0, (DEFAULT_RULE,)),)
 class TopicOptions(NamedTuple):
     """Of a topic. `queue`: it has exactly one regular subscription, of the same id. `send_suspended`: publishes are
     refused. `duplicate_window_s`: for so long a message of the same id as an earlier one is dropped. Times of 0 mean
-    none.
+    none. `records_topic`: the topic that its delivery records go to, "": none.
     """
 
     queue: bool = False
     send_suspended: bool = False
     default_ttl_s: int = 0
     duplicate_window_s: int = 0
+    records_topic: str = ""
 
 
 class SubscriptionOptions(NamedTuple):

@@ -61,6 +61,8 @@ from syncpoint.publish.recovery import RecoveredState
 from syncpoint.push.addresses import Vetting, networks
 from syncpoint.push.feed import open_feed
 from syncpoint.push.inner_driver import ConsumingProcess
+from syncpoint.recording.recorder import Recorder
+from syncpoint.recording.recorder_driver import RecorderDriver
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.schemas.publishing import SchemaGate
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
@@ -121,6 +123,8 @@ class Node:
             copy.catalog = memory.catalog
             return memory.catalog
 
+        self.recorder = Recorder("node", clock.time_ns)
+        self.recording = RecorderDriver(self.recorder, self._recorded)
         folders = [str(folder) for folder in settings.disk_folders]
         self.host = ChainHost(
             ChainContext(
@@ -139,11 +143,15 @@ class Node:
                 counter_floor=identities.log_counter_floor,
                 mount=lambda chain: ChainPipelines(chain, SoloHomes(SOLO_CHAIN)),
                 tracer=self.tracer,
+                recorder=self.recorder,
             )
         )
+        self.recorder.on_added = self.host.record_found
         self.owner = SoloOwnership(self.host, ChainRecord(SOLO_CHAIN, "", "", "", "", durability=settings.durability))
         self.chain = chain = await self.owner.open()
         self.publish, self.store = chain.forwarder, chain.store
+        self.recorder.writer = f"node/{self.store.log_counter}"  # each life writes another log
+        self.recorder.follow(copy)
         identities.adopt_universe(self.store.universe)
         identities.raise_log_counter_floor(self.store.log_counter)
         memory = self.publish.memory
@@ -156,6 +164,7 @@ class Node:
             key=await self._ack_key(),
             random=self.random,
             soon=loop.call_soon,
+            recorder=self.recorder,
         )
         self.transformer = Transformer.of(dict(settings.models))
         self.subscribe.transforms = DeliveryTransforms(self.transformer)
@@ -200,6 +209,7 @@ class Node:
         self.upkeep.start()
         await self.upkeep.catch_up()
         self.server = await self._listen()
+        self.recording.start()
         self.consumption.start()
         self.attendant.start()
         await self.metrics.start(self)
@@ -222,6 +232,9 @@ class Node:
 
     async def _forwarded(self, request: bytes) -> bytes:
         return await published(partial(self.publisher.publish, forwarded=True), request)
+
+    async def _recorded(self, topic: str, request: bytes) -> bytes:
+        return await published(self.publisher.publish, request)
 
     async def _ack_key(self) -> bytes:
         key = self.control.catalog.setting(ACK_KEY)
@@ -296,6 +309,7 @@ class Node:
         await self.server.drain(self.settings.drain_s)
         await self.attendant.stop()
         await self.consumption.stop()
+        await self.recording.stop()
         await self.publisher.stop()
         assert self.subscribe.transforms is not None
         await self.subscribe.transforms.stop()

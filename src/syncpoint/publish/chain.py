@@ -37,6 +37,7 @@ from syncpoint.publish.recovery import RecoveredState, replay
 from syncpoint.publish.retention import forget_empty_sources, orphans
 from syncpoint.publish.source import INNER_TOPICS
 from syncpoint.publish.upkeep import LogUpkeep
+from syncpoint.recording.recorder import FOUND, NOTHING_RECORDED, Recorder
 from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.tasks import Tasks, complete
@@ -101,6 +102,7 @@ class ChainContext:
     ids_of_others: IdsOfOthers = no_others
     publish_by_key: PublishByKey | None = None  # None: every ordering key is taken by the one chain there is
     tracer: Tracer | None = None
+    recorder: Recorder = NOTHING_RECORDED
     admission: Admission = field(init=False)  # limits hold for all chains of the process together
 
     def __post_init__(self) -> None:
@@ -134,6 +136,7 @@ class Chain:
             context.tracer,
         )
         self.forwarder.commit.on_failed = self._failed
+        self.forwarder.commit.recorder = context.recorder
         self.follower = Follower(self.forwarder, whole=whole)
         self.follower.reconcile()
         now = context.environment.clock.monotonic()
@@ -207,6 +210,21 @@ class Chain:
         `Unavailable`.
         """
         return await drained_for_good(self.forwarder, subscription)
+
+    def record_found(self, topic: int) -> None:
+        """Note what is stored of a recorded topic, and what counts as acknowledged: from before it was recorded, or by
+        an earlier owner, who may have died with records that nobody has.
+        """
+        forwarder, recorder = self.forwarder, self.context.recorder
+        for source in forwarder.sources.of_topic(topic):
+            bounds = self.store.bounds(source.number)
+            if bounds is not None and bounds[0] < source.visible:
+                runs = [(bounds[0], source.visible - bounds[0])]
+                recorder.note(topic, FOUND, source.number, runs, log=self.store.log_counter)
+        for record in self.follower.catalog.subscriptions_of(topic):
+            ledger = forwarder.ledgers.get(record.incarnation)
+            if ledger is not None:
+                forwarder.record_ledger(ledger)
 
     def has_had(self, source: int) -> bool:
         """Whether a source was in this chain, and nothing is left of it."""

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from syncpoint.kernel.acks import decode_runs
 from syncpoint.model.delivery import Done
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish import records
@@ -20,6 +21,7 @@ from syncpoint.publish.admission import Admission
 from syncpoint.publish.ahead import AheadOfMessages, FactsAhead
 from syncpoint.publish.append import CommitWaiters, Completion, PendingEntry, PublishCaller, notify_all, outcome_unknown
 from syncpoint.publish.source import Source
+from syncpoint.recording.recorder import ACKNOWLEDGED, NOTHING_RECORDED, PUBLISHED, Recorder
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.store import Store
@@ -41,6 +43,7 @@ class GroupCommit:
         self.on_failed: Callable[[], None] = lambda: None  # the log cannot be written any more
         self.on_visible: Callable[[Source], None] = lambda source: None  # messages were persisted
         self.on_appended: Callable[[Source], None] | None = None  # and before; None: nobody takes messages early
+        self.recorder: Recorder = NOTHING_RECORDED
         self.published = 0
         self.ahead = AheadOfMessages()
         self.batches = FactsAhead(self.ahead, records.encode_batches)  # numbered ones of this turn
@@ -261,6 +264,8 @@ class GroupCommit:
                 self.published += waiter.count
                 now_ns = now_ns or self.clock.time_ns()
                 counts.persisted(waiter, now_ns)
+                if self.recorder.topics:
+                    self._record(waiter)
                 self.admission.release(source.topic, waiter.count, waiter.bytes)
                 for caller, response in waiter.callers:
                     try:
@@ -278,7 +283,22 @@ class GroupCommit:
     def _on_acks_persisted(self, acks: list[records.Acks], done: list[Done], error: Exception | None) -> None:
         if error is None:  # those of a log that failed stay what others must not rely on
             self.acks.on_persisted(acks)
+            for one in acks if self.recorder.topics else ():
+                runs = partial(decode_runs, one.runs)
+                self.recorder.note_of(one.subscription, ACKNOWLEDGED, one.source, runs, generation=one.generation)
         notify_all(done, error)
+
+    def _record(self, entry: PendingEntry) -> None:
+        runs = [(entry.first_offset, entry.count)]
+        self.recorder.note(
+            entry.source.topic,
+            PUBLISHED,
+            entry.source.number,
+            runs,
+            published=entry.time_ns // 1000,
+            bytes=entry.bytes,
+            log=self.store.log_counter,
+        )
 
     def on_inconsistency(self, error: Exception) -> None:
         """Give the log up where memory was changed and the log perhaps was not, or the other way round, so that nothing

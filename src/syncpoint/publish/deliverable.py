@@ -54,10 +54,11 @@ def deliverable(
     stored: Sequence[StoredBatch],
     expired: Expired,
     own: ExpiryIndex,
+    ran_out: list[tuple[int, int]] | None = None,
 ) -> list[Batch]:
     """The messages in `[begin, end)`, places of one lane, of what the store read, acknowledged ones to be skipped, with
     what of them has run out and goes to the dead-letter topic. Passes over those that were deleted or have run out
-    else; `own`: the times to live of messages.
+    else, and adds the latter to `ran_out`; `own`: the times to live of messages.
     """
     out: list[Batch] = []
     base = ends_of(lane_of(begin))[0]
@@ -75,10 +76,14 @@ def deliverable(
         first, hidden = max(begin, place), []
         if batch.time_ns < expired.retained_ns:
             ledgers.pass_over(ledger, batch.source, place, last)
+            if ran_out is not None:
+                ran_out.append((first, last - first))
         elif ages:
             found, next_ns = _run_out(batch, first - base, last - base, expired, own)
             runs = [(base + one, base + other) for one, other in found]
             soonest = min(soonest, next_ns)
+            if ran_out is not None and not expired.letters:
+                ran_out += [(one, other - one) for one, other in runs]
             if expired.letters:
                 dead += runs
             elif expired.once:

@@ -6,6 +6,7 @@ nothing here waits.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 from syncpoint.kernel import lifetimes, schedules, stamps
@@ -41,6 +42,7 @@ from syncpoint.publish.source import WAITING_TOPIC, Source
 from syncpoint.publish.source_server import SourceServer
 from syncpoint.publish.time_to_live import ExpiryIndex
 from syncpoint.publish.traced_commit import TracedCommit
+from syncpoint.recording.recorder import PLACED
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.schemas.publishing import ATTRIBUTES_ADDED, OWN_ATTRIBUTES_ADDED, ROOM_BYTES
@@ -420,6 +422,15 @@ class PublishForwarder:
         except Exception as error:
             self.commit.on_inconsistency(error)
             raise
+        if self.commit.recorder.topics:
+            self.record_ledger(taken)
+
+    def record_ledger(self, ledger: Ledger) -> None:
+        """Note what counts as acknowledged for a subscription, whether a subscriber has said so or not."""
+        for source, acks in ledger.acks.items():
+            self.commit.recorder.note_of(
+                ledger.subscription, PLACED, source, partial(list, acks.runs()), generation=ledger.generation
+            )
 
     def keep_snapshot(self, state: SnapshotState) -> None:
         """A chain's part of a snapshot."""

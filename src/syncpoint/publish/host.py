@@ -92,6 +92,8 @@ class ChainHost:
             self._void.pop(number, None)
             opening.set_result(None)
         self.chains[number] = chain
+        for topic in list(self.context.recorder.topics):
+            chain.record_found(topic)
         for known in self._sessions:
             if known.session is not None:
                 chain.holders.on_connected(known.session)
@@ -158,6 +160,11 @@ class ChainHost:
             if hold_of(catalog, subscription, now_ns) is None:
                 self._refused.discard(subscription)
                 self._attach_late(subscription)
+
+    def record_found(self, topic: int) -> None:
+        """A topic is recorded from now on; see `Chain.record_found`."""
+        for chain in self.chains.values():
+            chain.record_found(topic)
 
     def assigned(self, topic: int) -> None:
         """The assignment of a topic has changed; `ChainContext.assignments` says what it is now."""

@@ -8,6 +8,7 @@ delivery. Nothing is served from a seek before that is persisted. An acknowledge
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from syncpoint.kernel.acks import decode_runs
 from syncpoint.metadata.catalog import Catalog
@@ -24,6 +25,7 @@ from syncpoint.publish.ledger import Ledger
 from syncpoint.publish.ledgers import AckVerdict, Ledgers
 from syncpoint.publish.source import Source, SourceTable
 from syncpoint.publish.time_to_live import ExpiryIndex
+from syncpoint.recording.recorder import EXPIRED
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.store import StoredBatch
 
@@ -236,7 +238,11 @@ class SourceServer:
                 reply(Unavailable("It is not persisted yet, and not in memory any more."))  # it may have been had early
             else:
                 expired = expired_at(self.catalog, ledger, self.commit.clock.sure_ns())
-                found = deliverable(self.ledgers, ledger, begin, end, stored, expired, self.expiry)
+                recorder = self.commit.recorder
+                ran_out: list[tuple[int, int]] | None = [] if recorder.topics else None
+                found = deliverable(self.ledgers, ledger, begin, end, stored, expired, self.expiry, ran_out)
+                if ran_out:
+                    recorder.note_of(subscription, EXPIRED, source, partial(list, ran_out), generation=generation)
                 known = self.attempts.of(subscription, source, found[0].begin, found[-1].end) if found else ()
                 freshness = freshness_of(found)
                 plain = not passed and not known and freshness is None

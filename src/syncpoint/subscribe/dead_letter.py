@@ -19,6 +19,7 @@ from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Unavaila
 from syncpoint.model.limits import ATTRIBUTE_VALUE_BYTES_MAX
 from syncpoint.model.names import DEAD_LETTERS_REFUSED, project_of, short_id
 from syncpoint.model.reserved import FORWARDED_FROM
+from syncpoint.recording.recorder import DEAD_LETTERED, EXPIRED
 from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.shared_state import Reason, WhenOver
 from syncpoint.wire.messages import pubsub
@@ -86,11 +87,29 @@ def dead_letter(
 
             publish.publish(policy[0], letter(message, record.name, policy[0], attempts, reason), answered)
 
+    def note(answer: bytes) -> None:
+        if record.topic_incarnation not in delivery.state.recorder.topics or policy is None:
+            return
+        if not answer:
+            delivery.state.note(EXPIRED, leases.generation, source, [(offset, 1)])
+            return
+        new = pubsub.PublishResponse.FromString(answer).message_ids
+        delivery.state.note(
+            DEAD_LETTERED,
+            leases.generation,
+            source,
+            [(offset, 1)],
+            why=TOO_OFTEN if reason is None else reason.name,
+            to=policy[0],
+            message_id=new[0] if new else "",
+        )
+
     def done(answer: bytes | Exception) -> None:
         if isinstance(answer, Exception):
             keep(answer)
         else:
             delivery.state.counts.dead_letters += bool(answer)
+            note(answer)
             leases.drop(source, runs)
             ended(None)
 

@@ -11,6 +11,7 @@ from syncpoint.kernel.leases import LeaseTable
 from syncpoint.metadata.entity_options import lanes_before, lanes_of, was_drained
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import PublishSide, SourceView
+from syncpoint.recording.recorder import Recorder
 from syncpoint.subscribe.confirm import Unsure
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.delivery_counts import DeliveryCounts
@@ -46,6 +47,7 @@ class Delivery:
         doubted: Callable[[], bool],
         ours: Callable[[int], bool],
         counting: DeliveryCounts,
+        recorder: Recorder,
     ) -> None:
         """`doubted()`, `ours(epoch)`: see `SharedState`."""
         self.publish, self.table, self.now = publish, table, now
@@ -62,6 +64,7 @@ class Delivery:
             ),
             ours=ours,
             counting=counting,
+            recorder=recorder,
         )
         self.consumers = self.state.consumers
         self._soon = soon

@@ -9,13 +9,14 @@ subscription accepts late acknowledgements, too.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from syncpoint.kernel.acks import decode_runs, encode_runs
 from syncpoint.model.delivery import AttemptRun, Batch
 from syncpoint.model.errors import FailedPrecondition, GivenUp, Unavailable
+from syncpoint.recording.recorder import EVERY_OFFSET, EXPIRED, FILTERED, RETURNED, runs_of
 from syncpoint.subscribe.confirm import REMEMBER_S, Confirmation, Confirmed, Joined, Unsure, place_of
 from syncpoint.subscribe.expired_letters import ExpiredLetters
 from syncpoint.subscribe.ordering import Identity, KeyOrder
@@ -48,7 +49,7 @@ class LeaseManager:
         self.state, self.table, self.publish = state, state.table, state.publish
         self.redelivery = Redelivery()
         self.order = KeyOrder() if state.record.ordered else None
-        self.letters = ExpiredLetters(state, self.redelivery.attempts, self.drop)
+        self.letters = ExpiredLetters(state, self.redelivery.attempts, self.drop_expired)
         self.generation = generation
         self.voids: dict[int, int] = {}  # source -> how often everything lent of it became void
         self._unknown: list[_Record] = []
@@ -207,6 +208,7 @@ class LeaseManager:
     def void(self, source: int) -> None:
         """Somebody else delivers from a source: its leases and what waits for another delivery are forgotten."""
         self.voids[source] = self.voids.get(source, 0) + 1
+        self.state.note(RETURNED, self.generation, source, EVERY_OFFSET, why="revoked")
         self._forget(source)
         if self._unknown:
             self.resend()
@@ -275,6 +277,18 @@ class LeaseManager:
         self.discharge(source, runs)
         self._record(_Record(source, runs, None, self.voids.get(source, 0)), urgent=False)
 
+    def drop_filtered(self, source: int, runs: bytes) -> None:
+        """Acknowledge what the subscription does not want."""
+        dropped = decode_runs(runs)
+        self.state.counts.filtered += sum(length for _, length in dropped)
+        self.state.note(FILTERED, self.generation, source, dropped)
+        self.drop(source, runs)
+
+    def drop_expired(self, source: int, runs: bytes) -> None:
+        """Acknowledge what has outlived its time to live."""
+        self.state.note(EXPIRED, self.generation, source, decode_runs(runs))
+        self.drop(source, runs)
+
     # -- what comes back undone --------------------------------------------------------------------------------------
 
     def modify(
@@ -289,7 +303,7 @@ class LeaseManager:
         self.state.counts.modify_requests += 1
         self.state.counts.nacked += len(nacked)
         if nacked:
-            self.came_back(nacked, now, delivered=delivered)
+            self.came_back(nacked, now, "nacked", delivered=delivered)
         return failed
 
     def give_up(
@@ -302,8 +316,7 @@ class LeaseManager:
         for source, offset in sorted(taken):
             attempts, order = self.redelivery.count(source, offset), self.order
             if order is not None and order.knows((source, offset)):
-                for later in order.take_back((source, offset), block=True):
-                    self.table.revoke(*later)
+                self._revoke(order.take_back((source, offset), block=True))
             self.state.dead_letter(source, offset, attempts, reason, when_over((source, offset)))
         self.state.wake()
         return taken, invalid
@@ -313,7 +326,7 @@ class LeaseManager:
         expired = self.table.expire(int(now * TICKS_PER_S))
         if expired:
             self.state.counts.expired_leases += len(expired)
-            self.came_back(expired, now, delivered=True)
+            self.came_back(expired, now, "deadline")
         if self.redelivery.next_time() is not None:
             self.redelivery.wake(now)
             self.state.wake()
@@ -325,16 +338,17 @@ class LeaseManager:
     def release(self, serials: list[int], now: float) -> None:
         """Responses that never left: their messages were not delivered at all."""
         for serial in serials:
-            self.came_back(self.table.release_serial(serial), now, delivered=False)
+            self.came_back(self.table.release_serial(serial), now, "unsent", delivered=False)
 
     def release_unconfirmed(self, consumer: int, now: float) -> None:
         """What a subscriber that is gone never said to have received."""
         identities = self.table.release_consumer(consumer, unconfirmed=True)
         if identities:
-            self.came_back(identities, now, delivered=True)
+            self.came_back(identities, now, "gone")
 
-    def came_back(self, identities: list[tuple[int, int]], now: float, *, delivered: bool) -> None:
+    def came_back(self, identities: list[tuple[int, int]], now: float, why: str, *, delivered: bool = True) -> None:
         """Messages whose lease ended undone are offered again: now, after a backoff, or as dead letters."""
+        self._note_returned(identities, why)
         record, order = self.state.record, self.order
         retry, dead = record.retry, record.dead_letter
         counted: dict[int, list[AttemptRun]] = {}
@@ -345,8 +359,7 @@ class LeaseManager:
             if attempts:
                 note_run(counted.setdefault(source, []), offset, attempts, round(1000 * delay))
             if order is not None and order.knows((source, offset)):
-                for later in order.take_back((source, offset), block=is_dead or delay > 0):
-                    self.table.revoke(*later)
+                self._revoke(order.take_back((source, offset), block=is_dead or delay > 0))
                 if is_dead:
                     self.state.dead_letter(source, offset, attempts, None)
                 elif delay:
@@ -358,6 +371,18 @@ class LeaseManager:
         for source, runs in counted.items():
             self.publish.note_attempts(record.incarnation, self.generation, source, runs)
         self.state.wake()
+
+    def _revoke(self, later: Collection[Identity]) -> None:
+        """Messages of a key that follow one that came back are lent no more: they come after it."""
+        for one in later:
+            self.table.revoke(*one)
+        self._note_returned(later, "revoked")
+
+    def _note_returned(self, identities: Collection[Identity], why: str) -> None:
+        if self.state.record.topic_incarnation in self.state.recorder.topics:
+            for source in {one for one, _ in identities}:
+                runs = runs_of(sorted(offset for one, offset in identities if one == source))
+                self.state.note(RETURNED, self.generation, source, runs, why=why)
 
     @property
     def is_out(self) -> bool:

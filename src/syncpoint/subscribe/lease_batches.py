@@ -6,14 +6,16 @@ Place: under `pump` and `key_reader`. What the filter leaves out is acknowledged
 from collections.abc import Sequence
 
 from syncpoint.kernel import frames
-from syncpoint.kernel.acks import decode_runs
 from syncpoint.kernel.filters import matches
 from syncpoint.model.delivery import Batch
+from syncpoint.recording.recorder import DELIVERED, Runs, runs_of
+from syncpoint.subscribe.confirm import place_of
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.lease import TICKS_PER_S, LeaseManager
 from syncpoint.subscribe.ordering import Identity, KeyOrder
 from syncpoint.subscribe.shared_state import SharedState
 from syncpoint.subscribe.source_reader import SourceReader
+from syncpoint.wire.messages import pubsub
 
 Leased = tuple[bytes, int, int, int]
 """The response's bytes, the next offset, and how many messages and bytes were given."""
@@ -45,10 +47,20 @@ class BatchLeasing:
             attempt if state.record.dead_letter else 0,
             first_max,
         )
+        if count and state.record.topic_incarnation in state.recorder.topics:
+            self._note(batch, at, count, response, attempt)
         if dropped:
-            state.counts.filtered += sum(length for _, length in decode_runs(dropped))
-            self._leases.drop(batch.source, dropped)
+            self._leases.drop_filtered(batch.source, dropped)
         return response, at, count, nbytes
+
+    def _note(self, batch: Batch, at: int, count: int, response: bytes, attempt: int) -> None:
+        """Of a batch's messages up to `at` those in `response` were given away."""
+        if count == at - batch.begin:
+            given: Runs = [(batch.begin, count)]
+        else:
+            given = runs_of(sorted(place_of(one)[1] for one in ack_ids_of(response)))
+        more = {"attempt": attempt} if attempt and self._state.record.dead_letter else {}
+        self._state.note(DELIVERED, self._leases.generation, batch.source, given, **more)
 
     def lease_in_order(
         self,
@@ -106,3 +118,8 @@ class BatchLeasing:
         if consumer.single:
             self._state.remove(consumer)
         consumer.send(parts, serials)
+
+
+def ack_ids_of(response: bytes) -> list[bytes]:
+    """The ack ids of a response, or a part of one."""
+    return [one.ack_id.encode() for one in pubsub.PullResponse.FromString(response).received_messages]

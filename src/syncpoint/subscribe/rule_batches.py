@@ -98,8 +98,7 @@ class RuleBatches:
                 break
         letters.go_on()
         if unfit:
-            self._state.counts.filtered += sum(length for _, length in unfit)
-            self._leases.drop(batch.source, encode_runs(unfit))
+            self._leases.drop_filtered(batch.source, encode_runs(unfit))
         if parts:
             payload = b"".join((*parts, payload[copied:]))
         return batch._replace(skip=bytes(skip), payload=payload)

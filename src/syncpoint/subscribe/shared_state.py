@@ -12,6 +12,7 @@ from syncpoint.kernel.leases import LeaseTable
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import PublishSide
 from syncpoint.model.lanes import lane_of
+from syncpoint.recording.recorder import Recorder, Runs
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.delivery_counts import DeliveryCounts
 from syncpoint.subscribe.lane_rules import NOTHING, compiled
@@ -43,7 +44,7 @@ class SharedState:
     """
 
     __slots__ = ("consumers", "counting", "counts", "dead_letter", "delivered", "doubted", "now", "ours", "program",
-                 "publish", "record", "rules", "stalled", "table", "wake")  # fmt: skip
+                 "publish", "record", "recorder", "rules", "stalled", "table", "wake")  # fmt: skip
 
     def __init__(
         self,
@@ -58,8 +59,9 @@ class SharedState:
         dead_letter: GivesUp,
         ours: Callable[[int], bool],
         counting: DeliveryCounts,
+        recorder: Recorder,
     ) -> None:
-        self.record = record
+        self.record, self.recorder = record, recorder
         self.counting, self.counts = counting, counting.of_subscription(record.incarnation)
         self.publish = publish
         self.table = table
@@ -77,6 +79,12 @@ class SharedState:
     def program_of(self, place: int) -> bytes:
         """What the kernel judges by, of messages in the lane of a place."""
         return self.program if self.rules is None else self.rules.get(lane_of(place), NOTHING).program
+
+    def note(self, kind: str, generation: int, source: int, runs: Runs, **more: int | str) -> None:
+        """Something happened to messages just now, where their topic is recorded."""
+        record = self.record
+        if record.topic_incarnation in self.recorder.topics:
+            self.recorder.note(record.topic_incarnation, kind, source, runs, record.name, generation=generation, **more)
 
     @property
     def strict(self) -> bool:

@@ -17,6 +17,7 @@ from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import PublishSide
 from syncpoint.model.errors import FailedPrecondition, NotFound, SyncpointError
 from syncpoint.model.names import DEAD_LETTERS_REFUSED, parse_subscription
+from syncpoint.recording.recorder import NOTHING_RECORDED, Recorder
 from syncpoint.rules import pubsub_filter
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
@@ -62,7 +63,9 @@ class SubscribeForwarder:
         lender: int | None = None,
         linger_s: float = 0.0,
         guard: StepGuard | None = None,
+        recorder: Recorder = NOTHING_RECORDED,
     ) -> None:
+        self.recorder = recorder
         self.publish, self.catalog, self.clock = publish, catalog, clock
         self.deliveries: dict[int, Delivery] = {}
         self.used: dict[int, float] = {}
@@ -116,6 +119,7 @@ class SubscribeForwarder:
             doubted=partial(self.guard.doubts, record.incarnation),
             ours=partial(self._is_ours, record.incarnation),
             counting=self.counts,
+            recorder=self.recorder,
         )
         found.start()
         self.deliveries[record.incarnation] = found  # one that could not be started is begun again by who comes next

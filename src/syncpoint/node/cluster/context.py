@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from functools import partial
 
 import syncpoint
 from syncpoint.control.clocks import ClockExchange
@@ -27,9 +28,12 @@ from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.cluster import formats
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.directory import Directory
+from syncpoint.node.cluster.own_publishing import publish_by_proxy
 from syncpoint.node.cluster.process_monitor import ProcessMonitor
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 from syncpoint.node.cluster.tls import welcome
+from syncpoint.recording.recorder import Recorder
+from syncpoint.recording.recorder_driver import RecorderDriver
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.tracing.otlp_tracer import tracer_of
 
@@ -85,6 +89,9 @@ class ClusterContext:
         await self.directory.start()
         await self.shared.start()
         self.catalog = self.shared.catalog
+        recorder = Recorder(f"{self.process.name}/{self.incarnation:016x}", self.clock.time_ns)
+        recorder.follow(self.shared)
+        self.recording = RecorderDriver(recorder, partial(publish_by_proxy, self))
         self.clocks = ClockExchange(self.store, self.environment.clock, self.clock, self.process.name)
         await self.clocks.start()
 

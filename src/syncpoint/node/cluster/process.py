@@ -118,6 +118,7 @@ class ClusterProcess:
         await self.common.register(self.address, self.disk_address)
         for role in self.roles.values():
             await role.on_joined()
+        self.common.recording.start()
         await self.metrics.start()
         await self.common.monitor.start(self.metrics.exposition)
         self._reporting = asyncio.get_running_loop().create_task(self._report())
@@ -131,6 +132,7 @@ class ClusterProcess:
             await self.metrics.stop()
         for role in reversed(list(self.roles.values())):
             await role.drain()
+        await self.common.recording.stop()
         await self.common.leave()
         if self.listening is not None:
             await self.listening.drain(self.environment.drain_s)

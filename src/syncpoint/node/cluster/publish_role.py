@@ -68,8 +68,10 @@ class PublishRole:
                 ids_of_others=barrier.ids_of_others,
                 publish_by_key=due.publish,
                 tracer=context.tracer,
+                recorder=context.recording.recorder,
             )
         )
+        context.recording.recorder.on_added = self.host.record_found
         self.host.start()
 
     def methods(self) -> Methods:

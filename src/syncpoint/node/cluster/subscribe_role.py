@@ -17,10 +17,9 @@ from syncpoint.api.options_admin import follow_limits
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
 from syncpoint.control.usage_reports import UsageReporter
-from syncpoint.model.cluster import PROXY
-from syncpoint.model.errors import Code, SyncpointError, Unavailable
+from syncpoint.model.errors import SyncpointError
 from syncpoint.node.cluster.context import ClusterContext
-from syncpoint.router.rendezvous import order
+from syncpoint.node.cluster.own_publishing import publish_by_proxy
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.lease_holder import lender_of
@@ -31,7 +30,6 @@ from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 from syncpoint.wire.serving import served
 
-DEAD_LETTER_S = 10.0
 LINGER_S = 5.0
 
 
@@ -72,6 +70,7 @@ class SubscribeRole:
             lender=lender_of(context.process.name, context.incarnation),
             linger_s=LINGER_S,
             guard=self.gatherer.guard,  # one count of both
+            recorder=context.recording.recorder,
         )
         if context.settings.auth is not None:
             self.access = AccessFile(context.settings.auth, context.catalog, context.environment.clock)
@@ -165,22 +164,8 @@ class SubscribeRole:
         self._publishing.start(self._publish_by_proxy(topic, request, done))
 
     async def _publish_by_proxy(self, topic: str, request: bytes, done: Callable[[bytes | Exception], None]) -> None:
-        context = self._context
-        region = context.process.region
-        proxies = sorted(context.view.with_role(PROXY), key=lambda one: one.region != region)
-        names = order(topic.encode(), [one.name for one in proxies if one.region == region]) or [
-            one.name for one in proxies
-        ]
-        answer: bytes | Exception = Unavailable("no proxy is there to publish a dead letter")
-        for name in names[:3]:
-            address = context.address_of(name)
-            if address is None:
-                continue
-            try:
-                answer = await context.peers.call(address, methods.PUBLISHER.Publish, request, timeout_s=DEAD_LETTER_S)
-                break
-            except SyncpointError as error:
-                answer = error
-                if error.code is not Code.UNAVAILABLE:
-                    break
+        try:
+            answer: bytes | Exception = await publish_by_proxy(self._context, topic, request)
+        except SyncpointError as error:
+            answer = error
         done(answer)

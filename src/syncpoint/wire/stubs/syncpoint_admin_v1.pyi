@@ -286,7 +286,8 @@ class TopicOptions(_message.Message):
     duplicate_detection_window: _duration_pb2.Duration
     queue: bool
     send_suspended: bool
-    def __init__(self, topic: _Optional[str] = ..., durability_class: _Optional[str] = ..., default_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., duplicate_detection_window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., queue: _Optional[bool] = ..., send_suspended: _Optional[bool] = ...) -> None: ...
+    records_topic: str
+    def __init__(self, topic: _Optional[str] = ..., durability_class: _Optional[str] = ..., default_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., duplicate_detection_window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., queue: _Optional[bool] = ..., send_suspended: _Optional[bool] = ..., records_topic: _Optional[str] = ...) -> None: ...
 class GetTopicOptionsRequest(_message.Message):
     topic: str
     def __init__(self, topic: _Optional[str] = ...) -> None: ...
