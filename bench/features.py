@@ -30,9 +30,10 @@ from bench.process import Server
 from syncpoint.schemas.compiler import compile_proto
 from syncpoint.transport.client import Channel
 from syncpoint.wire import methods
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.messages import admin, pubsub
 
 PROJECT = "projects/bench"
+RECORDS = f"{PROJECT}/topics/records"
 MESSAGES = 100  # in a request
 REQUESTS = 200
 IN_FLIGHT = 8
@@ -63,6 +64,7 @@ class Case:
     topic: dict[str, Any] = field(default_factory=dict)
     subscription: dict[str, Any] = field(default_factory=dict)
     data: bytes = AS_JSON
+    options: dict[str, str] = field(default_factory=dict)  # of the topic, beyond Pub/Sub's
 
     @property
     def slug(self) -> str:
@@ -114,6 +116,7 @@ def cases() -> list[Case]:
     return [
         Case("plain"),
         Case("filter", subscription={"filter": 'attributes.kind = "order" OR attributes:other'}),
+        Case("delivery records", options={"records_topic": RECORDS}),
         Case("exactly once", subscription={"enable_exactly_once_delivery": True}),
         Case("Avro, JSON", schema("avro", Encoding.JSON)),
         Case("Avro, binary", schema("avro", Encoding.BINARY), data=avro_binary()),
@@ -142,9 +145,15 @@ async def make(address: str, all_cases: Sequence[Case]) -> None:
         await call(
             methods.SCHEMAS.CreateSchema, pubsub.CreateSchemaRequest(parent=PROJECT, schema_id=name, schema=made)
         )
+    kept = pubsub.Topic(name=RECORDS, message_retention_duration={"seconds": 3600})
+    await call(methods.PUBLISHER.CreateTopic, kept)
     for case in all_cases:
         topic = f"{PROJECT}/topics/{case.slug}"
         await call(methods.PUBLISHER.CreateTopic, pubsub.Topic(name=topic, **case.topic))
+        if case.options:
+            asked = admin.UpdateTopicOptionsRequest(options={"topic": topic, **case.options})
+            asked.update_mask.paths.extend(case.options)
+            await call(methods.ADMIN.UpdateTopicOptions, asked)
         subscription = f"{PROJECT}/subscriptions/{case.slug}"
         await call(
             methods.SUBSCRIBER.CreateSubscription,

@@ -1,16 +1,19 @@
-"""A back-test: which stored messages a filter would have selected, beside all, and beside another one.
+"""A back-test: which stored messages a filter, or rules, would have selected, beside all, and beside other ones.
 
 Place: one batch job over `stored_messages`; `syncpoint analyze backtest` prints it. A subscription's filter expression
-is judged by the server that would judge it, so what is counted is what the subscription would have received.
+is judged by the server that would judge it, and rules by `rule_test`, so what is counted is what the subscription would
+have received.
 Promise: nothing is delivered or acknowledged, and no subscription is made.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from syncpoint.analytics.rule_test import RULE_COLUMNS, RuleOutcome, TestedRule, any_selects, outcomes, with_rules
 from syncpoint.analytics.stored_messages import BUCKETS, OnProgress, StoredTopic, bucketed, utc, watched
 
 if TYPE_CHECKING:
@@ -54,6 +57,7 @@ class BackTest:
     gained: Selected | None
     lost: Selected | None
     buckets: tuple[JudgedBucket, ...]
+    rules: tuple[RuleOutcome, ...] = ()
 
 
 def back_test(
@@ -62,27 +66,37 @@ def back_test(
     filter_text: str,
     on_progress: OnProgress,
     *,
+    rules: Sequence[TestedRule] = (),
     against: str | None = None,
+    against_rules: Sequence[TestedRule] = (),
     since: str = "",
 ) -> BackTest:
-    """Judge what is stored, or what was published since a time, by a filter expression. `against`: another one, "" for
-    that which selects all. Raises what Spark raises when the server refuses an expression.
+    """Judge what is stored, or what was published since a time, by a filter expression ("": all), and by rules, if
+    there are any: what one of them selects. `against`: another filter, with rules of its own; None: there is none.
+    Raises what Spark raises when the server refuses an expression, and `InvalidArgument` for a rule.
     """
     from pyspark import StorageLevel
     from pyspark.sql import functions as F
 
-    def chosen(text: str, name: str) -> DataFrame:
-        frame = stored.frame(spark, ("source", "offset"), begin=since, **({"filter": text} if text else {}))
+    def chosen(text: str, tested: Sequence[TestedRule], name: str) -> DataFrame:
+        columns = RULE_COLUMNS if tested else ("source", "offset")
+        frame = stored.frame(spark, columns, begin=since, **({"filter": text} if text else {}))
+        if tested:
+            frame = with_rules(frame, tested).where(any_selects(tested)).select("source", "offset")
         return frame.withColumn(name, F.lit(True))
 
     place = ["source", "offset"]
     with watched(spark, on_progress):
-        frame = stored.frame(spark, COLUMNS, begin=since).join(chosen(filter_text, "new"), place, "left")
+        frame = stored.frame(spark, COLUMNS, begin=since).join(chosen(filter_text, rules, "new"), place, "left")
         if against is not None:
-            frame = frame.join(chosen(against, "old"), place, "left")
+            frame = frame.join(chosen(against, against_rules, "old"), place, "left")
         frame = frame.fillna(False).persist(StorageLevel.DISK_ONLY)
         try:
             new = F.col("new")
+            made: tuple[RuleOutcome, ...] = ()
+            if rules:
+                options = {"filter": filter_text} if filter_text else {}
+                made = outcomes(with_rules(stored.frame(spark, RULE_COLUMNS, begin=since, **options), rules), rules)
             gained = lost = None
             if against is not None:
                 gained = _selected(frame.where(new & ~F.col("old")))
@@ -97,6 +111,7 @@ def back_test(
                 gained,
                 lost,
                 _buckets(frame),
+                made,
             )
         finally:
             frame.unpersist()

@@ -13,6 +13,7 @@ from matplotlib.dates import date2num
 from matplotlib.figure import Figure
 
 from syncpoint.analytics.back_test import BackTest
+from syncpoint.analytics.delivery_slis import DeliverySlis
 from syncpoint.analytics.topic_profile import TopicProfile
 
 WIDTH_INCHES: Final = 10.0
@@ -63,4 +64,26 @@ def draw_back_test(found: BackTest, path: Path) -> None:
     figure.savefig(path)
 
 
-PLOTS: Final[Mapping[str, Callable[[Any, Path], None]]] = {"profile": draw_profile, "backtest": draw_back_test}
+def draw_slis(found: DeliverySlis, path: Path) -> None:
+    """The share of messages that were in time, and the 99th percentile, by day; a line for each subscription."""
+    figure = Figure(figsize=(WIDTH_INCHES, 6.0), layout="constrained")
+    shares, times = figure.subplots(2, 1, sharex=True)
+    for subscription in sorted({one.subscription for one in found.rows}):
+        rows = [one for one in found.rows if one.subscription == subscription]
+        name = subscription.rpartition("/")[2] or "persisted"
+        shares.plot([one.day for one in rows], [100 * one.within for one in rows], marker="o", label=name)
+        times.plot([one.day for one in rows], [one.p99_ms for one in rows], marker="o", label=name)
+    shares.set_ylabel(f"% within {found.target_ms / 1000:g} s")
+    shares.set_title(found.topic)
+    shares.legend()
+    times.set_ylabel("p99, ms")
+    times.set_ylim(bottom=0)
+    times.tick_params(axis="x", rotation=30)
+    figure.savefig(path)
+
+
+PLOTS: Final[Mapping[str, Callable[[Any, Path], None]]] = {
+    "profile": draw_profile,
+    "backtest": draw_back_test,
+    "slis": draw_slis,
+}

@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
-from syncpoint.api.letter_texts import LetterSelection, letter_of, published_again
+from syncpoint.api.letter_edits import Found, LetterEdit
+from syncpoint.api.letter_texts import LetterSelection, letter_of
 from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table
 from syncpoint.api.peek_admin import AskingChains, PeekAdmin, PeekedCopy
 from syncpoint.api.validate import refused
@@ -30,7 +31,6 @@ REQUEST_BYTES = 1 << 20
 
 GiveUp = Callable[[Subscription, internal.DeadLetterRequest], Awaitable[internal.DeadLetterResponse]]
 Publish = Callable[[str, bytes], Awaitable[bytes]]
-Found = tuple[PeekedCopy, pubsub.PubsubMessage]
 
 
 async def _nobody(subscription: Subscription, request: internal.DeadLetterRequest) -> internal.DeadLetterResponse:
@@ -97,6 +97,7 @@ class LetterAdmin:
     async def redrive_dead_letters(self, request: admin.RedriveDeadLettersRequest) -> admin.RedriveDeadLettersResponse:
         """RedriveDeadLetters."""
         record, selection = self._letters_of(request.selection), LetterSelection(request.selection)
+        edit = LetterEdit(request.action)
         target = self._target(request)
         found, token, unknown = await self._peeks.copies(
             record, selection.since_ns, request.page_size, request.page_token
@@ -109,6 +110,11 @@ class LetterAdmin:
         answer = admin.RedriveDeadLettersResponse(
             letters=letters, failures=unknown, next_page_token=token, topic=target.name
         )
+        for copy, message in selected if edit else ():
+            possible, _ = edit.possible([(copy, message)])
+            shown = edit.published(copy, message) if possible else pubsub.PubsubMessage()
+            shown.ClearField("data")
+            answer.published.append(shown)
         answer.time.FromNanoseconds(self._options.control.clock.time_ns())
         if not request.dry_run:
             by_key: dict[str, list[Found]] = {}
@@ -116,7 +122,7 @@ class LetterAdmin:
                 by_key.setdefault(one[1].ordering_key, []).append(one)
             answer.redriven = sum(
                 await asyncio.gather(
-                    *(self._redriven(record, target, found, answer.failures.append) for found in by_key.values())
+                    *(self._redriven(record, target, found, edit, answer.failures.append) for found in by_key.values())
                 )
             )
         return answer
@@ -154,12 +160,20 @@ class LetterAdmin:
         return target
 
     async def _redriven(
-        self, record: Subscription, target: Topic, found: Sequence[Found], failed: Callable[[str], None]
+        self,
+        record: Subscription,
+        target: Topic,
+        found: Sequence[Found],
+        edit: LetterEdit,
+        failed: Callable[[str], None],
     ) -> int:
         """Publish letters of one key, or of none, and acknowledge them. How many it were."""
         count = 0
+        found, why = edit.possible(found)
+        if why:
+            failed(f"a letter was not published, nor later ones of its key: the action fails: {why}")
         for part in parts_of(found):
-            done, error = await self._published(target, part)
+            done, error = await self._published(target, part, edit)
             if done:
                 try:
                     await self._acknowledge_seen(record, [copy for copy, _ in done])
@@ -176,17 +190,19 @@ class LetterAdmin:
                 return count
         return count
 
-    async def _published(self, target: Topic, part: Sequence[Found]) -> tuple[Sequence[Found], SyncpointError | None]:
+    async def _published(
+        self, target: Topic, part: Sequence[Found], edit: LetterEdit
+    ) -> tuple[Sequence[Found], SyncpointError | None]:
         """What was published, the first of them; and why others were not."""
         try:
-            await self.publish(target.name, _request(target, part))
+            await self.publish(target.name, _request(target, part, edit))
         except SyncpointError as error:
             if error.code is not Code.INVALID_ARGUMENT or len(part) == 1:
                 return (), error
         else:
             return part, None
         for at, one in enumerate(part):  # one of them is refused: those before it are not
-            done, why = await self._published(target, [one])
+            done, why = await self._published(target, [one], edit)
             if not done:
                 return part[:at], why
         return part, None
@@ -219,9 +235,9 @@ def parts_of(found: Sequence[Found]) -> Iterator[Sequence[Found]]:
         yield found[begin:]
 
 
-def _request(target: Topic, part: Sequence[Found]) -> bytes:
+def _request(target: Topic, part: Sequence[Found], edit: LetterEdit) -> bytes:
     """Each message says which letter it was: what is published again after a break is known by that."""
-    messages = [published_again(message) for _, message in part]
+    messages = [edit.published(*one) for one in part]
     for message, (copy, _) in zip(messages, part, strict=True):
         message.attributes[FORWARDED_FROM] = f"letter/{copy.source}/{copy.place}"
     return bytes(pubsub.PublishRequest(topic=target.name, messages=messages).SerializeToString())

@@ -24,6 +24,7 @@ from syncpoint.model.counted import counted
 if TYPE_CHECKING:
     from syncpoint.analytics.back_test import Selected
     from syncpoint.analytics.reconciliation import Reconciliation
+    from syncpoint.analytics.rule_test import RuleOutcome, TestedRule
     from syncpoint.analytics.topic_profile import TopicProfile
 
 APP = "syncpoint analyze"
@@ -47,6 +48,7 @@ def analyze() -> None:
       syncpoint analyze profile orders
       syncpoint analyze backtest orders --filter 'attributes.kind = "refund"' --against billing
       syncpoint analyze reconcile federation.yaml
+      syncpoint analyze deliveries orders
     """
 
 
@@ -66,12 +68,12 @@ def profile(settings: Settings, topic: str, since: str, plot: Path | None, maste
     from syncpoint.analytics.topic_profile import topic_profile
 
     settings.called = True  # by the work, through clients of its own
-    draw = _plotter(plot)
+    draw = plotter(plot)
     stored = stored_topic(server_of(settings), settings.name("topics", topic))
     with local_spark(APP, master) as spark, progress_bar("profiling", "tasks") as progress:
         found = topic_profile(spark, stored, progress, since=since)
     if settings.format == "json":
-        print_json(_plain(asdict(found)))
+        print_json(plain(asdict(found)))
     else:
         _print_profile(found)
     if draw is not None:
@@ -80,38 +82,71 @@ def profile(settings: Settings, topic: str, since: str, plot: Path | None, maste
 
 @analyze.command()
 @click.argument("topic")
-@click.option("--filter", "filter_text", required=True, metavar="EXPRESSION", help="As a subscription's filter.")
-@click.option("--against", metavar="SUBSCRIPTION", help="Show what this subscription's filter selects otherwise.")
+@click.option("--filter", "filter_text", default="", metavar="EXPRESSION", help="As a subscription's filter.")
+@click.option("--sql", multiple=True, metavar="SQL", help="The filter of a rule; again for each rule.")
+@click.option("--action", multiple=True, metavar="SQL", help="The action of the rule with the same place; '' for none.")
+@click.option(
+    "--against", metavar="SUBSCRIPTION", help="Show what this subscription's filter and rules select otherwise."
+)
 @since_option
 @plot_option
 @master_option
 @with_settings
 def backtest(
-    settings: Settings, topic: str, filter_text: str, against: str | None, since: str, plot: Path | None, master: str
+    settings: Settings,
+    topic: str,
+    filter_text: str,
+    sql: tuple[str, ...],
+    action: tuple[str, ...],
+    against: str | None,
+    since: str,
+    plot: Path | None,
+    master: str,
 ) -> None:
-    """Say which stored messages of TOPIC a filter would have selected.
+    """Say which stored messages of TOPIC a filter, or SQL rules, would have selected, and what actions would have made.
 
-    The server judges the messages, as it would for a subscription with this filter.
+    The server judges the messages by the filter, as it would for a subscription with it; rules are judged on Spark, as
+    the server would. A message is selected that one of the rules selects, and the filter, where there is one.
+
+    \b
+    Example:
+      syncpoint analyze backtest orders --sql "amount > 100" --action "SET large = 1" --sql "region = 'eu'"
     """
     from syncpoint.analytics.back_test import back_test
+    from syncpoint.analytics.rule_test import TestedRule, check_rules
     from syncpoint.analytics.stored_messages import stored_topic
-    from syncpoint.wire.messages import pubsub
+    from syncpoint.wire.messages import admin, pubsub
 
-    draw = _plotter(plot)
-    other = None
+    draw = plotter(plot)
+    if not filter_text and not sql:
+        raise click.UsageError("Give --filter, --sql, or both.")
+    if len(action) > len(sql):
+        raise click.UsageError("Each --action belongs to a --sql: give that, too; 1=1 selects all.")
+    rules = tuple(
+        TestedRule(
+            f"rule {number}" if len(sql) > 1 else "rule", text, action[number - 1] if number <= len(action) else ""
+        )
+        for number, text in enumerate(sql, 1)
+    )
+    check_rules(rules)
+    other, other_rules = None, tuple[TestedRule, ...]()
     if against:
         name = settings.name("subscriptions", against)
         with settings.client() as client:
             request = pubsub.GetSubscriptionRequest(subscription=name)
             other = client.call("Subscriber.GetSubscription", request).filter
+            listed = client.call("Admin.ListRules", admin.ListRulesRequest(subscription=name)).rules
+        other_rules = _rules_of(against, listed)
     settings.called = True
     stored = stored_topic(server_of(settings), settings.name("topics", topic))
     with local_spark(APP, master) as spark, progress_bar("testing", "tasks") as progress:
-        found = back_test(spark, stored, filter_text, progress, against=other, since=since)
+        found = back_test(
+            spark, stored, filter_text, progress, rules=rules, against=other, against_rules=other_rules, since=since
+        )
     if settings.format == "json":
-        print_json(_plain(asdict(found)))
+        print_json(plain(asdict(found)))
     else:
-        said(f"{found.topic}: {found.filter}")
+        said(f"{found.topic}: {' and '.join(filter(None, [found.filter, ' or '.join(sql)]))}")
         parts: list[tuple[str, Selected | None]] = [
             ("stored", found.all),
             ("selected", found.selected),
@@ -133,8 +168,50 @@ def backtest(
                 if one is not None
             ],
         )
+        _print_outcomes(found.rules)
     if draw is not None:
         draw("backtest", found)
+
+
+def _rules_of(subscription: str, listed: Any) -> tuple[TestedRule, ...]:
+    """The rules of a subscription; none where they select all. Raises `Problem` for what only the server judges."""
+    from syncpoint.analytics.rule_test import TestedRule
+    from syncpoint.metadata.stored_options import parameter_of
+
+    if any(one.WhichOneof("filter") == "correlation" for one in listed):
+        raise Problem(
+            f"[{subscription}] has correlation filters, which are judged by the server alone.",
+            "Leave out --against, or compare with a subscription whose rules are SQL.",
+        )
+    if not listed:  # it gets nothing
+        return (TestedRule("(none)", "1=0"),)
+    rules = [
+        TestedRule(one.name, one.sql, one.action, {name: parameter_of(value) for name, value in one.parameters.items()})
+        for one in listed
+    ]
+    return () if any(one.sql in ("", "1=1") and not one.action for one in rules) else tuple(rules)
+
+
+def _print_outcomes(rules: tuple[RuleOutcome, ...]) -> None:
+    if not rules:
+        return
+    click.echo()
+    print_table(
+        ["RULE", "FILTER", "ACTION", "SELECTED", "FAILED"],
+        [[one.name, one.sql, one.action, f"{one.selected:,}", f"{one.failed:,}"] for one in rules],
+    )
+    for one in rules:
+        if one.copies:
+            click.echo()
+            print_table(
+                [f"COPIES BY {one.name.upper()}", "CHANGED"],
+                [[copy.message_id, _changes(copy.before, copy.after)] for copy in one.copies],
+            )
+
+
+def _changes(before: dict[str, str], after: dict[str, str]) -> str:
+    changed = [f"{name}={text}" for name, text in sorted(after.items()) if before.get(name) != text]
+    return ", ".join([*changed, *(f"{name} removed" for name in sorted(before.keys() - after.keys()))]) or "nothing"
 
 
 @analyze.command()
@@ -169,7 +246,7 @@ def reconcile(settings: Settings, file: Path, flows: tuple[str, ...], master: st
             with progress_bar(name, "tasks") as progress:
                 results.append(work(spark, known[name], federation.runtime, progress))
     if settings.format == "json":
-        print_json([_plain(asdict(one)) for one in results])
+        print_json([plain(asdict(one)) for one in results])
     else:
         _print_reconciled(results)
     bad = [one for one in results if not one.clean]
@@ -273,7 +350,7 @@ def _print_profile(found: TopicProfile) -> None:
             print_table(headings, rows)
 
 
-def _plotter(plot: Path | None) -> Callable[[str, Any], None] | None:
+def plotter(plot: Path | None) -> Callable[[str, Any], None] | None:
     """Draws what an analysis has found into a file; refuses one it cannot draw before any work is done."""
     if plot is None:
         return None
@@ -296,10 +373,10 @@ def _shown(time: datetime | None) -> str:
     return "" if time is None else f"{time:%Y-%m-%d %H:%M:%S}"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """What JSON has words for."""
     if isinstance(value, dict):
-        return {name: _plain(content) for name, content in value.items()}
+        return {name: plain(content) for name, content in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value

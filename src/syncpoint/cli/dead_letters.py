@@ -44,6 +44,8 @@ COLUMNS = [
     ("TIME", "message.publishTime"),
 ]
 PAGE = 100
+LETTER_ATTRIBUTES = ("CloudPubSubDeadLetterSource", "sys.DeadLetter", "sys.ForwardHops")
+SHOWN = 20  # changes that a dry run shows
 
 
 @click.group("dead-letters", cls=ResourceGroup)
@@ -75,26 +77,33 @@ def _selection(command: Any) -> Any:
 @dead_letters.command("list")
 @_selection
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="At most this many letters.")
-@click.option("--group-by", type=click.Choice(["reason"]), help="Count all of them by reason instead.")
+@click.option(
+    "--group-by",
+    multiple=True,
+    metavar="reason|description|subscription|ATTRIBUTE",
+    help="Count all of them by this instead; again for more than one.",
+)
 @with_settings
-def list_letters(settings: Settings, limit: int, group_by: str | None, **chosen: Any) -> None:
+def list_letters(settings: Settings, limit: int, group_by: tuple[str, ...], **chosen: Any) -> None:
     """Show dead letters that wait. Nothing is delivered or acknowledged.
 
     \b
     Examples:
       syncpoint dead-letters list --subscription billing
-      syncpoint dead-letters list --subscription billing --group-by reason
+      syncpoint dead-letters list --subscription billing --group-by reason --group-by description
       syncpoint dead-letters list --topic failed --filter "sys.DeadLetterErrorDescription LIKE '%divides%'"
     """
     with settings.client() as client:
         selection = _selected(settings, client, **chosen)
         if group_by:
-            reasons = Counter(one.reason for one in _letters(client, selection))
-            rows = [[reason or "(none)", str(number)] for reason, number in reasons.most_common()]
+            groups = Counter(tuple(_group(one, name) for name in group_by) for one in _letters(client, selection))
             if settings.format == "json":
-                print_json([{"reason": reason, "letters": number} for reason, number in reasons.most_common()])
+                print_json(
+                    [dict(zip(group_by, group, strict=True)) | {"letters": n} for group, n in groups.most_common()]
+                )
             else:
-                print_table(["REASON", "LETTERS"], rows)
+                rows = [[*(one or "(none)" for one in group), str(number)] for group, number in groups.most_common()]
+                print_table([*(name.upper() for name in group_by), "LETTERS"], rows)
             return
         found: list[Any] = []
         for one in _letters(client, selection):
@@ -143,13 +152,22 @@ def show_letter(settings: Settings, letter_id: str, **chosen: Any) -> None:
     metavar="TOPIC",
     help="Publish there; without it, to the topic of --subscription.",
 )
-@click.option("--dry-run", is_flag=True, help="Change nothing; say which letters it would be.")
+@click.option(
+    "--action",
+    default="",
+    metavar="SQL",
+    help="Change attributes, as a rule's action: SET region = 'eu'; REMOVE draft.",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Change nothing; say which letters it would be, and what of them changes."
+)
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most so many a second.")
 @with_settings
 def redrive(
     settings: Settings,
     letter_id: tuple[str, ...],
     to_topic: str | None,
+    action: str,
     dry_run: bool,
     rate: float | None,
     **chosen: Any,
@@ -163,16 +181,18 @@ def redrive(
     Examples:
       syncpoint dead-letters redrive --subscription billing --reason MaxDeliveryCountExceeded --dry-run
       syncpoint dead-letters redrive --subscription billing --attribute region=eu --rate 50
+      syncpoint dead-letters redrive --subscription billing --filter "parts = 0" --action "SET parts = 1" --dry-run
     """
     from syncpoint.wire.messages import admin
 
-    request = admin.RedriveDeadLettersRequest(dry_run=dry_run)
+    request = admin.RedriveDeadLettersRequest(dry_run=dry_run, action=action)
     request.page_size = PAGE if rate is None else max(1, min(PAGE, int(rate)))
     if to_topic:
         request.topic = settings.name("topics", to_topic)
     elif not chosen["subscription"]:
         raise click.UsageError("Give --subscription, to whose topic they go, or --to-topic.")
     reasons: Counter[str] = Counter()
+    changes: list[tuple[str, str]] = []
     with settings.client() as client:
         request.selection.CopyFrom(_selected(settings, client, **chosen))
         request.selection.message_ids.extend(parse_list(letter_id))
@@ -182,6 +202,10 @@ def redrive(
             answer = client.call("Admin.RedriveDeadLetters", request)
             reasons.update(one.reason or "(none)" for one in answer.letters)
             redriven += answer.redriven
+            changes += [
+                (letter.message.message_id, _changed(letter.message, one))
+                for letter, one in zip(answer.letters, answer.published, strict=False)
+            ]
             failures = list(answer.failures)
             if not request.selection.HasField("end_time"):
                 request.selection.end_time.CopyFrom(answer.time)
@@ -189,9 +213,15 @@ def redrive(
             if more and rate is not None and not dry_run:
                 time.sleep(answer.redriven / rate)
     if settings.format == "json":
-        print_json({"topic": answer.topic, "letters": dict(reasons), "redriven": redriven, "failures": failures})
+        print_json(
+            {"topic": answer.topic, "letters": dict(reasons), "redriven": redriven, "failures": failures}
+            | ({"changes": [dict(zip(("letterId", "changed"), one, strict=True)) for one in changes]} if action else {})
+        )
     elif dry_run:
         print_table(["REASON", "LETTERS"], [[reason, str(number)] for reason, number in reasons.most_common()])
+        if action:
+            click.echo()
+            print_table(["LETTER_ID", "CHANGED"], changes[:SHOWN])
         said(f"Would redrive {count(reasons.total(), 'letter')} to [{answer.topic}].")
     else:
         said(f"Redrove {count(redriven, 'letter')} to [{answer.topic}].")
@@ -291,6 +321,31 @@ def _letters(client: Any, selection: Any) -> Iterator[Any]:
         request.page_token, more = answer.next_page_token, bool(answer.next_page_token)
     for one in unknown:
         said(f"Not shown: {one}")
+
+
+def _group(letter: Any, name: str) -> str:
+    """What a letter is counted by."""
+    if name == "reason":
+        return str(letter.reason)
+    if name == "description":
+        return str(letter.description)
+    if name == "subscription":
+        return str(letter.source)
+    return str(letter.message.attributes.get(name, ""))
+
+
+def _changed(letter: Any, published: Any) -> str:
+    """What an action changes of a letter's attributes, beside those that a letter has."""
+    if not published.attributes:
+        return "the action fails"
+    before, after = letter.attributes, published.attributes
+    changed = [
+        f"{key}={after[key]}"
+        for key in sorted(after)
+        if not key.startswith("sys.Redr") and before.get(key) != after[key]
+    ]
+    gone = [key for key in sorted(before) if key not in after and not key.startswith(LETTER_ATTRIBUTES)]
+    return ", ".join([*changed, *(f"{key} removed" for key in gone)]) or "nothing"
 
 
 def _bracketed(name: str) -> str:

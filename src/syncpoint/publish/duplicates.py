@@ -21,6 +21,7 @@ from syncpoint.publish.dedup import SCHEDULED_PART, RecentBatches
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.records import BatchFact, encode_extension
 from syncpoint.publish.recovery import BATCHES_MAX
+from syncpoint.recording.recorder import VOID
 from syncpoint.storage.record import EntryKind
 
 HandedOut = Callable[[int, int], int]
@@ -119,9 +120,15 @@ class DuplicateBatches:
             gone = end if covered else max(begin, min(end, self._handed_out(record.incarnation, source.number)))
             late = max(late, gone - begin)
             if not covered:
-                runs = encode_runs([(in_lane(lane, begin), end - begin) for lane in ledger.lane_numbers])
+                runs = [(in_lane(lane, begin), end - begin) for lane in ledger.lane_numbers]
+                forwarder.commit.recorder.note(source.topic, VOID, source.number, runs, record.name)
                 forwarder.server.acknowledge(
-                    record.incarnation, ledger.generation, source.number, runs, waiting.one_more(), urgent=True
+                    record.incarnation,
+                    ledger.generation,
+                    source.number,
+                    encode_runs(runs),
+                    waiting.one_more(),
+                    urgent=True,
                 )
         return late
 

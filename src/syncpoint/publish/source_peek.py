@@ -12,11 +12,13 @@ from functools import partial
 from typing import NamedTuple
 
 from syncpoint.kernel import filters, frames
+from syncpoint.kernel.acks import decode_runs
 from syncpoint.model.delivery import Batch, expired_of, freshness_of, passed_over
 from syncpoint.model.lanes import in_lane, lane_of, place_in
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.source import Source
 from syncpoint.publish.time_to_live import NEVER_NS
+from syncpoint.recording.recorder import MOVED
 from syncpoint.runtime.tasks import complete
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.store import StoredBatch
@@ -78,6 +80,13 @@ async def acknowledge_seen(forwarder: PublishForwarder, asked: internal.Acknowle
     """Acknowledge what a peek has shown, whoever delivers it. Returns when that is persisted; raises why not."""
     when_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     server = forwarder.server
+    forwarder.commit.recorder.note_of(
+        asked.subscription,
+        MOVED,
+        asked.source,
+        partial(decode_runs, asked.runs),
+        generation=server.generation(asked.subscription),
+    )
     server.acknowledge(
         asked.subscription,
         server.generation(asked.subscription),

@@ -49,6 +49,10 @@ FILTERED: Final = "filtered"
 """Left out by the subscription's filter or rules."""
 EXPIRED: Final = "expired"
 """Outlived their time to live, or the retention."""
+MOVED: Final = "moved"
+"""Acknowledged by the service itself, once it had published them again: an expired letter, or a redrive."""
+VOID: Final = "void"
+"""Of a batch that another chain has stored, too: nobody gets them from here."""
 DEAD_LETTERED: Final = "dead-lettered"
 """Went to another topic, `to`, as `message_id`."""
 
@@ -65,7 +69,7 @@ class NumberedRecords(NamedTuple):
     request: bytes
 
 
-class RecordedTopic:
+class TopicRecords:
     """What is collected of one topic."""
 
     __slots__ = ("ended", "held", "lost", "name", "number", "sending", "target")
@@ -85,7 +89,7 @@ class Recorder:
 
     def __init__(self, writer: str, time_ns: Callable[[], int]) -> None:
         self.writer = writer
-        self.topics: dict[int, RecordedTopic] = {}  # by incarnation
+        self.topics: dict[int, TopicRecords] = {}  # by incarnation
         self.on_noted: Callable[[], None] = lambda: None
         self.on_added: Callable[[int], None] = lambda topic: None
         self._time_ns = time_ns
@@ -117,7 +121,7 @@ class Recorder:
             known.target = target
         else:
             number = self._numbers.pop(topic.incarnation, 0)
-            self.topics[topic.incarnation] = RecordedTopic(topic.name, target, number)
+            self.topics[topic.incarnation] = TopicRecords(topic.name, target, number)
             self.on_added(topic.incarnation)
 
     # -- what is noted -----------------------------------------------------------------------------------------------
@@ -140,7 +144,7 @@ class Recorder:
             self._noted = True
             self.on_noted()
 
-    def _hold(self, topic: RecordedTopic, record: dict[str, Any], runs: Runs) -> None:
+    def _hold(self, topic: TopicRecords, record: dict[str, Any], runs: Runs) -> None:
         for at in range(0, len(runs), RUNS_MAX):
             if len(topic.held) >= HELD_MAX:
                 if not topic.lost:
@@ -191,7 +195,7 @@ class Recorder:
             topic.ended = bool(topic.number or topic.held)
         return any(topic.ended for topic in self.topics.values())
 
-    def _request(self, topic: RecordedTopic, records: list[dict[str, Any]], *, ended: bool) -> bytes:
+    def _request(self, topic: TopicRecords, records: list[dict[str, Any]], *, ended: bool) -> bytes:
         content: dict[str, Any] = {
             TOPIC: topic.name, WRITER: self.writer, "number": topic.number, "lost": topic.lost, "records": records
         }  # fmt: skip

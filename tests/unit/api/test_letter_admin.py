@@ -282,3 +282,35 @@ async def test_options_need_a_policy(harness: ServicerHarness) -> None:
         else:
             with pytest.raises(error, match="nothing that rules fail at"):
                 await harness.call("UpdateSubscriptionOptions", **asked)
+
+
+@simulated()
+async def test_letters_are_changed_by_an_action_before_they_are_published(harness: ServicerHarness) -> None:
+    await prepare(harness)
+    await bury(harness, "a", "b", colour="red", n="1")
+    await bury(harness, "c", colour="blue", n="0", key="k")
+    asked = {"subscription": LETTERS, "source": WORK}
+    action = "SET n = 6 / n; SET tag = newid(); REMOVE colour"
+    dry = await harness.call("RedriveDeadLetters", selection=asked, dry_run=True, action=action)
+    assert [dict(one.attributes).get("n") for one in dry.published] == ["6", "6", None], "the action fails at the last"
+    assert not any(one.data for one in dry.published)
+    assert len(await listed(harness)) == 3, "a dry run changes nothing"
+    answer = await harness.call("RedriveDeadLetters", selection=asked, action=action)
+    assert answer.redriven == 2
+    (failure,) = answer.failures
+    assert failure.endswith("the action fails: 6 / 0 divides by zero")
+    assert texts(await listed(harness)) == ["c"]
+    got = {one.message.data: dict(one.message.attributes) for one in await pulled(harness)}
+    assert {data: (one["n"], "colour" in one, one["sys.RedriveCount"]) for data, one in got.items()} == {
+        b"a": ("6", False, "1"),
+        b"b": ("6", False, "1"),
+    }
+    assert got[b"a"]["tag"] == dry.published[0].attributes["tag"], "the same letter comes to the same message"
+    assert got[b"a"]["tag"] != got[b"b"]["tag"]
+
+
+@simulated()
+async def test_an_action_without_meaning_is_refused(harness: ServicerHarness) -> None:
+    await prepare(harness)
+    with pytest.raises(InvalidArgument, match="action"):
+        await harness.call("RedriveDeadLetters", selection={"subscription": LETTERS, "source": WORK}, action="SET n =")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from syncpoint.analytics import back_test, reconciliation, stored_messages, topi
 from syncpoint.analytics.back_test import BackTest, JudgedBucket, Selected
 from syncpoint.analytics.json_drift import JsonDrift, JsonField
 from syncpoint.analytics.reconciliation import Anomaly, Reconciliation
+from syncpoint.analytics.rule_test import RuleCopy, RuleOutcome
 from syncpoint.analytics.topic_profile import Attribute, Bucket, Keys, Sizes, TopicProfile, ValueCount
 from syncpoint.cli import analyze
 from syncpoint.cli.main import cli
@@ -114,3 +116,24 @@ def test_an_unknown_flow_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     result = reconciled(monkeypatch, tmp_path, 0, "shop.a-b.none")
     assert result.exit_code == 3
     assert "federation plan" in result.output
+
+
+def test_a_back_test_of_rules_shows_what_they_would_have_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+    copy = RuleCopy("1-0", {"a": "5", "c": "x"}, {"a": "5", "b": "2"})
+    made = RuleOutcome("rule 1", "a > 1", "SET b = 2", 50, 3, (copy,))
+
+    def tested(*args: Any, **more: Any) -> BackTest:
+        asked.update(more)
+        return replace(TESTED, filter="", rules=(made,))
+
+    monkeypatch.setattr(back_test, "back_test", tested)
+    text = run("analyze", "backtest", "orders", "--sql", "a > 1", "--action", "SET b = 2", "--sql", "a = 0").stdout
+    assert [(one.name, one.sql, one.action) for one in asked["rules"]] == [
+        ("rule 1", "a > 1", "SET b = 2"), ("rule 2", "a = 0", ""),
+    ]  # fmt: skip
+    assert "b=2, c removed" in text
+    assert run("analyze", "backtest", "orders").exit_code == 2
+    assert run("analyze", "backtest", "orders", "--filter", "x", "--action", "SET b = 2").exit_code == 2
+    refused = run("analyze", "backtest", "orders", "--sql", "a >")
+    assert refused.exit_code != 0

@@ -156,3 +156,29 @@ def test_received_messages_are_given_up(server, run):
     assert (request.subscription, list(request.ack_ids), request.reason, request.description) == (
         WORK, ["a", "b"], "Odd", "d",
     )  # fmt: skip
+
+
+def test_letters_are_counted_by_more_than_one_thing(server, run, run_json):
+    letters = [letter("a", description="x"), letter("b", description="y"), letter("c", description="y")]
+    pages(server, "ListDeadLetters", *[admin.ListDeadLettersResponse(letters=letters)] * 2)
+    words = ["dead-letters", "list", "--letters", "letters", "--group-by", "description", "--group-by", "n"]
+    assert [line.split() for line in run(*words).stdout.splitlines()[2:]] == [["y", "1", "2"], ["x", "1", "1"]]
+    assert run_json(*words)[0] == {"description": "y", "n": "1", "letters": 2}
+
+
+def test_a_dry_run_shows_what_an_action_changes(server, run, run_json):
+    old, bad = letter("a"), letter("b")
+    old.message.attributes.update({"draft": "1", "sys.DeadLetterReason": "Odd"})
+    answer = admin.RedriveDeadLettersResponse(letters=[old, bad], topic="projects/p/topics/t")
+    answer.published.add(attributes={"n": "2", "sys.RedriveCount": "1"})
+    answer.published.add()
+    asked = pages(server, "RedriveDeadLetters", answer, answer)
+    words = ["dead-letters", "redrive", "--subscription", "work", "--action", "SET n = 2; REMOVE draft", "--dry-run"]
+    shown = run(*words).stdout
+    assert "n=2, draft removed" in shown
+    assert "the action fails" in shown
+    assert asked[0].action == "SET n = 2; REMOVE draft"
+    assert run_json(*words)["changes"] == [
+        {"letterId": "7a", "changed": "n=2, draft removed"},
+        {"letterId": "7b", "changed": "the action fails"},
+    ]

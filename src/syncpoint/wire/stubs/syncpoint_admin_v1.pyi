@@ -684,7 +684,8 @@ class RedriveDeadLettersRequest(_message.Message):
     dry_run: bool
     page_size: int
     page_token: str
-    def __init__(self, selection: _Optional[_Union[DeadLetterSelection, _Mapping]] = ..., topic: _Optional[str] = ..., dry_run: _Optional[bool] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    action: str
+    def __init__(self, selection: _Optional[_Union[DeadLetterSelection, _Mapping]] = ..., topic: _Optional[str] = ..., dry_run: _Optional[bool] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., action: _Optional[str] = ...) -> None: ...
 class RedriveDeadLettersResponse(_message.Message):
     letters: _containers.RepeatedCompositeFieldContainer[DeadLetter]
     redriven: int
@@ -692,7 +693,8 @@ class RedriveDeadLettersResponse(_message.Message):
     next_page_token: str
     topic: str
     time: _timestamp_pb2.Timestamp
-    def __init__(self, letters: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ..., redriven: _Optional[int] = ..., failures: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ..., topic: _Optional[str] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    published: _containers.RepeatedCompositeFieldContainer[google_pubsub_v1.PubsubMessage]
+    def __init__(self, letters: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ..., redriven: _Optional[int] = ..., failures: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ..., topic: _Optional[str] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., published: _Optional[_Iterable[_Union[google_pubsub_v1.PubsubMessage, _Mapping]]] = ...) -> None: ...
 class QueryHistoryRequest(_message.Message):
     family: str
     labels: _containers.RepeatedScalarFieldContainer[str]

@@ -1,0 +1,171 @@
+"""The path of one message through a server, read from its topic's delivery records, and through regions.
+
+Place: under `syncpoint trace`; the records are ordinary messages of the topic's records topic, read by peeking.
+Promise: what the records do not say is not made up: numbers of a writer that are missing, records that it has lost, and
+a writer that ended without saying so are named as what is not known. Nothing is consumed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from syncpoint.model.errors import FailedPrecondition, NotFound
+from syncpoint.model.identity import UNIVERSE_MIN, format_message_id, parse_message_id
+from syncpoint.model.names import short_id
+from syncpoint.wire.messages import admin, pubsub
+
+PAGE: Final = 1000
+MARGIN_S: Final = 60
+"""Records are looked for from so long before the publish time on: the clocks of servers differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathEvent:
+    """Something that happened to a message. `at_us`: microseconds since 1970, by the clock of `writer`."""
+
+    at_us: int
+    event: str
+    subscription: str
+    writer: str
+    detail: str
+
+
+@dataclass(slots=True)
+class RecordedPath:
+    """What is known of a message at one server. `events`: by time; `unknown`: what is not known, in words."""
+
+    server: str
+    topic: str
+    source: int
+    offset: int
+    events: list[PathEvent] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+
+Call = Callable[[str, Any], Any]
+"""Calls `Service.Method` with a request. Raises `SyncpointError`."""
+
+
+def stored_at(call: Call, topic: str, source: int, offset: int) -> Any | None:
+    """The PubsubMessage that is stored there, None: none is (any more)."""
+    place = format_message_id(UNIVERSE_MIN, source, offset)  # whatever its id: copies have that of the original
+    found = call("Admin.PeekTopic", admin.PeekTopicRequest(topic=topic, message_id=place, page_size=1)).messages
+    return found[0].message if found and (found[0].source, found[0].offset) == (source, offset) else None
+
+
+def recorded_path(call: Call, server: str, topic: str, source: int, offset: int) -> RecordedPath:
+    """What the records of a topic say of one of its messages. Raises `FailedPrecondition` where it has none, and
+    `SyncpointError`.
+    """
+    target = call("Admin.GetTopicOptions", admin.GetTopicOptionsRequest(topic=topic)).records_topic
+    if not target:
+        raise FailedPrecondition(
+            f"{topic} is not recorded; from now on it is with"
+            f" `syncpoint topics update {short_id(topic)} --records-topic RECORDS`, a topic with a message retention."
+        )
+    stored = stored_at(call, topic, source, offset)
+    asked = admin.PeekTopicRequest(topic=target, filter=f"attributes.topic = {json.dumps(topic)}", page_size=PAGE)
+    if stored is not None:
+        asked.start_time.seconds = max(0, stored.publish_time.seconds - MARGIN_S)
+    path = RecordedPath(server, topic, source, offset)
+    contents = list(record_messages(call, asked, path.unknown))
+    path.events = sorted(events_of(contents, source, offset), key=lambda one: one.at_us)
+    path.unknown += missing(contents, whole=stored is None)
+    return path
+
+
+def record_messages(call: Call, request: Any, unknown: list[str]) -> Iterator[dict[str, Any]]:
+    """Contents of the messages of a records topic, each once; what cannot be shown is added to `unknown`."""
+    seen: set[tuple[str, int]] = set()
+    more = True
+    while more:
+        answer = call("Admin.PeekTopic", request)
+        for one in answer.messages:
+            content = json.loads(one.message.data)
+            key = content["writer"], content["number"]
+            if key not in seen:
+                seen.add(key)
+                yield content
+        unknown += [one for one in answer.unknown if one not in unknown]
+        request.page_token, more = answer.next_page_token, bool(answer.next_page_token)
+
+
+def events_of(contents: Iterable[dict[str, Any]], source: int, offset: int) -> Iterator[PathEvent]:
+    """What records say of one message."""
+    for content in contents:
+        for record in content["records"]:
+            if record["source"] == source and any(begin <= offset < begin + length for begin, length in record["runs"]):
+                yield from _events(record, content["writer"])
+
+
+def _events(record: dict[str, Any], writer: str) -> Iterator[PathEvent]:
+    at_us, kind, subscription = record["at"], record["kind"], record.get("subscription", "")
+    lane = f"copy of lane {record['lane']}" if "lane" in record else ""
+    if kind == "published":
+        count = sum(length for _, length in record["runs"])
+        yield PathEvent(record["published"], "published", "", writer, f"in a batch of {count}")
+        took_ms = (at_us - record["published"]) / 1000
+        yield PathEvent(at_us, "persisted", "", writer, f"in log {record['log']}, after {took_ms:.1f} ms")
+        return
+    words = {
+        "found": ("found stored", f"when log {record.get('log')} was opened, or recording began"),
+        "placed": ("counts as acknowledged", "by the subscription's beginning, a seek, or what was found in the log"),
+        "returned": ("came back", record.get("why", "")),
+        "dead-lettered": ("dead-lettered", f"to {record.get('to')} as {record.get('message_id')}: {record.get('why')}"),
+        "delivered": ("delivered", f"attempt {record['attempt']}" if "attempt" in record else ""),
+    }
+    event, detail = words.get(kind, (kind, ""))
+    generation = f"after seek {record['generation']}" if record.get("generation") else ""
+    yield PathEvent(at_us, event, subscription, writer, ", ".join(one for one in (detail, lane, generation) if one))
+
+
+def missing(contents: Sequence[dict[str, Any]], *, whole: bool) -> list[str]:
+    """What these records do not say, in words. `whole`: they begin where the records of each writer do."""
+    found: list[str] = []
+    by_writer: dict[str, list[dict[str, Any]]] = {}
+    for content in contents:
+        by_writer.setdefault(content["writer"], []).append(content)
+    for writer, own in sorted(by_writer.items()):
+        own.sort(key=lambda one: int(one["number"]))
+        numbers = [one["number"] for one in own]
+        before = 0 if whole else numbers[0] - 1
+        for number in numbers:
+            if number > before + 1:
+                found.append(f"Messages {before + 1} to {number - 1} of {writer} are not stored (any more).")
+            before = number
+        if own[-1]["lost"]:
+            found.append(f"{writer} has lost {own[-1]['lost']} records, which the records topic did not take in time.")
+    for writer in _ended_silently(by_writer):
+        found.append(f"{writer} ended without saying so: the last tenth of a second of its records may be missing.")
+    return found
+
+
+def _ended_silently(by_writer: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Lives of processes that were followed by another one of the same name."""
+    lives: dict[str, list[tuple[int, str]]] = {}
+    for writer, own in by_writer.items():
+        began = min((record["at"] for one in own for record in one["records"]), default=0)
+        lives.setdefault(writer.rpartition("/")[0], []).append((began, writer))
+    followed = [writer for of_name in lives.values() for _, writer in sorted(of_name)[:-1]]
+    return [writer for writer in followed if not any(one.get("ended") for one in by_writer[writer])]
+
+
+def topics_of(call: Call, project: str, message_id: str) -> list[str]:
+    """Topics of a project in which a message is stored under this id, which is its own. Raises `NotFound`: in none."""
+    _, source, offset = parse_message_id(message_id)
+    request = pubsub.ListTopicsRequest(project=f"projects/{project}", page_size=1000)
+    found: list[str] = []
+    more = True
+    while more:
+        answer = call("Publisher.ListTopics", request)
+        for topic in answer.topics:
+            stored = stored_at(call, topic.name, source, offset)
+            if stored is not None and stored.message_id == message_id:
+                found.append(topic.name)
+        request.page_token, more = answer.next_page_token, bool(answer.next_page_token)
+    if not found:
+        raise NotFound(message_id, f"No topic of the project {project} stores the message {message_id} (any more).")
+    return found

@@ -1,0 +1,67 @@
+"""Makes a server do wrong with messages of subscriptions called `faulty`: each message by its offset, in one way.
+
+Place: first on PYTHONPATH of a server's process, which imports it when it starts. What is broken is what forwarders do;
+what they note, and the records, are as ever.
+"""
+
+from __future__ import annotations
+
+import sys
+
+SKIPPED, DROPPED, FORGOTTEN, LENT_TWICE = 3, 5, 7, 9
+"""Never lent; acknowledged by nobody who had it; its acknowledgement is persisted, and not remembered; lent again."""
+
+
+def spoil() -> None:
+    from syncpoint.kernel.acks import decode_runs, encode_runs
+    from syncpoint.publish.ledgers import Ledgers
+    from syncpoint.subscribe.lease_batches import BatchLeasing
+
+    lease, acknowledge = BatchLeasing.lease, Ledgers.acknowledge
+    again: set[int] = set()
+
+    def bad_lease(self, batch, *args, **more):  # type: ignore[no-untyped-def]
+        if not self._state.record.name.endswith("/faulty"):
+            return lease(self, batch, *args, **more)
+        skip = bytearray(batch.skip or bytes((batch.end - batch.first_offset + 7) // 8))
+        for offset in (SKIPPED, DROPPED):
+            at = offset - batch.first_offset
+            if batch.begin <= offset < batch.end:
+                skip[at >> 3] |= 1 << (at & 7)
+                if offset == DROPPED:
+                    self._leases.drop(batch.source, encode_runs([(offset, 1)]))
+        found = lease(self, batch._replace(skip=bytes(skip)), *args, **more)
+        if batch.begin <= LENT_TWICE < batch.end and batch.source not in again:
+            again.add(batch.source)
+            self._state.table.revoke(batch.source, LENT_TWICE)
+            self._leases.redelivery.add(batch.source, LENT_TWICE)
+        return found
+
+    def bad_acknowledge(self, subscription, generation, source, runs):  # type: ignore[no-untyped-def]
+        record = self.get(subscription)
+        if FAULTY and record is not None and subscription in FAULTY:
+            kept = []
+            for begin, length in decode_runs(runs):
+                kept += [(at, 1) for at in range(begin, begin + length) if at != FORGOTTEN]
+            if not kept:
+                kept = [(0, 1)]
+            return acknowledge(self, subscription, generation, source, encode_runs(kept))
+        return acknowledge(self, subscription, generation, source, runs)
+
+    from syncpoint.metadata.catalog import Catalog
+
+    put = Catalog._put
+
+    def watch(self, record):  # type: ignore[no-untyped-def]
+        if record.name.endswith("/faulty"):
+            FAULTY.add(record.incarnation)
+        put(self, record)
+
+    BatchLeasing.lease = bad_lease  # type: ignore[method-assign]
+    Ledgers.acknowledge = bad_acknowledge  # type: ignore[method-assign]
+    Catalog._put = watch  # type: ignore[method-assign]
+
+
+FAULTY: set[int] = set()
+if "serve" in sys.orig_argv:
+    spoil()

@@ -1,0 +1,130 @@
+"""The recorder: what is collected, numbered, lost and said to be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from syncpoint.metadata.entity_options import TopicOptions
+from syncpoint.metadata.records import CatalogChange, Topic
+from syncpoint.model.errors import NotFound, Unavailable
+from syncpoint.model.lanes import in_lane
+from syncpoint.recording.recorder import HELD_MAX, RECORDS_MAX, RUNS_MAX, Recorder, runs_of
+from syncpoint.wire.messages import pubsub
+from tests.kit.recording import ListCatalog
+
+NAME, RECORDS = "projects/p/topics/orders", "projects/p/topics/records"
+
+
+class Kept:
+    """A recorder whose messages are taken by hand."""
+
+    def __init__(self) -> None:
+        self.copy = ListCatalog()
+        self.recorder = Recorder("node/1", lambda: 5_000_000)
+        self.recorder.follow(self.copy)
+        self.calls: list[int] = []
+        self.recorder.on_noted = lambda: self.calls.append(1)
+
+    def options(self, records: str, topic: int = 1) -> None:
+        self.copy.change(CatalogChange.put(Topic(topic, NAME, options=TopicOptions(records_topic=records))))
+
+    def take(self, error: Any = None) -> list[dict[str, Any]]:
+        return [self.content(one, error) for one in list(self.recorder.due())]
+
+    def content(self, sent: Any, error: Any = None) -> dict[str, Any]:
+        request = pubsub.PublishRequest.FromString(sent.request)
+        assert request.topic == sent.target == RECORDS
+        assert dict(request.messages[0].attributes) == {"topic": NAME, "writer": "node/1"}
+        self.recorder.published(sent, error)
+        return json.loads(request.messages[0].data)
+
+
+def test_what_is_noted_is_published_once_under_numbers_that_go_up() -> None:
+    kept = Kept()
+    kept.options(RECORDS)
+    kept.recorder.note(1, "published", 7, [(0, 3)], published=4)
+    kept.recorder.note(1, "delivered", 7, [(0, 1)], "projects/p/subscriptions/s", generation=2)
+    assert len(kept.calls) == 1, "the driver is called once, until it asks"
+    (first,) = kept.take()
+    assert first == {
+        "topic": NAME, "writer": "node/1", "number": 1, "lost": 0, "records": [
+            {"kind": "published", "at": 5000, "source": 7, "published": 4, "runs": [[0, 3]]},
+            {"kind": "delivered", "at": 5000, "source": 7, "subscription": "projects/p/subscriptions/s",
+             "generation": 2, "runs": [[0, 1]]},
+        ],
+    }  # fmt: skip
+    assert kept.take() == []
+    kept.recorder.note(1, "published", 7, [(3, 1)])
+    assert [one["number"] for one in kept.take()] == [2]
+
+
+def test_a_message_whose_outcome_is_unknown_keeps_its_number_and_what_comes_waits() -> None:
+    kept = Kept()
+    kept.options(RECORDS)
+    kept.recorder.note(1, "published", 7, [(0, 1)])
+    (sent,) = kept.recorder.due()
+    kept.recorder.note(1, "published", 7, [(1, 1)])
+    assert list(kept.recorder.due()) == []
+    assert kept.recorder.published(sent, Unavailable("nobody knows")), "it is published again"
+    assert not kept.recorder.published(sent, None)
+    assert [(one["number"], one["records"][0]["runs"]) for one in kept.take()] == [(2, [[1, 1]])]
+    kept.recorder.note(1, "published", 7, [(2, 1)])
+    (sent,) = kept.recorder.due()
+    assert not kept.recorder.published(sent, NotFound(RECORDS)), "there is no such topic: the number is missing then"
+    kept.recorder.note(1, "published", 7, [(3, 1)])
+    assert [one["number"] for one in kept.take()] == [4]
+
+
+def test_what_does_not_fit_is_counted_and_long_records_are_cut() -> None:
+    kept = Kept()
+    kept.options(RECORDS)
+    kept.recorder.note(1, "acknowledged", 7, [(2 * at, 1) for at in range(RUNS_MAX + 1)])
+    (cut,) = kept.take()
+    assert [len(one["runs"]) for one in cut["records"]] == [RUNS_MAX, 1]
+    for at in range(HELD_MAX + 3):
+        kept.recorder.note(1, "published", 7, [(at, 1)])
+    (first,) = kept.take()
+    assert (len(first["records"]), first["lost"]) == (RECORDS_MAX, 3)
+
+
+def test_copies_by_rules_are_named_by_their_lane() -> None:
+    kept = Kept()
+    kept.options(RECORDS)
+    kept.recorder.note(1, "acknowledged", 7, [(4, 2), (in_lane(3, 4), 1)])
+    assert [(one.get("lane"), one["runs"]) for one in kept.take()[0]["records"]] == [(0, [[4, 2]]), (3, [[4, 1]])]
+
+
+def test_options_begin_and_end_it_and_a_writer_never_begins_its_numbers_again() -> None:
+    kept, added = Kept(), []
+    kept.recorder.on_added = added.append
+    kept.recorder.note(1, "published", 7, [(0, 1)])
+    assert not kept.recorder.topics
+    kept.options(RECORDS)
+    kept.options(RECORDS)
+    assert added == [1]
+    kept.recorder.note(1, "published", 7, [(0, 1)])
+    kept.recorder.note(1, "returned", 7, [])
+    assert [(one["number"], len(one["records"])) for one in kept.take()] == [(1, 1)]
+    kept.options("")
+    assert not kept.recorder.topics
+    kept.options(RECORDS)
+    kept.recorder.note(1, "published", 7, [(1, 1)])
+    assert [one["number"] for one in kept.take()] == [2]
+    kept.copy.change(CatalogChange.delete(Topic(1, NAME, options=TopicOptions(records_topic=RECORDS))))
+    assert not kept.recorder.topics
+
+
+def test_an_orderly_end_is_said_in_the_last_message() -> None:
+    kept = Kept()
+    kept.options(RECORDS)
+    assert not kept.recorder.end()
+    for at in range(RECORDS_MAX + 1):
+        kept.recorder.note(1, "published", 7, [(at, 1)])
+    assert kept.recorder.end()
+    assert [one.get("ended", False) for one in (*kept.take(), *kept.take(), *kept.take())] == [False, True]
+
+
+def test_runs_of_offsets() -> None:
+    assert runs_of([]) == []
+    assert runs_of([1, 2, 3, 7, 9, 10]) == [(1, 3), (7, 1), (9, 2)]
