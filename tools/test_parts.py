@@ -2,7 +2,8 @@
 
 Usage: test_parts.py check | all | NAME [NAME...] | list, and --result FILE. A part that fails fails the run, which
 still goes through the other parts, so that one look shows everything. A part that takes twice its budget is ended and
-has failed. The result file says which commit was tested, and how; `syncpoint rollout` reads it.
+has failed. Some parts run beside another one, which leaves processors idle: at the lowest priority, and are shown when
+that one has ended. The result file says which commit was tested, and how; `syncpoint rollout` reads it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 # Servers are waited for most of the time: more files than cores run at once, in the order in which they are named.
-BY_FILE = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
+BY_FILE = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=40", "--durations-min=8"]
 
 # Tests start hundreds of processes, each of which would compile the sources where compiled modules are not kept.
 KEPT_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
@@ -33,13 +35,16 @@ QUICK_ROOMS = ("model", "runtime", "rules", "wire", "metadata", "cli", "client",
 
 @dataclass(frozen=True)
 class Part:
-    """One command of the project's checks. `budget_s` is what it may take on two cores."""
+    """One command of the project's checks. `budget_s` is what it may take on two cores; `beside`: runs with this part,
+    if that is asked for, too.
+    """
 
     name: str
     what: str
     budget_s: int
     command: Sequence[str]
     env: dict[str, str] = field(default_factory=dict)
+    beside: str = ""
 
 
 def unit_paths(*, quick: bool) -> list[str]:
@@ -122,8 +127,15 @@ TEST = (
         "simulations: 200 seeds of chains, some of shapes hard on delivery, of whole clusters and pipelines",
         300,
         [sys.executable, "tools/sim.py", "--test"],
+        beside="integration",
     ),
-    Part("planted", "simulation catches planted bugs: every fourth one", 150, [*PYTEST, "-n", "2", "tests/simulation"]),
+    Part(
+        "planted",
+        "simulation catches planted bugs: every fourth one",
+        150,
+        [*PYTEST, "-n", "2", "tests/simulation"],
+        beside="integration",
+    ),
     Part(
         "unit",
         "unit and property tests of the other rooms, kernel compiled",
@@ -156,26 +168,63 @@ TEST = (
 ALL = (*CHECK, *TEST)
 
 
-def run(part: Part) -> bool:
-    """Run one part in a process group of its own; True when it went well."""
-    print(f"\n== {part.name}: {part.what} (budget {part.budget_s} s)", flush=True)
-    begun = time.monotonic()
-    env = os.environ | KEPT_BYTECODE | part.env
-    process = subprocess.Popen(part.command, cwd=ROOT, env=env, start_new_session=True)
-    try:
-        code = process.wait(part.budget_s * 2)
-    except subprocess.TimeoutExpired:
-        end_group(process)
-        print(f"-- {part.name}: ended after twice its budget", flush=True)
-        return False
-    except KeyboardInterrupt:
-        end_group(process)
-        raise
-    took = time.monotonic() - begun
-    verdict = "ok" if code == 0 else f"FAILED (exit code {code})"
-    over = "" if took <= part.budget_s else f", over its budget of {part.budget_s} s"
-    print(f"-- {part.name}: {verdict}, {took:.1f} s{over}", flush=True)
-    return code == 0
+def run_all(parts: Sequence[Part]) -> list[tuple[Part, bool]]:
+    """Run parts in their order, those beside another one with it; what each came to."""
+    names = {part.name for part in parts}
+    results = []
+    for part in parts:
+        if part.beside in names:
+            continue
+        others = [Running(other, aside=True) for other in parts if other.beside == part.name]
+        try:
+            for one in (Running(part), *others):
+                results.append((one.part, one.ended()))
+        finally:
+            for one in others:
+                end_group(one.process)
+    return results
+
+
+class Running:
+    """A part in a process group of its own. `aside`: at the lowest priority, its output kept until it is asked for."""
+
+    def __init__(self, part: Part, *, aside: bool = False) -> None:
+        self.part, self.begun = part, time.monotonic()
+        self._kept = tempfile.TemporaryFile() if aside else None  # noqa: SIM115 (closed in `ended`)
+        head = f"\n== {part.name}: {part.what} (budget {part.budget_s} s)"
+        print(f"\n== {part.name}: begins, beside {part.beside}" if aside else head, flush=True)
+        self.process = subprocess.Popen(
+            ["nice", "-n", "19", *part.command] if aside else part.command,
+            cwd=ROOT,
+            env=os.environ | KEPT_BYTECODE | part.env,
+            start_new_session=True,
+            stdout=self._kept,
+            stderr=subprocess.STDOUT if aside else None,
+        )
+
+    def ended(self) -> bool:
+        """Wait for it, for twice its budget from now on; True when it went well."""
+        part, asked = self.part, time.monotonic()
+        try:
+            code = self.process.wait(part.budget_s * 2)
+        except subprocess.TimeoutExpired:
+            end_group(self.process)
+            code = None
+        except KeyboardInterrupt:
+            end_group(self.process)
+            raise
+        if self._kept is not None:
+            with self._kept as kept:
+                kept.seek(0)
+                print(f"\n== {part.name}: {part.what}\n{kept.read().decode(errors='replace')}", flush=True)
+        if code is None:
+            print(f"-- {part.name}: ended after twice its budget", flush=True)
+            return False
+        took, waited = time.monotonic() - self.begun, time.monotonic() - asked
+        verdict = "ok" if code == 0 else f"FAILED (exit code {code})"
+        over = "" if waited <= part.budget_s else f", over its budget of {part.budget_s} s"
+        print(f"-- {part.name}: {verdict}, {took:.1f} s{over}", flush=True)
+        return code == 0
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
@@ -237,7 +286,7 @@ def main(arguments: list[str]) -> int:
     if result is not None:
         result.unlink(missing_ok=True)  # a run that is broken off leaves none
     begun, tested = time.monotonic(), tree()
-    results = [(part, run(part)) for part in parts]
+    results = run_all(parts)
     if result is not None:
         write_result(result, results, tested)
     failed = [part.name for part, ok in results if not ok]

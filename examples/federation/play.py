@@ -2,9 +2,10 @@
 
     .venv/bin/python examples/federation/play.py enrich           # or any other folder beside this file
 
-It starts a server for each cluster of the example's `federation.yaml`, on free ports and in a temporary folder;
-publishes the messages of `input.jsonl`, runs `syncpoint federation run --once`, and prints what the topics hold then.
-Exit code 1 when that is not what `expected.jsonl` says, message by message. Spark takes half a minute to start.
+It starts a server for each cluster of the example's `federation.yaml`, on free ports and in a temporary folder; makes
+what `topology.yaml` says, if there is one; publishes the messages of `input.jsonl`, runs `syncpoint federation run
+--once`, and prints what the topics hold then. Exit code 1 when that is not what `expected.jsonl` says, message by
+message. Spark takes half a minute to start.
 """
 
 from __future__ import annotations
@@ -62,7 +63,13 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def publish(folder: Path, endpoints: Mapping[str, str]) -> None:
-    """Publish what `input.jsonl` says, in its order, to topics that keep a day."""
+    """Apply `topology.yaml`, if there is one, to each cluster, and publish what `input.jsonl` says, in its order, to
+    topics that keep a day.
+    """
+    if (folder / "topology.yaml").exists():
+        for endpoint in endpoints.values():
+            command = [sys.executable, "-m", "syncpoint.cli", "apply", str(folder / "topology.yaml"), "--yes"]
+            subprocess.run([*command, "--endpoint", endpoint], check=True, stdout=subprocess.DEVNULL)
     with ExitStack() as stack:
         clients = {name: stack.enter_context(Client(endpoint)) for name, endpoint in endpoints.items()}
         there: set[tuple[str, str]] = set()

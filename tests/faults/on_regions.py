@@ -75,3 +75,74 @@ def _(stage: Stage) -> None:
 def _(stage: Stage) -> None:
     """the region that has all messages is parted from the other one and from etcd: it goes on by itself"""
     split(stage, [name for name in stage.net.addresses if not name.startswith("r2-")])
+
+
+@scenario("delivery-parted", shape=SHAPE, topic=ONLY_R2)
+def _(stage: Stage) -> None:
+    """one region owns a subscription and its delivery: the other one, cut off, gives none out and says so"""
+    apis = dict(zip(("r1", "r2"), (official.Api(address) for address in stage.kit.proxies), strict=True))
+    project = f"projects/owned-{uuid.uuid4().hex[:12]}"
+    topic = apis["r1"].create_topic({"name": f"{project}/topics/only", **ONLY_R2}).name
+    name = (
+        apis["r1"]
+        .create_subscription(
+            {"name": f"{project}/subscriptions/only", "topic": topic, "enable_exactly_once_delivery": True}
+        )
+        .name
+    )
+    bodies = [f"{number}".encode() for number in range(40)]
+    eventually(lambda: marked(apis["r2"], topic)[1] == "OK", 30.0, "the topic takes messages")
+    apis["r2"].publish({"topic": topic, "messages": [{"data": body} for body in bodies]})
+    taken = {region: taken_by(apis[region], name, 10) for region in apis}
+    assert all(taken.values()), "both regions give messages out while they reach each other"
+    held = apis["r1"].pull({"subscription": name, "max_messages": 5}, timeout=20).received_messages
+    assert held, "messages that a consumer of the other region has out"
+    stage.net.part(
+        [one for one in stage.net.addresses if one.startswith("r2-")],
+        [one for one in stage.net.addresses if not one.startswith("r2-")],
+    )
+    stage.wait(0.5)
+    try:
+        apis["r1"].acknowledge({"subscription": name, "ack_ids": [one.ack_id for one in held]}, timeout=TRY_S)
+        raise AssertionError("a region that is cut off confirms what it does not own")
+    except grpc.RpcError as error:
+        refusal = error.code().name
+    pulls = [pulled(apis["r1"], name) for _ in range(3)]
+    assert not any(pull == "OK" for pull in pulls), "a region that is cut off gives out what it does not own"
+    taken["r2"] |= taken_by(apis["r2"], name, 10)
+    stage.net.heal()
+    eventually(lambda: drained(apis["r1"], name, taken), 120.0, "what is left comes through either region")
+    handed_out = [one for region in taken.values() for one in region]
+    assert sorted(set(handed_out) - {b""}) == sorted(bodies)
+    stage.notes.append(f"cut off: acks {refusal}, pulls {', '.join(pulls)}; the owner's side went on")
+    for api in apis.values():
+        api.close()
+
+
+def taken_by(api: official.Api, subscription: str, most: int) -> set[bytes]:
+    """Receive and acknowledge once."""
+    found = api.pull({"subscription": subscription, "max_messages": most}, timeout=20).received_messages
+    if found:
+        api.acknowledge({"subscription": subscription, "ack_ids": [one.ack_id for one in found]}, timeout=20)
+    return {one.message.data for one in found}
+
+
+def pulled(api: official.Api, subscription: str) -> str:
+    """What a pull comes to: OK with messages, "empty", or the status that came back."""
+    try:
+        found = api.pull({"subscription": subscription, "max_messages": 10}, timeout=TRY_S).received_messages
+    except grpc.RpcError as error:
+        return str(error.code().name)
+    return "OK" if found else "empty"
+
+
+def drained(api: official.Api, subscription: str, taken: dict[str, set[bytes]]) -> bool:
+    """Take what is there; whether everything has come. No message may come to two who have acknowledged it."""
+    try:
+        found = taken_by(api, subscription, 100)
+    except grpc.RpcError:
+        return False
+    twice = {one for one in found if any(one in others for others in taken.values())} - {b""}
+    assert not twice, f"{len(twice)} acknowledged messages were handed out again"
+    taken["r1"] |= found
+    return sum(map(len, taken.values())) >= 40

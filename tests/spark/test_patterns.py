@@ -35,8 +35,9 @@ from syncpoint.testing.server_process import ServerProcess
 from tests.spark import federation_kit
 from tests.spark.federation_kit import RunningJob, Site, job_in_thread
 
-EXAMPLES = ("validate", "reduce", "enrich", "route", "normalise", "consolidate", "active-passive")
+EXAMPLES = ("validate", "reduce", "enrich", "route", "normalise", "consolidate", "active-passive", "spillover")
 SECRETS = (b'"currency":"CHF"', b"7;19.5;CHF", b"not for the partner", b"a lot;CHF")
+MAIL_S = 3  # so long a message of the queue `mail` lives at each cluster; jobs live longer than a busy machine needs
 PATIENCE_S = 600.0  # eight flows begin, two at a time, each with a Python of its own
 
 
@@ -85,7 +86,12 @@ def played(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pla
         endpoints = {name: site.server.endpoint for name, site in sites.items()}
         links, federation = [], None
         for name in EXAMPLES:
-            federation = load(play.prepare(name, folder / "examples" / name, endpoints))
+            file = play.prepare(name, folder / "examples" / name, endpoints)
+            if name == "spillover":
+                topology = file.parent / "topology.yaml"
+                lives = topology.read_text().replace("default_ttl: 30m", f"default_ttl: {MAIL_S}s")
+                topology.write_text(lives.replace("default_ttl: 1m", "default_ttl: 30m"))
+            federation = load(file)
             links += links_of(federation)
             play.publish(folder / "examples" / name, {one: endpoints[one] for one in play.clusters_of(name)})
         assert federation is not None
@@ -289,3 +295,55 @@ def test_a_failover_and_a_failback_in_the_order_of_the_runbook(played: Played) -
 
     awaited(end, "what was published behind it")
     assert not [one for one in pulled if one.data == b"copy-too-old"]
+
+
+def test_what_one_cluster_gives_up_is_done_by_the_other_and_what_fails_at_both_is_kept_once(played: Played) -> None:
+    """A database that is away, nobody at work at either cluster, and a cluster that is lost for a time."""
+    eu, us = played.sites["eu"], played.sites["us"]
+    work = "projects/work/subscriptions/"
+
+    def publish(site: Site, topic: str, names: list[str]) -> None:
+        site.api.publish({"topic": f"projects/work/topics/{topic}", "messages": [{"data": n.encode()} for n in names]})
+
+    def taken(site: Site, queue: str, handled: list[str] | None) -> None:
+        """Receive for a moment: handled, or given back, as by a worker whose database is away."""
+        answer = site.api.pull({"subscription": work + queue, "max_messages": 100}, timeout=20)
+        ack_ids = [one.ack_id for one in answer.received_messages]
+        if not ack_ids:
+            return
+        if handled is None:
+            site.api.modify_ack_deadline({"subscription": work + queue, "ack_ids": ack_ids, "ack_deadline_seconds": 0})
+        else:
+            handled += [one.message.data.decode() for one in answer.received_messages]
+            site.api.acknowledge({"subscription": work + queue, "ack_ids": ack_ids})
+
+    # What the queue of jobs has of the example, and then jobs that a topic's subscription passes on.
+    done_at_us: list[str] = []
+    awaited(lambda: (taken(us, "jobs", done_at_us), "job 1" in done_at_us)[1], "the example's job")
+    jobs = [f"job {n}" for n in range(100, 150)]
+    publish(eu, "tasks", jobs)
+
+    def spilled() -> bool:
+        taken(eu, "jobs", None)
+        taken(us, "jobs", done_at_us)
+        return set(jobs) <= set(done_at_us)
+
+    awaited(spilled, "jobs done by the other cluster")
+    assert sorted(done_at_us) == sorted(["job 1", *jobs])  # each once
+    # Nobody receives mail: it runs out at one cluster, then at the other, and is kept where it began.
+    letters = [f"letter {n}" for n in range(100, 120)]
+    publish(eu, "mail", letters)
+    kept: list[str] = []
+    awaited(lambda: (taken(eu, "mail-auxiliary", kept), set(letters) <= set(kept))[1], "what failed at both clusters")
+    assert sorted(kept) == sorted(letters)
+    assert not [one for one in us.log("projects/work/topics/mail-auxiliary") if one.data.startswith(b"letter 1")]
+    copies = [one for one in us.log("projects/work/topics/mail") if one.data.decode() in letters]
+    assert len(copies) == len(letters)
+    assert {one.attributes["sys.DeadLetterReason"] for one in copies} == {"TTLExpiredException"}
+    # A cluster is lost with mail in its queue: that comes to the other one when it is back, later than its time.
+    publish(eu, "mail", ["late"])
+    eu.server.kill9()
+    eu.server.start(300)
+    at_us: list[str] = []
+    awaited(lambda: (taken(us, "mail", at_us), "late" in at_us)[1], "what the lost cluster had")
+    assert at_us.count("late") == 1

@@ -9,7 +9,15 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from syncpoint.federation.flow_plan import FederationLink
-from syncpoint.federation.patterns import active_passive, all_active, by_message, consolidate, normalise, replicate
+from syncpoint.federation.patterns import (
+    active_passive,
+    all_active,
+    by_message,
+    consolidate,
+    normalise,
+    replicate,
+    spillover,
+)
 from syncpoint.federation.spec import Federation
 from syncpoint.model.errors import InvalidArgument
 
@@ -20,6 +28,7 @@ _ALL = (
     normalise.PATTERN,
     consolidate.PATTERN,
     active_passive.PATTERN,
+    spillover.PATTERN,
 )
 PATTERNS = {one.name: one for one in _ALL}
 
