@@ -98,6 +98,9 @@ LONGEST = [
     "operate_upgrade",
     "cluster_resends",
     "cluster_restarts",
+    "one_house",
+    "one_house_service_bus",
+    "one_house_changes",
 ]
 
 

@@ -18,7 +18,10 @@ import grpc
 import pytest
 
 from syncpoint.testing import official
+from syncpoint.testing.etcd import why_not
 from syncpoint.testing.server_process import ServerProcess
+from tests.kit import houses
+from tests.kit.endpoint import Endpoint
 
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 if WORKER:  # not where workers are started from: they would inherit it. What is stopped here finds its ports free again
@@ -162,6 +165,23 @@ def space(endpoint: str) -> Iterator[Space]:
         yield made
     finally:
         made.close()
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[Endpoint]:
+    """What transforms that name `houses.MODEL` ask."""
+    with Endpoint() as found:
+        found.status, found.answer = 200, b'{"score": 0.5}'
+        yield found
+
+
+@pytest.fixture(scope="module", params=houses.KINDS)
+def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, model: Endpoint) -> Iterator[str]:
+    """Where one of the three houses is served; each is started once for a file."""
+    if request.param == "cluster" and why_not():
+        pytest.skip("etcd is not installed (Debian: apt-get install etcd-server)")
+    with houses.house_of(request.param, tmp_path_factory.mktemp(request.param), model.url) as endpoint:
+        yield endpoint
 
 
 @pytest.fixture

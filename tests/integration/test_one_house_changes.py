@@ -1,0 +1,248 @@
+"""Schemas, transforms, pushes and exports on one server, on `serve --workers` and on a cluster."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from threading import Event
+from typing import Any
+from urllib.request import urlopen
+
+import grpc
+import jwt
+import pytest
+
+from syncpoint.access.keysets import keys_of_set
+from syncpoint.testing.official import attributes_of, bodies, eventually, refused
+from tests.integration.conftest import Space
+from tests.kit.endpoint import Endpoint
+from tests.kit.houses import ISSUER, MODEL
+
+
+@pytest.fixture
+def space(house: str) -> Iterator[Space]:
+    made = Space(house)
+    yield made
+    made.close()
+
+
+def test_what_is_published_is_pushed_in_order_until_it_is_pulled_again(space: Space) -> None:
+    with Endpoint() as endpoint:
+        pushed = {"push_endpoint": endpoint.url}
+        topic, subscription = space.pair(push_config=pushed, enable_message_ordering=True)
+        endpoint.status = 500
+        for number in range(5):
+            space.publish(topic, b"%d" % number, key="k")
+        assert endpoint.next_data() == b"0"
+        endpoint.status = 204
+        seen = [endpoint.next_data() for _ in range(5)]
+        while seen[0] == b"0" and seen[1] == b"0":
+            seen = [*seen[1:], endpoint.next_data()]
+        assert seen == [b"%d" % number for number in range(5)]
+        with refused("FAILED_PRECONDITION"):
+            space.pull(subscription)
+        space.api.modify_push_config({"subscription": subscription, "push_config": {}})
+
+        def is_pulled() -> bool:
+            """A process that pushes may know of the change a moment later, and push one more."""
+            space.publish(topic, b"pulled", key="k")
+            found = space.pull_once(subscription)
+            if found:
+                space.ack(subscription, *found)
+            return found != []
+
+        eventually(is_pulled)
+        space.api.modify_push_config({"subscription": subscription, "push_config": pushed})
+        space.publish(topic, b"pushed again", key="k")
+        assert next(data for _ in range(20) if (data := endpoint.next_data()) != b"pulled") == b"pushed again"
+
+
+def test_what_is_published_is_exported_to_a_bucket(space: Space, tmp_path_factory: pytest.TempPathFactory) -> None:
+    config = {"bucket": "archive", "filename_prefix": f"{space.project}/", "max_messages": 1_000}
+    topic, subscription = space.pair(cloud_storage_config=config)
+    eventually(lambda: space.api.get_subscription({"subscription": subscription}).state == 1)
+    names = {b"%d" % number for number in range(1_000)}
+    space.publish(topic, *names)
+
+    def written() -> set[bytes]:
+        files = tmp_path_factory.getbasetemp().rglob(f"bucket/{space.project}/*")
+        return {line for path in files if path.suffix != ".part" for line in path.read_bytes().split(b"\n")}
+
+    eventually(lambda: written() == names, within=20)
+    with refused("FAILED_PRECONDITION"):
+        space.pull(subscription)
+
+
+def test_what_does_not_fit_the_schema_of_a_topic_is_refused(space: Space) -> None:
+    fields = [{"name": "id", "type": "string"}]
+    definition = {"type": "record", "name": "Order", "fields": fields}
+    newer = {**definition, "fields": [*fields, {"name": "count", "type": "int", "default": 0}]}
+    schema = {"type_": "AVRO", "definition": json.dumps(definition)}
+    made = space.api.create_schema({"parent": f"projects/{space.project}", "schema_id": "order", "schema": schema})
+    topic = space.topic()
+    subscription = space.subscription(topic)
+    space.publish(topic, b"anything")
+    settings = {"schema": made.name, "encoding": "JSON"}
+    space.api.update_topic(
+        {"topic": {"name": topic, "schema_settings": settings}, "update_mask": {"paths": ["schema_settings"]}}
+    )
+    for _ in range(8):  # whichever process takes it
+        with refused("INVALID_ARGUMENT", "Invalid data in message: Message failed schema validation."):
+            space.publish(topic, b"anything")
+        space.publish(topic, b'{"id": "a"}')
+    committed = space.api.commit_schema({"name": made.name, "schema": {**schema, "definition": json.dumps(newer)}})
+    for _ in range(8):
+        space.publish(topic, b'{"id": "b", "count": 1}')
+    rolled = space.api.rollback_schema({"name": made.name, "revision_id": made.revision_id})
+    large = json.dumps({"id": "c" * 100_000}).encode()
+    with refused("INVALID_ARGUMENT", "Message failed schema validation."):
+        space.publish(topic, large, b"anything")
+    space.publish(topic, large)
+    marks = Counter(
+        attributes_of(one).get("googclient_schemarevisionid", "") for one in space.pull(subscription, 18, ack=True)
+    )
+    assert marks.pop("") == 1
+    # Of those that one message fits, the newest: another process may know it a moment later.
+    assert marks == Counter({made.revision_id: 8, committed.revision_id: 8, rolled.revision_id: 1})
+    space.api.delete_schema({"name": made.name})
+    assert space.api.get_topic({"topic": topic}).schema_settings.schema == "_deleted-schema_"
+
+
+def test_each_message_is_stored_by_the_revisions_that_its_topic_has_while_these_change(space: Space) -> None:
+    """Each message fits one revision and no other, so its mark and whether it is taken follow from the range."""
+    name, revisions = space.path("schemas", "growing"), list[str]()
+    for number in range(3):
+        fields = [{"name": f"f{one}", "type": "int", "default": 0} for one in range(number + 1)]
+        given = {"type_": "AVRO", "definition": json.dumps({"type": "record", "name": "R", "fields": fields})}
+        if revisions:
+            made = space.api.commit_schema({"name": name, "schema": given})
+        else:
+            parent = f"projects/{space.project}"
+            made = space.api.create_schema({"parent": parent, "schema_id": "growing", "schema": given})
+        revisions.append(made.revision_id)
+    settings = {"schema": name, "encoding": "JSON"}
+    topic = space.topic(schema_settings=settings)
+    subscription = space.subscription(topic)
+    taken: dict[str, int] = {}
+
+    def publish(over: Event) -> Counter[str]:
+        refusals: Counter[str] = Counter()
+        while not over.is_set():
+            for number in range(3):
+                body = json.dumps({f"f{one}": 1 for one in range(number + 1)}).encode()
+                try:
+                    taken[space.publish(topic, body)[0]] = number
+                except grpc.RpcError as error:
+                    refusals[error.code().name] += 1
+        return refusals
+
+    over, mask = Event(), {"paths": ["schema_settings"]}
+    with ThreadPoolExecutor() as pool:
+        publishing = [pool.submit(publish, over) for _ in range(2)]
+        try:
+            for first, last in ((0, 0), (1, 2), (2, 2), (0, 1)):
+                bounds = {"first_revision_id": revisions[first], "last_revision_id": revisions[last]}
+                changed = {"name": topic, "schema_settings": {**settings, **bounds}}
+                space.api.update_topic({"topic": changed, "update_mask": mask})
+                for number in range(3):
+                    body = json.dumps({f"f{one}": 2 for one in range(number + 1)}).encode()
+                    with nullcontext() if first <= number <= last else refused("INVALID_ARGUMENT"):
+                        taken[space.publish(topic, body)[0]] = number
+            space.api.delete_schema({"name": name})
+            with refused("NOT_FOUND", "Schema associated with topic deleted."):
+                space.publish(topic, b'{"f0": 1}')
+        finally:
+            over.set()
+        assert set().union(*(one.result() for one in publishing)) <= {"INVALID_ARGUMENT", "NOT_FOUND"}
+    got = space.pull(subscription, len(taken), ack=True)
+    marks = {one.message.message_id: one.message.attributes["googclient_schemarevisionid"] for one in got}
+    assert marks == {identifier: revisions[number] for identifier, number in taken.items()}
+
+
+def transform(code: str, name: str = "f") -> dict[str, Any]:
+    return {"javascript_udf": {"function_name": name, "code": f"function {name}(message, metadata) {{ {code} }}"}}
+
+
+def test_a_topic_changes_what_is_published_and_drops_what_its_function_drops(space: Space) -> None:
+    code = "if (message.data === 'b') return null; if (message.data === 'bad') throw Error('no');"
+    code += " message.data += '!'; message.attributes.key = String(metadata.ordering_key); return message;"
+    topic = space.topic(message_transforms=[transform(code)])
+    subscription = space.subscription(topic, enable_message_ordering=True)
+    assert len(space.api.get_topic({"topic": topic}).message_transforms) == 1
+    ids = space.publish(topic, b"a", b"b", b"c", key="k")
+    assert len(set(ids)) == 3
+    got = space.pull(subscription, 2, ack=True)
+    assert [(one.message.data, dict(one.message.attributes)) for one in got] == [
+        (b"a!", {"key": "k"}), (b"c!", {"key": "k"}),
+    ]  # fmt: skip
+    assert [one.message.message_id for one in got] == [ids[0], ids[2]]
+    assert len(space.publish(topic, b"b", b"b")) == 2
+    with refused("INVALID_ARGUMENT", "Error: no"):
+        space.publish(topic, b"d", b"bad")
+    for number in range(10):
+        space.publish(topic, b"%d" % number, key="k")
+    assert bodies(space.pull(subscription, 10, ack=True)) == [b"%d!" % number for number in range(10)]
+    space.api.update_topic({"topic": {"name": topic}, "update_mask": {"paths": ["message_transforms"]}})
+    space.publish(topic, b"plain")
+    assert bodies(space.pull(subscription, ack=True)) == [b"plain"]
+    with refused("INVALID_ARGUMENT", "javascript_udf.code"):
+        space.topic("bad", message_transforms=[transform("return (")])
+
+
+def test_a_subscription_changes_what_it_delivers_and_gives_up_what_it_cannot(space: Space) -> None:
+    topic, letters = space.topic(), space.topic("letters")
+    dead = space.subscription(letters, "dead")
+    code = "if (message.data === 'drop') return null; if (message.data === 'bad') throw Error('no');"
+    code += " return {data: message.data.toUpperCase(), attributes: {id: metadata.message_id}};"
+    policy = {"dead_letter_topic": letters, "max_delivery_attempts": 5}
+    changed = space.subscription(topic, message_transforms=[transform(code)], dead_letter_policy=policy)
+    same = space.subscription(topic, "same")
+    ids = space.publish(topic, b"a", b"drop", b"b")
+    stream = space.stream(changed)
+    got = stream.wait(2)
+    space.ack(changed, *got)
+    assert sorted(stream.bodies) == [b"A", b"B"]
+    assert {one.message.attributes["id"] for one in got} == {ids[0], ids[2]}
+    stream.cancel()
+    assert sorted(bodies(space.pull(same, 3, ack=True))) == [b"a", b"b", b"drop"]
+    space.publish(topic, b"bad", b"c")
+    assert bodies(space.pull(changed, 1, ack=True)) == [b"C"]
+    space.stream(changed)
+    assert bodies(space.pull(dead, 1, ack=True)) == [b"bad"]
+
+
+def test_a_model_is_asked_by_a_service_account_and_its_answer_is_stored(
+    space: Space, house: str, model: Endpoint
+) -> None:
+    account = "asker@p.example"
+    asking = {"endpoint": MODEL, "unstructured_inference": {"parameters": {"depth": 2}}}
+    topic = space.topic(message_transforms=[{"ai_inference": {**asking, "service_account_email": account}}])
+    subscription = space.subscription(topic)
+    space.publish(topic, b'{"text": "hi"}')
+    headers, body = model.next()
+    with urlopen(f"http://{house}/oauth2/v3/certs") as answer:
+        keys = keys_of_set(answer.read())
+    token = headers["authorization"].removeprefix("Bearer ")
+    found = jwt.decode(token, keys[jwt.get_unverified_header(token)["kid"]].key, ["RS256"], audience=model.url)
+    assert (found["iss"], found["email"], json.loads(body)) == (ISSUER, account, {"depth": 2, "text": "hi"})
+    [data] = bodies(space.pull(subscription, ack=True))
+    assert json.loads(data) == {"model_input": json.loads(body), "model_output": {"score": 0.5}}
+
+
+def test_nothing_overtakes_a_message_of_its_key_that_cannot_be_transformed(space: Space) -> None:
+    topic, letters = space.topic(), space.topic("letters")
+    dead = space.subscription(letters, "dead")
+    code = "if (message.data === 'bad') { let n = 0; while (n < 1e6) n++; throw Error('no'); } return message;"
+    ordered = space.subscription(
+        topic, enable_message_ordering=True, message_transforms=[transform(code)],
+        dead_letter_policy={"dead_letter_topic": letters, "max_delivery_attempts": 5},
+    )  # fmt: skip
+    stream = space.stream(ordered)
+    for body in (b"bad", b"a", b"b"):
+        space.publish(topic, body, key="k")
+    assert bodies(space.pull(dead, 1, ack=True)) == [b"bad"]
+    stream.wait(2)
+    assert stream.bodies == [b"a", b"b"]

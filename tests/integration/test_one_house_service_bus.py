@@ -1,0 +1,507 @@
+"""Rules, times, queues, letters, forwards and topologies on one server, on `serve --workers` and on a cluster."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncpoint.cli.why import facts_of
+from syncpoint.client.client import Client
+from syncpoint.client.findings import findings
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound
+from syncpoint.testing.official import attributes_of, bodies, eventually, refused
+from syncpoint.topology.topology_drawing import drawn
+from syncpoint.topology.topology_file import load, parse
+from syncpoint.topology.topology_flows import flows, project_graph
+from syncpoint.topology.topology_live import carry_out, read
+from syncpoint.topology.topology_plan import plan
+from syncpoint.wire import methods
+from syncpoint.wire.messages import admin
+from tests.integration.conftest import Space
+
+
+@pytest.fixture
+def space(house: str) -> Iterator[Space]:
+    made = Space(house)
+    yield made
+    made.close()
+
+
+def test_what_outlives_its_time_is_dropped_or_becomes_a_letter(space: Space) -> None:
+    topic, letters = space.topic("brief"), space.topic("brief-dead")
+    policy = {"dead_letter_topic": letters, "max_delivery_attempts": 100}
+    dropping = space.subscription(topic, "dropping")
+    burying = space.subscription(topic, "burying", dead_letter_policy=policy)
+    dead = space.subscription(letters, "brief-letters")
+    options = {"subscription": burying, "ttl": {"seconds": 3600}, "dead_letter_expired": True}
+    mask = {"paths": ["ttl", "dead_letter_expired"]}
+    assert asked(space, "UpdateSubscriptionOptions", options=options, update_mask=mask).ttl.seconds == 3600
+    options = {"subscription": dropping, "dead_letter_expired": True}
+    with pytest.raises(FailedPrecondition, match="no dead-letter policy"):
+        asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["dead_letter_expired"]})
+    with refused("INVALID_ARGUMENT", "sys.TimeToLive"):
+        space.publish(topic, b"x", attributes={"sys.TimeToLive": "soon"})
+    space.publish(topic, b"short", attributes={"sys.TimeToLive": "0:0:0.001"})
+    space.publish(topic, b"long", attributes={"sys.TimeToLive": "31.0:0"})
+    for subscription in (dropping, burying):
+
+        def only_long(subscription: str = subscription) -> bool:
+            got = space.peek(subscription)
+            space.nack(subscription, *got)
+            return bodies(got) == [b"long"]
+
+        eventually(only_long)
+    (letter,) = space.pull(dead, 1, ack=True)
+    assert letter.message.data == b"short"
+    assert attributes_of(letter)["sys.DeadLetterReason"] == "TTLExpiredException"
+
+
+def test_scheduled_messages_are_published_once_at_their_time_or_cancelled(space: Space) -> None:
+    topic, subscription = space.pair()
+
+    def ahead(seconds: float) -> dict[str, str]:
+        return {"sys.ScheduledEnqueueTimeUtc": (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()}
+
+    with refused("INVALID_ARGUMENT", "sys.ScheduledEnqueueTimeUtc"):
+        space.publish(topic, b"x", attributes={"sys.ScheduledEnqueueTimeUtc": "tomorrow"})
+    when = ahead(2)
+    (soon,) = space.publish(topic, b"soon", attributes=when)
+    late = [space.publish(topic, b"late", attributes=ahead(3600 + number))[0] for number in range(5)]
+    (gone,) = space.publish(topic, b"gone", attributes=ahead(3))
+    space.publish(topic, b"now")
+    assert bodies(space.pull(subscription, 1, ack=True)) == [b"now"]
+    listed = asked(space, "ListScheduledMessages", topic=topic, page_size=3)
+    rest = asked(space, "ListScheduledMessages", topic=topic, page_size=100, page_token=listed.next_page_token)
+    assert [one.message_id for one in [*listed.messages, *rest.messages]] == [soon, gone, *late]
+    shown = asked(space, "GetScheduledMessage", topic=topic, message_id=late[0])
+    assert shown.message.data == b"late"
+    asked(space, "CancelScheduledMessage", topic=topic, message_id=gone)
+    for method in ("CancelScheduledMessage", "GetScheduledMessage"):
+        with pytest.raises(NotFound, match="waits under this id"):
+            asked(space, method, topic=topic, message_id=gone)
+    (message,) = space.pull(subscription, 1, ack=True)
+    assert message.message.data == b"soon"
+    assert attributes_of(message)["sys.ScheduledMessageId"] == soon != message.message.message_id
+    assert message.message.publish_time >= datetime.fromisoformat(when["sys.ScheduledEnqueueTimeUtc"])
+    with pytest.raises(NotFound):
+        asked(space, "CancelScheduledMessage", topic=topic, message_id=soon)
+    assert not space.peek(subscription)
+
+
+def test_scheduled_messages_of_a_key_are_published_in_the_order_of_their_times(space: Space) -> None:
+    topic = space.topic("keyed")
+    subscription = space.subscription(topic, "keyed-sub", enable_message_ordering=True)
+    begun = datetime.now(UTC)
+    named: dict[bytes, str] = {}
+    for key in ("a", "b", "c"):
+        for seconds in (5, 3, 4):
+            due = {"sys.ScheduledEnqueueTimeUtc": (begun + timedelta(seconds=seconds)).isoformat()}
+            body = f"{key}{seconds}".encode()
+            (named[body],) = space.publish(topic, body, key=key, attributes=due)
+    (never,) = space.publish(
+        topic, b"never", key="a",
+        attributes={"sys.ScheduledEnqueueTimeUtc": (begun + timedelta(seconds=600)).isoformat()},
+    )  # fmt: skip
+    space.publish(topic, b"a0", key="a")
+    asked(space, "CancelScheduledMessage", topic=topic, message_id=never)
+    got = space.pull(subscription, 10, within=40, ack=True)
+    for key in ("a", "b", "c"):
+        wanted = [f"{key}{seconds}".encode() for seconds in (3, 4, 5)]
+        assert [one for one in bodies(got) if one.startswith(key.encode())] == [b"a0"] * (key == "a") + wanted
+    for one in got:
+        assert attributes_of(one).get("sys.ScheduledMessageId") == named.get(one.message.data)
+    assert not asked(space, "ListScheduledMessages", topic=topic, page_size=10).messages
+    assert not space.peek(subscription)
+
+
+def test_what_rules_fail_at_and_subscribers_give_up_is_a_letter_and_goes_back(space: Space) -> None:
+    topic, letters = space.topic("odd"), space.topic("odd-dead")
+    policy = {"dead_letter_topic": letters, "max_delivery_attempts": 5}
+    subscription = space.subscription(topic, "odd-sub", dead_letter_policy=policy, ack_deadline_seconds=600)
+    dead = space.subscription(letters, "odd-letters")
+    options = {"subscription": subscription, "dead_letter_rule_errors": True}
+    asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["dead_letter_rule_errors"]})
+    asked(space, "CreateRule", subscription=subscription, rule={"name": "share", "sql": "100 / n > 10"})
+    asked(space, "DeleteRule", subscription=subscription, name="$Default")
+    for n in ("0", "5", "50", "2"):
+        space.publish(topic, f"n{n}".encode(), attributes={"n": n})
+    got = space.pull(subscription, 2)
+    given, kept = sorted(got, key=lambda one: one.message.data)[::-1]
+    fields = {"subscription": subscription, "ack_ids": [given.ack_id], "reason": "Odd"}
+    answer = asked(space, "DeadLetterMessages", **fields)
+    assert (answer.moved, len(answer.failures)) == (1, 0)
+    space.ack(subscription, kept)
+    again = asked(space, "DeadLetterMessages", **fields)
+    assert (again.moved, again.failures[0].invalid) == (0, True)
+    selection = {"subscription": dead, "source": subscription}
+
+    def reasons() -> dict[str, str]:
+        found = asked(space, "ListDeadLetters", selection=selection).letters
+        return {one.message.data.decode(): one.reason for one in found}
+
+    wanted = {"n0": "FilterEvaluationException", given.message.data.decode(): "Odd"}
+    eventually(lambda: reasons() == wanted)
+    asked(space, "DeleteRule", subscription=subscription, name="share")
+    asked(space, "CreateRule", subscription=subscription, rule={"name": "all", "sql": "1=1"})
+    redriven = 0
+    for dry_run in (True, False):
+        answer = asked(space, "RedriveDeadLetters", selection=selection, dry_run=dry_run)
+        assert not answer.failures
+        assert len(answer.letters) == 2
+        redriven += answer.redriven
+    assert redriven == 2
+    back = space.pull(subscription, 2, ack=True)
+    assert {one.message.data for one in back} == {b"n0", given.message.data}
+    assert {attributes_of(one)["sys.RedriveCount"] for one in back} == {"1"}
+    ids = {one.message.data: attributes_of(one)["sys.RedrivenFrom"] for one in back}
+    assert ids[given.message.data] == given.message.message_id
+    assert not reasons()
+
+
+def test_letters_come_with_nobody_there(space: Space) -> None:
+    topic, letters = space.topic("lone"), space.topic("lone-dead")
+    policy = {"dead_letter_topic": letters, "max_delivery_attempts": 5}
+    subscription = space.subscription(topic, "lone-sub", dead_letter_policy=policy)
+    dead = space.subscription(letters, "lone-letters")
+    options = {"subscription": subscription, "dead_letter_expired": True, "dead_letter_rule_errors": True}
+    mask = {"paths": ["dead_letter_expired", "dead_letter_rule_errors"]}
+    asked(space, "UpdateSubscriptionOptions", options=options, update_mask=mask)
+    asked(space, "CreateRule", subscription=subscription, rule={"name": "share", "sql": "100 / n > 10"})
+    asked(space, "DeleteRule", subscription=subscription, name="$Default")
+    space.publish(topic, b"brief", attributes={"n": "5", "sys.TimeToLive": "0:0:1"})
+    space.publish(topic, b"fails", attributes={"n": "0"})
+    space.publish(topic, b"stays", attributes={"n": "5"})
+    got = space.pull(dead, 2, within=40, ack=True)
+    reasons = {one.message.data: attributes_of(one)["sys.DeadLetterReason"] for one in got}
+    assert reasons == {b"brief": "TTLExpiredException", b"fails": "FilterEvaluationException"}
+    assert bodies(space.pull(subscription, ack=True)) == [b"stays"]
+
+
+def asked(space: Space, method: str, **fields: Any) -> Any:
+    """What a method of the admin service answers."""
+    path = methods.ADMIN[method]
+    with Client(space.endpoint) as client:
+        return client.call(f"Admin.{method}", path.request(**fields))
+
+
+def test_rules_say_which_messages_come_and_what_their_copies_say(space: Space) -> None:
+    topic, subscription = space.pair()
+    space.publish(topic, b"before", attributes={"n": "1"})
+    rules: list[dict[str, Any]] = [
+        {"name": "big", "sql": "n > 10"},
+        {"name": "odd", "sql": "n % 2 = 1"},
+        {"name": "fresh", "sql": "replicated IS NULL", "action": "SET replicated = 1; SET next = n + 1"},
+        {"name": "by", "correlation": {"properties": {"sys.Label": "x"}}, "action": "SET sys.Label = 'y'"},
+    ]
+    for rule in rules:
+        asked(space, "CreateRule", subscription=subscription, rule=rule)
+    asked(space, "DeleteRule", subscription=subscription, name="$Default")
+    names = [one.name for one in asked(space, "ListRules", subscription=subscription).rules]
+    assert names == ["big", "by", "fresh", "odd"]
+    with pytest.raises(InvalidArgument, match="ends too early"):
+        asked(space, "UpdateRule", subscription=subscription, rule={"name": "big", "sql": "n >"})
+    space.publish(topic, b"twelve", attributes={"n": "12", "replicated": "1"})
+    space.publish(topic, b"three", attributes={"n": "3"})
+    space.publish(topic, b"two", attributes={"n": "2", "sys.Subject": "x", "replicated": "1"})
+    found: list[Any] = []
+
+    def all_came() -> bool:
+        found.extend(space.pull(subscription, ack=True))
+        return len(found) >= 5
+
+    eventually(all_came)
+    held = {(one.message.data, attributes_of(one).get("RuleName", "")): attributes_of(one) for one in found}
+    plain = {(b"before", ""), (b"twelve", ""), (b"three", "")}
+    assert set(held) == plain | {(b"three", "fresh"), (b"two", "by")}
+    assert len(found) == len(held)
+    assert held[b"three", "fresh"] == {"n": "3", "replicated": "1", "next": "4", "RuleName": "fresh"}
+    assert held[b"two", "by"]["sys.Subject"] == "y"
+    message = {"attributes": {"n": "4"}}
+    trial = asked(space, "TestRule", subscription=subscription, message=message, explain=True)
+    assert [dict(one.attributes) for one in trial.copies] == [
+        {"n": "4", "replicated": "1", "next": "5", "RuleName": "fresh"}
+    ]
+
+
+def test_a_queue_has_one_subscription_and_is_suspended_in_either_direction(space: Space) -> None:
+    queue, received = space.path("topics", "jobs"), space.path("subscriptions", "jobs")
+    asked(space, "CreateQueue", topic={"name": queue})
+    space.publish(queue, b"first")
+    with refused("FAILED_PRECONDITION", "is a queue"):
+        space.subscription(queue, "second")
+    with refused("FAILED_PRECONDITION", "is a queue"):
+        space.api.delete_subscription({"subscription": received})
+    (out,) = space.pull(received)
+
+    def suspend(*, suspended: bool) -> None:
+        mask = {"paths": ["send_suspended"]}
+        asked(space, "UpdateTopicOptions", options={"topic": queue, "send_suspended": suspended}, update_mask=mask)
+        mask = {"paths": ["receive_suspended"]}
+        options = {"subscription": received, "receive_suspended": suspended}
+        asked(space, "UpdateSubscriptionOptions", options=options, update_mask=mask)
+
+    suspend(suspended=True)
+    with refused("FAILED_PRECONDITION", "suspended for sending"):
+        space.publish(queue, b"refused")
+    space.nack(received, out)
+
+    def is_held() -> bool:
+        """It is free again, and handed to nobody; a process of a cluster may know that a moment later."""
+        got = space.peek(received)
+        if got:
+            space.nack(received, *got)
+        return not got
+
+    eventually(is_held)
+    stream = space.stream(received)
+    shown = asked(space, "GetQueue", topic=queue)
+    assert shown.send_suspended
+    assert shown.receive_suspended
+    suspend(suspended=False)
+    (again,) = stream.wait(1)
+    assert again.message.data == b"first"
+    stream.acknowledge(again)
+    space.publish(queue, b"second")
+    stream.wait(2)
+    asked(space, "DeleteQueue", topic=queue)
+    with refused("NOT_FOUND"):
+        space.publish(queue, b"nobody receives this")
+
+
+def test_a_message_of_an_id_that_was_published_is_dropped(space: Space) -> None:
+    topic, subscription = space.pair()
+    space.publish(topic, b"before", attributes={"sys.MessageId": "0"})
+    mask = {"paths": ["duplicate_detection_window"]}
+    options = {"topic": topic, "duplicate_detection_window": {"seconds": 600}}
+    asked(space, "UpdateTopicOptions", options=options, update_mask=mask)
+    assert asked(space, "GetTopicOptions", topic=topic).duplicate_detection_window.seconds == 600
+    for seconds in (19, 7 * 86_400 + 1):
+        options = {"topic": topic, "duplicate_detection_window": {"seconds": seconds}}
+        with pytest.raises(InvalidArgument, match="duplicate_detection_window"):
+            asked(space, "UpdateTopicOptions", options=options, update_mask=mask)
+    with refused("INVALID_ARGUMENT", "sys.MessageId is longer"):
+        space.publish(topic, b"", attributes={"sys.MessageId": "x" * 129})
+
+    def publish(number: int) -> tuple[int, str]:
+        one = number % 20
+        attributes = {"sys.MessageId": f"id {one}"}
+        return one, space.publish(topic, b"%d" % one, key=f"k{one % 3}" if one % 2 else "", attributes=attributes)[0]
+
+    with ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(publish, range(100)))
+    assert len(found) == 20, "each id has one message"
+    assert len({message for _, message in found}) == 20
+    space.publish(topic, b"plain", b"plain")
+    got = Counter(one.message.data for one in space.pull(subscription, 23, ack=True))
+    assert got == Counter({b"before": 1, b"plain": 2} | {b"%d" % number: 1 for number in range(20)})
+
+
+def test_messages_are_shown_without_being_delivered(space: Space) -> None:
+    topic, subscription = space.pair()
+    for number in range(6):
+        space.publish(topic, b"%d" % number, attributes={"odd": str(number % 2)})
+    got = space.pull(subscription, 6)
+    space.ack(subscription, *(one for one in got if one.message.data < b"2"))
+
+    def shown(method: str, **fields: Any) -> list[bytes]:
+        """All pages of it; which of the chains of a cluster has which messages is none of the caller's business."""
+        found, token = [], ""
+        while True:
+            answer = asked(space, method, page_size=2, page_token=token, **fields)
+            assert not answer.unknown
+            found += [one.message.data for one in answer.messages]
+            token = answer.next_page_token
+            if not token:
+                return sorted(found)
+
+    rest = [b"2", b"3", b"4", b"5"]
+    eventually(lambda: shown("PeekSubscription", subscription=subscription) == rest)
+    assert shown("PeekSubscription", subscription=subscription, filter='attributes.odd = "1"') == [b"3", b"5"]
+    assert set(shown("PeekTopic", topic=topic)) >= set(rest)
+    one = next(one for one in got if one.message.data == b"4")
+    assert b"4" in shown("PeekTopic", topic=topic, message_id=one.message.message_id)
+    receipt = asked(space, "GetReceipt", topic=topic, message_id=one.message.message_id)
+    assert receipt.suffices
+    assert sum(copy.state == admin.DiskCopy.HELD for copy in receipt.copies) >= receipt.needed
+    space.ack(subscription, *(one for one in got if one.message.data >= b"2"))
+    assert not shown("PeekSubscription", subscription=subscription)
+
+
+def test_why_names_what_keeps_messages(space: Space) -> None:
+    topic, subscription = space.pair()
+
+    def causes() -> list[str]:
+        with Client(space.endpoint) as client:
+            facts = facts_of(client, subscription, subscription)
+        assert not facts.unknown
+        assert not facts.state.unknown
+        return [one.cause for one in findings(facts)]
+
+    assert causes() == ["NOBODY_CONNECTED", "NOTHING_PUBLISHED"]
+    asked(
+        space,
+        "UpdateTopicOptions",
+        options={"topic": topic, "send_suspended": True},
+        update_mask={"paths": ["send_suspended"]},
+    )
+    eventually(lambda: "SEND_SUSPENDED" in causes())
+    asked(
+        space,
+        "UpdateTopicOptions",
+        options={"topic": topic, "send_suspended": False},
+        update_mask={"paths": ["send_suspended"]},
+    )
+    eventually(lambda: "SEND_SUSPENDED" not in causes())
+    space.publish(topic, b"one")
+    eventually(lambda: causes() == ["NOBODY_CONNECTED"])
+    got = space.pull(subscription)
+    eventually(lambda: causes() == ["OUT_WITH_SUBSCRIBERS", "NOBODY_CONNECTED"])
+    options = {"subscription": subscription, "receive_suspended": True}
+    asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["receive_suspended"]})
+    assert causes()[0] == "RECEIVE_SUSPENDED"
+    space.ack(subscription, *got)
+    options["receive_suspended"] = False
+    asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["receive_suspended"]})
+    eventually(lambda: causes() == ["NOBODY_CONNECTED"])
+    asked(space, "DeleteRule", subscription=subscription, name="$Default")
+    assert causes() == ["NOBODY_CONNECTED", "NO_RULES"]
+
+
+def test_rules_do_not_wear_out_by_changes(space: Space) -> None:
+    topic, subscription = space.pair()
+    space.publish(topic, b"first")
+    for number in range(300):
+        rule: dict[str, Any] = {"name": "$Default", "sql": f"n = {number} OR n = 'each'"}
+        if number % 7 == 0:
+            rule["action"] = "SET x = 1"
+        asked(space, "UpdateRule", subscription=subscription, rule=rule)
+        if number % 100 == 50:
+            space.publish(topic, f"of {number}".encode(), attributes={"n": str(number)})
+    space.publish(topic, b"last", attributes={"n": "each"})
+    found: set[bytes] = set()
+
+    def all_came() -> bool:
+        found.update(one.message.data for one in space.pull(subscription, ack=True))
+        return len(found) >= 5
+
+    eventually(all_came)
+    assert found == {b"first", b"of 50", b"of 150", b"of 250", b"last"}
+
+
+def test_what_is_forwarded_comes_in_order_once_and_four_times_at_most(space: Space) -> None:
+    first, queue, dead = space.topic("hop"), space.topic("hop-archive"), space.topic("hop-dead")
+    policy = {"dead_letter_topic": dead, "max_delivery_attempts": 5}
+    onwards = space.subscription(first, "hop-onwards", enable_message_ordering=True, dead_letter_policy=policy)
+    reader = space.subscription(queue, "hop-reader", enable_message_ordering=True)
+    letters = space.subscription(dead, "hop-letters")
+
+    def forward(subscription: str, topic: str) -> None:
+        options = {"subscription": subscription, "forward_to": topic}
+        asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
+
+    with pytest.raises(NotFound):
+        forward(onwards, f"{first}-not-there")
+    with pytest.raises(InvalidArgument, match="forward_to is the topic"):
+        forward(onwards, first)
+    forward(onwards, queue)
+    with refused("FAILED_PRECONDITION", f"forwarded to {queue}"):
+        space.pull(onwards)
+    for number in range(20):
+        space.publish(first, b"%d" % number, key=f"k{number % 2}", attributes={"own": "kept"})
+    got = space.pull(reader, 20, ack=True)
+    for key in ("k0", "k1"):
+        mine = [int(one.message.data) for one in got if one.message.ordering_key == key]
+        assert mine == sorted(mine), f"order of {key}"
+    assert {attributes_of(one)["sys.ForwardHops"] for one in got} == {"1"}
+    assert len({attributes_of(one)["sys.ForwardedFrom"] for one in got}) == 20
+    eventually(lambda: asked(space, "GetSubscriptionState", subscription=onwards).backlog_messages == 0)
+    state = asked(space, "GetSubscriptionState", subscription=onwards)
+    assert (state.forward.topic, state.forward.forwarded, state.forward.held) == (queue, 20, 0)
+
+    suspend = {"options": {"topic": queue, "send_suspended": True}, "update_mask": {"paths": ["send_suspended"]}}
+    asked(space, "UpdateTopicOptions", **suspend)
+    space.publish(first, b"later")
+
+    def waits() -> bool:
+        return "suspended" in asked(space, "GetSubscriptionState", subscription=onwards).forward.last_error
+
+    eventually(waits)
+    suspend["options"]["send_suspended"] = False
+    asked(space, "UpdateTopicOptions", **suspend)
+    assert bodies(space.pull(reader, 1, ack=True)) == [b"later"]
+
+    back = space.subscription(queue, "hop-back", enable_message_ordering=True, dead_letter_policy=policy)
+    forward(back, first)
+    space.publish(first, b"round", key="k0")
+    (letter,) = space.pull(letters, ack=True)
+    assert letter.message.data == b"round"
+    assert attributes_of(letter)["sys.DeadLetterReason"] == "MaxTransferHopCountExceeded"
+    assert attributes_of(letter)["sys.ForwardHops"] == "4"
+    assert bodies(space.pull(reader, 2, ack=True)) == [b"round", b"round"]
+
+
+def test_a_topology_is_applied_from_a_file_carries_messages_and_is_drawn(space: Space) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples" / "topology" / "two_tenants.yaml"
+    wanted = load(example, None)
+    with Client(space.endpoint) as client:
+        steps = plan(wanted, read(client, wanted))
+        done: list[str] = []
+        carry_out(client, steps, lambda step: done.append(step.name))
+        assert sorted(done) == sorted(step.name for step in steps)
+        assert plan(wanted, read(client, wanted)) == []
+    for tenant, temperatures in (("factory", (21, 85, 95)), ("lab", (-75, -20))):
+        for temperature in temperatures:
+            attributes = {"temperature": str(temperature)}
+            space.publish(f"projects/{tenant}/topics/readings", b"%d" % temperature, key="k", attributes=attributes)
+    space.publish("projects/lab/topics/readings", b"no number", key="k")
+    for tenant, alarms in (("factory", [b"85", b"95"]), ("lab", [b"-75"])):
+        got = space.pull(f"projects/{tenant}/subscriptions/alarms", len(alarms), ack=True)
+        assert bodies(got) == alarms
+        assert {attributes_of(one)["tenant"] for one in got} == {tenant}
+    kept = space.pull("projects/hub/subscriptions/archive", 5, ack=True)
+    assert sorted(bodies(kept)) == [b"-20", b"-75", b"21", b"85", b"95"]
+    with Client(space.endpoint) as client:
+        found = project_graph(client, "projects/hub")
+        before = flows(client, found)
+        space.publish("projects/hub/topics/intake", b"a", b"b")
+        found.measure(before, flows(client, found), 1.0)
+        assert found.topics["projects/hub/topics/intake"].rate == 2.0
+        assert "factory/alarms" in drawn(found)
+        nothing = parse({"projects": {name: {"topics": {"kept": {}}} for name in wanted.projects}}, None)
+        carry_out(client, plan(nothing, read(client, nothing), prune=True), lambda step: None)
+        assert project_graph(client, "projects/hub").topics.keys() == {"projects/hub/topics/kept"}
+
+
+def test_what_is_forwarded_to_a_topic_with_a_schema_fits_it_or_is_a_letter(space: Space) -> None:
+    """In one request with what fits, and at its time where the target schedules."""
+    definition = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]})
+    schema = {"type_": "AVRO", "definition": definition}
+    made = space.api.create_schema({"parent": f"projects/{space.project}", "schema_id": "orders", "schema": schema})
+    first, dead = space.topic("loose"), space.topic("loose-dead")
+    strict = space.topic("strict", schema_settings={"schema": made.name, "encoding": "JSON"})
+    policy = {"dead_letter_topic": dead, "max_delivery_attempts": 5}
+    onwards = space.subscription(first, "loose-onwards", dead_letter_policy=policy)
+    reader, letters = space.subscription(strict, "strict-reader"), space.subscription(dead, "loose-letters")
+    space.publish(first, b'{"id": "a"}', b"no order", b'{"id": "b"}')
+    due = (datetime.now(UTC) + timedelta(seconds=4)).isoformat()
+    asked(space, "CreateRule", subscription=onwards, rule={"name": "later", "sql": "later IS NOT NULL",
+          "action": f"SET sys.ScheduledEnqueueTimeUtc = '{due}'"})  # fmt: skip
+    space.publish(first, b'{"id": "c"}', attributes={"later": "yes"})
+    options = {"subscription": onwards, "forward_to": strict}
+    asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
+    got = space.pull(reader, 4, within=40, ack=True)
+    assert sorted(bodies(got)) == [b'{"id": "a"}', b'{"id": "b"}', b'{"id": "c"}', b'{"id": "c"}']
+    assert {attributes_of(one)["googclient_schemarevisionid"] for one in got} == {made.revision_id}
+    (later,) = (one for one in got if "RuleName" in attributes_of(one))
+    assert later.message.publish_time >= datetime.fromisoformat(due)
+    (letter,) = space.pull(letters, ack=True)
+    assert letter.message.data == b"no order"
+    assert attributes_of(letter)["sys.DeadLetterReason"] == "ForwardingRefused"
+    assert "schema" in attributes_of(letter)["sys.DeadLetterErrorDescription"]
