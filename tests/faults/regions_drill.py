@@ -281,7 +281,7 @@ def partitions(made: Branch) -> bool:
     return good
 
 
-def hub(made: Branch) -> bool:
+def beside_consumers(made: Branch) -> bool:
     """Consumers far from the publisher: each over the wide wire, or all from a copy beside them."""
     text = b"n" * SIZE
     made.between.delay_s = WIDE_S
@@ -332,7 +332,7 @@ def received(api: Api, number: int, count: int = MESSAGES) -> int:
 
 def main() -> int:
     """The program. Returns the exit code."""
-    parts: dict[str, Callable[[Branch], bool]] = {"partitions": partitions, "hub": hub}
+    parts: dict[str, Callable[[Branch], bool]] = {"partitions": partitions, "hub": beside_consumers}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="|".join(["faults", *parts]))
     parser.add_argument("--seconds", default="5,30", help="how long faults last")
