@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/kernel/*.py src/syncpoint/kernel/*.pxd)
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd prometheus chromium console demo demo-spark test test-clients check life house sim planted sim-long faults faults-spark rules-spark rollout-drill regions-drill bench bench-cluster bench-peers bench-spark protos wheel locks clean
+.PHONY: help setup dev etcd prometheus chromium console demo demo-spark test test-clients check life house sim planted sim-long faults faults-spark rules-spark rollout-drill regions-drill console-disaster bench bench-cluster bench-peers bench-spark protos wheel locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -80,6 +80,9 @@ rollout-drill: dev ## roll out good, failing, slow and wrongly configured releas
 
 regions-drill: dev ## two regions and a branch: deadlines with and without federation under faults and partitions, a hub (needs Java): DRILL="faults --seconds 5,30"
 	@$(BIN)/python -m tests.faults.regions_drill $(DRILL)
+
+console-disaster: dev chromium ## kill a zone of a watched cluster under load, and take pictures of the console before, during and after: FOLDER=build/bad-day
+	@$(BIN)/python -m tests.faults.bad_day $(or $(FOLDER),build/bad-day)
 
 bench: dev ## measure this machine: publish, deliver, restart, many topics
 	@$(BIN)/python -m bench $(BENCH)

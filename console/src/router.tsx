@@ -2,6 +2,8 @@
 
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent, redirect } from "@tanstack/react-router";
 
+import { type RangeName, RANGES } from "./api/monitor";
+import { BY_NAMES, type GroupName } from "./lib/panels";
 import { OverviewPage } from "./pages/OverviewPage";
 import { SUBSCRIPTION_TABS, SubscriptionPage, type SubscriptionTab } from "./pages/SubscriptionPage";
 import { SubscriptionsPage } from "./pages/SubscriptionsPage";
@@ -43,6 +45,49 @@ const root = createRootRoute({
 
 const searched = (search: Record<string, unknown>): { q?: string } => (text(search["q"]) === "" ? {} : { q: text(search["q"]) });
 
+const range = (value: unknown): RangeName | undefined => RANGES.find(([name]) => name === value)?.[0];
+
+/** The texts that are given, by their names. */
+function texts<T extends string>(search: Record<string, unknown>, ...names: T[]): Partial<Record<T, string>> {
+  const found: Partial<Record<T, string>> = {};
+  for (const name of names) if (text(search[name]) !== "") found[name] = text(search[name]);
+  return found;
+}
+
+export interface HistorySearch {
+  panel?: string | undefined;
+  family?: string | undefined;
+  by?: GroupName | undefined;
+  range?: RangeName | undefined;
+  only?: string | undefined;
+}
+
+function historySearch(search: Record<string, unknown>): HistorySearch {
+  const by = text(search["by"]);
+  const shown = range(search["range"]);
+  return { ...texts(search, "panel", "family", "only"), ...(by in BY_NAMES ? { by: by as GroupName } : {}), ...(shown === undefined ? {} : { range: shown }) };
+}
+
+function proberSearch(search: Record<string, unknown>): { prober?: string; endpoint?: string; range?: RangeName } {
+  const shown = range(search["range"]);
+  return { ...texts(search, "prober", "endpoint"), ...(shown === undefined ? {} : { range: shown }) };
+}
+
+export const objectivesRoute = createRoute({
+  getParentRoute: () => root,
+  path: "/objectives",
+  validateSearch: (search: Record<string, unknown>): { slo?: string } => texts(search, "slo"),
+  component: lazyRouteComponent(() => import("./pages/ObjectivesPage"), "ObjectivesPage"),
+});
+export const alertsRoute = createRoute({
+  getParentRoute: () => root,
+  path: "/alerts",
+  validateSearch: (search: Record<string, unknown>): { alert?: string } => texts(search, "alert"),
+  component: lazyRouteComponent(() => import("./pages/AlertsPage"), "AlertsPage"),
+});
+export const historyRoute = createRoute({ getParentRoute: () => root, path: "/history", validateSearch: historySearch, component: lazyRouteComponent(() => import("./pages/HistoryPage"), "HistoryPage") });
+export const probersRoute = createRoute({ getParentRoute: () => root, path: "/probers", validateSearch: proberSearch, component: lazyRouteComponent(() => import("./pages/ProbersPage"), "ProbersPage") });
+export const rolloutsRoute = createRoute({ getParentRoute: () => root, path: "/rollouts", component: lazyRouteComponent(() => import("./pages/RolloutsPage"), "RolloutsPage") });
 export const overviewRoute = createRoute({ getParentRoute: () => root, path: "/", component: OverviewPage });
 export const clusterRoute = createRoute({ getParentRoute: () => root, path: "/cluster", component: lazyRouteComponent(() => import("./pages/ClusterPage"), "ClusterPage") });
 export const drainsRoute = createRoute({ getParentRoute: () => root, path: "/drains", component: lazyRouteComponent(() => import("./pages/DrainsPage"), "DrainsPage") });
@@ -74,6 +119,11 @@ const tree = root.addChildren([
   overviewRoute,
   clusterRoute,
   drainsRoute,
+  objectivesRoute,
+  alertsRoute,
+  historyRoute,
+  probersRoute,
+  rolloutsRoute,
   projectRoute.addChildren([topicsRoute, topicRoute, subscriptionsRoute, subscriptionRoute, snapshotsRoute, schemasRoute]),
 ]);
 

@@ -8,6 +8,7 @@ import { callQuery } from "../api/queries";
 import type { Chain, Disk, Disks, DiskStateName, Member } from "../api/types";
 import { bytes, compact, count, num, plural, rate } from "../lib/format";
 import { CopyAs } from "../ui/CopyAs";
+import { Owners } from "../ui/Owners";
 import { Badge, Card, Empty, Page, Problem, type Tone } from "../ui/parts";
 
 const TONES: Record<DiskStateName, Tone> = { STATE_UNSPECIFIED: "warn", OK: "good", HEALING: "warn", AWAY: "warn", UNKNOWN: "warn", FAILED: "bad", DAMAGED: "bad" };
@@ -25,6 +26,7 @@ export function ClusterPage() {
       ))}
       <DiskMap disks={disks.value?.disks ?? []} lacking={num(disks.value?.underReplicated)} />
       {inCluster && <Chains />}
+      {inCluster && serves("Admin.ListOwnerships") && <OwnersOfChains />}
       {inCluster && <Members />}
       {serves("Admin.ListDurabilityClasses") && <Classes />}
     </Page>
@@ -138,6 +140,10 @@ function Chains() {
       )}
     </Card>
   );
+}
+
+function OwnersOfChains() {
+  return <Owners chains={useWatch<{ chains?: Chain[] }>("chains").value?.chains ?? []} />;
 }
 
 function Members() {

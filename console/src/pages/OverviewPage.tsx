@@ -1,11 +1,14 @@
 // How the server is, and what it does this minute.
 
+import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useMemo } from "react";
 
 import { last, ratesOf, useRates, useWatch } from "../api/live";
+import { type Alert, firingQuery } from "../api/monitor";
 import type { Counters, Disks, Member, Server } from "../api/types";
 import { bytes, compact, count, duration, idOf, num, projectOf, rate } from "../lib/format";
+import { Budgets } from "../ui/Budgets";
 import { Chart } from "../ui/Chart";
 import { Card, Empty, Page, Problem, Tile } from "../ui/parts";
 import { serves } from "../api/client";
@@ -29,11 +32,12 @@ export function OverviewPage() {
     [published, delivered, acked],
   );
   const load = useMemo(() => [{ label: "messages through all processes", tone: "--line-1", points: members.samples.map((one): [number, number] => [one.at, sum(one.value.members)]) }], [members.samples]);
+  const alerts = useQuery({ ...firingQuery, enabled: serves("Admin.ListAlerts") });
   const now = server.value;
   return (
     <Page title="Overview" of={now !== null && `version ${now.version}, up ${duration(now.uptime)}`}>
       {server.error !== null && <Problem error={server.error} />}
-      <Health server={now} disks={disks.value} members={inCluster} />
+      <Health server={now} disks={disks.value} members={inCluster} alerts={alerts.data?.alerts ?? []} />
       <div className="tiles">
         {inCluster === undefined ? (
           <>
@@ -53,6 +57,7 @@ export function OverviewPage() {
         <Tile label="Processor" value={last(cpu) === null ? "–" : `${Math.round((last(cpu) ?? 0) * 100)} %`} note="of one core" />
         <Tile label="Memory" value={bytes(counters.value?.memory_bytes)} note="this process" />
       </div>
+      <Budgets />
       <Card title="Messages, last minutes" note="since this page is open">
         <Chart lines={inCluster === undefined ? lines : load} label="Messages per second over the last minutes" height={190} />
       </Card>
@@ -64,8 +69,8 @@ export function OverviewPage() {
 const sum = (members: Member[] | undefined): number => (members ?? []).reduce((all, one) => all + (one.messagesPerSecond ?? 0), 0);
 
 /** What is not as it should be, in words; one line if all is well. */
-function Health({ server, disks, members }: { server: Server | null; disks: Disks | null; members: Member[] | undefined }) {
-  const found: string[] = [];
+function Health({ server, disks, members, alerts }: { server: Server | null; disks: Disks | null; members: Member[] | undefined; alerts: Alert[] }) {
+  const found: string[] = alerts.filter((one) => !one.silenced).map((one) => one.summary);
   if (server?.draining) found.push("The server takes no new work: it is about to stop.");
   for (const disk of disks?.disks ?? []) if (disk.state !== "OK") found.push(`Disk ${disk.path} is ${(disk.state ?? "unknown").toLowerCase()}${disk.reason === undefined ? "" : `: ${disk.reason}`}.`);
   if (num(disks?.underReplicated) > 0) found.push(`${count(disks?.underReplicated)} entries are not yet on every disk that should hold them.`);
@@ -77,7 +82,7 @@ function Health({ server, disks, members }: { server: Server | null; disks: Disk
       {found.length === 0 ? `All is well: ${disks.disks?.length ?? 0} ${disks.disks?.length === 1 ? "disk" : "disks"} in order, everything acknowledged is on every one of them.` : null}
       {found.length > 0 && (
         <ul>
-          {found.map((one) => (
+          {[...new Set(found)].map((one) => (
             <li key={one}>{one}</li>
           ))}
         </ul>

@@ -5,6 +5,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
 
 import { projectsQuery, subscriptionsQuery, topicsQuery } from "../api/queries";
+import { operationsHere } from "../lib/operations";
 import { idOf, projectOf } from "../lib/format";
 import { SERVER_PAGES } from "../navigation";
 import { Dialog } from "./parts";
@@ -46,6 +47,7 @@ export function Palette({ project, onClose }: { project: string | null; onClose:
     const page = (title: string, to: string): Target => ({ key: to, kind: "Page", title, to });
     return [
       page("Overview", "/"),
+      ...operationsHere().map((one) => page(one.title, one.to)),
       ...SERVER_PAGES.filter((one) => one.shown()).map((one) => page(one.title(), one.to)),
       ...(project === null ? [] : ["Topics", "Subscriptions", "Snapshots", "Schemas"].map((one) => page(one, `/p/${project}/${one.toLowerCase()}`))),
       ...(projects ?? []).map((one) => ({ key: `project ${one}`, kind: "Project", title: one, to: `/p/${one}/topics` })),

@@ -7,6 +7,7 @@ import { useContext, useEffect, useState, useSyncExternalStore } from "react";
 import { hasToken, onToken, setToken } from "../api/client";
 import { useStreamState } from "../api/live";
 import { AboutContext, projectsQuery } from "../api/queries";
+import { operationsHere } from "../lib/operations";
 import { onTheme, setTheme, theme, type Theme } from "../lib/theme";
 import { SERVER_PAGES } from "../navigation";
 import { Palette } from "./Palette";
@@ -89,6 +90,12 @@ export function Shell() {
             </Link>
           </>
         )}
+        {operationsHere().length > 0 && <h2>Operations</h2>}
+        {operationsHere().map((one) => (
+          <Link key={one.to} to={one.to}>
+            {one.title}
+          </Link>
+        ))}
         <h2>Server</h2>
         {SERVER_PAGES.filter((one) => one.shown()).map((one) => (
           <Link key={one.to} to={one.to}>

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from syncpoint.api.cluster_disks import cluster_disks
 from syncpoint.api.mitigation_admin import MitigationAdmin
 from syncpoint.api.options_admin import Handlers, admin_table
+from syncpoint.api.rollout_admin import RolloutAdmin
 from syncpoint.api.server_admin import Asking, ServerAdmin, ServerIdentity
 from syncpoint.api.validate import refused
 from syncpoint.control.chain_placement import refuse_what_has_no_place
@@ -65,6 +66,7 @@ class ClusterAdmin(ServerAdmin):
             **super().methods(),
             **admin_table(self.control, table),
             **MitigationAdmin(self.control, self._view).methods(),
+            **RolloutAdmin(self.control, self._view.store).methods(),
             # These also while the metadata do not answer.
             **served({ADMIN.ListMembers: self.list_members, ADMIN.ListChains: self.list_chains}, fair=True),
         }

@@ -58,8 +58,9 @@ def history(settings: Settings, limit: int) -> None:
 @alerts.command()
 @click.argument("alert")
 @click.option("--by", default="", help="Who looks after it [your name on this machine].")
+@click.option("--comment", default="", help="What is known of it, or done about it.")
 @with_settings
-def ack(settings: Settings, alert: str, by: str) -> None:
+def ack(settings: Settings, alert: str, by: str, comment: str) -> None:
     """Acknowledge an alert: you look after it, and it goes on to nobody else.
 
     \b
@@ -69,7 +70,7 @@ def ack(settings: Settings, alert: str, by: str) -> None:
     from syncpoint.wire.messages import admin
 
     with settings.client() as client:
-        request = admin.AcknowledgeAlertRequest(alert=alert, by=by or getpass.getuser())
+        request = admin.AcknowledgeAlertRequest(alert=alert, by=by or getpass.getuser(), comment=comment)
         found = client.call("Admin.AcknowledgeAlert", request)
     said(f"{found.rule} is acknowledged by {found.acknowledged_by}. Runbook: {found.runbook}")
 

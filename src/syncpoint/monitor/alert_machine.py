@@ -127,12 +127,13 @@ class AlertMachine:
         self.silences = {name: one for name, one in self.silences.items() if one.end_s > now_s}
         return found
 
-    def acknowledge(self, alert: str, by: str, now_s: float) -> Alert:
+    def acknowledge(self, alert: str, by: str, now_s: float, comment: str = "") -> Alert:
         """Somebody looks after it. Raises `LookupError` for one that does not fire."""
         one = self.find(alert)
         if not one.acknowledged_s:
             one.acknowledged_s, one.acknowledged_by, one.deadline_s = now_s, by, 0.0
-            self._noted(one, now_s, f"acknowledged by {by}" if by else "acknowledged")
+            said = f"acknowledged by {by}" if by else "acknowledged"
+            self._noted(one, now_s, f"{said}: {comment}" if comment else said)
         return one
 
     def sent(self, alert: Alert, person: str, why: str, now_s: float) -> None:

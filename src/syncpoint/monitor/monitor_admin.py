@@ -17,10 +17,14 @@ from google.protobuf.message import Message
 
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError
 from syncpoint.monitor.alert_machine import Alert, AlertSilence
-from syncpoint.monitor.burn_rates import PAGE
+from syncpoint.monitor.alert_rules import budget_rule
+from syncpoint.monitor.burn_rates import PAGE, RULES
+from syncpoint.monitor.duty_answers import on_call_message, ownerships_message
 from syncpoint.monitor.history_queries import HistoryQuery
 from syncpoint.monitor.monitor_core import MEASURED, NO_DATA, NOT_APPLICABLE, IndicatorValue, ObjectiveState
 from syncpoint.monitor.monitor_driver import Monitor
+from syncpoint.monitor.prober_pages import boards
+from syncpoint.monitor.scrape_sources import fetched
 from syncpoint.transport.calls import Methods
 from syncpoint.wire import methods
 from syncpoint.wire.messages import admin, well_known
@@ -30,6 +34,7 @@ from syncpoint.wire.serving import served
 RESOLVED_MAX: Final = 1000
 RESOLVED_PAGE: Final = 100
 HOUR_S: Final = 3600.0
+DAY_S: Final = 86_400.0
 Relay = Callable[[Method, bytes], Awaitable[bytes]]
 """Calls the process that has the monitor."""
 
@@ -59,6 +64,9 @@ class MonitorAdmin:
             "CreateSilence": self.create_silence,
             "ListSilences": self.list_silences,
             "DeleteSilence": self.delete_silence,
+            "GetOnCall": self.get_on_call,
+            "ListProbers": self.list_probers,
+            "ListOwnerships": self.list_ownerships,
         }
         return served(
             {methods.ADMIN[name]: partial(self._here_or_there, methods.ADMIN[name], one) for name, one in table.items()}
@@ -90,7 +98,14 @@ class MonitorAdmin:
         """ListSlos."""
         monitor = self._mine()
         found = await monitor.ask(lambda core: core.objectives(monitor.now_s))
-        return admin.ListSlosResponse(slos=map(_objective, found))
+        response = admin.ListSlosResponse(slos=map(_objective, found))
+        for one in response.slos:
+            one.runbook = monitor.settings.runbook(budget_rule(PAGE))
+        for rule in RULES:
+            made = response.burn_rules.add(severity=_severity(rule.severity), rate=rule.rate)
+            made.long_window.FromSeconds(int(rule.long_s))
+            made.short_window.FromSeconds(int(rule.short_s))
+        return response
 
     async def get_sla_report(self, request: admin.GetSlaReportRequest) -> admin.SlaReport:
         """GetSlaReport."""
@@ -127,8 +142,8 @@ class MonitorAdmin:
 
     async def acknowledge_alert(self, request: admin.AcknowledgeAlertRequest) -> admin.Alert:
         """AcknowledgeAlert."""
-        monitor, (name, by) = self._mine(), (request.alert, request.by)
-        return await monitor.ask(lambda core: self._alert(core.acknowledge(name, by, monitor.now_s)))
+        monitor, name, by, comment = self._mine(), request.alert, request.by, request.comment
+        return await monitor.ask(lambda core: self._alert(core.acknowledge(name, by, monitor.now_s, comment)))
 
     async def create_silence(self, request: admin.CreateSilenceRequest) -> admin.Silence:
         """CreateSilence."""
@@ -152,6 +167,21 @@ class MonitorAdmin:
         await self._mine().ask(lambda core: core.end_silence(name))
         return well_known.Empty()
 
+    async def get_on_call(self, request: admin.GetOnCallRequest) -> admin.OnCall:
+        """GetOnCall."""
+        monitor = self._mine()
+        return await monitor.ask(lambda core: on_call_message(core, monitor.now_s))
+
+    async def list_probers(self, request: admin.ListProbersRequest) -> admin.ListProbersResponse:
+        """ListProbers."""
+        return await boards(await self._mine().probers(), fetched)
+
+    async def list_ownerships(self, request: admin.ListOwnershipsRequest) -> admin.ListOwnershipsResponse:
+        """ListOwnerships."""
+        monitor = self._mine()
+        begin_s = _seconds(request.start_time) or monitor.now_s - DAY_S
+        return await monitor.ask(lambda core: ownerships_message(core, begin_s))
+
     # -- shared ------------------------------------------------------------------------------------------------------
 
     async def _here_or_there(
@@ -172,7 +202,7 @@ class MonitorAdmin:
             alert=one.alert,
             rule=one.rule,
             labels=dict(one.labels),
-            severity=2 if one.severity == PAGE else 1,
+            severity=_severity(one.severity),
             state=3 if one.resolved_s else 2 if one.acknowledged_s else 1,
             summary=one.summary,
             runbook=self._mine().settings.runbook(one.rule),
@@ -193,6 +223,10 @@ class MonitorAdmin:
             event = made.events.add(text=text)
             event.time.FromMilliseconds(int(at_s * 1000))
         return made
+
+
+def _severity(severity: str) -> admin.Alert.Severity:
+    return admin.Alert.PAGE if severity == PAGE else admin.Alert.TICKET
 
 
 def _query(request: admin.QueryHistoryRequest, now_s: float) -> HistoryQuery:
@@ -233,6 +267,8 @@ def _indicator(one: IndicatorValue) -> admin.Sli:
         query=sli.promql,
     )
     made.window.FromSeconds(int(sli.window_s))
+    for part in sli.parts:
+        made.parts.add(**part._asdict())
     return made
 
 

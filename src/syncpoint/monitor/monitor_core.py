@@ -23,6 +23,7 @@ from syncpoint.monitor.kept_families import is_kept
 from syncpoint.monitor.monitor_file import MonitorFile
 from syncpoint.monitor.monitor_settings import MonitorSettings
 from syncpoint.monitor.objectives import Objective
+from syncpoint.monitor.prober_pages import PREFIX as PROBER_PREFIX
 from syncpoint.monitor.scraped_text import ScrapedSeries, ScrapedText
 from syncpoint.monitor.sla_report import AgreementReport, month_of, report
 from syncpoint.monitor.sli_table import RATIO, SLIS, ServiceLevelIndicator
@@ -49,6 +50,7 @@ class WatchedProcess:
     text: ScrapedText
     increases: ProcessIncreases
     listed_s: float
+    probes: bool = False  # it is a prober program
 
 
 class IndicatorValue(NamedTuple):
@@ -131,6 +133,7 @@ class MonitorCore:
             if one.text is not None:
                 numbers = process.text.read(one.text)
                 counters.update(series.name for series in numbers if series.counts)
+                process.probes = any(series.name.startswith(PROBER_PREFIX) for series in numbers)
                 if not process.increases.seen:
                     process.increases.seen = self._uncounted(numbers, now_s)
                 process.increases.take(numbers, now_s, look)
@@ -175,10 +178,14 @@ class MonitorCore:
         firing = sorted(self.machine.firing.values(), key=lambda one: -one.started_s)
         return [*firing, *(self.file.resolved(resolved) if resolved else ())]
 
-    def acknowledge(self, alert: str, by: str, now_s: float) -> Alert:
+    def probers(self) -> set[str]:
+        """Names of prober programs among what is watched."""
+        return {name for name, one in self._processes.items() if one.probes}
+
+    def acknowledge(self, alert: str, by: str, now_s: float, comment: str = "") -> Alert:
         """Raises `NotFound` for one that does not fire."""
         try:
-            found = self.machine.acknowledge(alert, by, now_s)
+            found = self.machine.acknowledge(alert, by, now_s, comment)
         except LookupError:
             raise NotFound(f"alert {alert}") from None
         self.keep()

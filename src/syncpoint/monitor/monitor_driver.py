@@ -40,6 +40,7 @@ class LookedAt(Protocol):
     name: str
     labels: dict[str, str]
     fresh: bool
+    url: str
 
     async def text(self) -> bytes:
         """Its metrics now; whatever it raises means that it does not answer."""
@@ -95,6 +96,11 @@ class Monitor:
         core = self._core
         assert core is not None
         return await self._in_thread(lambda: question(core))
+
+    async def probers(self) -> list[tuple[str, str]]:
+        """Prober programs: what each is called, and the address of its metrics."""
+        known = await self.ask(lambda core: core.probers())
+        return [(one.name, one.url) for one in self._processes() if one.name in known and one.url]
 
     async def look(self) -> None:
         """Read all processes once."""

@@ -14,6 +14,7 @@ from syncpoint.monitor.alert_machine import Alert, AlertSilence
 from syncpoint.monitor.event_counts import COARSE_S, FINE_S, TEN_MINUTES_S, EventCounts
 from syncpoint.monitor.history_file import HistoryFile
 from syncpoint.monitor.indicators import Events
+from syncpoint.monitor.ownership_log import OwnershipLog
 
 ALERTS_MAX: Final = 10_000  # that are over
 _SCHEMA: Final = """
@@ -36,6 +37,7 @@ class MonitorFile:
         self.history = history
         self._database = history.database
         self._database.executescript(_SCHEMA)
+        self.owners = OwnershipLog(history.database)
         self._minute = 0  # whose events are in `_pending`
         self._pending: Counted = {}
         self._pending_s = 0.0

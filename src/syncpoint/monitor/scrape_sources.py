@@ -30,6 +30,7 @@ class TextSource:
     read: Callable[[], Awaitable[bytes]]
     labels: dict[str, str] = field(default_factory=dict)
     fresh: bool = False
+    url: str = ""  # of a page
 
     async def text(self) -> bytes:
         """See `LookedAt`."""
@@ -39,7 +40,8 @@ class TextSource:
 def pages(settings: MonitorSettings) -> list[TextSource]:
     """The targets of the settings, and of their files as these are now."""
     found = [
-        TextSource(one.labels.get("process", one.url), _fetcher(one.url), dict(one.labels)) for one in settings.targets
+        TextSource(one.labels.get("process", one.url), _fetcher(one.url), dict(one.labels), url=one.url)
+        for one in settings.targets
     ]
     for path in settings.target_files:
         try:
@@ -56,11 +58,17 @@ def _listed(path: Path) -> Iterator[TextSource]:
         for address in group["targets"]:
             kept = {key: value for key, value in labels.items() if not key.startswith("__") and key != "roles"}
             kept.setdefault("process", address)
-            yield TextSource(kept["process"], _fetcher(f"http://{address}/metrics"), kept)
+            url = f"http://{address}/metrics"
+            yield TextSource(kept["process"], _fetcher(url), kept, url=url)
 
 
 def _fetcher(url: str) -> Callable[[], Awaitable[bytes]]:
-    return lambda: asyncio.to_thread(_fetched, url)
+    return lambda: fetched(url)
+
+
+async def fetched(url: str) -> bytes:
+    """What is at an address. Raises `OSError`."""
+    return await asyncio.to_thread(_fetched, url)
 
 
 def _fetched(url: str) -> bytes:

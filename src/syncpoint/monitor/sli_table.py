@@ -8,12 +8,23 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from syncpoint.metrics.family_table import FAMILIES
 from syncpoint.monitor.indicators import Measure, Quick, Share, Youngest
 from syncpoint.monitor.selections import SERVER_CODES, SeriesSelection
 
 RATIO, SECONDS = "ratio", "seconds"
 WINDOW_S: Final = 3600.0
 _OF_CLIENTS: Final = ("listener", ("clients",))
+
+
+class IndicatorPart(NamedTuple):
+    """A question to history whose answer shows where what is bad comes from."""
+
+    title: str
+    family: str
+    labels: tuple[str, ...]
+    group_by: tuple[str, ...]
+    quantile: float = 0.0
 
 
 class ServiceLevelIndicator(NamedTuple):
@@ -43,6 +54,17 @@ class ServiceLevelIndicator(NamedTuple):
         return tuple(dict.fromkeys(one.name for one in used))
 
     @property
+    def parts(self) -> tuple[IndicatorPart, ...]:
+        """Where what is bad of it comes from: what fails, and what takes long."""
+        measure = self.measure
+        if isinstance(measure, Share):
+            return tuple(_part("failed", one) for one in measure.bad)
+        if isinstance(measure, Quick):
+            slow = _part(f"{measure.quantile * 100:g}th percentile", measure.took, measure.quantile)
+            return (slow, *(_part("failed", one) for one in measure.failed))
+        return (_part("age", measure.age),)
+
+    @property
     def promql(self) -> str:
         """Its value in PromQL, over its window."""
         measure, window = self.measure, promql_duration(self.window_s)
@@ -54,6 +76,15 @@ class ServiceLevelIndicator(NamedTuple):
         assert isinstance(measure, Quick)
         took = SeriesSelection(f"{measure.took.name}_bucket", measure.took.where, measure.took.without).promql
         return f"histogram_quantile({measure.quantile:g}, sum by (le) (rate({took}[{window}])))"
+
+
+def _part(title: str, numbers: SeriesSelection, quantile: float = 0.0) -> IndicatorPart:
+    labels = tuple(f"{name}={value}" for name, values in numbers.where for value in values)
+    known = next(one.labels for one in FAMILIES if one.name == numbers.name)
+    single = {name for name, values in numbers.where if len(values) == 1}
+    return IndicatorPart(
+        title, numbers.name, labels, ("process", *(one for one in known if one not in single)), quantile
+    )
 
 
 def promql_duration(seconds: float) -> str:

@@ -2,11 +2,15 @@
 
 Place: used by `process`. Which process it is says `monitor` in cluster.yaml; of workers it is the first. Its roles do
 not matter: it reads the metrics of all others by the calls that processes have for each other.
-Promise: a process that is named in cluster.yaml and does not answer is noticed, whether it is a member or not.
+Promise: a process that is named in cluster.yaml and does not answer is noticed, whether it is a member or not. Each
+change of a chain's owner that this process learns of is kept, with its time.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import sqlite3
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -15,8 +19,10 @@ from syncpoint.model.errors import Unavailable
 from syncpoint.monitor.monitor_admin import MonitorAdmin
 from syncpoint.monitor.monitor_driver import Monitor
 from syncpoint.monitor.monitor_settings import MonitorSettings, defaults, load_monitor
+from syncpoint.monitor.ownership_log import ChainHolder
 from syncpoint.monitor.scrape_sources import TextSource, once_each, pages
 from syncpoint.node.node_monitor import begin
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.calls import Methods
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
@@ -27,6 +33,8 @@ if TYPE_CHECKING:
 
 ASK_S: Final = 4.0
 RELAY_S: Final = 30.0
+
+log = logging.getLogger(__name__)
 
 
 class ProcessMonitor:
@@ -39,6 +47,9 @@ class ProcessMonitor:
         relay = None if self._place is None or self._is_here else self._relayed
         self.admin = MonitorAdmin(None, relay)
         self._own: MetricsText
+        self._tasks = Tasks()
+        self._changed = asyncio.Event()
+        self._changes: list[ChainHolder] = []
 
     def methods(self, served: Methods) -> Methods:
         """What other processes may call here, beside what they may anyhow."""
@@ -55,11 +66,45 @@ class ProcessMonitor:
             settings, place.data, partial(self._processes, settings), environment.clock, environment.random
         )
         await begin(monitor, self.admin)
+        if self.admin.monitor is monitor:
+            self._context.view.owners.listeners.append(self._owners_changed)
+            await self._take_owners(monitor)
+            self._tasks.start(self._keep_owners(monitor))
 
     async def stop(self) -> None:
         """Look no more."""
+        if self._owners_changed in self._context.view.owners.listeners:
+            self._context.view.owners.listeners.remove(self._owners_changed)
+        await self._tasks.stop()
         if self.admin.monitor is not None:
             await self.admin.monitor.stop()
+
+    async def _take_owners(self, monitor: Monitor) -> None:
+        """What differs from what was kept happened while this process was not here."""
+        known = await monitor.ask(lambda core: core.file.owners.last())
+        self._changes.clear()  # what is read now has them
+        chains = {int(key) for key in self._context.view.owners.items} | known.keys()
+        found = [self._holder(chain, monitor.now_s, late=True) for chain in sorted(chains)]
+        await monitor.ask(lambda core: core.file.owners.note(found))
+
+    def _owners_changed(self, keys: set[str]) -> None:
+        now_s = self._context.environment.clock.time_ns() / 1e9
+        self._changes += [self._holder(int(key), now_s) for key in sorted(keys)]
+        self._changed.set()
+
+    def _holder(self, chain: int, now_s: float, *, late: bool = False) -> ChainHolder:
+        owner = self._context.view.owner(chain)
+        return ChainHolder(now_s, chain, owner.epoch if owner else 0, owner.member if owner else "", late)
+
+    async def _keep_owners(self, monitor: Monitor) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            changes, self._changes = self._changes, []
+            try:
+                await monitor.ask(lambda core, new=changes: core.file.owners.note(new))  # type: ignore[misc]
+            except sqlite3.Error as error:
+                log.error("changes of owners cannot be kept: %s", error)
 
     def _processes(self, settings: MonitorSettings) -> list[TextSource]:
         context = self._context

@@ -744,12 +744,27 @@ class Sli(_message.Message):
     value: float
     events: float
     query: str
-    def __init__(self, name: _Optional[str] = ..., title: _Optional[str] = ..., definition: _Optional[str] = ..., unit: _Optional[str] = ..., families: _Optional[_Iterable[str]] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[Sli.State, int, str]] = ..., value: _Optional[float] = ..., events: _Optional[float] = ..., query: _Optional[str] = ...) -> None: ...
+    parts: _containers.RepeatedCompositeFieldContainer[HistoryPart]
+    def __init__(self, name: _Optional[str] = ..., title: _Optional[str] = ..., definition: _Optional[str] = ..., unit: _Optional[str] = ..., families: _Optional[_Iterable[str]] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[Sli.State, int, str]] = ..., value: _Optional[float] = ..., events: _Optional[float] = ..., query: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[HistoryPart, _Mapping]]] = ...) -> None: ...
+class HistoryPart(_message.Message):
+    title: str
+    family: str
+    labels: _containers.RepeatedScalarFieldContainer[str]
+    group_by: _containers.RepeatedScalarFieldContainer[str]
+    quantile: float
+    def __init__(self, title: _Optional[str] = ..., family: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., group_by: _Optional[_Iterable[str]] = ..., quantile: _Optional[float] = ...) -> None: ...
 class ListSlosRequest(_message.Message):
     def __init__(self) -> None: ...
 class ListSlosResponse(_message.Message):
     slos: _containers.RepeatedCompositeFieldContainer[Slo]
-    def __init__(self, slos: _Optional[_Iterable[_Union[Slo, _Mapping]]] = ...) -> None: ...
+    burn_rules: _containers.RepeatedCompositeFieldContainer[BurnRule]
+    def __init__(self, slos: _Optional[_Iterable[_Union[Slo, _Mapping]]] = ..., burn_rules: _Optional[_Iterable[_Union[BurnRule, _Mapping]]] = ...) -> None: ...
+class BurnRule(_message.Message):
+    severity: Alert.Severity
+    rate: float
+    long_window: _duration_pb2.Duration
+    short_window: _duration_pb2.Duration
+    def __init__(self, severity: _Optional[_Union[Alert.Severity, int, str]] = ..., rate: _Optional[float] = ..., long_window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., short_window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 class Slo(_message.Message):
     name: str
     sli: str
@@ -762,7 +777,8 @@ class Slo(_message.Message):
     events: float
     budget_left: float
     burn_rates: _containers.RepeatedCompositeFieldContainer[BurnRate]
-    def __init__(self, name: _Optional[str] = ..., sli: _Optional[str] = ..., objective: _Optional[str] = ..., target: _Optional[float] = ..., threshold: _Optional[float] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[Sli.State, int, str]] = ..., good_ratio: _Optional[float] = ..., events: _Optional[float] = ..., budget_left: _Optional[float] = ..., burn_rates: _Optional[_Iterable[_Union[BurnRate, _Mapping]]] = ...) -> None: ...
+    runbook: str
+    def __init__(self, name: _Optional[str] = ..., sli: _Optional[str] = ..., objective: _Optional[str] = ..., target: _Optional[float] = ..., threshold: _Optional[float] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[Sli.State, int, str]] = ..., good_ratio: _Optional[float] = ..., events: _Optional[float] = ..., budget_left: _Optional[float] = ..., burn_rates: _Optional[_Iterable[_Union[BurnRate, _Mapping]]] = ..., runbook: _Optional[str] = ...) -> None: ...
 class BurnRate(_message.Message):
     window: _duration_pb2.Duration
     rate: float
@@ -838,7 +854,8 @@ class AlertEvent(_message.Message):
 class AcknowledgeAlertRequest(_message.Message):
     alert: str
     by: str
-    def __init__(self, alert: _Optional[str] = ..., by: _Optional[str] = ...) -> None: ...
+    comment: str
+    def __init__(self, alert: _Optional[str] = ..., by: _Optional[str] = ..., comment: _Optional[str] = ...) -> None: ...
 class Silence(_message.Message):
     class LabelsEntry(_message.Message):
         key: str
@@ -862,3 +879,121 @@ class ListSilencesResponse(_message.Message):
 class DeleteSilenceRequest(_message.Message):
     silence: str
     def __init__(self, silence: _Optional[str] = ...) -> None: ...
+class GetOnCallRequest(_message.Message):
+    def __init__(self) -> None: ...
+class OnCall(_message.Message):
+    people: _containers.RepeatedCompositeFieldContainer[OnCallPerson]
+    sites: _containers.RepeatedCompositeFieldContainer[OnCallSite]
+    acknowledge_time: _duration_pb2.Duration
+    def __init__(self, people: _Optional[_Iterable[_Union[OnCallPerson, _Mapping]]] = ..., sites: _Optional[_Iterable[_Union[OnCallSite, _Mapping]]] = ..., acknowledge_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+class OnCallPerson(_message.Message):
+    name: str
+    site: str
+    ways: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., site: _Optional[str] = ..., ways: _Optional[_Iterable[str]] = ...) -> None: ...
+class OnCallSite(_message.Message):
+    name: str
+    time_zone: str
+    hours: str
+    on_call: bool
+    people: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., time_zone: _Optional[str] = ..., hours: _Optional[str] = ..., on_call: _Optional[bool] = ..., people: _Optional[_Iterable[str]] = ...) -> None: ...
+class ListProbersRequest(_message.Message):
+    def __init__(self) -> None: ...
+class ListProbersResponse(_message.Message):
+    probers: _containers.RepeatedCompositeFieldContainer[Prober]
+    unknown: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, probers: _Optional[_Iterable[_Union[Prober, _Mapping]]] = ..., unknown: _Optional[_Iterable[str]] = ...) -> None: ...
+class Prober(_message.Message):
+    class StepsEntry(_message.Message):
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    prober: str
+    title: str
+    planes: _containers.RepeatedScalarFieldContainer[str]
+    endpoint: str
+    process: str
+    runs: int
+    last_run: _timestamp_pb2.Timestamp
+    metrics: _containers.RepeatedCompositeFieldContainer[ProberMetric]
+    steps: _containers.ScalarMap[str, float]
+    failures: _containers.RepeatedCompositeFieldContainer[ProberFailure]
+    def __init__(self, prober: _Optional[str] = ..., title: _Optional[str] = ..., planes: _Optional[_Iterable[str]] = ..., endpoint: _Optional[str] = ..., process: _Optional[str] = ..., runs: _Optional[int] = ..., last_run: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., metrics: _Optional[_Iterable[_Union[ProberMetric, _Mapping]]] = ..., steps: _Optional[_Mapping[str, float]] = ..., failures: _Optional[_Iterable[_Union[ProberFailure, _Mapping]]] = ...) -> None: ...
+class ProberMetric(_message.Message):
+    class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        VERDICT_UNSPECIFIED: _ClassVar[ProberMetric.Verdict]
+        UNKNOWN: _ClassVar[ProberMetric.Verdict]
+        EXPECTED: _ClassVar[ProberMetric.Verdict]
+        UNEXPECTED: _ClassVar[ProberMetric.Verdict]
+    VERDICT_UNSPECIFIED: ProberMetric.Verdict
+    UNKNOWN: ProberMetric.Verdict
+    EXPECTED: ProberMetric.Verdict
+    UNEXPECTED: ProberMetric.Verdict
+    name: str
+    measure: str
+    verdict: ProberMetric.Verdict
+    value: float
+    limit: float
+    text: str
+    def __init__(self, name: _Optional[str] = ..., measure: _Optional[str] = ..., verdict: _Optional[_Union[ProberMetric.Verdict, int, str]] = ..., value: _Optional[float] = ..., limit: _Optional[float] = ..., text: _Optional[str] = ...) -> None: ...
+class ProberFailure(_message.Message):
+    time: _timestamp_pb2.Timestamp
+    text: str
+    def __init__(self, time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ...) -> None: ...
+class ListOwnershipsRequest(_message.Message):
+    start_time: _timestamp_pb2.Timestamp
+    def __init__(self, start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+class ListOwnershipsResponse(_message.Message):
+    changes: _containers.RepeatedCompositeFieldContainer[OwnerChange]
+    kept_since: _timestamp_pb2.Timestamp
+    def __init__(self, changes: _Optional[_Iterable[_Union[OwnerChange, _Mapping]]] = ..., kept_since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+class OwnerChange(_message.Message):
+    time: _timestamp_pb2.Timestamp
+    chain: int
+    epoch: int
+    owner: str
+    late: bool
+    def __init__(self, time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., chain: _Optional[int] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., late: _Optional[bool] = ...) -> None: ...
+class GetRolloutRequest(_message.Message):
+    def __init__(self) -> None: ...
+class Rollout(_message.Message):
+    class SharesEntry(_message.Message):
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class FiguresEntry(_message.Message):
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    name: str
+    version: str
+    commit: str
+    state: str
+    step: str
+    steps: _containers.RepeatedScalarFieldContainer[str]
+    deployed: bool
+    watched: _duration_pb2.Duration
+    watch: _duration_pb2.Duration
+    begin_time: _timestamp_pb2.Timestamp
+    look_time: _timestamp_pb2.Timestamp
+    end_time: _timestamp_pb2.Timestamp
+    restarting: str
+    restart_time: _timestamp_pb2.Timestamp
+    waits_for: str
+    reason: str
+    shares: _containers.ScalarMap[str, float]
+    figures: _containers.ScalarMap[str, float]
+    problems: _containers.RepeatedScalarFieldContainer[str]
+    events: _containers.RepeatedCompositeFieldContainer[RolloutEvent]
+    controller: str
+    aborted_by: str
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., commit: _Optional[str] = ..., state: _Optional[str] = ..., step: _Optional[str] = ..., steps: _Optional[_Iterable[str]] = ..., deployed: _Optional[bool] = ..., watched: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., watch: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., look_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., restarting: _Optional[str] = ..., restart_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., waits_for: _Optional[str] = ..., reason: _Optional[str] = ..., shares: _Optional[_Mapping[str, float]] = ..., figures: _Optional[_Mapping[str, float]] = ..., problems: _Optional[_Iterable[str]] = ..., events: _Optional[_Iterable[_Union[RolloutEvent, _Mapping]]] = ..., controller: _Optional[str] = ..., aborted_by: _Optional[str] = ...) -> None: ...
+class RolloutEvent(_message.Message):
+    time: _timestamp_pb2.Timestamp
+    text: str
+    def __init__(self, time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ...) -> None: ...
+class AbortRolloutRequest(_message.Message):
+    by: str
+    reason: str
+    def __init__(self, by: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...

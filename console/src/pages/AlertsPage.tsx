@@ -1,0 +1,362 @@
+// Alerts: what fires and whom it has gone to, what is over, what is silenced, who is on call.
+
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { getRouteApi, Link } from "@tanstack/react-router";
+import { Fragment, useEffect, useState } from "react";
+
+import { call } from "../api/client";
+import { type Alert, alertsQuery, onCallQuery, type Silence, silencesQuery } from "../api/monitor";
+import { usePermissions } from "../api/queries";
+import { shell } from "../lib/copies";
+import { duration, plural, time } from "../lib/format";
+import { CopyAs } from "../ui/CopyAs";
+import { NoMonitor, Runbook } from "../ui/NoMonitor";
+import { Badge, Card, Confirm, Empty, Field, Loading, Page, Problem, type Tone } from "../ui/parts";
+
+const route = getRouteApi("/alerts");
+const UPDATE = "syncpoint.server.update";
+const NAME = "syncpoint.name";
+
+type Asked = { kind: "acknowledge"; alert: Alert } | { kind: "silence"; alert: Alert | null } | { kind: "unsilence"; silence: Silence };
+
+export function AlertsPage() {
+  const { alert: chosen } = route.useSearch();
+  const alerts = useQuery(alertsQuery);
+  const rights = usePermissions("server", [UPDATE]);
+  const [asked, setAsked] = useState<Asked | null>(null);
+  const firing = (alerts.data?.alerts ?? []).filter((one) => one.state !== "RESOLVED");
+  const over = (alerts.data?.alerts ?? []).filter((one) => one.state === "RESOLVED");
+  const open = firing.filter((one) => one.state === "FIRING" && !one.silenced).length;
+  const may = rights.has(UPDATE);
+  return (
+    <Page
+      title="Alerts"
+      of={alerts.data === undefined ? undefined : firing.length === 0 ? "Nothing fires" : `${plural(firing.length, "alert")}, ${open} not acknowledged`}
+      actions={
+        may &&
+        alerts.data !== undefined && (
+          <button type="button" onClick={() => setAsked({ kind: "silence", alert: null })}>
+            Silence…
+          </button>
+        )
+      }
+    >
+      {alerts.error !== null && <NoMonitor error={alerts.error} />}
+      {alerts.data === undefined && alerts.error === null && <Loading />}
+      {alerts.data !== undefined && (
+        <>
+          <Card title="Firing" flush actions={<CopyAs cli="syncpoint alerts list" method="Admin.ListAlerts" request={{}} />}>
+            {firing.length === 0 ? <Empty>No alert fires. Whatever begins is listed here within ten seconds.</Empty> : <Rows alerts={firing} chosen={chosen} ask={may ? setAsked : null} />}
+          </Card>
+          <Silences ask={may ? setAsked : null} />
+          <OnCallCard />
+          <Card title="Over" note="the newest 200" flush actions={<CopyAs cli="syncpoint alerts history --limit 200" method="Admin.ListAlerts" request={{ resolved: true, pageSize: 200 }} />}>
+            {over.length === 0 ? <Empty>No alert has been resolved yet.</Empty> : <Rows alerts={over} chosen={chosen} ask={null} />}
+          </Card>
+        </>
+      )}
+      {asked?.kind === "acknowledge" && <Acknowledge alert={asked.alert} onClose={() => setAsked(null)} />}
+      {asked?.kind === "silence" && <NewSilence alert={asked.alert} onClose={() => setAsked(null)} />}
+      {asked?.kind === "unsilence" && <EndSilence silence={asked.silence} onClose={() => setAsked(null)} />}
+    </Page>
+  );
+}
+
+const STATES: Record<Alert["state"], [string, Tone]> = {
+  STATE_UNSPECIFIED: ["unknown", "warn"],
+  FIRING: ["firing", "bad"],
+  ACKNOWLEDGED: ["acknowledged", "warn"],
+  RESOLVED: ["over", "good"],
+};
+
+const secondsUntil = (at: string | undefined): number => (at === undefined ? 0 : (new Date(at).getTime() - Date.now()) / 1000);
+
+function Rows({ alerts, chosen, ask }: { alerts: Alert[]; chosen: string | undefined; ask: ((asked: Asked) => void) | null }) {
+  const go = route.useNavigate();
+  return (
+    <div className="scroll" tabIndex={0} role="group" aria-label="Alerts">
+      <table className="alerts">
+        <thead>
+          <tr>
+            <th>Alert</th>
+            <th>State</th>
+            <th>Since</th>
+            <th>Whom it went to</th>
+            <th>
+              <span className="visually-hidden">Actions</span>
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {alerts.map((one) => {
+            const open = one.alert === chosen;
+            const [word, tone] = STATES[one.state];
+            return (
+              <Fragment key={one.alert}>
+                <tr className={open ? "chosen" : ""}>
+                  <td className="wide">
+                    <button type="button" className="link" aria-expanded={open} onClick={() => void go({ search: open ? {} : { alert: one.alert }, replace: true })}>
+                      {one.rule}
+                    </button>{" "}
+                    <Badge>{one.severity === "PAGE" ? "page" : "ticket"}</Badge>
+                    <div className="small">{one.summary}</div>
+                  </td>
+                  <td>
+                    <Badge tone={tone}>{word}</Badge> {one.silenced && <Badge>silenced</Badge>}
+                  </td>
+                  <td>
+                    {time(one.startTime).slice(0, 19)}
+                    <div className="muted small">{one.resolveTime === undefined ? `for ${duration(-secondsUntil(one.startTime))}` : `lasted ${duration(secondsUntil(one.resolveTime) - secondsUntil(one.startTime))}`}</div>
+                  </td>
+                  <td>
+                    <Escalation alert={one} />
+                  </td>
+                  <td className="right">
+                    {ask !== null && one.state === "FIRING" && (
+                      <button type="button" className="primary" onClick={() => ask({ kind: "acknowledge", alert: one })}>
+                        Acknowledge…
+                      </button>
+                    )}{" "}
+                    {ask !== null && !one.silenced && (
+                      <button type="button" className="quiet" onClick={() => ask({ kind: "silence", alert: one })}>
+                        Silence…
+                      </button>
+                    )}
+                  </td>
+                </tr>
+                {open && (
+                  <tr className="opened">
+                    <td colSpan={5}>
+                      <Story alert={one} />
+                    </td>
+                  </tr>
+                )}
+              </Fragment>
+            );
+          })}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+/** Who knows, and when it goes on to the next one. */
+function Escalation({ alert }: { alert: Alert }) {
+  const notified = alert.notified ?? [];
+  const left = secondsUntil(alert.acknowledgeDeadline);
+  if (alert.acknowledgedBy || alert.state === "ACKNOWLEDGED") return <>{alert.acknowledgedBy ? `${alert.acknowledgedBy} looks after it` : "somebody looks after it"}</>;
+  return (
+    <>
+      {notified.length === 0 ? <span className="muted">nobody</span> : notified.join(", ")}
+      {alert.state === "FIRING" && alert.acknowledgeDeadline !== undefined && <div className="muted small">{notified.length === 0 ? "nobody is on call: see below" : `goes on to the next in ${duration(Math.max(0, left))}`}</div>}
+      {(alert.level ?? 0) > 0 && <div className="small">passed on {plural(alert.level ?? 0, "time")}</div>}
+    </>
+  );
+}
+
+function Story({ alert }: { alert: Alert }) {
+  const slo = alert.labels?.["slo"];
+  return (
+    <div className="opened-body">
+      <div className="row">
+        {Object.entries(alert.labels ?? {}).map(([name, value]) => (
+          <Badge key={name}>
+            {name} = {value}
+          </Badge>
+        ))}
+        {slo !== undefined && (
+          <Link to="/objectives" search={{ slo }}>
+            The objective
+          </Link>
+        )}
+        <Runbook link={alert.runbook} />
+      </div>
+      <ol className="story">
+        {(alert.events ?? []).map((one, index) => (
+          <li key={index}>
+            <time className="muted">{time(one.time).slice(0, 19)}</time> <span>{one.text}</span>
+          </li>
+        ))}
+      </ol>
+    </div>
+  );
+}
+
+/** The name that actions are signed with; kept by the browser, so that it is typed once. */
+function useName(): [string, (name: string) => void] {
+  const [name, setName] = useState(localStorage.getItem(NAME) ?? "");
+  useEffect(() => {
+    if (name === "") localStorage.removeItem(NAME);
+    else localStorage.setItem(NAME, name);
+  }, [name]);
+  return [name, setName];
+}
+
+function useDone(): () => void {
+  const queries = useQueryClient();
+  return () => void queries.invalidateQueries({ predicate: ({ queryKey }) => queryKey[0] === "Admin.ListAlerts" || queryKey[0] === "Admin.ListSilences" });
+}
+
+function Acknowledge({ alert, onClose }: { alert: Alert; onClose: () => void }) {
+  const [by, setBy] = useName();
+  const [comment, setComment] = useState("");
+  const done = useDone();
+  const request = { alert: alert.alert, by, ...(comment === "" ? {} : { comment }) };
+  const cli = `syncpoint alerts ack ${shell(alert.alert)} --by ${shell(by || "NAME")}${comment === "" ? "" : ` --comment ${shell(comment)}`}`;
+  return (
+    <Confirm title={`Acknowledge ${alert.rule}`} text="You look after it: it goes on to nobody else." action="Acknowledge" disabled={by.trim() === ""} onClose={onClose} run={() => call("Admin.AcknowledgeAlert", request).then(done)}>
+      <p>{alert.summary}</p>
+      <Field label="Who looks after it">{(id) => <input id={id} value={by} autoComplete="name" onChange={(event) => setBy(event.target.value)} />}</Field>
+      <Field label="What is known, or done about it" hint="It stands in the alert's history.">
+        {(id) => <input id={id} value={comment} onChange={(event) => setComment(event.target.value)} />}
+      </Field>
+      <CopyAs cli={cli} method="Admin.AcknowledgeAlert" request={request} />
+    </Confirm>
+  );
+}
+
+const SPANS: [string, string, number][] = [
+  ["30m", "30 minutes", 1800],
+  ["2h", "2 hours", 7200],
+  ["8h", "8 hours", 28_800],
+  ["1d", "a day", 86_400],
+  ["7d", "a week", 604_800],
+];
+
+function NewSilence({ alert, onClose }: { alert: Alert | null; onClose: () => void }) {
+  const [by, setBy] = useName();
+  const [rule, setRule] = useState(alert?.rule ?? "");
+  const [exactly, setExactly] = useState(alert !== null);
+  const [span, setSpan] = useState("2h");
+  const [comment, setComment] = useState("");
+  const done = useDone();
+  const [, , forS] = SPANS.find(([name]) => name === span) ?? SPANS[1]!;
+  const labels = exactly ? (alert?.labels ?? {}) : {};
+  const silence = () => ({ rule, labels, endTime: new Date(Date.now() + forS * 1000).toISOString(), by, comment });
+  const cli = `syncpoint alerts silence ${shell(rule || "RULE")}${Object.entries(labels).map(([name, value]) => ` --label ${shell(`${name}=${value}`)}`).join("")} --for ${span} --comment ${shell(comment || "WHY")}`;
+  return (
+    <Confirm
+      title="Silence alerts"
+      text="Nobody is notified of them for a while. They are listed all the same, and notified when the silence ends while they still hold."
+      action="Silence"
+      disabled={rule.trim() === "" || by.trim() === "" || comment.trim() === ""}
+      onClose={onClose}
+      run={() => call("Admin.CreateSilence", { silence: silence() }).then(done)}
+    >
+      <Field label="Rule" hint="* stands for any letters">
+        {(id) => <input id={id} value={rule} onChange={(event) => setRule(event.target.value)} />}
+      </Field>
+      {alert !== null && Object.keys(alert.labels ?? {}).length > 0 && (
+        <label className="check">
+          <input type="checkbox" checked={exactly} onChange={(event) => setExactly(event.target.checked)} />
+          Only with {Object.entries(alert.labels ?? {}).map(([name, value]) => `${name} = ${value}`).join(", ")}
+        </label>
+      )}
+      <Field label="For how long">
+        {(id) => (
+          <select id={id} value={span} onChange={(event) => setSpan(event.target.value)}>
+            {SPANS.map(([name, words]) => (
+              <option key={name} value={name}>
+                {words}
+              </option>
+            ))}
+          </select>
+        )}
+      </Field>
+      <Field label="Why">{(id) => <input id={id} value={comment} onChange={(event) => setComment(event.target.value)} />}</Field>
+      <Field label="Who silences it">{(id) => <input id={id} value={by} autoComplete="name" onChange={(event) => setBy(event.target.value)} />}</Field>
+      <CopyAs cli={cli} method="Admin.CreateSilence" request={{ silence: silence() }} />
+    </Confirm>
+  );
+}
+
+function EndSilence({ silence, onClose }: { silence: Silence; onClose: () => void }) {
+  const done = useDone();
+  const request = { silence: silence.silence };
+  return (
+    <Confirm title={`End the silence of ${silence.rule || "all rules"}?`} text="What holds is notified at once." action="End it" onClose={onClose} run={() => call("Admin.DeleteSilence", request).then(done)}>
+      <CopyAs cli={`syncpoint alerts unsilence ${shell(silence.silence)}`} method="Admin.DeleteSilence" request={request} />
+    </Confirm>
+  );
+}
+
+function Silences({ ask }: { ask: ((asked: Asked) => void) | null }) {
+  const found = useQuery(silencesQuery);
+  const silences = found.data?.silences ?? [];
+  return (
+    <Card title="Silenced" flush>
+      {found.error !== null && <Problem error={found.error} />}
+      {found.data !== undefined && silences.length === 0 && <Empty>Nothing is silenced.</Empty>}
+      {silences.length > 0 && (
+        <div className="scroll" tabIndex={0} role="group" aria-label="Silenced">
+          <table>
+            <thead>
+              <tr>
+                <th>Rule</th>
+                <th>Ends</th>
+                <th>By</th>
+                <th>Why</th>
+                <th>
+                  <span className="visually-hidden">Actions</span>
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {silences.map((one) => (
+                <tr key={one.silence}>
+                  <td>
+                    {one.rule || "*"} <span className="muted">{Object.entries(one.labels ?? {}).map(([name, value]) => `${name}=${value}`).join(" ")}</span>
+                  </td>
+                  <td>in {duration(Math.max(0, secondsUntil(one.endTime)))}</td>
+                  <td>{one.by}</td>
+                  <td>{one.comment}</td>
+                  <td className="right">
+                    {ask !== null && (
+                      <button type="button" className="quiet" onClick={() => ask({ kind: "unsilence", silence: one })}>
+                        End…
+                      </button>
+                    )}
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </Card>
+  );
+}
+
+function OnCallCard() {
+  const found = useQuery(onCallQuery);
+  const people = found.data?.people ?? [];
+  const sites = found.data?.sites ?? [];
+  return (
+    <Card title="On call" note={people.length > 0 ? `each has ${duration(found.data?.acknowledgeTime)} to acknowledge a page` : undefined}>
+      {found.error !== null && <Problem error={found.error} />}
+      {found.data !== undefined && people.length === 0 && (
+        <p>
+          Nobody is notified: alerts are only listed. Name <code>people</code> and <code>on_call</code> in the monitor's file, which <code>syncpoint serve --monitor FILE</code> or <code>monitor</code> in <code>cluster.yaml</code> names.
+        </p>
+      )}
+      {people.length > 0 && (
+        <ol className="chain-of-people">
+          {people.map((one, index) => (
+            <li key={one.name}>
+              <b>{one.name}</b> <span className="muted">{[index === 0 ? "first" : "", one.site ?? "last resort", (one.ways ?? []).join(" and ")].filter((part) => part).join(", ")}</span>
+            </li>
+          ))}
+        </ol>
+      )}
+      {sites.length > 1 && (
+        <p className="muted">
+          {sites.map((one) => (
+            <span key={one.name} className="site">
+              {one.onCall ? <b>{one.name}</b> : one.name} {one.hours} {one.timeZone}{" "}
+            </span>
+          ))}
+        </p>
+      )}
+    </Card>
+  );
+}
