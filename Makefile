@@ -53,9 +53,9 @@ metrics: dev ## write the table of docs/metrics.md from the families that there 
 house: dev ## draw the rooms of src/syncpoint into docs/ARCHITECTURE.md
 	@$(BIN)/python tools/house.py
 
-test: dev ## everything: check, unit, property, uncompiled kernel, official clients
+test: dev ## everything: check, unit, property, uncompiled kernel, official clients; RESULT=FILE keeps the outcome for `syncpoint rollout`
 	@tools/setup.sh etcd || echo "without etcd the tests of clusters are skipped" >&2
-	@$(BIN)/python tools/test_parts.py all
+	@$(BIN)/python tools/test_parts.py all $(if $(RESULT),--result $(RESULT))
 
 test-clients: dev ## the official clients of Python, Node, Go and Java, and REST, on a node and in a cluster; result into docs/compatibility.md; CLIENTS="--only go,java"
 	@$(BIN)/python -m tests.clients.run $(CLIENTS)

@@ -14,7 +14,7 @@ from syncpoint.rollout.parity import Reports, differences
 from syncpoint.rollout.rollout_file import ENVIRONMENTS, PRODUCTION, STAGING, TEST, Release
 from syncpoint.rollout.rollout_plan import RolloutPlan
 
-TODO = "run all tests on it with `.venv/bin/python tools/test_parts.py all --result FILE`"
+TODO = "run all tests on it with `make test RESULT=FILE`"
 
 
 def untested(path: Path, release: Release) -> list[str]:
