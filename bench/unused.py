@@ -70,16 +70,7 @@ def _pair(b: Bench, old: Server, new: Server, case: str, turned: bool) -> tuple[
 
 
 def _run(b: Bench, server: Server, case: str, seconds: float) -> Run:
-    size, messages, in_flight = CASES[case]
-    line = [
-        sys.executable,
-        "-m",
-        "bench.unused",
-        "load",
-        server.address,
-        *map(str, (size, messages, in_flight, seconds)),
-    ]
-    return b.measured(line, server, seconds + 60.0)
+    return b.measured(load_line(server.address, *CASES[case], seconds), server, seconds + 60.0)
 
 
 def _commit(tree: Path) -> str:
@@ -89,6 +80,12 @@ def _commit(tree: Path) -> str:
 
 
 # -- the load ----------------------------------------------------------------------------------------------------------
+
+
+def load_line(address: str, size: int, messages: int, in_flight: int, seconds: float) -> list[str]:
+    """The command that runs `load` in a process of its own."""
+    numbers = map(str, (size, messages, in_flight, seconds))
+    return [sys.executable, "-m", "bench.unused", "load", address, *numbers]
 
 
 async def make(address: str) -> None:
