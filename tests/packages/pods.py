@@ -134,7 +134,7 @@ def pods(rendered: list[Manifest], folder: Path) -> list[Pod]:
 
 def changed(values: dict[str, Any], etcd: list[str]) -> dict[str, Any]:
     """The example for here: its etcd is this one, in the clear; clients are not asked who they are."""
-    values |= {"insecure": True, "publicTls": {}, "auth": {}, "tracing": {}}
+    values |= {"insecure": True, "publicTls": {}, "auth": {}, "tracing": {}, "metrics": {}}
     if values["mode"] == "cluster":
         values["cluster"] |= {"etcd": {"endpoints": etcd}, "monitor": {}}
     else:

@@ -23,6 +23,7 @@ from syncpoint.storage.layout import DISK_FILE
 from syncpoint.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
+    from syncpoint.metrics.otlp_export import MetricsExportSettings
     from syncpoint.tracing.tracer import TracingSettings
 
 
@@ -76,6 +77,18 @@ folder = click.Path(file_okay=False, path_type=Path)
     help="Answer /metrics here to anybody; on the port for clients it asks who calls.",
 )
 @click.option(
+    "--otlp-metrics",
+    metavar="URL",
+    default="",
+    help="Also send metrics to this OpenTelemetry collector.",
+)
+@click.option(
+    "--otlp-metrics-interval",
+    metavar="SECONDS",
+    type=float,
+    help="From one of these to the next; with --otlp-metrics. [60]",
+)
+@click.option(
     "--monitor",
     type=KEY_FILE,
     help="File that says what is promised, and who is notified when something is wrong (docs/operations/alerts.md).",
@@ -108,6 +121,8 @@ def serve(
     tls_client_ca: Path | None,
     insecure: bool,
     metrics: str | None,
+    otlp_metrics: str,
+    otlp_metrics_interval: float | None,
     monitor: Path | None,
     otlp: str,
     trace_ratio: float,
@@ -168,6 +183,7 @@ def serve(
         tls_client_ca=tls_client_ca,
         workers=workers,
         metrics=metrics or "",
+        metrics_export=_metrics_export(otlp_metrics, otlp_metrics_interval),
         monitor=monitor,
         tracing=_tracing(otlp, trace_ratio),
         **offered._asdict(),
@@ -203,6 +219,16 @@ def _tracing(otlp: str, ratio: float) -> TracingSettings:
 
     try:
         return checked_tracing(otlp, ratio, "--otlp", "--trace-ratio")
+    except InvalidArgument as error:
+        raise click.UsageError(error.message) from error
+
+
+def _metrics_export(otlp: str, interval_s: float | None) -> MetricsExportSettings:
+    from syncpoint.metrics.otlp_export import checked_export
+    from syncpoint.model.errors import InvalidArgument
+
+    try:
+        return checked_export(otlp, interval_s, "--otlp-metrics", "--otlp-metrics-interval")
     except InvalidArgument as error:
         raise click.UsageError(error.message) from error
 

@@ -15,6 +15,7 @@ from syncpoint.metrics import (
     federation_families,
     gathered,
     log_families,
+    otlp_export,
     prober_families,
     process_families,
     publish_families,
@@ -41,7 +42,10 @@ CHAPTERS: Final = (
     Chapter("Subscriptions", subscription_families.FAMILIES),
     Chapter("Catalog, pushes, exports, schemas, transforms, access", service_families.FAMILIES),
     Chapter("Workers and the processes of a cluster", role_families.FAMILIES),
-    Chapter("The process", (*process_families.FAMILIES, *exposition.FAMILIES, *gathered.FAMILIES)),
+    Chapter(
+        "The process",
+        (*process_families.FAMILIES, *exposition.FAMILIES, *gathered.FAMILIES, *otlp_export.FAMILIES),
+    ),
     Chapter("Federation", federation_families.FAMILIES),
     Chapter("Probers", prober_families.FAMILIES),
 )

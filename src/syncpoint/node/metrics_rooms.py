@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from starlette.routing import BaseRoute
 
+import syncpoint
 from syncpoint.api.node_admin import SERVER
 from syncpoint.control.failure_domains import FailureDomains, PlacedDisk, PlacedProcess
 from syncpoint.control.solo_ownership import SOLO_CHAIN
@@ -18,6 +19,7 @@ from syncpoint.metrics.exposition import Exposition
 from syncpoint.metrics.family import RoomCollector
 from syncpoint.metrics.family_table import FAMILIES
 from syncpoint.metrics.log_families import LogRoom
+from syncpoint.metrics.otlp_export import OtlpMetrics, export_of
 from syncpoint.metrics.process_families import ProcessRoom
 from syncpoint.metrics.publish_families import PublishRoom
 from syncpoint.metrics.risk_families import RiskRoom, WatchedChain
@@ -46,6 +48,7 @@ class NodeMetrics:
         self.process = ProcessRoom("", ("node",))
         self.exposition: Exposition
         self._server: Server | None = None
+        self._export: OtlpMetrics | None = None
 
     def page(self, node: Node) -> BaseRoute:
         """For the port that clients use; behind access control it asks who calls."""
@@ -53,16 +56,25 @@ class NodeMetrics:
         return metrics_page(self.exposition, None if node.access is None else node.access.gate)
 
     async def start(self, node: Node) -> None:
-        """Begin to measure, and open the port where the settings name one. Raises `FailedPrecondition`."""
-        if node.environment.measures_itself:
+        """Begin to measure and to export, and open the port, as the settings say. Raises `FailedPrecondition`."""
+        settings, environment = node.settings, node.environment
+        self._export = export_of(
+            settings.metrics_export, self.exposition, "node", syncpoint.__version__, node.clock, environment.blocking
+        )
+        if self._export is not None:
+            self.exposition.collectors.append(self._export)
+            self._export.start()
+        if environment.measures_itself:
             self.process.start()
-        if node.settings.metrics:
-            self._server = await serve_metrics(self.exposition, node.settings.metrics)
+        if settings.metrics:
+            self._server = await serve_metrics(self.exposition, settings.metrics)
 
     async def stop(self) -> None:
         """Close the port, and measure no more."""
         if self._server is not None:
             await self._server.close()
+        if self._export is not None:
+            await self._export.stop()
         await self.process.stop()
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from syncpoint.export.buckets import Place
+from syncpoint.metrics.otlp_export import MetricsExportSettings
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.tracing.tracer import TracingSettings
 from syncpoint.transport.limits import TransportLimits
@@ -28,6 +29,7 @@ class ServeSettings:
     models: tuple[tuple[str, str], ...] = ()  # of transforms that ask a model: endpoint name, http or https address
     buckets: tuple[tuple[str, Place], ...] = ()  # of Cloud Storage subscriptions: by name, where they are
     metrics: str = ""  # HOST:PORT where /metrics is answered to anybody; "": on the port for clients alone
+    metrics_export: MetricsExportSettings = field(default_factory=MetricsExportSettings)
     monitor: Path | None = None  # the monitor's file: objectives, and who is notified; None: what is shipped
     tracing: TracingSettings = field(default_factory=TracingSettings)
     drain_s: float = 5.0  # how long open calls may take to finish after SIGTERM

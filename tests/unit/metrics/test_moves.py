@@ -22,6 +22,7 @@ from syncpoint.metrics.family import QuickCollector, Samples
 from syncpoint.metrics.family_table import FAMILIES
 from syncpoint.metrics.gathered import GatheredText
 from syncpoint.metrics.log_families import LogRoom
+from syncpoint.metrics.otlp_export import FAILED, MetricsExportSettings, OtlpMetrics
 from syncpoint.metrics.risk_families import RiskRoom, WatchedChain
 from syncpoint.metrics.role_families import GATHERING, PROXY, ROUTER, DiskServerRoom, MemberRoom, StatusRoom
 from syncpoint.metrics.service_families import AccessRoom, ConsumptionRoom
@@ -211,11 +212,15 @@ def rooms_by_hand(node: Node) -> list[Any]:
     served = {"disks": {"d1": {"free_bytes": 9, "chains": [1]}}, "bytes_written": 1, "syncs": 2, "connections": 3}
     gathered = GatheredText(SimpleNamespace(), lambda: {"worker-2": ""}, nobody)  # type: ignore[arg-type]
     gathered._unanswered["worker-2"] += 1
+    away = MetricsExportSettings("http://127.0.0.1:9")
+    exported = OtlpMetrics(away, node.metrics.exposition, "node", "1", node.clock)
+    exported._exports[FAILED] += 1
     return [
         *role_rooms,
         DiskServerRoom(lambda: served),
         MemberRoom(members(), lambda: True, lambda: 1),
         gathered,
+        exported,
         ListenerRoom({"another": lambda: stats}),
         seen_before(LogRoom(lambda: {7: troubled(node)}, count(0, 100).__next__)),  # type: ignore[dict-item, return-value]
         RiskRoom(lambda: {8: at_risk(node)}, node.clock),

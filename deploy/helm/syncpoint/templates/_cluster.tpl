@@ -36,6 +36,9 @@ tls:
 {{- with .Values.tracing.otlp }}
 tracing: {otlp: {{ . | quote }}, ratio: {{ $.Values.tracing.ratio }}}
 {{- end }}
+{{- with .Values.metrics.otlp }}
+metrics: {otlp: {{ . | quote }}, interval_s: {{ $.Values.metrics.otlpIntervalSeconds }}}
+{{- end }}
 {{- if $cluster.monitor.enabled }}
 monitor:
   process: {{ $name }}-monitor-0

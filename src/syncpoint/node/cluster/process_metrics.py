@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+import syncpoint
 from syncpoint.control.failure_domains import domains_of_chain
 from syncpoint.metrics.backlogs import Backlogs
 from syncpoint.metrics.call_families import CallRoom, ListenerRoom
@@ -17,6 +18,7 @@ from syncpoint.metrics.family import RoomCollector
 from syncpoint.metrics.family_table import FAMILIES
 from syncpoint.metrics.gathered import GatheredText
 from syncpoint.metrics.log_families import LogRoom
+from syncpoint.metrics.otlp_export import export_of
 from syncpoint.metrics.process_families import ProcessRoom
 from syncpoint.metrics.publish_families import PublishRoom
 from syncpoint.metrics.risk_families import RiskRoom, WatchedChain
@@ -80,6 +82,16 @@ class ProcessMetrics:
                 self.exposition, self._others, self._ask, process.environment.blocking
             )
             self.exposition.collectors.append(gathered)
+        self._export = export_of(
+            common.settings.metrics_export,
+            self.exposition,
+            settings.name,
+            syncpoint.__version__,
+            common.clock,
+            process.environment.blocking,
+        )
+        if self._export is not None:
+            self.exposition.collectors.append(self._export)
         self._server: Server | None = None
 
     def methods(self) -> Methods:
@@ -87,10 +99,12 @@ class ProcessMetrics:
         return served({methods.PROCESS.GetMetrics: self._answer})
 
     async def start(self) -> None:
-        """Begin to measure, and open the port where the settings name one. Raises `FailedPrecondition`."""
+        """Begin to measure and to export, and open the port, as the settings say. Raises `FailedPrecondition`."""
         environment, address = self._process.environment, self._process.process.metrics
         if environment.measures_itself:
             self._measured.start()
+        if self._export is not None:
+            self._export.start()
         if address:
             self._server = await serve_metrics(self._common.metrics, address, shared=environment.one_server)
 
@@ -98,6 +112,8 @@ class ProcessMetrics:
         """Close the port, and measure no more."""
         if self._server is not None:
             await self._server.close()
+        if self._export is not None:
+            await self._export.stop()
         await self._measured.stop()
 
     async def _answer(self, asked: internal.MetricsRequest) -> internal.MetricsResponse:

@@ -20,6 +20,7 @@ import yaml
 
 from syncpoint.control.durability_classes import CLASSES, DurabilityClass
 from syncpoint.export.buckets import Place, place_of
+from syncpoint.metrics.otlp_export import MetricsExportSettings, checked_export
 from syncpoint.mitigation.mitigator import MitigationMode, MitigationSettings
 from syncpoint.mitigation.sickness import SicknessLimits
 from syncpoint.model.cluster import PROXY, SUBSCRIBE
@@ -119,6 +120,7 @@ class ClusterSettings:
     buckets: tuple[tuple[str, Place], ...] = ()  # of Cloud Storage subscriptions: by name, where they are
     monitor: MonitorPlace | None = None  # None: nobody watches, unless `syncpoint monitor` does
     tracing: TracingSettings = field(default_factory=TracingSettings)
+    metrics_export: MetricsExportSettings = field(default_factory=MetricsExportSettings)
     fixed_classes: bool = False  # workers of one server: there is no other class, and none can be added
     source: str = ""  # of the file's bytes, the first 16 hexadecimal digits of SHA-256; "" where there was no file
 
@@ -266,6 +268,7 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
         buckets=_buckets(top.section("buckets"), base),
         monitor=_monitor(top.section("monitor"), processes) if top.has("monitor") else None,
         tracing=_tracing(top.section("tracing")),
+        metrics_export=_metrics_export(top.section("metrics")),
     )
     if (settings.etcd_certificate is None) != (settings.etcd_key is None):
         raise InvalidArgument("metadata.cert_file", "needs `key_file`, and the other way round")
@@ -316,6 +319,13 @@ def _tracing(reader: _ClusterSection) -> TracingSettings:
     otlp, ratio = reader.text("otlp"), reader.number("ratio", 0.0)
     reader.done()
     return checked_tracing(otlp, ratio, "tracing.otlp", "tracing.ratio")
+
+
+def _metrics_export(reader: _ClusterSection) -> MetricsExportSettings:
+    otlp = reader.text("otlp")
+    interval_s = reader.number("interval_s", 0.0) if reader.has("interval_s") else None
+    reader.done()
+    return checked_export(otlp, interval_s, "metrics.otlp", "metrics.interval_s")
 
 
 def _models(reader: _ClusterSection) -> tuple[tuple[str, str], ...]:

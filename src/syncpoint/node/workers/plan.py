@@ -58,7 +58,8 @@ class Plan(NamedTuple):
         klass = DurabilityClass(clusters=1, disks=len(self.disks), durability=serve.durability, placement="any")
         base = ClusterSettings("node", (), {DEFAULT_CLASS: klass}, {}, metadata=self.metadata, auth=serve.auth)
         base = replace(base, push=PushSettings(serve.push_networks, serve.push_issuer), models=serve.models)
-        base = replace(base, buckets=serve.buckets, fixed_classes=True, tracing=serve.tracing)
+        base = replace(base, buckets=serve.buckets, fixed_classes=True)
+        base = replace(base, tracing=serve.tracing, metrics_export=serve.metrics_export)
         base = replace(base, monitor=MonitorPlace(worker_name(1), serve.data.absolute(), serve.monitor))
         cache = max(CACHE_MIN, 192 * MIB // serve.workers)
         required = serve.storage.require_disks

@@ -28,6 +28,15 @@ def read(text: str, tmp_path: Path) -> ClusterSettings:
     return load(path)
 
 
+def test_metrics_go_to_a_collector(tmp_path: Path) -> None:
+    export = read(f'{GOOD}metrics: {{otlp: "http://c:4318", interval_s: 15}}', tmp_path).metrics_export
+    assert (export.otlp, export.interval_s) == ("http://c:4318", 15)
+    assert read(GOOD, tmp_path).metrics_export.otlp == ""
+    for wrong, field in (("{interval_s: 15}", "metrics.interval_s"), ("{otlp: 'c:4318'}", "metrics.otlp")):
+        with pytest.raises(InvalidArgument, match=field):
+            read(f"{GOOD}metrics: {wrong}", tmp_path)
+
+
 def test_a_whole_file(tmp_path: Path) -> None:
     settings = read(GOOD, tmp_path)
     assert settings.name == "shop"
