@@ -12,12 +12,17 @@ import pytest
 from syncpoint.analytics.back_test import back_test
 from syncpoint.analytics.plots import PLOTS
 from syncpoint.analytics.reconciliation import reconcile
+from syncpoint.analytics.rule_test import CandidateRule, check_rules
 from syncpoint.analytics.stored_messages import stored_topic
 from syncpoint.analytics.topic_profile import topic_profile
 from syncpoint.federation.flow_plan import Flow
 from syncpoint.federation.patterns.registry import links_of
 from syncpoint.federation.servers import Servers
 from syncpoint.federation.spec import FederatedCluster, Federation, parse
+from syncpoint.metadata.entity_options import MessageRule
+from syncpoint.model.errors import InvalidArgument
+from syncpoint.rules.system_properties import RuleMessage
+from syncpoint.rules.trial import try_rule
 from tests.spark.federation_kit import PROJECT, Site, awaited, name_of, running_job, sites
 
 
@@ -109,6 +114,43 @@ def test_a_back_test_agrees_with_what_a_subscription_receives(
     assert [sum(one.messages for one in found.buckets), sum(one.selected for one in found.buckets)] == [300, 100]
     PLOTS["backtest"](found, tmp_path / "backtest.png")
     assert (tmp_path / "backtest.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_back_test_of_rules_agrees_with_what_a_subscription_with_them_receives(
+    spark: Any, pair: dict[str, Site], topic: str
+) -> None:
+    rules = (
+        CandidateRule("large", "n >= 250", "SET size = 'large'; REMOVE kind"),
+        CandidateRule("odd", "100 / (n - 7) > 40 AND kind = 'order'"),
+    )
+    found = back_test(spark, stored_topic(server(pair["a"]), topic), "", Progress(), rules=rules, against="",
+                      against_rules=(CandidateRule("few", "n < 12"),))  # fmt: skip
+    published = pair["a"].log(topic)
+    # As try_rule has it, which is what the server's own trial says of a rule.
+    judged = {
+        rule.name: [
+            try_rule(
+                MessageRule(rule.name, rule.sql, action=rule.action), RuleMessage(dict(one.attributes), one.message_id)
+            )
+            for one in published
+        ]
+        for rule in rules
+    }
+    large, odd = found.rules
+    assert (large.selected, large.failed) == (sum(one.selected for one in judged["large"]), 0) == (50, 0)
+    assert (odd.selected, odd.failed) == (sum(one.selected for one in judged["odd"]), 1)
+    assert large.copies[0].before == {"kind": "order", "n": "250"}
+    assert large.copies[0].after == {"n": "250", "size": "large"}
+    assert not odd.copies
+    either = [a.selected or b.selected for a, b in zip(judged["large"], judged["odd"], strict=True)]
+    assert found.selected.messages == sum(either)
+    few = [int(one.attributes["n"]) < 12 for one in published]
+    assert found.gained is not None
+    assert found.lost is not None
+    assert found.gained.messages == sum(one and not other for one, other in zip(either, few, strict=True))
+    assert found.lost.messages == sum(other and not one for one, other in zip(either, few, strict=True))
+    with pytest.raises(InvalidArgument, match="rule odd"):
+        check_rules([CandidateRule("odd", "n >")])
 
 
 def federation(pair: dict[str, Site], folder: Path, topic: str, **keys: Any) -> tuple[dict[str, Any], Federation]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from syncpoint.analytics.rule_test import RULE_COLUMNS, RuleOutcome, TestedRule, any_selects, outcomes, with_rules
+from syncpoint.analytics.rule_test import RULE_COLUMNS, CandidateRule, RuleOutcome, any_selects, outcomes, with_rules
 from syncpoint.analytics.stored_messages import BUCKETS, OnProgress, StoredTopic, bucketed, utc, watched
 
 if TYPE_CHECKING:
@@ -66,9 +66,9 @@ def back_test(
     filter_text: str,
     on_progress: OnProgress,
     *,
-    rules: Sequence[TestedRule] = (),
+    rules: Sequence[CandidateRule] = (),
     against: str | None = None,
-    against_rules: Sequence[TestedRule] = (),
+    against_rules: Sequence[CandidateRule] = (),
     since: str = "",
 ) -> BackTest:
     """Judge what is stored, or what was published since a time, by a filter expression ("": all), and by rules, if
@@ -78,7 +78,7 @@ def back_test(
     from pyspark import StorageLevel
     from pyspark.sql import functions as F
 
-    def chosen(text: str, tested: Sequence[TestedRule], name: str) -> DataFrame:
+    def chosen(text: str, tested: Sequence[CandidateRule], name: str) -> DataFrame:
         columns = RULE_COLUMNS if tested else ("source", "offset")
         frame = stored.frame(spark, columns, begin=since, **({"filter": text} if text else {}))
         if tested:

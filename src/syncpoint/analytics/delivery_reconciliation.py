@@ -7,8 +7,8 @@ by records that are missing is counted as not known, and never called an anomaly
 
 Kinds: `lost` (recorded as persisted, and not in the log any more, or in no good order on any disk), `twice` (two
 messages in the log have one id), `unrecorded` (in the log, and nobody has recorded it), `never delivered` (later
-messages of its source were delivered long ago), `acknowledged without delivery`, `delivered after acknowledgement`,
-`delivered twice` (while its first lease had not ended).
+messages of its source, and of its key where keys are ordered, were delivered long ago), `acknowledged without
+delivery`, `delivered after acknowledgement`, `delivered twice` (while its first lease had not ended).
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def reconcile_deliveries(
             F.min("published").alias("recorded_us"), F.min("at").alias("found_us")
         )  # fmt: skip
         log = rows.join(found, ["source", "offset"], "full").persist(StorageLevel.DISK_ONLY)
-        copies = _copies(log, offsets, topic.subscriptions).persist(StorageLevel.DISK_ONLY)
+        copies = _copies(log, offsets, topic).persist(StorageLevel.DISK_ONLY)
         try:
             judged = _of_log(log, topic, since_us).unionByName(_of_copies(copies, grace_s))
             for one in (_after_acknowledgement(offsets, int(margin_s * 1e6)), _delivered_twice(offsets, runs)):
@@ -179,8 +179,10 @@ def _of_log(log: DataFrame, topic: RecordedTopic, since_us: int) -> DataFrame:
     )  # fmt: skip
 
 
-def _copies(log: DataFrame, offsets: DataFrame, subscriptions: Sequence[str]) -> DataFrame:
-    """A row for each copy of a stored message that a subscription is to have, or has had, in its newest generation."""
+def _copies(log: DataFrame, offsets: DataFrame, topic: RecordedTopic) -> DataFrame:
+    """A row for each copy of a stored message that a subscription is to have, or has had, in its newest generation;
+    `key`: it comes after others of this key.
+    """
     from pyspark.sql import functions as F
 
     def first(condition: Column) -> Column:
@@ -196,15 +198,17 @@ def _copies(log: DataFrame, offsets: DataFrame, subscriptions: Sequence[str]) ->
         first(kind.isin(*OVER)).alias("over_us"),
     )
     stored = log.where("message_id IS NOT NULL").select(
-        "source", "offset", "message_id", F.coalesce("published", "recorded_us").alias("published_us")
+        "source", "offset", "message_id", "ordering_key", F.coalesce("published", "recorded_us").alias("published_us")
     )
     spark = log.sparkSession
-    living = spark.createDataFrame([(one,) for one in subscriptions], "subscription string")
+    living = spark.createDataFrame([(one,) for one in topic.subscriptions], "subscription string")
     plain = stored.crossJoin(F.broadcast(living)).withColumn("lane", F.lit(0))
     other = happened.where("lane <> 0").join(stored, ["source", "offset"])
-    both = plain.select(*_COPY, "message_id", "published_us").unionByName(
-        other.select(*_COPY, "message_id", "published_us")
+    both = plain.select(*_COPY, "message_id", "ordering_key", "published_us").unionByName(
+        other.select(*_COPY, "message_id", "ordering_key", "published_us")
     )
+    ordered = F.col("subscription").isin(*topic.ordered) if topic.ordered else F.lit(False)
+    both = both.withColumn("key", F.when(ordered, F.coalesce("ordering_key", F.lit(""))).otherwise(""))
     return both.join(happened, list(_COPY), "left").withColumn(
         "lane_known", F.max("lane").over(_window("subscription", "source", "offset")) > 0
     )
@@ -216,7 +220,9 @@ def _of_copies(copies: DataFrame, grace_s: float) -> DataFrame:
     from pyspark.sql import functions as F
 
     later = (
-        Window.partitionBy("subscription", "source", "lane").orderBy("offset").rowsBetween(1, Window.unboundedFollowing)
+        Window.partitionBy("subscription", "source", "lane", "key")
+        .orderBy("offset")
+        .rowsBetween(1, Window.unboundedFollowing)
     )
     nothing = F.col("delivered_us").isNull() & F.col("over_us").isNull()
     passed = F.min("delivered_us").over(later) < int((time.time() - grace_s) * 1e6)

@@ -49,13 +49,16 @@ class UnknownWindow:
 
 @dataclass(frozen=True, slots=True)
 class RecordedTopic:
-    """What is known of a topic. `retention_s`: for so long it keeps all messages."""
+    """What is known of a topic. `retention_s`: for so long it keeps all messages; `ordered`: those of its subscriptions
+    that get messages of a key one after the other.
+    """
 
     server: FederatedCluster
     name: str
     records: str
     retention_s: int
     subscriptions: tuple[str, ...]
+    ordered: tuple[str, ...]
     stored: StoredTopic
 
 
@@ -71,10 +74,17 @@ def recorded_topic(server: FederatedCluster, topic: str) -> RecordedTopic:
             )
         asked = pubsub.ListTopicSubscriptionsRequest(topic=topic, page_size=1000)
         names = servers.call(server, "Publisher.ListTopicSubscriptions", asked).subscriptions
+        ordered = [
+            name
+            for name in names
+            if servers.call(
+                server, "Subscriber.GetSubscription", pubsub.GetSubscriptionRequest(subscription=name)
+            ).enable_message_ordering
+        ]
     retention_s = found.message_retention_duration.seconds
     # Before the topic itself: what is recorded of later messages must not pass for messages that are not stored.
     stored = stored_topic(server, topic)
-    return RecordedTopic(server, topic, options.records_topic, retention_s, tuple(names), stored)
+    return RecordedTopic(server, topic, options.records_topic, retention_s, tuple(names), tuple(ordered), stored)
 
 
 def record_messages(spark: SparkSession, topic: RecordedTopic) -> DataFrame:
@@ -173,7 +183,9 @@ def _windows(rows: list[Any], since: int) -> Iterator[UnknownWindow]:
 
 
 def stored_rows(spark: SparkSession, topic: RecordedTopic) -> DataFrame:
-    """source, offset, message_id and published (microseconds) of all that is stored and can be read; kept on disk."""
+    """source, offset, message_id, ordering_key and published (microseconds) of all that is stored and can be read; kept
+    on disk.
+    """
     from pyspark import StorageLevel
     from pyspark.sql import DataFrame
 
@@ -195,8 +207,10 @@ def _rows(spark: SparkSession, stored: StoredTopic) -> DataFrame:
     from pyspark.sql import functions as F
 
     if not stored.ranges:
-        return spark.createDataFrame([], "source bigint, offset bigint, message_id string, published bigint")
-    frame = stored.frame(spark, ("source", "offset", "message_id", "publish_time"))
+        return spark.createDataFrame(
+            [], "source bigint, offset bigint, message_id string, ordering_key string, published bigint"
+        )
+    frame = stored.frame(spark, ("source", "offset", "message_id", "ordering_key", "publish_time"))
     return frame.withColumn("published", F.unix_micros("publish_time")).drop("publish_time")
 
 

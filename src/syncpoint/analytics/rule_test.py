@@ -26,7 +26,7 @@ RULE_COLUMNS: Final = ("message_id", "source", "offset", "publish_time", "attrib
 
 
 @dataclass(frozen=True, slots=True)
-class TestedRule:
+class CandidateRule:
     """`sql` "": all messages; `action` "": they stay as they are."""
 
     name: str
@@ -56,12 +56,12 @@ class RuleOutcome:
     copies: tuple[RuleCopy, ...]
 
 
-def check_rules(rules: Sequence[TestedRule]) -> None:
+def check_rules(rules: Sequence[CandidateRule]) -> None:
     """Raises `InvalidArgument` for a rule that is none, or that Spark cannot say; loads no Spark."""
     _compiled(rules)
 
 
-def with_rules(frame: DataFrame, rules: Sequence[TestedRule]) -> DataFrame:
+def with_rules(frame: DataFrame, rules: Sequence[CandidateRule]) -> DataFrame:
     """The frame, which has `RULE_COLUMNS`, with columns of each rule by its number: selects_N, fails_N, copy_N. Raises
     `InvalidArgument` for a rule that is none, or that Spark cannot say.
     """
@@ -72,7 +72,7 @@ def with_rules(frame: DataFrame, rules: Sequence[TestedRule]) -> DataFrame:
     return frame
 
 
-def _compiled(rules: Sequence[TestedRule]) -> list[dict[str, str]]:
+def _compiled(rules: Sequence[CandidateRule]) -> list[dict[str, str]]:
     """Columns to add, step by step."""
     made = SparkRules()
     columns: dict[str, str] = {}
@@ -97,12 +97,12 @@ def _compiled(rules: Sequence[TestedRule]) -> list[dict[str, str]]:
     return [*made.steps, columns]
 
 
-def any_selects(rules: Sequence[TestedRule]) -> str:
+def any_selects(rules: Sequence[CandidateRule]) -> str:
     """The condition that one of them selects a message."""
     return " OR ".join(f"selects_{number}" for number in range(len(rules)))
 
 
-def outcomes(frame: DataFrame, rules: Sequence[TestedRule]) -> tuple[RuleOutcome, ...]:
+def outcomes(frame: DataFrame, rules: Sequence[CandidateRule]) -> tuple[RuleOutcome, ...]:
     """What each rule would have done, of a frame that `with_rules` has made."""
     from pyspark.sql import functions as F
 

@@ -24,7 +24,7 @@ from syncpoint.model.counted import counted
 if TYPE_CHECKING:
     from syncpoint.analytics.back_test import Selected
     from syncpoint.analytics.reconciliation import Reconciliation
-    from syncpoint.analytics.rule_test import RuleOutcome, TestedRule
+    from syncpoint.analytics.rule_test import CandidateRule, RuleOutcome
     from syncpoint.analytics.topic_profile import TopicProfile
 
 APP = "syncpoint analyze"
@@ -113,7 +113,7 @@ def backtest(
       syncpoint analyze backtest orders --sql "amount > 100" --action "SET large = 1" --sql "region = 'eu'"
     """
     from syncpoint.analytics.back_test import back_test
-    from syncpoint.analytics.rule_test import TestedRule, check_rules
+    from syncpoint.analytics.rule_test import CandidateRule, check_rules
     from syncpoint.analytics.stored_messages import stored_topic
     from syncpoint.wire.messages import admin, pubsub
 
@@ -123,13 +123,13 @@ def backtest(
     if len(action) > len(sql):
         raise click.UsageError("Each --action belongs to a --sql: give that, too; 1=1 selects all.")
     rules = tuple(
-        TestedRule(
+        CandidateRule(
             f"rule {number}" if len(sql) > 1 else "rule", text, action[number - 1] if number <= len(action) else ""
         )
         for number, text in enumerate(sql, 1)
     )
     check_rules(rules)
-    other, other_rules = None, tuple[TestedRule, ...]()
+    other, other_rules = None, tuple[CandidateRule, ...]()
     if against:
         name = settings.name("subscriptions", against)
         with settings.client() as client:
@@ -173,9 +173,9 @@ def backtest(
         draw("backtest", found)
 
 
-def _rules_of(subscription: str, listed: Any) -> tuple[TestedRule, ...]:
+def _rules_of(subscription: str, listed: Any) -> tuple[CandidateRule, ...]:
     """The rules of a subscription; none where they select all. Raises `Problem` for what only the server judges."""
-    from syncpoint.analytics.rule_test import TestedRule
+    from syncpoint.analytics.rule_test import CandidateRule
     from syncpoint.metadata.stored_options import parameter_of
 
     if any(one.WhichOneof("filter") == "correlation" for one in listed):
@@ -184,9 +184,11 @@ def _rules_of(subscription: str, listed: Any) -> tuple[TestedRule, ...]:
             "Leave out --against, or compare with a subscription whose rules are SQL.",
         )
     if not listed:  # it gets nothing
-        return (TestedRule("(none)", "1=0"),)
+        return (CandidateRule("(none)", "1=0"),)
     rules = [
-        TestedRule(one.name, one.sql, one.action, {name: parameter_of(value) for name, value in one.parameters.items()})
+        CandidateRule(
+            one.name, one.sql, one.action, {name: parameter_of(value) for name, value in one.parameters.items()}
+        )
         for one in listed
     ]
     return () if any(one.sql in ("", "1=1") and not one.action for one in rules) else tuple(rules)

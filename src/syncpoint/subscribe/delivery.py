@@ -165,6 +165,8 @@ class Delivery:
         self._renew(by_seek=True)
 
     def _renew(self, *, by_seek: bool) -> None:
+        for source in self._grants:
+            self.leases.note_revoked(source)
         self.reader.close()
         self.redeliveries.close()
         self._behind.clear()

@@ -208,7 +208,7 @@ class LeaseManager:
     def void(self, source: int) -> None:
         """Somebody else delivers from a source: its leases and what waits for another delivery are forgotten."""
         self.voids[source] = self.voids.get(source, 0) + 1
-        self.state.note(RETURNED, self.generation, source, EVERY_OFFSET, why="revoked")
+        self.note_revoked(source)
         self._forget(source)
         if self._unknown:
             self.resend()
@@ -377,6 +377,10 @@ class LeaseManager:
         for one in later:
             self.table.revoke(*one)
         self._note_returned(later, "revoked")
+
+    def note_revoked(self, source: int) -> None:
+        """All that is lent of a source counts no more."""
+        self.state.note(RETURNED, self.generation, source, EVERY_OFFSET, why="revoked")
 
     def _note_returned(self, identities: Collection[Identity], why: str) -> None:
         if self.state.record.topic_incarnation in self.state.recorder.topics:

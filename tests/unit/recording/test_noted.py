@@ -9,6 +9,7 @@ import pytest
 
 from syncpoint.metadata.entity_options import TopicOptions
 from syncpoint.metadata.records import CatalogChange, Topic
+from syncpoint.model.identity import OFFSET_END
 from syncpoint.recording.recorder import Recorder
 from syncpoint.testing.forwarder_harness import TOPIC, ForwarderHarness, Subscriber
 from syncpoint.wire.messages import pubsub
@@ -119,3 +120,13 @@ def test_a_topic_without_the_option_is_not_recorded(options: TopicOptions) -> No
     subscriber.ack()
     assert harness.noted() == []
     assert not harness.recorder.topics
+
+
+def test_what_is_void_after_a_step_that_failed_is_said_to_be_revoked() -> None:
+    harness = Recorded()
+    Subscriber(harness)
+    harness.send("a", "b")
+    harness.noted()
+    harness.subscribe.delivery(harness.record).begin_anew()
+    harness.quiesce()
+    assert harness.noted() == [("returned", [(0, OFFSET_END)], "revoked"), ("delivered", [(0, 2)])]
