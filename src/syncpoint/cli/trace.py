@@ -17,7 +17,7 @@ import click
 from syncpoint.cli.names import names
 from syncpoint.cli.output import print_json, print_table, said, without_empty_columns
 from syncpoint.cli.settings import Settings, with_settings
-from syncpoint.client.message_path import Call, RecordedPath, recorded_path, topics_of
+from syncpoint.client.message_path import Call, RecordedPath, letters_of, recorded_path, topics_of
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.model.identity import parse_message_id
 from syncpoint.model.names import short_id
@@ -53,6 +53,7 @@ def trace(settings: Settings, message_id: str, topic: str | None, file: Path | N
         call: Call = client.call
         found = [settings.name("topics", topic)] if topic else topics_of(call, settings.project, message_id)
         paths = [recorded_path(call, settings.endpoint, found[0], *parse_message_id(message_id)[1:])]
+        paths += letters_of(call, paths[0])
     if file is not None:
         paths += _copies(settings, file, paths[0])
     if settings.format == "json":
@@ -104,7 +105,7 @@ def _copies(settings: Settings, file: Path, first: RecordedPath) -> Iterator[Rec
                 try:
                     copy = recorded_path(call, target.name, topic, source, offset)
                 except FailedPrecondition as error:  # it is there, and goes on from there all the same
-                    copy = RecordedPath(target.name, topic, source, offset, unknown=[str(error)])
+                    copy = RecordedPath(target.name, topic, source, offset, unknown=[error.message])
                 yield copy
                 onwards = [one for one in flows if (one.link.source.name, one.source_topic) == (target.name, topic)]
                 waiting += [(one, copy) for one in onwards]

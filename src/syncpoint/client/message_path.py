@@ -24,13 +24,17 @@ MARGIN_S: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class PathEvent:
-    """Something that happened to a message. `at_us`: microseconds since 1970, by the clock of `writer`."""
+    """Something that happened to a message. `at_us`: microseconds since 1970, by the clock of `writer`. Of a dead
+    letter `to` and `message_id` say where it is, and under which id.
+    """
 
     at_us: int
     event: str
     subscription: str
     writer: str
     detail: str
+    to: str = ""
+    message_id: str = ""
 
 
 @dataclass(slots=True)
@@ -119,7 +123,25 @@ def _events(record: dict[str, Any], writer: str) -> Iterator[PathEvent]:
     }
     event, detail = words.get(kind, (kind, ""))
     generation = f"after seek {record['generation']}" if record.get("generation") else ""
-    yield PathEvent(at_us, event, subscription, writer, ", ".join(one for one in (detail, lane, generation) if one))
+    detail = ", ".join(one for one in (detail, lane, generation) if one)
+    yield PathEvent(at_us, event, subscription, writer, detail, record.get("to", ""), record.get("message_id", ""))
+
+
+def letters_of(call: Call, path: RecordedPath) -> Iterator[RecordedPath]:
+    """The paths of the dead letters that became of a message, and of theirs. Raises `SyncpointError`."""
+    waiting, seen = [path], {path.topic}
+    while waiting:
+        for event in waiting.pop(0).events:
+            if not event.message_id or event.to in seen:
+                continue
+            seen.add(event.to)
+            place = parse_message_id(event.message_id)[1:]
+            try:
+                letter = recorded_path(call, path.server, event.to, *place)
+            except FailedPrecondition as error:  # its topic is not recorded
+                letter = RecordedPath(path.server, event.to, *place, unknown=[error.message])
+            yield letter
+            waiting.append(letter)
 
 
 def missing(contents: Sequence[dict[str, Any]], *, whole: bool) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.client.message_path import events_of, missing, recorded_path, topics_of
+from syncpoint.client.message_path import RecordedPath, events_of, letters_of, missing, recorded_path, topics_of
 from syncpoint.model.errors import FailedPrecondition, NotFound
 from syncpoint.model.identity import format_message_id
 from syncpoint.wire.messages import admin, pubsub
@@ -51,6 +51,19 @@ def test_the_events_of_one_message() -> None:
         (6_000, "dead-lettered", SUB, "to dead as 9: x"),
     ]
     assert list(events_of(WHOLE, 7, 10)) == []
+
+
+def test_a_dead_letter_is_followed_to_its_topic() -> None:
+    server = Server()
+    dead = format_message_id(UNIVERSE, 7, 1)
+    letter = {**record("dead-lettered", 6_000, (5, 1), subscription=SUB), "to": "projects/p/topics/dead",
+              "message_id": dead}  # fmt: skip
+    path = RecordedPath("here", TOPIC, 7, 5, events=list(events_of([content(1, letter)], 7, 5)))
+    (found,) = letters_of(server.call, path)
+    assert (found.topic, found.source, found.offset) == ("projects/p/topics/dead", 7, 1)
+    assert "delivered" in {one.event for one in found.events}
+    (found,) = letters_of(Server("").call, path)
+    assert "is not recorded" in found.unknown[0]
 
 
 def test_what_is_missing_is_named() -> None:
