@@ -11,11 +11,13 @@ from typing import Any
 
 import grpc
 import pytest
+from click.testing import CliRunner
 
 from syncpoint.analytics.delivery_reconciliation import DeliveryReconciliation, reconcile_deliveries
 from syncpoint.analytics.delivery_slis import delivery_slis
 from syncpoint.analytics.plots import PLOTS
 from syncpoint.analytics.recorded_topic import readable_ranges, record_messages, recorded_topic
+from syncpoint.cli.main import cli
 from syncpoint.client.client import Client
 from syncpoint.client.message_path import recorded_path
 from syncpoint.federation.spec import FederatedCluster
@@ -23,7 +25,7 @@ from syncpoint.model.identity import parse_message_id
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import Api, eventually
-from syncpoint.testing.server_process import ServerProcess
+from syncpoint.testing.server_process import ServerFailed, ServerProcess
 from syncpoint.wire.messages import admin
 from tests.kit.clusters import Kit
 from tests.kit.delivery_faults.sitecustomize import DROPPED, FORGOTTEN, LENT_TWICE, SKIPPED
@@ -175,6 +177,10 @@ def test_what_no_disk_has_in_good_order_is_lost_and_a_crash_is_no_anomaly(spark:
             break
     else:
         pytest.fail("no segment has the message")
+    with pytest.raises(ServerFailed, match="accept the loss explicitly"):
+        site.server.start()
+    accepted = CliRunner().invoke(cli, ["log", "recover", "--data", str(site.server.data), "--accept-loss", "--yes"])
+    assert accepted.exit_code == 0, accepted.output
     site.server.start()
     whole = list(readable_ranges(of(site, topic)))
     assert sum(one.end - one.begin for one in whole) == MESSAGES - 1

@@ -23,6 +23,7 @@ from syncpoint.analytics.recorded_topic import (
     REVOKED,
     RecordedTopic,
     UnknownWindow,
+    named,
     record_messages,
     recorded_offsets,
     recorded_runs,
@@ -120,15 +121,17 @@ def reconcile_deliveries(
         try:
             judged = _of_log(log, topic, since_us).unionByName(_of_copies(copies, grace_s))
             for one in (_after_acknowledgement(offsets, int(margin_s * 1e6)), _delivered_twice(offsets, runs)):
-                judged = judged.unionByName(_named(one, log))
+                judged = judged.unionByName(_with_ids(one, log, topic))
             judged = judged.withColumn("excused", _excused(windows)).persist(StorageLevel.DISK_ONLY)
             bad = judged.where("kind <> 'gone' AND NOT excused")
             counts = {row.kind: row["count"] for row in bad.groupBy("kind").count().collect()}
-            named: list[DeliveryAnomaly] = []
+            anomalies: list[DeliveryAnomaly] = []
             for kind, hop in HOPS.items():
                 if counts.get(kind):
                     shown = bad.where(F.col("kind") == kind).orderBy("message_id", "subscription").limit(NAMED)
-                    named += [DeliveryAnomaly(kind, hop, row.message_id, row.subscription) for row in shown.collect()]
+                    anomalies += [
+                        DeliveryAnomaly(kind, hop, row.message_id, row.subscription) for row in shown.collect()
+                    ]
             whole: Any = log.agg(
                 F.count("message_id").alias("stored"),
                 F.count_if(F.coalesce("recorded_us", "found_us").isNotNull()).alias("recorded"),
@@ -142,7 +145,7 @@ def reconcile_deliveries(
                 _by_subscription(copies),
                 tuple(windows),
                 {kind: counts.get(kind, 0) for kind in HOPS},
-                tuple(named),
+                tuple(anomalies),
             )
         finally:
             for frame in (rows, messages, runs, offsets, log, copies):
@@ -172,9 +175,8 @@ def _of_log(log: DataFrame, topic: RecordedTopic, since_us: int) -> DataFrame:
         .when(F.col("message_id").isNotNull() & ~recorded & (at >= since_us + MARGIN_US), "unrecorded")
     )
     frame = log.withColumn("kind", kind).where("kind IS NOT NULL")
-    name = F.coalesce("message_id", F.concat_ws("/", F.lit("source"), "source", "offset"))
     return frame.select(
-        "kind", name.alias("message_id"), F.lit("").alias("subscription"), at.alias("from_us"),
+        "kind", named(topic).alias("message_id"), F.lit("").alias("subscription"), at.alias("from_us"),
         F.when(F.col("kind") == "unrecorded", at + MARGIN_US).otherwise(F.lit(None).cast("bigint")).alias("to_us"),
     )  # fmt: skip
 
@@ -249,7 +251,7 @@ def _after_acknowledgement(offsets: DataFrame, margin_us: int) -> DataFrame:
 
 
 def _delivered_twice(offsets: DataFrame, runs: DataFrame) -> DataFrame:
-    """Copies that one forwarder delivered again while they were lent by its own records."""
+    """Copies that one forwarder delivered again while they were lent by its own records, and not acknowledged."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -266,18 +268,25 @@ def _delivered_twice(offsets: DataFrame, runs: DataFrame) -> DataFrame:
         "revoked_us IS NOT NULL AND revoked_us BETWEEN before.at AND again.at"
     )
     places = [*key, "number", "place"]
+    acknowledged = offsets.where("kind = 'acknowledged'").groupBy(*_COPY, "generation").agg(
+        F.min("at").alias("acknowledged_us")
+    )  # fmt: skip
     bad = again.join(kept.select(*places).distinct(), places, "left_anti")
+    bad = bad.join(acknowledged, [*_COPY, "generation"], "left").where(
+        F.coalesce(F.col("acknowledged_us") > F.col("at"), F.lit(True))
+    )
     return bad.select(*_COPY, F.lit("delivered twice").alias("kind")).distinct()
 
 
-def _named(bad: DataFrame, log: DataFrame) -> DataFrame:
+def _with_ids(bad: DataFrame, log: DataFrame, topic: RecordedTopic) -> DataFrame:
     """With the ids of their messages; what was recorded twice is never excused by what was not."""
     from pyspark.sql import functions as F
 
-    named = bad.join(log.select("source", "offset", "message_id"), ["source", "offset"], "left")
-    name = F.coalesce("message_id", F.concat_ws("/", F.lit("source"), "source", "offset"))
+    found = bad.join(log.select("source", "offset", "message_id"), ["source", "offset"], "left")
     none = F.lit(None).cast("bigint")
-    return named.select("kind", name.alias("message_id"), "subscription", none.alias("from_us"), none.alias("to_us"))
+    return found.select(
+        "kind", named(topic).alias("message_id"), "subscription", none.alias("from_us"), none.alias("to_us")
+    )
 
 
 def _excused(windows: Sequence[UnknownWindow]) -> Column:

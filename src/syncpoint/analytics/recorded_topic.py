@@ -18,12 +18,12 @@ from syncpoint.analytics.stored_messages import StoredRange, StoredTopic, stored
 from syncpoint.federation.servers import Servers
 from syncpoint.federation.spec import FederatedCluster
 from syncpoint.model.errors import FailedPrecondition
-from syncpoint.model.identity import OFFSET_END, UNIVERSE_MIN, format_message_id
+from syncpoint.model.identity import OFFSET_DIGITS, OFFSET_END, UNIVERSE_MIN, format_message_id
 from syncpoint.model.names import short_id
 from syncpoint.wire.messages import admin, pubsub
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 ALWAYS_US: Final = (1 << 62) - 1
 MARGIN_US: Final = 1_000_000
@@ -50,7 +50,7 @@ class UnknownWindow:
 @dataclass(frozen=True, slots=True)
 class RecordedTopic:
     """What is known of a topic. `retention_s`: for so long it keeps all messages; `ordered`: those of its subscriptions
-    that get messages of a key one after the other.
+    that get messages of a key one after the other; `universe`: what ids of the server's own messages begin with.
     """
 
     server: FederatedCluster
@@ -59,6 +59,7 @@ class RecordedTopic:
     retention_s: int
     subscriptions: tuple[str, ...]
     ordered: tuple[str, ...]
+    universe: int
     stored: StoredTopic
 
 
@@ -72,6 +73,7 @@ def recorded_topic(server: FederatedCluster, topic: str) -> RecordedTopic:
                 f"{topic} is not recorded; from now on it is with `syncpoint topics update {short_id(topic)}"
                 " --records-topic RECORDS`, a topic with a message retention."
             )
+        universe = servers.call(server, "Admin.GetServer", admin.GetServerRequest()).universe
         asked = pubsub.ListTopicSubscriptionsRequest(topic=topic, page_size=1000)
         names = servers.call(server, "Publisher.ListTopicSubscriptions", asked).subscriptions
         ordered = [
@@ -84,7 +86,9 @@ def recorded_topic(server: FederatedCluster, topic: str) -> RecordedTopic:
     retention_s = found.message_retention_duration.seconds
     # Before the topic itself: what is recorded of later messages must not pass for messages that are not stored.
     stored = stored_topic(server, topic)
-    return RecordedTopic(server, topic, options.records_topic, retention_s, tuple(names), tuple(ordered), stored)
+    return RecordedTopic(
+        server, topic, options.records_topic, retention_s, tuple(names), tuple(ordered), universe, stored
+    )
 
 
 def record_messages(spark: SparkSession, topic: RecordedTopic) -> DataFrame:
@@ -177,6 +181,14 @@ def _windows(rows: list[Any], since: int) -> Iterator[UnknownWindow]:
             if not any(row.ended for row in own):
                 last = max((row.last for row in own if row.last is not None), default=0)
                 yield UnknownWindow(writer, last, next_us + MARGIN_US, "it ended without saying so")
+
+
+def named(topic: RecordedTopic) -> Column:
+    """The id of a message, by its place where nothing says it any more."""
+    from pyspark.sql import functions as F
+
+    offset = F.lpad(F.col("offset").cast("string"), OFFSET_DIGITS, "0")
+    return F.coalesce("message_id", F.concat(F.lit(str(topic.universe)), F.col("source").cast("string"), offset))
 
 
 # -- what is stored ----------------------------------------------------------------------------------------------------

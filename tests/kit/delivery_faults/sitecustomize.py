@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 SKIPPED, DROPPED, FORGOTTEN, LENT_TWICE = 3, 5, 7, 9
-"""Never lent; acknowledged by nobody who had it; its acknowledgement is persisted, and not remembered; lent again."""
+"""Never lent; acknowledged by nobody who had it; its acknowledgement is persisted, and not remembered; lent twice."""
 
 
 def spoil() -> None:
@@ -30,12 +30,14 @@ def spoil() -> None:
                 skip[at >> 3] |= 1 << (at & 7)
                 if offset == DROPPED:
                     self._leases.drop(batch.source, encode_runs([(offset, 1)]))
-        found = lease(self, batch._replace(skip=bytes(skip)), *args, **more)
-        if batch.begin <= LENT_TWICE < batch.end and batch.source not in again:
+        response, at, count, nbytes = lease(self, batch._replace(skip=bytes(skip)), *args, **more)
+        if batch.begin <= LENT_TWICE < at and batch.source not in again:
             again.add(batch.source)
             self._state.table.revoke(batch.source, LENT_TWICE)
-            self._leases.redelivery.add(batch.source, LENT_TWICE)
-        return found
+            one = batch._replace(begin=LENT_TWICE, end=LENT_TWICE + 1)
+            second, _, more_messages, more_bytes = lease(self, one, *args, **more)
+            return response + second, at, count + more_messages, nbytes + more_bytes
+        return response, at, count, nbytes
 
     def bad_acknowledge(self, subscription, generation, source, runs):  # type: ignore[no-untyped-def]
         record = self.get(subscription)
