@@ -100,13 +100,14 @@ class DeliveryReconciliation:
 def reconcile_deliveries(
     spark: SparkSession, topic: RecordedTopic, on_progress: OnProgress, *, grace_s: float = 60.0, margin_s: float = 1.0
 ) -> DeliveryReconciliation:
-    """Compare what a topic stores with what was recorded of it. `grace_s`: for so long after a later message was
-    delivered an earlier one may still come; `margin_s`: a delivery that was recorded so soon after the acknowledgement
-    may have been before it, by another clock. Raises `SyncpointError` when a server refuses.
+    """Compare what a topic stores with what was recorded of it. `grace_s`: for so long an earlier message may come
+    after a later one, and records after what they are of; `margin_s`: a delivery that was recorded so soon after the
+    acknowledgement may have been before it, by another clock. Raises `SyncpointError` when a server refuses.
     """
     from pyspark import StorageLevel
     from pyspark.sql import functions as F
 
+    old_us = int((time.time() - grace_s) * 1e6)
     with watched(spark, on_progress):
         rows = stored_rows(spark, topic)
         messages = record_messages(spark, topic).persist(StorageLevel.DISK_ONLY)
@@ -119,7 +120,7 @@ def reconcile_deliveries(
         log = rows.join(found, ["source", "offset"], "full").persist(StorageLevel.DISK_ONLY)
         copies = _copies(log, offsets, topic).persist(StorageLevel.DISK_ONLY)
         try:
-            judged = _of_log(log, topic, since_us).unionByName(_of_copies(copies, grace_s))
+            judged = _of_log(log, topic, since_us, old_us).unionByName(_of_copies(copies, old_us))
             for one in (_after_acknowledgement(offsets, int(margin_s * 1e6)), _delivered_twice(offsets, runs)):
                 judged = judged.unionByName(_with_ids(one, log, topic))
             judged = judged.withColumn("excused", _excused(windows)).persist(StorageLevel.DISK_ONLY)
@@ -152,7 +153,7 @@ def reconcile_deliveries(
                 frame.unpersist()
 
 
-def _of_log(log: DataFrame, topic: RecordedTopic, since_us: int) -> DataFrame:
+def _of_log(log: DataFrame, topic: RecordedTopic, since_us: int, old_us: int) -> DataFrame:
     """What is wrong between the log and the records: kind, message_id, subscription, from_us, to_us."""
     from pyspark.sql import functions as F
 
@@ -172,7 +173,7 @@ def _of_log(log: DataFrame, topic: RecordedTopic, since_us: int) -> DataFrame:
         F.when(lost & kept, "lost")
         .when(lost, "gone")
         .when(F.col("message_id").isNotNull() & twice, "twice")
-        .when(F.col("message_id").isNotNull() & ~recorded & (at >= since_us + MARGIN_US), "unrecorded")
+        .when(F.col("message_id").isNotNull() & ~recorded & at.between(since_us + MARGIN_US, old_us), "unrecorded")
     )
     frame = log.withColumn("kind", kind).where("kind IS NOT NULL")
     return frame.select(
@@ -216,7 +217,7 @@ def _copies(log: DataFrame, offsets: DataFrame, topic: RecordedTopic) -> DataFra
     )
 
 
-def _of_copies(copies: DataFrame, grace_s: float) -> DataFrame:
+def _of_copies(copies: DataFrame, old_us: int) -> DataFrame:
     """What is wrong with a copy: kind, message_id, subscription, from_us, to_us."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -227,8 +228,8 @@ def _of_copies(copies: DataFrame, grace_s: float) -> DataFrame:
         .rowsBetween(1, Window.unboundedFollowing)
     )
     nothing = F.col("delivered_us").isNull() & F.col("over_us").isNull()
-    passed = F.min("delivered_us").over(later) < int((time.time() - grace_s) * 1e6)
-    kind = F.when(nothing & F.col("acknowledged_us").isNotNull(), "acknowledged without delivery").when(
+    passed = F.min("delivered_us").over(later) < old_us
+    kind = F.when(nothing & (F.col("acknowledged_us") < old_us), "acknowledged without delivery").when(
         nothing & F.col("acknowledged_us").isNull() & passed & ~F.col("lane_known"), "never delivered"
     )
     to_us = F.coalesce("acknowledged_us", F.lit(int(time.time() * 1e6)))
