@@ -154,11 +154,11 @@ def unknown_windows(messages: DataFrame) -> tuple[int, list[UnknownWindow]]:
         F.array_min(times).alias("first"), F.array_max(times).alias("last"),
     ).orderBy("writer", "number").collect()  # fmt: skip
     since = min((row.first for row in rows if row.first is not None), default=0)
-    return since, list(_windows(rows, since))
+    return since, list(windows_of(rows, since))
 
 
-def _windows(rows: list[Any], since: int) -> Iterator[UnknownWindow]:
-    """Rows are ordered by writer and number."""
+def windows_of(rows: list[Any], since: int) -> Iterator[UnknownWindow]:
+    """What is not known, of rows with writer, number, lost, ended, first and last, ordered by writer and number."""
     by_writer: dict[str, list[Any]] = {}
     for row in rows:
         by_writer.setdefault(row.writer, []).append(row)
