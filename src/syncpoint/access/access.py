@@ -13,7 +13,7 @@ from syncpoint.access.audit import AuditLog
 from syncpoint.access.gate import Gate
 from syncpoint.access.policy import Policies
 from syncpoint.access.services import ServiceIdentity
-from syncpoint.access.settings import load
+from syncpoint.access.settings import AuthSettings, load
 from syncpoint.access.tokens import Authenticator
 from syncpoint.access.upkeep import LOOK_S, AccessUpkeep
 from syncpoint.metadata.catalog import Catalog
@@ -63,6 +63,17 @@ class AccessFile:
         self.look()
 
 
+def audit_log(settings: AuthSettings, clock: Clock, name: str) -> AuditLog | None:
+    """The one that the file of --auth asks for; `name`: of whoever writes it, where several do. Raises
+    `InvalidArgument`."""
+    file = settings.audit_file
+    if file is None:
+        return None
+    file = file.with_name(f"{file.stem}.{name}{file.suffix}") if name else file
+    with file_named("audit.file", file):
+        return AuditLog(file, clock, data=settings.audit_data)
+
+
 class Access:
     """The gate of a listener, and what keeps it up to date. Raises `InvalidArgument` for a file that cannot
     be used."""
@@ -73,10 +84,7 @@ class Access:
         self._audit: AuditLog | None = None
         try:
             authenticator = Authenticator(settings, catalog, clock)
-            if (file := settings.audit_file) is not None:
-                file = file.with_name(f"{file.stem}.{name}{file.suffix}") if name else file
-                with file_named("audit.file", file):
-                    self._audit = AuditLog(file, clock, data=settings.audit_data)
+            self._audit = audit_log(settings, clock, name)
         except InvalidArgument as error:
             raise InvalidArgument(str(path), error.message) from None
         self.gate = Gate(authenticator, Policies(catalog), catalog, clock, self._audit)

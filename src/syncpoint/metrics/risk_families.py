@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from syncpoint.control.failure_domains import DomainFailure, FailureDomains
+from syncpoint.control.failure_domains import DomainFailure, DomainKind, FailureDomains
 from syncpoint.metrics.family import Family, MetricKind, Samples
 from syncpoint.publish.chain_risk import chain_risk
 from syncpoint.publish.forwarder import PublishForwarder
@@ -48,6 +48,13 @@ FAMILIES: Final = (
         "Single failures of this kind after which the chain would not be served.",
     ),
     Family(
+        "syncpoint_at_risk_unborne_disks",
+        _G,
+        "",
+        ("chain",),
+        "Disks of which losing one more would lose entries or stop the chain, although its rule can do without one.",
+    ),
+    Family(
         "syncpoint_at_risk_uncounted",
         _G,
         "",
@@ -71,6 +78,7 @@ class _Foreseen(NamedTuple):
 
     entries: Mapping[tuple[str, str], int]
     stopping: Mapping[str, int]
+    unborne: int
     messages: Mapping[tuple[str, str], int] | None
 
 
@@ -110,6 +118,7 @@ class RiskRoom:
                 samples.put("syncpoint_at_risk_entries", count, label, kind, outcome)
             for kind, count in found.stopping.items():
                 samples.put("syncpoint_at_risk_stopping_failures", count, label, kind)
+            samples.put("syncpoint_at_risk_unborne_disks", found.unborne, label)
             for (kind, outcome), count in (found.messages or {}).items():
                 samples.put("syncpoint_at_risk_messages", count, label, kind, outcome)
             samples.put("syncpoint_at_risk_uncounted", int(found.messages is None), label)
@@ -119,14 +128,18 @@ class RiskRoom:
         holdings = chain.forwarder.store.holdings()
         entries: dict[tuple[str, str], int] = {}
         stopping: dict[str, int] = {}
+        unborne = 0
         for failure in chain.domains.single():
             judgement = FailureJudgement(holdings, _on_disks(chain, failure))
             kind = failure.kind.value
             stopping[kind] = stopping.get(kind, 0) + bool(judgement.stops)
-            for outcome, count in zip(OUTCOMES, judgement.entries(), strict=False):
+            lost, unavailable = judgement.entries()
+            for outcome, count in ((OUTCOMES[0], lost), (OUTCOMES[1], unavailable)):
                 entries[kind, outcome] = max(entries.get((kind, outcome), 0), count)
+            if failure.kind is DomainKind.DISK and (lost or judgement.stops) and _bears_one(holdings):
+                unborne += 1
             await asyncio.sleep(0)
-        return _Foreseen(entries, stopping, messages)
+        return _Foreseen(entries, stopping, unborne, messages)
 
     async def _count(self, number: int, chain: WatchedChain) -> Mapping[tuple[str, str], int] | None:
         failures = chain.domains.single()
@@ -153,6 +166,13 @@ class RiskRoom:
             for segment in holdings.segments
             if any(one.stops or one.touches(segment) for one in judgements)
         )
+
+
+def _bears_one(holdings: StoreHoldings) -> bool:
+    """Whether the chain could do without any one of its disks, if it had all of them."""
+    rule = holdings.fragments[-1].rule
+    slots = range(len(rule))
+    return all(rule.can_acknowledge([slot for slot in slots if slot != away]) for away in slots)
 
 
 def _on_disks(chain: WatchedChain, failure: DomainFailure) -> DiskFailure:

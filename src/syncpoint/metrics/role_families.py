@@ -1,4 +1,5 @@
-"""Families of what only the processes of a cluster, or workers, do: members, proxies, gathering, routers, disk servers.
+"""Families of what only the processes of a cluster, or workers, do: members, proxies, gathering, routers, disk servers,
+mitigation.
 
 Place: in the processes that have the role. The numbers are those of a role's status, which operators are shown, too.
 """
@@ -9,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sized
 from typing import Any, Final, NamedTuple
 
+from syncpoint.control.headroom import headroom
 from syncpoint.metadata.view import ClusterView
 from syncpoint.metrics.family import Family, MetricKind, QuickCollector, Samples
 
@@ -106,11 +108,44 @@ DISK_SERVER: Final = _of(
     {"bytes_written": "Bytes written for owners of chains.", "syncs": "Files synced."},
     {"connections": "Connections of owners."},
 )
+MITIGATION: Final = _of(
+    "mitigation",
+    {
+        "drains": "Processes that mitigation has drained, since this router began to lead.",
+        "undrains": "Processes that it has put back.",
+        "refusals": "Sick processes that it did not drain, because the budget was spent.",
+        "alarms": "Alarms: a zone was lost, or there is no headroom for losing one.",
+    },
+    {
+        "drained": "Processes that are drained by mitigation now, as the router that leads sees it.",
+        "sick": "Processes that are sick now, as the router that leads sees it.",
+        "over_budget": "Sick processes that stay in service because the budget is spent.",
+        "lost_zones": "Zones whose processes are all gone.",
+    },
+)
+_DOMAIN: Final = ("domain", "role")
+HEADROOM_FAMILIES: Final = (
+    Family(
+        "syncpoint_headroom_busy_after",
+        _G,
+        "",
+        _DOMAIN,
+        "How busy, of a core, those of a role that are left would be without this zone or rack.",
+    ),
+    Family(
+        "syncpoint_headroom_short",
+        _G,
+        "",
+        _DOMAIN,
+        "1 while those that are left would have too much to do, or nobody would be left.",
+    ),
+)
 SERVED_FREE: Final = Family("syncpoint_disk_server_free_bytes", _G, "bytes", ("disk",), "Room on a disk served here.")
 SERVED_CHAINS: Final = Family("syncpoint_disk_server_chains", _G, "", ("disk",), "Chains that are open on it.")
 FAMILIES: Final = (
     *MEMBER_FAMILIES,
-    *(one.family for one in (*PROXY, *GATHERING, *ROUTER, *DISK_SERVER)),
+    *(one.family for one in (*PROXY, *GATHERING, *ROUTER, *DISK_SERVER, *MITIGATION)),
+    *HEADROOM_FAMILIES,
     SERVED_FREE,
     SERVED_CHAINS,
 )
@@ -131,6 +166,21 @@ class StatusRoom(QuickCollector):
         for key, family in self._families:
             value = status[key]
             samples.put(family.name, len(value) if isinstance(value, Sized) else int(value))
+
+
+class HeadroomRoom(QuickCollector):
+    """Whether a zone could be lost; shown by the router that `leads`."""
+
+    name = "headroom"
+
+    def __init__(self, view: ClusterView, leads: Callable[[], bool]) -> None:
+        self._view, self._leads = view, leads
+
+    def collect(self, samples: Samples) -> None:
+        """See `RoomCollector`."""
+        for row in headroom(self._view) if self._leads() else ():
+            samples.put("syncpoint_headroom_busy_after", row.busy_after, row.domain, row.role)
+            samples.put("syncpoint_headroom_short", int(row.short), row.domain, row.role)
 
 
 def gathering(status: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Mitigation's driver: every other second, in the router that leads, what was decided is done and written down.
 
 Place: started by the router's role; decisions are `mitigator`'s, drains `control.operations`'s.
-Promise: each decision is in the log of the process and among the newest RECORDS_MAX in the metadata, where
-`syncpoint mitigation status` reads it. While it is paused, or only observes, nothing is changed. What cannot be
+Promise: each decision is in the log of the process, in the audit log where there is one, and among the newest
+RECORDS_MAX in the metadata, where `syncpoint mitigation status` reads it. While it is paused, or only observes, nothing is changed. What cannot be
 changed now is tried at the next look.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,6 +29,8 @@ from syncpoint.mitigation.mitigator import (
     MitigationSettings,
     Mitigator,
 )
+from syncpoint.mitigation.process_reports import report_of
+from syncpoint.mitigation.sickness import HealthVerdict
 from syncpoint.model.errors import SyncpointError
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.periodic import Periodic
@@ -36,7 +38,14 @@ from syncpoint.runtime.periodic import Periodic
 LOOK_S = 2.0
 RECORDS_MAX = 50
 
+Audited = Callable[[str, str, bool, str], None]
+"""What was decided about which process, whether it was done, and why."""
+
 log = logging.getLogger(__name__)
+
+
+def not_audited(action: str, process: str, done: bool, why: str) -> None:
+    """Where there is no audit log."""
 
 
 class MitigationDriver:
@@ -50,14 +59,19 @@ class MitigationDriver:
         settings: MitigationSettings,
         leads: Callable[[], bool],
         clock: Clock,
+        audited: Audited = not_audited,
     ) -> None:
         self._store, self._view, self._operations = store, view, operations
-        self._settings, self._leads, self._clock = settings, leads, clock
+        self._settings, self._leads, self._clock, self._audited = settings, leads, clock, audited
+        self._done: Counter[str] = Counter()  # by what was done
+        self._over_budget: frozenset[str] = frozenset()  # who is sick and stays
+        self._lost: frozenset[str] = frozenset()  # zones
         self._mitigator = Mitigator(settings)
         self._records: deque[Mapping[str, Any]] = deque(maxlen=RECORDS_MAX)
         self._said: dict[str, MitigationAction] = {}  # by process: so that what lasts is said once
         self._written = b""
         self._short: set[tuple[str, str]] = set()  # failure domains and roles without headroom
+        self._recalled = False  # whether what the last leader wrote was read
         self._rounds = Periodic(
             self.look, lambda: LOOK_S, (SyncpointError, StoreError), "mitigation could not look at the cluster"
         )
@@ -76,15 +90,14 @@ class MitigationDriver:
         if not self._leads():
             self._mitigator = Mitigator(self._settings)  # whoever leads next begins with what is stored
             self._said.clear()
+            self._over_budget = self._lost = frozenset()
+            self._recalled = False
             return
-        if not self._records:
-            await self._read_records()
+        if not self._recalled:
+            await self._recall()
         paused = await self._store.get(MITIGATION_PAUSED) is not None
         drains = {target: str(seen.value.get("comment", "")) for target, seen in self._view.drains.items.items()}
-        reports = {
-            name: (seen.value.get("late_looks", 0), float(seen.value.get("loop_lag_s", 0.0)))
-            for name, seen in self._view.loads.items.items()
-        }
+        reports = {name: report_of(seen.value) for name, seen in self._view.loads.items.items()}
         processes = [
             BudgetedProcess(one.name, one.roles, one.zone, self._view.draining(one))
             for one in (seen.value for seen in self._view.members.items.values())
@@ -93,17 +106,35 @@ class MitigationDriver:
         for decision in decisions:
             await self._carry_out(decision, paused=paused)
         self._said = {one.process: one.action for one in decisions}
+        self._over_budget = frozenset(one.process for one in decisions if one.action is MitigationAction.REFUSED)
+        self._watch_zones()
         self._watch_headroom()
         await self._report(paused)
 
     def _watch_headroom(self) -> None:
         short = {(one.domain, one.role) for one in headroom(self._view) if one.short}
         for domain, role in sorted(short - self._short):
-            text = f"if {domain} were lost, the others of the role {role} would have too much to do"
-            log.warning("headroom: %s", text)
-            record = {"action": "alarm", "process": "", "reason": text, "outcome": "no headroom"}
-            self._records.append({**record, "time_ns": self._clock.time_ns()})
+            self._alarm(
+                f"if {domain} were lost, the others of the role {role} would have too much to do", "no headroom"
+            )
         self._short = short
+
+    def _watch_zones(self) -> None:
+        lost = frozenset(self._mitigator.zones.lost)
+        for zone in sorted(lost - self._lost):
+            names = [one.name for one in self._mitigator.zones.lost_processes() if one.zone == zone]
+            text = f"nobody in zone {zone} is there any more ({', '.join(names)}); what is left counts as the rest"
+            self._alarm(f"{text} of the cluster, and is drained only within the budget", "zone lost")
+        for zone in sorted(self._lost - lost):
+            self._alarm(f"zone {zone} is there again, or is not expected any more", "zone back")
+        self._lost = lost
+
+    def _alarm(self, text: str, outcome: str) -> None:
+        log.warning("mitigation: %s: %s", outcome, text)
+        record = {"action": "alarm", "process": "", "reason": text, "outcome": outcome}
+        self._records.append({**record, "time_ns": self._clock.time_ns()})
+        self._done["alarms"] += 1
+        self._audited("alarm", outcome, True, text)
 
     async def _carry_out(self, decision: MitigationDecision, *, paused: bool) -> None:
         acts = self._settings.mode is MitigationMode.ACT and not paused
@@ -123,11 +154,32 @@ class MitigationDriver:
             return
         log.warning("mitigation: %s %s (%s): %s", decision.action, decision.process, outcome, decision.reason)
         self._records.append({**decision._asdict(), "outcome": outcome, "time_ns": self._clock.time_ns()})
+        done = outcome == "done"
+        key = "refusals" if decision.action is MitigationAction.REFUSED else f"{decision.action.value}s" if done else ""
+        self._done[key] += 1
+        self._audited(decision.action.value, decision.process, done, f"{outcome}: {decision.reason}")
 
-    async def _read_records(self) -> None:
+    def status(self) -> dict[str, int]:
+        """What was done since this process began to lead, and how it stands; for metrics."""
+        now = self._clock.monotonic()
+        verdicts = Counter(one.verdict(now) for one in self._mitigator.health.values()) if self._recalled else Counter()
+        comments = [str(seen.value.get("comment", "")) for seen in self._view.drains.items.values()]
+        return {
+            **{key: self._done[key] for key in ("drains", "undrains", "refusals", "alarms")},
+            "drained": sum(one.startswith(MARK) for one in comments) if self._recalled else 0,
+            "sick": verdicts[HealthVerdict.SICK],
+            "over_budget": len(self._over_budget),
+            "lost_zones": len(self._lost),
+        }
+
+    async def _recall(self) -> None:
         found = await self._store.get(MITIGATION_STATUS)
         if found is not None:
-            self._records.extend(json.loads(found.value).get("records", ()))
+            written = json.loads(found.value)
+            if not self._records:
+                self._records.extend(written.get("records", ()))
+            self._mitigator.zones.recall(written.get("zones", {}))
+        self._recalled = True
 
     async def _report(self, paused: bool) -> None:
         now = self._clock.monotonic()
@@ -137,6 +189,7 @@ class MitigationDriver:
             "paused": paused,
             "share": self._settings.share,
             "health": health,
+            "zones": self._mitigator.zones.written(),
             "records": list(self._records),
         }
         written = json.dumps(status, separators=(",", ":"), sort_keys=True).encode()

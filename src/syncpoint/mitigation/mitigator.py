@@ -13,11 +13,14 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from syncpoint.mitigation.drain_budget import BudgetedProcess, budget_refusal
+from syncpoint.mitigation.process_reports import ProcessReport
 from syncpoint.mitigation.sickness import HealthVerdict, ProcessHealth, SicknessLimits
+from syncpoint.mitigation.trouble import STORAGE, TroubleCause, troubles
+from syncpoint.mitigation.zones import KnownZones
 
 MARK = "mitigation: "
 """What the comment of a drain of ours begins with."""
-KEPT_ROLES = ("storage", "router")  # what is on disks does not move; routers only advise
+KEPT_ROLES = ("router",)  # they only advise
 
 
 class MitigationMode(StrEnum):
@@ -42,6 +45,7 @@ class MitigationDecision(NamedTuple):
     action: MitigationAction
     process: str
     reason: str
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,57 +58,67 @@ class MitigationSettings:
 
 
 class Mitigator:
-    """See the module. `health`: by process, of those that live."""
+    """See the module. `health`: by process, of those that live; `zones`: which processes each zone has had."""
 
     def __init__(self, settings: MitigationSettings) -> None:
         self._settings = settings
         self.health: dict[str, ProcessHealth] = {}
-        self._newest: dict[str, object] = {}  # by process: the last report, so that none is counted twice
+        self.zones = KnownZones()
+        self._newest: dict[str, object] = {}  # by process: what the last report was known by
         self._ours: set[str] = set()  # drained by mitigation, as far as the drains say
 
     def step(
         self,
         now: float,
         processes: Sequence[BudgetedProcess],
-        reports: Mapping[str, tuple[object, float]],
+        reports: Mapping[str, ProcessReport],
         drains: Mapping[str, str],
     ) -> list[MitigationDecision]:
-        """What to do now. `reports`: by process, what distinguishes the report from the one before, and how late its
-        event loop was; `drains`: targets with their comments.
-        """
+        """What to do now. `reports`: the newest of each process; `drains`: targets with their comments."""
         if self._settings.mode is MitigationMode.OFF:
             return []
+        self.zones.note(now, processes)
         self._listen(now, processes, reports)
         marked = {target for target, comment in drains.items() if comment.startswith(MARK)}
         decisions: list[MitigationDecision] = []
         current = {one.name: one for one in sorted(processes)}
+        # What was lost with its zone is out of service, and stays in the count.
+        gone = [one._replace(draining=True) for one in self.zones.lost_processes()]
         for name, process in current.items():
             health = self.health[name]
             if name in marked and name not in self._ours:
                 health.begin_sick(now)  # drained just now, or by the router that led before
-            verdict = health.verdict(now)
+            waited_s, verdict = health.probation_s, health.verdict(now)
             if name in marked and verdict not in (HealthVerdict.SICK, HealthVerdict.RECOVERING):
-                text = f"no trouble for {self._settings.limits.probation_s:g} s"
+                text = f"no trouble for {waited_s:g} s"
                 decisions.append(MitigationDecision(MitigationAction.UNDRAIN, name, text))
             elif verdict is HealthVerdict.SICK and not process.draining:
-                refusal = budget_refusal(name, list(current.values()), self._settings.share, KEPT_ROLES)
+                cause, reason = health.cause(now), health.reason(now)
+                refusal = budget_refusal(name, [*current.values(), *gone], self._settings.share, _kept(cause))
                 if refusal:
-                    text = f"{health.reason(now)}; not drained: {refusal}"
-                    decisions.append(MitigationDecision(MitigationAction.REFUSED, name, text))
+                    text = f"{reason}; not drained: {refusal}"
+                    decisions.append(MitigationDecision(MitigationAction.REFUSED, name, text, cause))
                 else:
-                    decisions.append(MitigationDecision(MitigationAction.DRAIN, name, health.reason(now)))
+                    decisions.append(MitigationDecision(MitigationAction.DRAIN, name, reason, cause))
                     current[name] = process._replace(draining=True)
         self._ours = marked
         return decisions
 
-    def _listen(
-        self, now: float, processes: Sequence[BudgetedProcess], reports: Mapping[str, tuple[object, float]]
-    ) -> None:
+    def _listen(self, now: float, processes: Sequence[BudgetedProcess], reports: Mapping[str, ProcessReport]) -> None:
         living = {one.name for one in processes}
         self.health = {name: one for name, one in self.health.items() if name in living}
         self._newest = {name: one for name, one in self._newest.items() if name in living}
+        fresh = {name for name in living & reports.keys() if self._newest.get(name) != reports[name].news}
+        self._newest |= {name: reports[name].news for name in fresh}
+        found = troubles(reports, fresh, processes, self._settings.limits)
         for name in living:
             health = self.health.setdefault(name, ProcessHealth(self._settings.limits))
-            if name in reports and self._newest.get(name) != reports[name][0]:
-                self._newest[name] = reports[name][0]
-                health.note(now, reports[name][1])
+            if name in found:
+                health.note(now, found[name].cause, found[name].size)
+
+
+def _kept(cause: str) -> tuple[str, ...]:
+    """Roles that are not drained for a cause. What is on disks does not move, so who serves them is drained only for
+    its disks: what could not be acknowledged without them is published elsewhere then.
+    """
+    return KEPT_ROLES if cause and TroubleCause(cause).of_disk else (*KEPT_ROLES, STORAGE)

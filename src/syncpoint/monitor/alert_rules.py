@@ -97,9 +97,9 @@ THRESHOLD_RULES: Final = (
     ThresholdRule(
         "MessagesAtRisk",
         PAGE,
-        SeriesSelection("syncpoint_disk_state", (("state", ("away", "failed")),)),
+        SeriesSelection("syncpoint_at_risk_unborne_disks"),
         ("process", "chain"),
-        "Chain {chain} works without one of its disks: what it acknowledges now has fewer copies than it should.",
+        "Chain {chain} would lose entries, or stop, if one more of its disks were lost.",
         for_s=30.0,
     ),
     ThresholdRule(
@@ -138,6 +138,36 @@ THRESHOLD_RULES: Final = (
         ("process",),
         "Process {process} does not answer for its metrics.",
         for_s=30.0,
+    ),
+    ThresholdRule(
+        "ZoneLost",
+        PAGE,
+        SeriesSelection("syncpoint_mitigation_lost_zones"),
+        (),
+        "A zone has lost all its processes; what is left is drained only within the budget.",
+    ),
+    ThresholdRule(
+        "SickNotDrained",
+        PAGE,
+        SeriesSelection("syncpoint_mitigation_over_budget"),
+        (),
+        "A process is sick and stays in service: as many as the budget allows are out of service already.",
+        for_s=30.0,
+    ),
+    ThresholdRule(
+        "SickDrained",
+        TICKET,
+        SeriesSelection("syncpoint_mitigation_drained"),
+        (),
+        "Mitigation has drained a process: `syncpoint mitigation status` says why.",
+    ),
+    ThresholdRule(
+        "NoHeadroom",
+        TICKET,
+        SeriesSelection("syncpoint_headroom_short"),
+        ("domain", "role"),
+        "Without {domain} the others of the role {role} would have too much to do.",
+        for_s=300.0,
     ),
     ThresholdRule(
         "FederationBlocked",

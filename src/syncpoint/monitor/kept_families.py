@@ -43,7 +43,7 @@ KEPT: Final = frozenset(
         "syncpoint_topic_bytes_total", "syncpoint_topic_messages_total", "syncpoint_topic_requests_total",
     }
 )  # fmt: skip
-PREFIXES: Final = ("syncpoint_prober_", "syncpoint_at_risk_")
+PREFIXES: Final = ("syncpoint_prober_", "syncpoint_at_risk_", "syncpoint_headroom_", "syncpoint_mitigation_")
 """Families of other programs, which are known by how their names begin."""
 
 BUCKETS_OF: Final = frozenset(

@@ -5,7 +5,7 @@ Place: what planner and lists decide by. Values of one moment; nothing here chan
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from syncpoint.metadata.records import Topic
 from syncpoint.model.cluster import PROXY, PUBLISH, STORAGE, ChainOwner, ChainRecord, Member
 from syncpoint.router.location import fits
 from syncpoint.router.routing_rules import Policy
+from syncpoint.storage.quorum import AckRule
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,18 @@ class ClusterState:
         given = self.chains.values() if chains is None else chains
         found = [chain for chain in given if fits(topic, chain, self.region_of, self.spanning)]
         return sorted(found, key=lambda chain: chain.number)
+
+    def steady(self, chains: Sequence[ChainRecord]) -> list[ChainRecord]:
+        """Those that could acknowledge without the disks of drained processes; all, where there are none."""
+        return [chain for chain in chains if self._is_steady(chain)] or list(chains)
+
+    def _is_steady(self, chain: ChainRecord) -> bool:
+        kept = [slot for slot, place in enumerate(chain.places) if place.process not in self._drained_storage]
+        return len(kept) == len(chain.places) or AckRule.from_values(chain.rule).can_acknowledge(kept)
+
+    @cached_property
+    def _drained_storage(self) -> frozenset[str]:
+        return frozenset(member.name for member in self.with_role(STORAGE) if self.policy.drained(member))
 
     def permitted(self, client: Member | None, chain: ChainRecord, topic: Topic) -> bool:
         """Whether rules let a client publish to a chain where it is now."""

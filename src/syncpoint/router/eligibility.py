@@ -1,7 +1,8 @@
 """Where topics and subscriptions may be assigned at all, by class, location and rules; computed once for each kind.
 
 Place: under the planner. Pure; made for one cluster state and thrown away with it.
-Promise: a rule that shuts some clients out of a forwarder keeps what all clients share away from it, as long as there
+Promise: where a chain could not acknowledge without disks of drained processes, others take what it had, if there are
+any. A rule that shuts some clients out of a forwarder keeps what all clients share away from it, as long as there
 is a forwarder that more of them may use.
 """
 
@@ -59,7 +60,7 @@ class Eligibility:
                 self._clients(topic), chains, lambda client, chain: self._cluster_state.permitted(client, chain, topic)
             )
             if chains:
-                found[region] = tuple(str(chain.number) for chain in chains)
+                found[region] = tuple(str(chain.number) for chain in self._cluster_state.steady(chains))
         return found
 
     def _members_of(self, topic: Topic | None) -> dict[str, tuple[str, ...]]:

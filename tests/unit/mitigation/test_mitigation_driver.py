@@ -11,7 +11,7 @@ import pytest
 
 from syncpoint.control.operations import Operations
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.contract import Put
+from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import LOADS, MEMBERS, MITIGATION_PAUSED, MITIGATION_STATUS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
@@ -36,7 +36,13 @@ class Watched:
         self.view = ClusterView(self.shared)
         operations = Operations(self.view, Catalog(), clock)
         settings = MitigationSettings(mode)
-        self.driver = MitigationDriver(self.shared, self.view, operations, settings, lambda: self.leads, clock)
+        self.audited: list[tuple[str, str, bool]] = []
+        self.driver = MitigationDriver(
+            self.shared, self.view, operations, settings, lambda: self.leads, clock, self.note_audited
+        )
+
+    def note_audited(self, action: str, process: str, done: bool, why: str) -> None:
+        self.audited.append((action, process, done))
 
     def put(self, key: str, value: bytes) -> None:
         self.store.txn([], [Put(key, value)])
@@ -78,9 +84,34 @@ def test_it_drains_says_why_and_puts_back() -> None:
     async def work(watched: Watched) -> None:
         await watched.look(4, 1.5)
         assert watched.drained == ["a"]
+        status = watched.driver.status()
+        assert (status["drained"], status["sick"], status["drains"]) == (1, 1, 1)
         await watched.look(35)
         assert watched.drained == []
         assert watched.records() == [("drain", "a", "done"), ("undrain", "a", "done")]
+        assert watched.audited == [("drain", "a", True), ("undrain", "a", True)]
+        status = watched.driver.status()
+        assert (status["drained"], status["sick"], status["undrains"], status["over_budget"]) == (0, 0, 1, 0)
+
+    run(MitigationMode.ACT, work)
+
+
+def test_a_lost_zone_is_an_alarm_once_also_where_another_router_leads_by_then() -> None:
+    async def work(watched: Watched) -> None:
+        for number, (name, zone) in enumerate((("a", "x"), ("b", "y"), ("c", "y")), 1):
+            member = Member(name, ("publish-forwarder",), f"10.0.0.1:{number}", number, zone=zone)
+            watched.put(MEMBERS.key(name), member.encode())
+        await watched.look(2)
+        watched.store.txn([], [Delete(MEMBERS.key("a"))])
+        await watched.look(3)
+        assert watched.records() == [("alarm", "", "zone lost")]
+        assert watched.driver.status()["lost_zones"] == 1
+        watched.leads = False
+        await watched.look(1)
+        assert watched.driver.status()["lost_zones"] == 0, "who does not lead says nothing"
+        watched.leads = True
+        await watched.look(1)
+        assert watched.driver.status()["lost_zones"] == 1, "it was read what there was"
 
     run(MitigationMode.ACT, work)
 

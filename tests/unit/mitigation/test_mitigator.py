@@ -17,7 +17,10 @@ from syncpoint.mitigation.mitigator import (
     MitigationSettings,
     Mitigator,
 )
+from syncpoint.mitigation.process_reports import ProcessReport, ReportedDisk, report_of
 from syncpoint.mitigation.sickness import HealthVerdict, ProcessHealth, SicknessLimits
+from syncpoint.mitigation.trouble import TroubleCause
+from syncpoint.mitigation.zones import FORGOTTEN_S
 
 LIMITS = SicknessLimits(loop_lag_s=0.5, bad_looks=3, window_s=30, probation_s=60)
 ACT = MitigationSettings(MitigationMode.ACT, LIMITS, share=0.34)
@@ -31,6 +34,8 @@ class Cluster:
         self.now = 0.0
         self.drains: dict[str, str] = {}
         self.lags: dict[str, float] = dict.fromkeys(names, 0.0)
+        self.failed: dict[str, int] = {}  # of 100 calls
+        self.disks: dict[str, dict[str, ReportedDisk]] = {}  # by owner, by process that serves them
         self.looks = 0
         self.role, self.zones = role, dict(zip(names, zones, strict=False))
         self.mitigator = Mitigator(ACT)
@@ -38,13 +43,19 @@ class Cluster:
 
     def processes(self) -> list[BudgetedProcess]:
         return [
-            BudgetedProcess(name, (self.role,), self.zones.get(name, ""), name in self.drains) for name in self.lags
+            BudgetedProcess(
+                name, ("storage" if name.startswith("s") else self.role,), self.zones.get(name, ""), name in self.drains
+            )
+            for name in self.lags
         ]
 
     def look(self, *, act: bool = True) -> list[MitigationDecision]:
         self.now += 2
         self.looks += 1
-        reports = {name: (self.looks, lag) for name, lag in self.lags.items()}
+        reports = {
+            name: ProcessReport(self.looks, lag, self.failed.get(name, 0), 100, self.disks.get(name, {}))
+            for name, lag in self.lags.items()
+        }
         found = self.mitigator.step(self.now, self.processes(), reports, self.drains)
         for one in found if act else ():
             if one.action is DRAIN:
@@ -87,7 +98,7 @@ def test_a_report_that_is_not_renewed_counts_once() -> None:
     mitigator = Mitigator(ACT)
     two = [BudgetedProcess(name, ("proxy",), "", False) for name in ("a", "b")]
     for now in range(0, 20, 2):
-        assert mitigator.step(float(now), two, {"a": (1, 9.0)}, {}) == []
+        assert mitigator.step(float(now), two, {"a": ProcessReport(1, 9.0)}, {}) == []
 
 
 def test_drains_of_operators_are_left_alone() -> None:
@@ -131,7 +142,7 @@ def test_one_zone_at_a_time() -> None:
 
 def test_off_decides_nothing() -> None:
     mitigator = Mitigator(MitigationSettings(MitigationMode.OFF))
-    assert mitigator.step(0.0, [BudgetedProcess("a", ("proxy",), "", False)], {"a": (1, 9.0)}, {}) == []
+    assert mitigator.step(0.0, [BudgetedProcess("a", ("proxy",), "", False)], {"a": ProcessReport(1, 9.0)}, {}) == []
 
 
 @given(
@@ -157,7 +168,7 @@ def test_whatever_is_drained_a_role_is_never_empty(draining: list[bool], zones: 
 def test_what_recovers_is_not_well_at_once() -> None:
     health = ProcessHealth(LIMITS)
     for now in (0.0, 2.0, 4.0):
-        health.note(now, 1.0)
+        health.note(now, TroubleCause.LATE_LOOP, 1.0)
     assert health.verdict(5.0) is HealthVerdict.SICK
     assert health.verdict(40.0) is HealthVerdict.RECOVERING
     assert health.verdict(64.0) is HealthVerdict.WELL
@@ -167,3 +178,125 @@ def test_what_recovers_is_not_well_at_once() -> None:
 def test_who_is_not_there_is_not_drained(name: str) -> None:
     one = BudgetedProcess("b", ("proxy",), "", False)
     assert budget_refusal(name, [one], 1.0)
+
+
+def test_who_fails_alone_is_drained_and_put_back() -> None:
+    cluster = Cluster("a", "b", "c", role="proxy")
+    cluster.failed["a"] = 40
+    assert [one[:2] for one in cluster.pass_time(6)] == [(DRAIN, "a")]
+    assert cluster.decisions[-1].cause == "errors"
+    assert "its calls failed, and not those of its peers, 3 times in 30 s, up to 40%" in cluster.decisions[-1].reason
+    cluster.failed.clear()
+    assert [one[:2] for one in cluster.pass_time(64)] == [(UNDRAIN, "a")]
+
+
+@pytest.mark.parametrize("failed", [{"a": 40, "b": 35, "c": 30}, {"a": 19}, {"a": 40, "b": 20}])
+def test_what_most_peers_have_too_or_is_little_is_nobodys_own_fault(failed: dict[str, int]) -> None:
+    cluster = Cluster("a", "b", "c", role="proxy")
+    cluster.failed |= failed
+    cluster.pass_time(60)
+    assert ("a" in cluster.drains) == (failed == {"a": 40, "b": 20}), "one of two peers is not most of them"
+
+
+def test_few_calls_say_nothing() -> None:
+    mitigator = Mitigator(ACT)
+    three = [BudgetedProcess(name, ("proxy",), "", False) for name in "abc"]
+    for now in range(0, 60, 2):
+        assert mitigator.step(float(now), three, {"a": ProcessReport(now, 0.0, 19, 19)}, {}) == []
+
+
+def disks(p99_s: float = 0.0, *, failing: bool = False) -> dict[str, ReportedDisk]:
+    return {"s1": ReportedDisk(p99_s, failing)}
+
+
+def test_who_serves_a_disk_that_is_slower_than_others_is_drained_for_as_long_as_it_is() -> None:
+    cluster = Cluster("a", "b", "s1", "s2", "s3")
+    cluster.disks["a"] = disks(0.5)
+    assert [one[:2] for one in cluster.pass_time(6)] == [(DRAIN, "s1")]
+    assert cluster.decisions[-1].cause == "slow disk"
+    assert cluster.pass_time(200) == [], "it is still slow"
+    cluster.disks.clear()
+    assert cluster.pass_time(56) == []
+    assert [one[:2] for one in cluster.pass_time(8)] == [(UNDRAIN, "s1")]
+
+
+def test_disks_that_are_all_slow_are_nobodys_fault_nor_are_those_of_an_owner_that_is_late() -> None:
+    cluster = Cluster("a", "b", "s1", "s2", "s3")
+    cluster.disks["a"] = {name: ReportedDisk(0.5, failing=False) for name in ("s1", "s2", "s3")}
+    cluster.pass_time(60)
+    assert cluster.decisions == []
+    cluster.disks["a"] = disks(2.5)
+    cluster.lags["a"] = 1.0
+    cluster.pass_time(60)
+    assert list(cluster.drains) == ["a"]
+
+
+def test_who_serves_a_disk_that_fails_is_drained_and_only_one_of_three() -> None:
+    cluster = Cluster("a", "b", "s1", "s2", "s3")
+    cluster.disks["a"] = disks(failing=True)
+    assert [one[:2] for one in cluster.pass_time(6)] == [(DRAIN, "s1")]
+    assert cluster.decisions[-1].cause == "failing disk"
+    cluster.disks["b"] = {"s2": ReportedDisk(9.0, failing=False)}
+    cluster.pass_time(60)
+    assert list(cluster.drains) == ["s1"]
+    assert any(one.action is REFUSED and one.process == "s2" and "1 of 3" in one.reason for one in cluster.decisions)
+
+
+def test_the_only_one_that_serves_disks_has_nobody_to_be_compared_with() -> None:
+    cluster = Cluster("a", "b", "s1")
+    cluster.disks["a"] = disks(9.0, failing=True)
+    assert cluster.pass_time(60) == []
+
+
+def test_what_is_left_of_a_lost_zone_is_drained_only_within_the_budget() -> None:
+    cluster = Cluster(*"abcdef", zones="xxyyzz")
+    cluster.look()
+    for name in "ab":
+        del cluster.lags[name]
+    cluster.lags["c"] = 2.0
+    cluster.pass_time(20)
+    assert cluster.mitigator.zones.lost == ["x"]
+    assert not cluster.drains
+    assert "2 of 6 of the role publish-forwarder are out of service already" in cluster.decisions[-1].reason
+    following = Mitigator(ACT)
+    following.zones.recall(cluster.mitigator.zones.written())
+    cluster.mitigator = following
+    cluster.pass_time(20)
+    assert (following.zones.lost, cluster.drains) == (["x"], {})
+    cluster.lags |= {"a": 0.0, "b": 0.0}
+    cluster.pass_time(4)
+    assert following.zones.lost == []
+    assert list(cluster.drains) == ["c"], "all are there again"
+
+
+def test_a_process_that_was_taken_away_is_no_lost_zone_and_a_lost_zone_is_forgotten_in_the_end() -> None:
+    cluster = Cluster(*"abcd", zones="xxyy")
+    cluster.look()
+    del cluster.lags["a"]
+    cluster.look()
+    assert cluster.mitigator.zones.lost == []
+    del cluster.lags["b"]
+    cluster.look()
+    assert [one.name for one in cluster.mitigator.zones.lost_processes()] == ["b"]
+    cluster.now += FORGOTTEN_S
+    cluster.look()
+    assert cluster.mitigator.zones.lost == []
+
+
+def test_each_relapse_doubles_the_probation() -> None:
+    health, now, probations = ProcessHealth(LIMITS), 0.0, []
+    for _ in range(5):
+        for _ in range(3):
+            now += 2
+            health.note(now, TroubleCause.ERRORS, 0.5)
+        begun = now
+        while health.verdict(now) is not HealthVerdict.WELL:
+            now += 2
+        probations.append(now - begun)
+    assert probations == [60, 120, 240, 480, 480]
+
+
+def test_a_report_of_an_older_version_is_well() -> None:
+    assert report_of({"topics": {}}) == ProcessReport((0, 0))
+    read = report_of({"late_looks": 1, "bad_reports": 2, "failed_calls": [3, 4], "disks": {"s1": [0.5, 1]}})
+    assert read == ProcessReport((1, 2), 0.0, 3, 4, {"s1": ReportedDisk(0.5, failing=True)})

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from syncpoint.model.cluster import SUBSCRIBE
+from syncpoint.model.cluster import SUBSCRIBE, DiskPlace, Member
 from syncpoint.router.assignment import TopicAssignment
 from syncpoint.router.planner import MOVES_MAX, STABLE_S, Changes, Loads, Planner, State
 from syncpoint.router.routing_rules import RoutingRule
+from syncpoint.storage.quorum import AckRule
 from tests.kit.router import Site, after, state, subscription, topic
 
 NONE = Loads({}, {})
@@ -242,6 +243,31 @@ def test_what_all_clients_share_avoids_what_a_rule_shuts_some_out_of() -> None:
     moved = planner.plan(site.cluster_state, found, 1.0)
     assert list(moved.topics) == [1]
     assert moved.topics[1].epoch == 2
+
+
+def test_topics_leave_chains_that_could_not_acknowledge_without_the_disks_of_a_drained_process() -> None:
+    site, planner = Site(forwarders=3), Planner()
+    for number, storage in ((1, "s1"), (2, "s2"), (3, "s2")):
+        places = (DiskPlace("c", "d1", storage),)
+        site.chains[number] = replace(site.chains[number], places=places, rule=AckRule.single(1).to_values())
+    for name in ("s1", "s2"):
+        site.members[name] = Member(name, ("storage",), "127.0.0.1:1", 1, "eu")
+    topics = [topic(number) for number in range(1, 31)]
+    found = stable(planner, site, state(topics))
+    assert {chain for one in found.topic_homes.values() for chain in one.chains} == {1, 2, 3}
+    site.drains.append("s1")
+    drained = stable(planner, site, found, 1.0)
+    assert {chain for one in drained.topic_homes.values() for chain in one.chains} == {2, 3}
+    kept = {number for number, one in found.topic_homes.items() if one.chains != (1,)}
+    assert all(drained.topic_homes[number] == found.topic_homes[number] for number in kept), "others stay"
+    site.drains.append("s2")
+    for name, number in (("s1", 1), ("s2", 2)):
+        assert [one.number for one in site.cluster_state.steady([site.chains[number]])] == [number], "none is left"
+    three = tuple(DiskPlace("c", f"d{slot}", storage) for slot, storage in enumerate(("s1", "s2", "s2")))
+    site.drains.remove("s2")
+    site.chains[1] = replace(site.chains[1], places=three, rule=AckRule.single(3).to_values())
+    assert site.cluster_state.steady([site.chains[1]]) == [site.chains[1]], "two of three are enough"
+    assert [one.number for one in site.cluster_state.steady(list(site.chains.values()))] == [1, 2, 3]
 
 
 def test_nothing_at_all() -> None:

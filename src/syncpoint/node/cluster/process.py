@@ -19,7 +19,7 @@ from syncpoint.metadata.contract import Put, StoreError
 from syncpoint.metadata.layout import LOADS
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.context import ClusterContext
-from syncpoint.node.cluster.own_load import OwnLoad
+from syncpoint.node.cluster.own_load import OwnCalls, OwnLoad
 from syncpoint.node.cluster.process_metrics import ProcessMetrics
 from syncpoint.node.cluster.proxy_role import ProxyRole
 from syncpoint.node.cluster.publish_role import PublishRole
@@ -114,6 +114,7 @@ class ClusterProcess:
         self.metrics = ProcessMetrics(self, methods)
         methods = {**methods, **self.metrics.methods(), **self.common.monitor.methods(methods)}
         host, port = split_address(self.process.listen)
+        self.methods = methods
         self.listening = await self.environment.network.serve(methods, host, port)
         await self.common.register(self.address, self.disk_address)
         for role in self.roles.values():
@@ -193,17 +194,26 @@ class ClusterProcess:
         if isinstance(storage, StorageRole):
             storage.hang_up()
 
+    def _tables(self) -> list[Methods]:
+        """Methods that this process answers."""
+        proxy = self.roles.get("proxy")
+        return [self.methods, *([proxy.client_methods] if isinstance(proxy, ProxyRole) else [])]
+
     async def _report(self) -> None:
         """Notify the routers what this process carries, every two seconds; nobody waits for it."""
         key = LOADS.key(self.process.name)
         before: tuple[dict[str, Any], int] = ({}, 0)
-        loop, written = asyncio.get_running_loop(), 0.0
+        loop, written, bad_reports = asyncio.get_running_loop(), 0.0, 0
+        calls = OwnCalls(self._tables)
         while True:
             measured = await self._own_load.measure(LOAD_S)
             load: dict[str, Any] = {}
             for role in self.roles.values():
                 load.update(role.load(LOAD_S))
-            load.update(measured)
+            load.update({**measured, **calls.take()})
+            if "failed_calls" in load or "disks" in load:
+                bad_reports += 1  # equal ones are not the same report then
+            load.update({"bad_reports": bad_reports} if bad_reports else {})
             lease = self.common.membership.lease
             if lease is None or not load:
                 continue

@@ -24,9 +24,11 @@ from syncpoint.metrics.publish_families import PublishRoom
 from syncpoint.metrics.risk_families import RiskRoom, WatchedChain
 from syncpoint.metrics.role_families import (
     GATHERING,
+    MITIGATION,
     PROXY,
     ROUTER,
     DiskServerRoom,
+    HeadroomRoom,
     MemberRoom,
     StatusRoom,
     gathering,
@@ -175,6 +177,8 @@ def process_rooms(process: ClusterProcess, methods: Methods) -> list[RoomCollect
             rooms.append(AccessRoom(proxy.access.gate))
     if isinstance(router, RouterRole):
         rooms.append(StatusRoom("router", ROUTER, router.service.status))
+        rooms.append(StatusRoom("mitigation", MITIGATION, router.mitigation.status))
+        rooms.append(HeadroomRoom(common.view, lambda: router.service.leads))
     if isinstance(storage, StorageRole):
         rooms.append(DiskServerRoom(storage.status))
     return [

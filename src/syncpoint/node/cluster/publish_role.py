@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from syncpoint.metadata.layout import ASSIGNED_TOPICS, LOG_COUNTER
 from syncpoint.metadata.view import View
 from syncpoint.model.errors import Unavailable
 from syncpoint.node.cluster.context import ClusterContext
+from syncpoint.node.cluster.own_load import DiskLooks, ObservedDisk
 from syncpoint.pipeline.homes import Homes
 from syncpoint.pipeline.mounting import Pipelines
 from syncpoint.publish.chain import ChainContext
@@ -36,6 +37,7 @@ class PublishRole:
     def __init__(self, context: ClusterContext) -> None:
         self._context = context
         self._driver: OwnershipDriver | None = None
+        self._disk_looks = DiskLooks()
 
     async def start(self) -> None:
         """Make the host; it has no chain before this process is a member."""
@@ -113,7 +115,16 @@ class PublishRole:
 
     def load(self, seconds: float) -> dict[str, Any]:
         topics = self.host.take_load()
-        return {"topics": {str(one): [count / seconds, nbytes / seconds] for one, (count, nbytes) in topics.items()}}
+        loads = {str(one): [count / seconds, nbytes / seconds] for one, (count, nbytes) in topics.items()}
+        return {"topics": loads, **self._disk_looks.take(self._observed())}
+
+    def _observed(self) -> Iterator[ObservedDisk]:
+        """The disks of all chains that are open here."""
+        for number, chain in self.host.chains.items():
+            counts, states = chain.store.disk_counts, chain.store.status().disks
+            for slot, (place, one, disk) in enumerate(zip(chain.record.places, counts, states, strict=False)):
+                key = (number, chain.epoch, slot)
+                yield ObservedDisk(key, place.process, one.sync, disk.state in ("away", "failed"))
 
     @property
     def driver(self) -> OwnershipDriver:

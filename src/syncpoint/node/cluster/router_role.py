@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
+from syncpoint.access.access import audit_log
+from syncpoint.access.audit import AuditLog
+from syncpoint.access.settings import load
 from syncpoint.control.operations import Operations
 from syncpoint.control.peer_channels import Reach
 from syncpoint.mitigation.mitigation_driver import MitigationDriver
+from syncpoint.model.errors import InvalidArgument
 from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.router.load_scaling import ScalingSettings
 from syncpoint.router.planner import PlannerSettings
 from syncpoint.router.router import Router
 from syncpoint.transport.calls import Methods
+
+log = logging.getLogger(__name__)
 
 
 def in_milliseconds(distances: Mapping[str, float]) -> dict[str, float]:
@@ -27,10 +34,12 @@ class RouterRole:
 
     def __init__(self, context: ClusterContext) -> None:
         self._context = context
+        self._audit: AuditLog | None = None
 
     async def start(self) -> None:
         """Make the parts; nothing is planned before this process is a member."""
         context = self._context
+        self._open_audit_log()
         self.service = Router(
             context.store,
             context.view,
@@ -52,6 +61,7 @@ class RouterRole:
             context.settings.mitigation,
             lambda: self.service.leads,
             context.clock,
+            self._note_audited,
         )
 
     def methods(self) -> Methods:
@@ -68,7 +78,23 @@ class RouterRole:
         await self.service.stop()
 
     async def stop(self) -> None:
-        """Nothing is left."""
+        """Nothing is left but the audit log."""
+        if self._audit is not None:
+            self._audit.close()
+
+    def _open_audit_log(self) -> None:
+        """Where this machine has the file of `auth`, which only proxies must have."""
+        auth = self._context.settings.auth
+        if auth is not None:
+            try:
+                self._audit = audit_log(load(auth), self._context.clock, f"{self._context.process.name}-mitigation")
+            except InvalidArgument as error:
+                log.warning("what mitigation decides here is in no audit log: %s", error.message)
+
+    def _note_audited(self, action: str, process: str, done: bool, why: str) -> None:
+        if self._audit is not None:
+            self._audit.note("mitigation", "", f"Mitigation.{action}", "syncpoint.routing.drain", process, done, 0, why)
+            self._audit.flush()
 
     def status(self) -> dict[str, Any]:
         return dict(self.service.status())

@@ -288,11 +288,14 @@ def _mitigation(reader: _ClusterSection) -> MitigationSettings:
         reader.whole("bad_looks", base.limits.bad_looks),
         reader.number("window_s", base.limits.window_s),
         reader.number("probation_s", base.limits.probation_s),
+        reader.number("errors_share", base.limits.errors_share),
+        reader.whole("calls_min", base.limits.calls_min),
+        reader.number("disk_p99_s", base.limits.disk_p99_s),
     )
     mode = MitigationMode(reader.choice("mode", tuple(one.value for one in MitigationMode), base.mode.value))
     made = MitigationSettings(mode, limits, reader.number("share", base.share))
-    if min(*limits, made.share) <= 0 or made.share > 1:
-        raise InvalidArgument("mitigation", "its numbers must be above 0, and `share` at most 1")
+    if min(*limits, made.share) <= 0 or max(made.share, limits.errors_share) > 1:
+        raise InvalidArgument("mitigation", "its numbers must be above 0, `share` and `errors_share` at most 1")
     return made
 
 
