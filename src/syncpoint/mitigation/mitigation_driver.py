@@ -2,8 +2,8 @@
 
 Place: started by the router's role; decisions are `mitigator`'s, drains `control.operations`'s.
 Promise: each decision is in the log of the process, in the audit log where there is one, and among the newest
-RECORDS_MAX in the metadata, where `syncpoint mitigation status` reads it. While it is paused, or only observes, nothing is changed. What cannot be
-changed now is tried at the next look.
+RECORDS_MAX in the metadata, where `syncpoint mitigation status` reads it. While it is paused, or only observes, nothing
+is changed. What cannot be changed now is tried at the next look.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 
 class SicknessLimits(NamedTuple):
-    """A look is bad when the event loop was late by `loop_lag_s`, when `errors_share` of at least `calls_min` calls ended
-    by a fault of the process and not of most of its peers, or when 99 in 100 syncs of its disks took up to `disk_p99_s`
-    or more, and much more than those of others. `bad_looks` within `window_s` make a process sick; it is well again
+    """A look is bad when the event loop was late by `loop_lag_s`, when `errors_share` of at least `calls_min` calls
+    ended by a fault of the process and not of most of its peers, or when 1 in 100 syncs of its disks took `disk_p99_s`
+    or longer, and much longer than those of others. `bad_looks` within `window_s` make a process sick; it is well again
     after `probation_s` without a bad one, which doubles with each relapse.
     """
 
@@ -48,7 +48,7 @@ class BadLook(NamedTuple):
 _WORDS: Final = {
     "late event loop": "its event loop was late {times} times in {window:g} s, by up to {size:.1f} s",
     "errors": "its calls failed, and not those of its peers, {times} times in {window:g} s, up to {size:.0%} of them",
-    "slow disk": "its disks were slower than others {times} times in {window:g} s: 1 sync in 100 took {size:g} s or more",
+    "slow disk": "its disks were slower than others {times} times in {window:g} s, 1 sync in 100 took up to {size:g} s",
     "failing disk": "a disk of it was given up or did not answer {times} times in {window:g} s",
 }
 RELAPSE_S: Final = 600.0  # sick again so soon after it was well: a relapse

@@ -1,5 +1,5 @@
-"""What a process measures for its report: how late its event loop was, how much of a core it used, how many of its calls
-failed by its own fault, and which disks of its chains were slow or failed.
+"""What a process measures for its report: how late its event loop was, how much of a core it used, how many of its
+calls failed by its own fault, and which disks of its chains were slow or failed.
 
 Place: used by `process`, which reports it every two seconds; `mitigation` and `control.headroom` read the reports.
 """
