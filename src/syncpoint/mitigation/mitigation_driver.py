@@ -21,6 +21,7 @@ from syncpoint.metadata.layout import MITIGATION_PAUSED, MITIGATION_STATUS
 from syncpoint.metadata.store_client import SharedStore
 from syncpoint.metadata.view import ClusterView
 from syncpoint.mitigation.drain_budget import BudgetedProcess
+from syncpoint.mitigation.health_reports import report_of
 from syncpoint.mitigation.mitigator import (
     MARK,
     MitigationAction,
@@ -29,7 +30,6 @@ from syncpoint.mitigation.mitigator import (
     MitigationSettings,
     Mitigator,
 )
-from syncpoint.mitigation.process_reports import report_of
 from syncpoint.mitigation.sickness import HealthVerdict
 from syncpoint.model.errors import SyncpointError
 from syncpoint.runtime.clock import Clock

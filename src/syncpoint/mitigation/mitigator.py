@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from syncpoint.mitigation.drain_budget import BudgetedProcess, budget_refusal
-from syncpoint.mitigation.process_reports import ProcessReport
+from syncpoint.mitigation.health_reports import HealthReport
 from syncpoint.mitigation.sickness import HealthVerdict, ProcessHealth, SicknessLimits
 from syncpoint.mitigation.trouble import STORAGE, TroubleCause, troubles
 from syncpoint.mitigation.zones import KnownZones
@@ -71,7 +71,7 @@ class Mitigator:
         self,
         now: float,
         processes: Sequence[BudgetedProcess],
-        reports: Mapping[str, ProcessReport],
+        reports: Mapping[str, HealthReport],
         drains: Mapping[str, str],
     ) -> list[MitigationDecision]:
         """What to do now. `reports`: the newest of each process; `drains`: targets with their comments."""
@@ -104,7 +104,7 @@ class Mitigator:
         self._ours = marked
         return decisions
 
-    def _listen(self, now: float, processes: Sequence[BudgetedProcess], reports: Mapping[str, ProcessReport]) -> None:
+    def _listen(self, now: float, processes: Sequence[BudgetedProcess], reports: Mapping[str, HealthReport]) -> None:
         living = {one.name for one in processes}
         self.health = {name: one for name, one in self.health.items() if name in living}
         self._newest = {name: one for name, one in self._newest.items() if name in living}

@@ -1,6 +1,6 @@
 """Trouble: what is wrong with which process, by the newest reports of all of them. Pure.
 
-Place: between `process_reports` and `sickness`, which counts bad looks.
+Place: between `health_reports` and `sickness`, which counts bad looks.
 Promise: a process is held against its peers: what most of them have as well is nobody's own fault, and draining one
 would not help. The word of an owner whose own event loop is late does not count against a disk.
 """
@@ -13,7 +13,7 @@ from statistics import median_low
 from typing import Final, NamedTuple
 
 from syncpoint.mitigation.drain_budget import BudgetedProcess
-from syncpoint.mitigation.process_reports import ProcessReport, ReportedDisk
+from syncpoint.mitigation.health_reports import HealthReport, ReportedDisk
 from syncpoint.mitigation.sickness import SicknessLimits
 
 STORAGE: Final = "storage"
@@ -43,7 +43,7 @@ class Trouble(NamedTuple):
 
 
 def troubles(
-    reports: Mapping[str, ProcessReport],
+    reports: Mapping[str, HealthReport],
     fresh: Collection[str],
     processes: Sequence[BudgetedProcess],
     limits: SicknessLimits,
@@ -65,8 +65,8 @@ def troubles(
 
 def _fails_alone(
     process: BudgetedProcess,
-    report: ProcessReport,
-    reports: Mapping[str, ProcessReport],
+    report: HealthReport,
+    reports: Mapping[str, HealthReport],
     processes: Sequence[BudgetedProcess],
     limits: SicknessLimits,
 ) -> bool:
@@ -78,7 +78,7 @@ def _fails_alone(
 
 
 def _disks(
-    reports: Mapping[str, ProcessReport],
+    reports: Mapping[str, HealthReport],
     fresh: Collection[str],
     processes: Sequence[BudgetedProcess],
     limits: SicknessLimits,

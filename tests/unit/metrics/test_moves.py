@@ -24,11 +24,22 @@ from syncpoint.metrics.gathered import GatheredText
 from syncpoint.metrics.log_families import LogRoom
 from syncpoint.metrics.otlp_export import FAILED, MetricsExportSettings, OtlpMetrics
 from syncpoint.metrics.risk_families import RiskRoom, WatchedChain
-from syncpoint.metrics.role_families import GATHERING, PROXY, ROUTER, DiskServerRoom, MemberRoom, StatusRoom
+from syncpoint.metrics.role_families import (
+    GATHERING,
+    MITIGATION,
+    PROXY,
+    ROUTER,
+    DiskServerRoom,
+    HeadroomRoom,
+    MemberRoom,
+    StatusRoom,
+)
 from syncpoint.metrics.service_families import AccessRoom, ConsumptionRoom
+from syncpoint.model.cluster import Member
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
+from syncpoint.storage.quorum import AckRule
 from syncpoint.subscribe.delivery_counts import SubscriptionCounts
 from syncpoint.transport.client import Channel
 from syncpoint.wire import methods
@@ -206,7 +217,7 @@ def rooms_by_hand(node: Node) -> list[Any]:
     export = Behind(exports, totals=lambda: {"exported_subscriptions": 3, "export_held": 2})
     role_rooms = [
         StatusRoom("role", families, lambda keys=keys: dict.fromkeys(keys, 5))  # type: ignore[misc]
-        for families in (PROXY, GATHERING, ROUTER)
+        for families in (PROXY, GATHERING, ROUTER, MITIGATION)
         for keys in ([one.key for one in families],)
     ]
     served = {"disks": {"d1": {"free_bytes": 9, "chains": [1]}}, "bytes_written": 1, "syncs": 2, "connections": 3}
@@ -219,12 +230,14 @@ def rooms_by_hand(node: Node) -> list[Any]:
         *role_rooms,
         DiskServerRoom(lambda: served),
         MemberRoom(members(), lambda: True, lambda: 1),
+        HeadroomRoom(two_zones(), lambda: True),
         gathered,
         exported,
         ListenerRoom({"another": lambda: stats}),
         seen_before(LogRoom(lambda: {7: troubled(node)}, count(0, 100).__next__)),  # type: ignore[dict-item, return-value]
         RiskRoom(lambda: {8: at_risk(node)}, node.clock),
         RiskRoom(lambda: {9: at_risk(node)}, node.clock, entries_max=-1),
+        RiskRoom(lambda: {10: without_one(node)}, node.clock),
         AccessRoom(gate),  # type: ignore[arg-type]
         ConsumptionRoom(push, export),  # type: ignore[arg-type]
         Broken(),
@@ -234,6 +247,26 @@ def rooms_by_hand(node: Node) -> list[Any]:
 def at_risk(node: Node) -> WatchedChain:
     """Its one disk, with which all that is stored goes."""
     return WatchedChain(node.publish, ["d"], FailureDomains([PlacedDisk("d", "d")], [PlacedProcess("p")]), "p")
+
+
+def without_one(node: Node) -> WatchedChain:
+    """A chain of three disks, of which one is away."""
+    found = node.store.holdings()
+    two, three = frozenset((0, 1)), frozenset((0, 1, 2))
+    fragment = found.fragments[-1]._replace(rule=AckRule.single(3), known=three, named=three)
+    found = found._replace(answering=two, live=two, returning=three - two, fragments=[fragment])
+    disks = [PlacedDisk(name, name) for name in "def"]
+    forwarder: Any = Behind(node.publish, store=Behind(node.store, holdings=lambda: found))
+    return WatchedChain(forwarder, list("def"), FailureDomains(disks, [PlacedProcess("p")]), "p")
+
+
+def two_zones() -> ClusterView:
+    """A busy proxy in each of two zones."""
+    places = {name: Member(name, ("proxy",), "", 1, zone=name) for name in "ab"}
+    seen = SimpleNamespace(items={name: SimpleNamespace(value=one) for name, one in places.items()})
+    loads = SimpleNamespace(items={name: SimpleNamespace(value={"cpu": 0.7}) for name in places})
+    view: Any = SimpleNamespace(members=seen, loads=loads, draining=lambda member: False)
+    return cast(ClusterView, view)
 
 
 def by_hand(node: Node) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.mitigation.drain_budget import BudgetedProcess, budget_refusal
+from syncpoint.mitigation.health_reports import HealthReport, ReportedDisk, report_of
 from syncpoint.mitigation.mitigator import (
     MARK,
     MitigationAction,
@@ -17,7 +18,6 @@ from syncpoint.mitigation.mitigator import (
     MitigationSettings,
     Mitigator,
 )
-from syncpoint.mitigation.process_reports import ProcessReport, ReportedDisk, report_of
 from syncpoint.mitigation.sickness import HealthVerdict, ProcessHealth, SicknessLimits
 from syncpoint.mitigation.trouble import TroubleCause
 from syncpoint.mitigation.zones import FORGOTTEN_S
@@ -53,7 +53,7 @@ class Cluster:
         self.now += 2
         self.looks += 1
         reports = {
-            name: ProcessReport(self.looks, lag, self.failed.get(name, 0), 100, self.disks.get(name, {}))
+            name: HealthReport(self.looks, lag, self.failed.get(name, 0), 100, self.disks.get(name, {}))
             for name, lag in self.lags.items()
         }
         found = self.mitigator.step(self.now, self.processes(), reports, self.drains)
@@ -98,7 +98,7 @@ def test_a_report_that_is_not_renewed_counts_once() -> None:
     mitigator = Mitigator(ACT)
     two = [BudgetedProcess(name, ("proxy",), "", False) for name in ("a", "b")]
     for now in range(0, 20, 2):
-        assert mitigator.step(float(now), two, {"a": ProcessReport(1, 9.0)}, {}) == []
+        assert mitigator.step(float(now), two, {"a": HealthReport(1, 9.0)}, {}) == []
 
 
 def test_drains_of_operators_are_left_alone() -> None:
@@ -142,7 +142,7 @@ def test_one_zone_at_a_time() -> None:
 
 def test_off_decides_nothing() -> None:
     mitigator = Mitigator(MitigationSettings(MitigationMode.OFF))
-    assert mitigator.step(0.0, [BudgetedProcess("a", ("proxy",), "", False)], {"a": ProcessReport(1, 9.0)}, {}) == []
+    assert mitigator.step(0.0, [BudgetedProcess("a", ("proxy",), "", False)], {"a": HealthReport(1, 9.0)}, {}) == []
 
 
 @given(
@@ -202,7 +202,7 @@ def test_few_calls_say_nothing() -> None:
     mitigator = Mitigator(ACT)
     three = [BudgetedProcess(name, ("proxy",), "", False) for name in "abc"]
     for now in range(0, 60, 2):
-        assert mitigator.step(float(now), three, {"a": ProcessReport(now, 0.0, 19, 19)}, {}) == []
+        assert mitigator.step(float(now), three, {"a": HealthReport(now, 0.0, 19, 19)}, {}) == []
 
 
 def disks(p99_s: float = 0.0, *, failing: bool = False) -> dict[str, ReportedDisk]:
@@ -297,6 +297,6 @@ def test_each_relapse_doubles_the_probation() -> None:
 
 
 def test_a_report_of_an_older_version_is_well() -> None:
-    assert report_of({"topics": {}}) == ProcessReport((0, 0))
+    assert report_of({"topics": {}}) == HealthReport((0, 0))
     read = report_of({"late_looks": 1, "bad_reports": 2, "failed_calls": [3, 4], "disks": {"s1": [0.5, 1]}})
-    assert read == ProcessReport((1, 2), 0.0, 3, 4, {"s1": ReportedDisk(0.5, failing=True)})
+    assert read == HealthReport((1, 2), 0.0, 3, 4, {"s1": ReportedDisk(0.5, failing=True)})

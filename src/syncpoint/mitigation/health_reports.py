@@ -20,7 +20,7 @@ class ReportedDisk(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessReport:
+class HealthReport:
     """`news`: another one with each report that says something bad, so that none is counted twice. `failed` of `ended`
     calls ended by a fault of the process; both 0 where none did. `disks`: by process that serves them, the worst; those
     that were well are not named.
@@ -38,10 +38,10 @@ class ProcessReport:
         return self.failed / self.ended if self.ended else 0.0
 
 
-def report_of(load: Mapping[str, Any]) -> ProcessReport:
+def report_of(load: Mapping[str, Any]) -> HealthReport:
     """A report as it stands in the metadata."""
     failed, ended = load.get("failed_calls", (0, 0))
-    return ProcessReport(
+    return HealthReport(
         (load.get("late_looks", 0), load.get("bad_reports", 0)),
         float(load.get("loop_lag_s", 0.0)),
         int(failed),
