@@ -22,7 +22,7 @@ def reading(flow: Flow, runtime: Runtime) -> dict[str, str]:
         "topic": flow.source_topic,
         "columns": ",".join(columns(link)),
         "cursor": flow.name,
-        "notVisited": link.target.name,
+        **({} if link.returns else {"notVisited": link.target.name}),
         "startingPosition": link.change.start,
         "maxRowsPerTrigger": str(runtime.max_rows),
         "maxBytesPerTrigger": str(runtime.max_bytes),
@@ -43,7 +43,7 @@ def writing(flow: Flow, checkpoint: Path | str) -> dict[str, str]:
         **({} if link.steps.topics else {"topic": flow.target_topic}),
         "link": flow.name,
         "via": link.source.name,
-        "here": link.target.name,
+        **({} if link.returns else {"here": link.target.name}),
         "checkpointLocation": str(checkpoint),
         "failOnDataLoss": str(link.change.loss == "fail").lower(),
     }

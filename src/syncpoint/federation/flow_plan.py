@@ -20,7 +20,7 @@ from syncpoint.federation.steps.step import StepChain
 class FederationLink:
     """One way from cluster to cluster. `topics`: patterns of topic ids; `rename`: the id at the target, {topic} being
     the one at the source. `origins`: only copies that come from these clusters, "" standing for what was published at
-    the source; None: everything. Nothing goes to a cluster that it came through.
+    the source; None: everything. Nothing goes to a cluster that it came through, unless the link `returns` messages.
     """
 
     name: str
@@ -32,6 +32,7 @@ class FederationLink:
     topics: tuple[str, ...] = ("*",)
     rename: str = "{topic}"
     origins: tuple[str, ...] | None = None
+    returns: bool = False
     change: FieldChange = field(default_factory=FieldChange)
     steps: StepChain = field(default_factory=StepChain)
 

@@ -2,7 +2,8 @@
 
 Both have consumers. A dead letter of either becomes a message of the other's queue, with the attribute `replicated`.
 One that has it already has failed at both, and goes to the auxiliary topic of the cluster that it is copied to: the
-one at which it was published. So nothing goes to and fro.
+one at which it was published. So nothing goes to and fro, though links return what came through their target: a letter
+says the same of its way as the copy that it was made of.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def links(task: Task, federation: Federation) -> list[FederationLink]:
                     target_project=task.keys["project"],
                     topics=(dead,),
                     rename=queue,
+                    returns=True,
                     change=task.change,
                     steps=StepChain((failed_at_both, Label(REPLICATED, "1"))),
                 )

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from syncpoint.federation.flow_options import reading, writing
 from syncpoint.federation.patterns.registry import links_of
-from syncpoint.federation.spec import parse
+from syncpoint.federation.spec import Runtime, parse
 from syncpoint.model.errors import InvalidArgument
 
 T = "projects/work/topics/"
@@ -29,6 +30,8 @@ def test_dead_letters_go_to_the_other_queue_in_both_directions(tmp_path: Path) -
         ("one.a.mail.mail-dead", "b", T + "mail-dead", T + "mail"),
         ("one.b.mail.mail-dead", "a", T + "mail-dead", T + "mail"),
     ]
+    assert all("notVisited" not in reading(one, Runtime(tmp_path)) for one in flows)  # what failed at both goes back
+    assert all("here" not in writing(one, tmp_path) for one in flows)
     assert found[0].steps.topics == (T + "jobs-twice",)
     assert found[0].steps.summary == ("to work/jobs-twice where attributes['replicated'] IS NOT NULL; replicated = 1")
 
