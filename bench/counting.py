@@ -5,7 +5,10 @@
 One server counts (as every server does) and traces nothing; it is compared with one whose counters were taken out
 (`uncounted`), and with servers that trace to a collector on this machine: at ratio 0 (only what a client traces, and
 nobody here does), 0.01 and 1. All are up all the time, on the same core; who is first changes from round to round. What
-counts is the median of the rounds' quotients: what disturbs one of a round mostly disturbs the others, too.
+counts is the median of the rounds' quotients: what disturbs one of a round mostly disturbs the others, too. A busy
+machine disturbs all of them by far more than counting costs; so that is also worked out from its parts: what each kind
+of counting takes alone (`count_costs`), times how often `/metrics` says that it happened, beside the lowest CPU of a
+run.
 
 Then the text of `/metrics` at 10,000 topics with a subscription each, all of them with messages, read each 5 seconds:
 CPU of the server beside that of as many seconds without anybody who reads.
@@ -23,6 +26,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from statistics import median
 from typing import Any
 
+from bench.count_costs import KINDS, costs
 from bench.harness import Bench, Run, Target
 from bench.process import Failed, Server
 from bench.unused import TOPIC, load_line, make
@@ -36,7 +40,7 @@ CASES: dict[str, tuple[int, int, int]] = {  # bytes, messages per Publish, in fl
 }
 COUNTED, UNCOUNTED = "counted, not traced", "not counted"
 RATIOS = (0.0, 0.01, 1.0)
-COUNTING_MAX = 1.02
+COUNTING_MAX, PARTS_MAX = 1.02, 0.02
 TOPICS, READ_EACH_S, READS, TEXT_MAX = 10_000, 5.0, 6, 0.01
 BUSY_CORES = 0.2  # of others: more than that is said to have been a busy machine
 
@@ -73,10 +77,15 @@ def _per_message(b: Bench, servers: dict[str, Server]) -> None:
     names = list(servers)
     for case in CASES:
         figures: dict[str, list[float]] = {name: [] for name in names}
+        before, messages = _happened(servers[COUNTED].address), 0
         for turn in range(b.options.runs):
             first = turn % len(names)
             for name in names[first:] + names[:first]:
-                figures[name].append(_run(b, servers[name], case, b.options.seconds)["server_cpu_us_per_msg"])
+                run = _run(b, servers[name], case, b.options.seconds)
+                figures[name].append(run["server_cpu_us_per_msg"])
+                messages += run["published"] * (name == COUNTED)
+        after = _happened(servers[COUNTED].address)
+        each = {kind: seconds * (after[kind] - before[kind]) / messages * 1e6 for kind, seconds in costs().items()}
         for name, values in figures.items():
             b.row(case, f"CPU per message, {name}", "µs", values)
         pairs = [("counting", COUNTED, UNCOUNTED), *((name, name, COUNTED) for name in names[2:])]
@@ -85,6 +94,10 @@ def _per_message(b: Bench, servers: dict[str, Server]) -> None:
             note = f"of the lowest {min(figures[more]) / min(figures[less]):.3f}"
             target = Target(COUNTING_MAX) if what == "counting" else None
             b.row(case, f"{what}: {more} / {less}", "", quotients, target, note)
+        parts = ", ".join(f"{kind} {part * 1e3:.1f} ns" for kind, part in each.items())
+        b.row(case, "counting, by its parts", "µs", sum(each.values()), None, parts)
+        share = sum(each.values()) / min(figures[COUNTED])
+        b.row(case, "the same, of the lowest CPU per message", "", share, Target(PARTS_MAX))
     others = median(run["other_cpu_share"] for run in b.runs)
     b.row("all", "cores used by others", "", others, None, "busy" if others > BUSY_CORES else "quiet")
 
@@ -142,7 +155,13 @@ def _text(address: str) -> str:
 
 
 def _number(address: str, name: str) -> float:
-    return sum(float(line.rpartition(" ")[2]) for line in _text(address).splitlines() if line.startswith(f"{name} "))
+    """The sum of a name's samples; with labels in the name, of those that have exactly these."""
+    begin = (f"{name} ", f"{name}{{")
+    return sum(float(line.rpartition(" ")[2]) for line in _text(address).splitlines() if line.startswith(begin))
+
+
+def _happened(address: str) -> dict[str, float]:
+    return {kind: _number(address, sample) for kind, sample in KINDS.items()}
 
 
 class Collector:

@@ -58,7 +58,8 @@ class DeliveryCounts:
 
     def first_delivery(self, published_ns: int, messages: int) -> None:
         """Messages are delivered that nobody had before."""
-        self.latency.note(max(0, self.time_ns() - published_ns) / 1e9, messages)
+        seconds = (self.time_ns() - published_ns) / 1e9
+        self.latency.note(seconds if seconds > 0 else 0.0, messages)
 
     def keep(self, subscriptions: Collection[int]) -> None:
         """Forget all others."""
