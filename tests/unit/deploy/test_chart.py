@@ -6,6 +6,7 @@ No Kubernetes runs here; `tests/packages/test_chart_runs.py` runs the pods witho
 from __future__ import annotations
 
 import copy
+import functools
 import re
 import warnings
 from collections.abc import Iterator
@@ -45,6 +46,12 @@ def rendered(values: dict[str, Any]) -> list[Manifest]:
     return [one for documents in found for one in documents if one]
 
 
+@functools.cache
+def of_example(name: str) -> list[Manifest]:
+    """The manifests of an example; not to be changed."""
+    return rendered(example(name))
+
+
 def of_kind(manifests: list[Manifest], kind: str) -> dict[str, Manifest]:
     return {one["metadata"]["name"]: one for one in manifests if one["kind"] == kind}
 
@@ -73,7 +80,7 @@ def test_helm_has_nothing_to_say(name: str) -> None:
 @pytest.mark.parametrize("version", KUBERNETES)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_schemas_of_kubernetes_take_it(name: str, version: str) -> None:
-    manifests = rendered(example(name))
+    manifests = of_example(name)
     checked = [one for one in manifests if one["kind"] != "ServiceMonitor"]  # another project's, without a schema here
     for one in checked:
         kubernetes_validate.validate(one, version, strict=True)
@@ -84,7 +91,7 @@ def test_the_schemas_of_kubernetes_take_it(name: str, version: str) -> None:
 
 
 def test_the_check_by_schema_can_fail() -> None:
-    (node,) = of_kind(rendered(example("node")), "StatefulSet").values()
+    (node,) = of_kind(of_example("node"), "StatefulSet").values()
     spoilt = copy.deepcopy(node)
     spoilt["spec"]["template"]["spec"]["containers"][0]["arguments"] = []
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -93,7 +100,7 @@ def test_the_check_by_schema_can_fail() -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_pods_may_do_nothing_but_their_work(name: str) -> None:
-    for _, _, pod in pods(rendered(example(name))):
+    for _, _, pod in pods(of_example(name)):
         (container,) = pod["containers"]
         assert pod["automountServiceAccountToken"] is False
         assert pod["securityContext"]["runAsNonRoot"]
@@ -107,7 +114,7 @@ def test_pods_may_do_nothing_but_their_work(name: str) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_program_takes_what_it_is_started_with(name: str) -> None:
-    for _, _, pod in pods(rendered(example(name))):
+    for _, _, pod in pods(of_example(name)):
         command, *words = pod["containers"][0]["args"]
         known = cli.get_command(click.Context(cli), command)
         assert known is not None
@@ -120,7 +127,7 @@ def test_the_program_takes_what_it_is_started_with(name: str) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_file_that_is_named_is_mounted_and_every_mount_is_a_volume(name: str) -> None:
-    manifests = rendered(example(name))
+    manifests = of_example(name)
     for set_name, spec, pod in pods(manifests):
         (container,) = pod["containers"]
         volumes = {one["name"] for one in pod["volumes"]}
@@ -142,7 +149,7 @@ def test_every_file_that_is_named_is_mounted_and_every_mount_is_a_volume(name: s
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_probes_ask_ports_that_the_process_opens(name: str) -> None:
-    for _, _, pod in pods(rendered(example(name))):
+    for _, _, pod in pods(of_example(name)):
         (container,) = pod["containers"]
         ports = {one["name"]: one["containerPort"] for one in container["ports"]}
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
@@ -156,7 +163,7 @@ class TestClusterFile:
     """The file that all processes of a cluster read."""
 
     def test_the_program_takes_it(self, name: str) -> None:
-        settings, values = settings_of(rendered(example(name))), example(name)
+        settings, values = settings_of(of_example(name)), example(name)
         assert list(settings.etcd) == values["cluster"]["etcd"]["endpoints"]
         assert settings.insecure == values.get("insecure", False)
         assert (settings.tls is not None) == ("tlsSecret" in values["cluster"])
@@ -168,7 +175,7 @@ class TestClusterFile:
         assert {len(one.disks) for one in stores} == {default.disks}
 
     def test_it_has_every_pod_under_the_name_that_the_pod_is_called_by(self, name: str) -> None:
-        manifests = rendered(example(name))
+        manifests = of_example(name)
         settings, seen = settings_of(manifests), set()
         (internal,) = (one for one in of_kind(manifests, "Service").values() if one["spec"].get("clusterIP") == "None")
         for set_name, spec, pod in pods(manifests):
@@ -209,7 +216,7 @@ class TestClusterFile:
                 assert spread["topologyKey"] == "topology.kubernetes.io/zone"
 
     def test_one_pod_of_each_part_may_be_taken_away_at_a_time(self, name: str) -> None:
-        manifests = rendered(example(name))
+        manifests = of_example(name)
         budgets = of_kind(manifests, "PodDisruptionBudget")
         for set_name, spec, _ in pods(manifests):
             if set_name.endswith("-monitor"):
