@@ -10,6 +10,7 @@ import logging
 from pathlib import Path
 
 from syncpoint.access.audit import AuditLog
+from syncpoint.access.audit_reading import AuditReading
 from syncpoint.access.gate import Gate
 from syncpoint.access.policy import Policies
 from syncpoint.access.services import ServiceIdentity
@@ -82,9 +83,11 @@ class Access:
         """`name`: of the process, where several write audit logs into one folder."""
         settings = load(path)
         self._audit: AuditLog | None = None
+        self.audit: AuditReading | None = None
         try:
             authenticator = Authenticator(settings, catalog, clock)
             self._audit = audit_log(settings, clock, name)
+            self.audit = None if self._audit is None else AuditReading(self._audit.path)
         except InvalidArgument as error:
             raise InvalidArgument(str(path), error.message) from None
         self.gate = Gate(authenticator, Policies(catalog), catalog, clock, self._audit)

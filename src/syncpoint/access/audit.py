@@ -126,13 +126,17 @@ def lines(paths: Iterable[Path]) -> Iterator[Line]:
                 yield Line(path, number, _entry(path, number, line))
 
 
-def verify(paths: Iterable[Path]) -> tuple[int, str]:
+def verify(paths: Iterable[Path], *, growing: bool = False) -> tuple[int, str]:
     """Check that lines of files that follow each other are one chain; returns how many there are, and the hash of the
-    last. Raises `Broken` naming the first line that does not fit, `OSError`."""
+    last. `growing`: the last file is being written, so what stands behind its last end of a line does not count yet.
+    Raises `Broken` naming the first line that does not fit, `OSError`."""
+    paths = list(paths)
     count, before, number_before = 0, "", -1
     for path in paths:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
+                if growing and path is paths[-1] and not line.endswith(b"\n"):
+                    break
                 entry = _entry(path, number, line)
                 if count and entry["before"] != before:
                     raise Broken(f"{path}, line {number}: the line before it is not the one it was written behind")

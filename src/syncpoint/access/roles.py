@@ -60,10 +60,12 @@ _ACCOUNTS = (
     | _named("iam.serviceAccountKeys", "create delete list")
 )  # fmt: skip
 
+_AUDIT = _named("syncpoint.audit", "read")
+
 INTERNAL: Final = "syncpoint.internal.call"
 """Of calls between processes of a cluster. No role holds it: only the cluster's own certificates give it."""
 
-OWNER = _ADMIN | _SERVER_EDIT | _READ_LOGS | _WRITE_LOGS | _PROJECT_ADMIN | _ACT_AS | _ACCOUNTS
+OWNER = _ADMIN | _SERVER_EDIT | _READ_LOGS | _WRITE_LOGS | _PROJECT_ADMIN | _ACT_AS | _ACCOUNTS | _AUDIT
 _EDITOR = _EDIT | _READ_LOGS | _WRITE_LOGS | _PROJECT_VIEW | _ACT_AS
 
 ROLES: Final[dict[str, frozenset[str]]] = {
@@ -81,6 +83,7 @@ ROLES: Final[dict[str, frozenset[str]]] = {
     "roles/iam.serviceAccountUser": _ACT_AS,
     "roles/syncpoint.operator": _SERVER_EDIT,
     "roles/syncpoint.observer": _SERVER_VIEW,
+    "roles/syncpoint.auditor": _AUDIT,
     "roles/syncpoint.logReader": _READ_LOGS,
     "roles/syncpoint.epochWriter": _WRITE_LOGS,
 }

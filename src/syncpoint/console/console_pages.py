@@ -18,9 +18,13 @@ from starlette.routing import BaseRoute, Route
 
 import syncpoint
 from syncpoint.access.gate import Gate
+from syncpoint.access.rules import SERVER
+from syncpoint.console.audit_trail import PERMISSION as AUDIT_PERMISSION
+from syncpoint.console.audit_trail import AuditLogs, page_of, verified
 from syncpoint.console.bundle import INDEX, Bundle
 from syncpoint.console.decoding import decoded_payloads
 from syncpoint.console.explaining import explained
+from syncpoint.console.flows import flows_of
 from syncpoint.console.live_stream import LiveStreams
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metrics.kept_text import MetricsText
@@ -35,13 +39,17 @@ from syncpoint.transport.calls import Methods
 
 PATH: Final = "/console"
 _NOT_BUILT: Final = "The console is not part of this installation: its files are missing. Build them: see console/."
+NO_AUDIT: Final = "No audit log is kept: name one in the file of --auth, audit: {file: audit.log}."
 _PAGE_HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 Page = Callable[[Request], Awaitable[Response]]
 
 
-def console_pages(methods: Methods, catalog: Catalog, metrics: MetricsText, gate: Gate | None) -> list[BaseRoute]:
-    """All of them. `methods`: behind their gate; `gate`: None where callers are not identified."""
+def console_pages(
+    methods: Methods, catalog: Catalog, metrics: MetricsText, gate: Gate | None, audit: AuditLogs | None = None
+) -> list[BaseRoute]:
+    """All of them. `methods`: behind their gate; `gate`: None where callers are not identified; `audit`: None where
+    nobody keeps an audit log."""
     bundle, live = Bundle(), LiveStreams(methods, metrics, gate)
     routes = {
         f"{route.method.rpartition('.')[2].replace('/', '.')}": [route.verb, route.template, route.body]
@@ -63,7 +71,8 @@ def console_pages(methods: Methods, catalog: Catalog, metrics: MetricsText, gate
         return RedirectResponse(f"{PATH}/", 307)
 
     async def about(request: Request) -> Response:
-        return _json({"version": syncpoint.__version__, "identifies": gate is not None, "routes": routes})
+        known = {"identifies": gate is not None, "audits": audit is not None}
+        return _json({"version": syncpoint.__version__, **known, "routes": routes})
 
     async def projects(request: Request) -> Response:
         """Those that have a topic or a subscription, and of which the caller may list them."""
@@ -81,6 +90,23 @@ def console_pages(methods: Methods, catalog: Catalog, metrics: MetricsText, gate
     async def explain(request: Request) -> Response:
         return _json(await explained(methods, request, request.query_params.get("subscription", "")))
 
+    def audited(request: Request) -> AuditLogs:
+        """For who may read what others did. Raises `SyncpointError`."""
+        if gate is not None:
+            gate.check_page(caller_of(request.scope, request.url.path), AUDIT_PERMISSION, SERVER)
+        if audit is None:
+            raise SyncpointError(Code.NOT_FOUND, NO_AUDIT)
+        return audit
+
+    async def audit_page(request: Request) -> Response:
+        return _json(await page_of(audited(request), request.query_params))
+
+    async def audit_verified(request: Request) -> Response:
+        return _json(await verified(audited(request)))
+
+    async def flows(request: Request) -> Response:
+        return _json(await flows_of(methods, request))
+
     async def decode(request: Request) -> Response:
         asked = _asked(await request.body())
         schema, revision = parse_schema(asked["schema"]), asked["revision"]
@@ -93,6 +119,9 @@ def console_pages(methods: Methods, catalog: Catalog, metrics: MetricsText, gate
         Route(f"{PATH}/api/projects", _own(projects), methods=["GET"]),
         Route(f"{PATH}/api/live", _own(watched), methods=["GET"]),
         Route(f"{PATH}/api/why", _own(explain), methods=["GET"]),
+        Route(f"{PATH}/api/audit", _own(audit_page), methods=["GET"]),
+        Route(f"{PATH}/api/audit/verified", _own(audit_verified), methods=["GET"]),
+        Route(f"{PATH}/api/flows", _own(flows), methods=["GET"]),
         Route(f"{PATH}/api/decode", _own(decode), methods=["POST"]),
         Route(PATH, begin, methods=["GET"]),
         Route(f"{PATH}/{{path:path}}", _answered(program), methods=["GET"]),

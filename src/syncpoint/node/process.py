@@ -285,7 +285,9 @@ class Node:
             tls = self.tls.context
         self.methods = methods
         pages = [*self.consumption.pushes.pages(), self.metrics.page(self)]
-        pages += console_pages(methods, self.control.catalog, self.metrics.exposition, gate)
+        reading = self.access.audit if self.access is not None else None
+        audit = None if reading is None else lambda: {"server": reading.answer}
+        pages += console_pages(methods, self.control.catalog, self.metrics.exposition, gate, audit)
         http = client_http(methods, settings.transport_limits, self.access, pages)
         server = await self.environment.serve(
             methods, settings.host, settings.port, tls=tls, limits=settings.transport_limits, on_fallback=http

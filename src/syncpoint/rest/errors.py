@@ -1,6 +1,7 @@
 """Errors in the shape that Google's JSON interfaces have.
 
-Place: at the very edge of `app`; `wire.status` makes the details, this writes them as JSON.
+Place: at the very edge of `app`; `wire.status` makes the details, this writes them as JSON. Where a field is to blame
+the details name it, so that a form can say so beside it.
 """
 
 from __future__ import annotations
@@ -70,8 +71,11 @@ def error_json(error: SyncpointError, *, status: int | None = None, legacy: bool
         reason = _REASONS.get(http, "backendError" if http >= 500 else "badRequest")
         body["errors"] = [{"message": error.message, "domain": "global", "reason": reason}]
     body["status"] = error.code.name
-    if error.details:
-        body["details"] = [_detail(data) for data in error.details]
+    details = error.details
+    if isinstance(error, InvalidArgument) and error.field and not details:
+        details = bad_request(error.field, error.message).details
+    if details:
+        body["details"] = [_detail(data) for data in details]
     return {"error": body}
 
 

@@ -35,6 +35,7 @@ from syncpoint.metrics.scraped_page import metrics_page
 from syncpoint.model.cluster import PROXY
 from syncpoint.node.bucket_exports import Exports
 from syncpoint.node.client_http import client_http
+from syncpoint.node.cluster.audit_logs import audit_logs, audit_methods
 from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.router_role import in_milliseconds
 from syncpoint.node.cluster.tls import public_tls
@@ -169,7 +170,8 @@ class ProxyRole:
         them: in a process that is a subscribe forwarder, too, it would come here again instead of there.
         """
         own = {path: method for path, method in self._inner.items() if not path.startswith(_RELAYED)}
-        return {**own, **self.proxy.internal_methods(), **self.consumption.internal_methods()}
+        audit = audit_methods(self.access)
+        return {**own, **self.proxy.internal_methods(), **self.consumption.internal_methods(), **audit}
 
     async def on_joined(self) -> None:
         """Open the listener for clients."""
@@ -187,7 +189,8 @@ class ProxyRole:
         network = context.environment.public_network(None if self.tls is None else self.tls.context)
         gate = None if self.access is None else self.access.gate
         pages = [*self.consumption.pushes.pages(), metrics_page(context.metrics, gate)]
-        pages += console_pages(self.client_methods, context.catalog, context.metrics, gate)
+        audit = audit_logs(context, self.access)
+        pages += console_pages(self.client_methods, context.catalog, context.metrics, gate, audit)
         http = client_http(self.client_methods, TransportLimits(), self.access, pages)
         self.listening = await network.serve(self.client_methods, host, port, http)
         if self.tls is not None:

@@ -464,6 +464,26 @@ class AcknowledgeSeenRequest(_message.Message):
     def __init__(self, subscription: _Optional[int] = ..., source: _Optional[int] = ..., runs: _Optional[bytes] = ...) -> None: ...
 class AcknowledgeSeenResponse(_message.Message):
     def __init__(self) -> None: ...
+class AuditRequest(_message.Message):
+    who: str
+    method: str
+    resource: str
+    outcome: str
+    since: str
+    until: str
+    before: int
+    lines_max: int
+    verify: bool
+    def __init__(self, who: _Optional[str] = ..., method: _Optional[str] = ..., resource: _Optional[str] = ..., outcome: _Optional[str] = ..., since: _Optional[str] = ..., until: _Optional[str] = ..., before: _Optional[int] = ..., lines_max: _Optional[int] = ..., verify: _Optional[bool] = ...) -> None: ...
+class AuditResponse(_message.Message):
+    file: str
+    lines: _containers.RepeatedScalarFieldContainer[bytes]
+    next: int
+    read_time: str
+    verified: int
+    hash: str
+    broken: str
+    def __init__(self, file: _Optional[str] = ..., lines: _Optional[_Iterable[bytes]] = ..., next: _Optional[int] = ..., read_time: _Optional[str] = ..., verified: _Optional[int] = ..., hash: _Optional[str] = ..., broken: _Optional[str] = ...) -> None: ...
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
