@@ -4,6 +4,7 @@ import { createRootRoute, createRoute, createRouter, lazyRouteComponent, redirec
 
 import { type RangeName, RANGES } from "./api/monitor";
 import { BY_NAMES, type GroupName } from "./lib/panels";
+import { AUDIT_FILTERS, type AuditSearch } from "./api/audit";
 import { OverviewPage } from "./pages/OverviewPage";
 import { SUBSCRIPTION_TABS, SubscriptionPage, type SubscriptionTab } from "./pages/SubscriptionPage";
 import { SubscriptionsPage } from "./pages/SubscriptionsPage";
@@ -23,11 +24,7 @@ export interface MessageSearch {
   id?: string;
 }
 
-function messageSearch(search: Record<string, unknown>): MessageSearch {
-  const found: MessageSearch = {};
-  for (const name of ["since", "offset", "key", "filter", "id"] as const) if (text(search[name]) !== "") found[name] = text(search[name]);
-  return found;
-}
+const messageSearch = (search: Record<string, unknown>): MessageSearch => texts(search, "since", "offset", "key", "filter", "id");
 
 function oneOf<T extends string>(value: unknown, known: readonly T[]): { tab?: T } {
   const found = known.find((one) => one === value);
@@ -88,9 +85,21 @@ export const alertsRoute = createRoute({
 export const historyRoute = createRoute({ getParentRoute: () => root, path: "/history", validateSearch: historySearch, component: lazyRouteComponent(() => import("./pages/HistoryPage"), "HistoryPage") });
 export const probersRoute = createRoute({ getParentRoute: () => root, path: "/probers", validateSearch: proberSearch, component: lazyRouteComponent(() => import("./pages/ProbersPage"), "ProbersPage") });
 export const rolloutsRoute = createRoute({ getParentRoute: () => root, path: "/rollouts", component: lazyRouteComponent(() => import("./pages/RolloutsPage"), "RolloutsPage") });
+/** Of a page that takes several of one thing; one alone need not be a list. */
+const listed =
+  <N extends string>(name: N) =>
+  (search: Record<string, unknown>): { [name in N]?: string[] } => {
+    const given = search[name];
+    const found = (Array.isArray(given) ? given : [given]).map(text).filter((one) => one !== "");
+    return (found.length === 0 ? {} : { [name]: found }) as { [name in N]?: string[] };
+  };
+
 export const overviewRoute = createRoute({ getParentRoute: () => root, path: "/", component: OverviewPage });
 export const clusterRoute = createRoute({ getParentRoute: () => root, path: "/cluster", component: lazyRouteComponent(() => import("./pages/ClusterPage"), "ClusterPage") });
 export const drainsRoute = createRoute({ getParentRoute: () => root, path: "/drains", component: lazyRouteComponent(() => import("./pages/DrainsPage"), "DrainsPage") });
+export const atRiskRoute = createRoute({ getParentRoute: () => root, path: "/at-risk", component: lazyRouteComponent(() => import("./pages/AtRiskPage"), "AtRiskPage"), validateSearch: listed("gone") });
+export const auditRoute = createRoute({ getParentRoute: () => root, path: "/audit", component: lazyRouteComponent(() => import("./pages/AuditPage"), "AuditPage"), validateSearch: (search: Record<string, unknown>): AuditSearch => texts(search, ...AUDIT_FILTERS) });
+export const flowsRoute = createRoute({ getParentRoute: () => root, path: "/federation", component: lazyRouteComponent(() => import("./pages/FlowsPage"), "FlowsPage") });
 export const projectRoute = createRoute({
   getParentRoute: () => root,
   path: "/p/$project",
@@ -124,6 +133,9 @@ const tree = root.addChildren([
   historyRoute,
   probersRoute,
   rolloutsRoute,
+  atRiskRoute,
+  auditRoute,
+  flowsRoute,
   projectRoute.addChildren([topicsRoute, topicRoute, subscriptionsRoute, subscriptionRoute, snapshotsRoute, schemasRoute]),
 ]);
 

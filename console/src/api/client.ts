@@ -1,11 +1,18 @@
 // Calls of the server's methods by their REST names, as the caller whose token is held here, in memory alone.
 
+export interface Violation {
+  field: string;
+  text: string;
+}
+
 export class ApiError extends Error {
   constructor(
     readonly status: number,
     readonly code: string,
     message: string,
     readonly permission: string | null = null,
+    /** Names of fields of the request that are to blame, with why. */
+    readonly violations: Violation[] = [],
   ) {
     super(message);
   }
@@ -21,6 +28,8 @@ export interface About {
   version: string;
   /** Whether callers have to show who they are. */
   identifies: boolean;
+  /** Whether it keeps an audit log. */
+  audits: boolean;
   routes: Record<string, MethodRoute>;
 }
 
@@ -110,11 +119,13 @@ function errorOf(status: number, content: unknown): ApiError {
   const error = (content as { error?: { message?: string; status?: string; details?: Fields[] } }).error ?? {};
   const denied = error.details?.find((one) => one["reason"] === "IAM_PERMISSION_DENIED");
   const permission = (denied?.["metadata"] as Fields | undefined)?.["permission"];
+  const blamed = (error.details ?? []).flatMap((one) => (one["fieldViolations"] as Fields[] | undefined) ?? []);
   return new ApiError(
     status,
     error.status ?? "UNKNOWN",
     error.message ?? `The server answered ${status}.`,
     typeof permission === "string" ? permission : null,
+    blamed.map((one) => ({ field: String(one["field"] ?? ""), text: String(one["description"] ?? "") })),
   );
 }
 
@@ -135,6 +146,8 @@ export async function loadAbout(): Promise<About> {
 
 /** Whether this server has a method, such as `Admin.ListMembers`: pages of others are hidden. */
 export const serves = (method: string): boolean => known?.routes[method] !== undefined;
+
+export const audits = (): boolean => known?.audits === true;
 
 export function requestOf(method: string, request: Fields): PreparedRequest {
   const route = known?.routes[method];

@@ -6,7 +6,7 @@ import { createContext, useContext } from "react";
 import { type About, call, send } from "./client";
 import type { Subscription, Topic } from "./types";
 
-export const AboutContext = createContext<About>({ version: "", identifies: false, routes: {} });
+export const AboutContext = createContext<About>({ version: "", identifies: false, audits: false, routes: {} });
 
 const PAGE = 1000;
 /** What lists show at most; beyond it the search of the command line is the better tool. */

@@ -51,9 +51,43 @@ export function time(value: string | undefined): string {
   return `${date} ${clock}.${String(at.getMilliseconds()).padStart(3, "0")}`;
 }
 
+const AGO: Record<string, number> = { s: 1, m: 60, h: 3600, d: 86_400 };
+
+/** A time as people write one: -10m, or 2026-11-21T03:00:00Z; null: it is none. */
+export function timeOf(text: string): string | null {
+  const ago = /^-(\d+)\s*([smhd])$/.exec(text.trim());
+  if (ago !== null) return new Date(Date.now() - Number(ago[1]) * 1000 * (AGO[ago[2] as string] as number)).toISOString();
+  const at = new Date(text);
+  return Number.isNaN(at.getTime()) ? null : at.toISOString();
+}
+
 /** The last part of projects/P/topics/T. */
 export const idOf = (name: string): string => name.slice(name.lastIndexOf("/") + 1);
 
 export const projectOf = (name: string): string => name.split("/")[1] ?? "";
 
 export const plural = (amount: number, one: string, many = `${one}s`): string => `${count(amount)} ${amount === 1 ? one : many}`;
+
+const SPANS: [string, number][] = [
+  ["d", 86_400],
+  ["h", 3600],
+  ["m", 60],
+  ["s", 1],
+];
+
+/** `600s` of protobuf as people write it, and as the command line takes it: 10m; nothing for none. */
+export function spanOf(value: string | number | undefined): string {
+  const all = seconds(value);
+  if (all === 0) return "";
+  const [unit, size] = SPANS.find(([, one]) => all % one === 0) ?? ["s", 1];
+  return `${all / size}${unit}`;
+}
+
+/** The other way round; null: it is no span of time. */
+export function protoSpanOf(text: string): string | null {
+  if (text.trim() === "") return "0s";
+  const found = /^(\d+(?:\.\d+)?)\s*([dhms]?)$/.exec(text.trim());
+  if (found === null) return null;
+  const size = SPANS.find(([unit]) => unit === (found[2] === "" ? "s" : found[2]))?.[1] ?? 1;
+  return `${Number(found[1]) * size}s`;
+}

@@ -18,11 +18,13 @@ import { MessageBrowser } from "../ui/MessageBrowser";
 import { Badge, Card, CopyButton, Facts, Problem, Tile } from "../ui/parts";
 import { Pull } from "../ui/Pull";
 import { NoResource, NotCounted, ResourcePage } from "../ui/Resource";
+import { Rules } from "../ui/Rules";
 import { Seek } from "../ui/Seek";
+import { SubscriptionSettings } from "../ui/SubscriptionSettings";
 import { Table } from "../ui/Table";
 import { deliveryOf } from "./SubscriptionsPage";
 
-export const SUBSCRIPTION_TABS = ["overview", "messages", "pull", "seek", "letters"] as const;
+export const SUBSCRIPTION_TABS = ["overview", "messages", "pull", "rules", "settings", "seek", "letters"] as const;
 export type SubscriptionTab = (typeof SUBSCRIPTION_TABS)[number];
 
 const CONSUME = "pubsub.subscriptions.consume";
@@ -42,6 +44,7 @@ export function SubscriptionPage() {
     ["messages", "Messages"],
   ];
   if (rights.has(CONSUME) && deliveryOf(config) === "pull") tabs.push(["pull", "Pull"]);
+  tabs.push(["rules", "Rules"], ["settings", "Settings"]);
   if (rights.has(CONSUME) && !config.detached) tabs.push(["seek", "Seek and snapshots"]);
   tabs.push(["letters", "Dead letters"]);
   return (
@@ -51,6 +54,8 @@ export function SubscriptionPage() {
         <MessageBrowser kind="subscription" name={name} topic={config.topic.startsWith("_") ? undefined : config.topic} search={search} onSearch={(next: MessageSearch) => void go({ search: { tab: "messages", ...next } })} />
       )}
       {tab === "pull" && <Pull subscription={name} />}
+      {tab === "rules" && <Rules name={name} />}
+      {tab === "settings" && <SubscriptionSettings name={name} config={config} />}
       {tab === "seek" && <Seek name={name} config={config} />}
       {tab === "letters" && <DeadLetters name={name} config={config} />}
     </ResourcePage>

@@ -19,8 +19,9 @@ import { Publish } from "../ui/Publish";
 import { NoResource, NotCounted, ResourcePage } from "../ui/Resource";
 import { Backlog, OldestAge, Subscribers } from "../ui/StateCells";
 import { Table } from "../ui/Table";
+import { TopicSettings } from "../ui/TopicSettings";
 
-export const TOPIC_TABS = ["overview", "messages", "publish", "scheduled"] as const;
+export const TOPIC_TABS = ["overview", "messages", "publish", "scheduled", "settings"] as const;
 export type TopicTab = (typeof TOPIC_TABS)[number];
 
 const TITLES: [TopicTab, string][] = [
@@ -28,6 +29,7 @@ const TITLES: [TopicTab, string][] = [
   ["messages", "Messages"],
   ["publish", "Publish"],
   ["scheduled", "Scheduled"],
+  ["settings", "Settings"],
 ];
 
 const published = (state: TopicState): number => (state.sources ?? []).reduce((all, one) => all + num(one.nextOffset), 0);
@@ -61,6 +63,7 @@ export function TopicPage() {
       {tab === "messages" && <MessageBrowser kind="topic" name={name} topic={name} search={search} onSearch={(next: MessageSearch) => void go({ search: { tab: "messages", ...next } })} />}
       {tab === "publish" && <Publish topic={name} />}
       {tab === "scheduled" && <Scheduled topic={name} />}
+      {tab === "settings" && <TopicSettings topic={name} />}
       {subscribing && <CreateSubscription topic={name} onClose={() => setSubscribing(false)} />}
     </ResourcePage>
   );

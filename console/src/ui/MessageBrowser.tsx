@@ -5,7 +5,7 @@ import { Fragment, useContext, useState } from "react";
 
 import { AboutContext, pagesQuery, usePermissions } from "../api/queries";
 import type { PeekedMessage, PeekResponse } from "../api/types";
-import { bytes, count, idOf, projectOf, time } from "../lib/format";
+import { bytes, count, idOf, projectOf, time, timeOf } from "../lib/format";
 import { previewOf, sizeOf } from "../lib/payload";
 import { shell } from "../lib/copies";
 import type { MessageSearch } from "../router";
@@ -14,16 +14,6 @@ import { MessageView } from "./MessageView";
 import { Card, Empty, Field, Loading, Problem } from "./parts";
 
 const PAGE = 50;
-const AGO: Record<string, number> = { s: 1, m: 60, h: 3600, d: 86_400 };
-
-/** A time as people write one: -10m, or 2026-11-21T03:00:00Z; null: it is none. */
-function timeOf(text: string): string | null {
-  const ago = /^-(\d+)\s*([smhd])$/.exec(text.trim());
-  if (ago !== null) return new Date(Date.now() - Number(ago[1]) * 1000 * (AGO[ago[2] as string] as number)).toISOString();
-  const at = new Date(text);
-  return Number.isNaN(at.getTime()) ? null : at.toISOString();
-}
-
 export function MessageBrowser({ kind, name, topic, search, onSearch }: { kind: "topic" | "subscription"; name: string; topic?: string | undefined; search: MessageSearch; onSearch: (search: MessageSearch) => void }) {
   const permission = kind === "topic" ? "syncpoint.topics.read" : "syncpoint.subscriptions.read";
   const rights = usePermissions(name, [permission]);

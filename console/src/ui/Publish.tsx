@@ -6,26 +6,23 @@ import { useState } from "react";
 import { call, type Fields } from "../api/client";
 import { shell } from "../lib/copies";
 import { idOf, projectOf } from "../lib/format";
+import { given } from "../lib/pairs";
 import { base64Of } from "../lib/payload";
 import { CopyAs } from "./CopyAs";
+import { Pairs } from "./Pairs";
 import { Card, CopyButton, Field, Problem } from "./parts";
 
 export function Publish({ topic }: { topic: string }) {
   const [data, setData] = useState("");
   const [key, setKey] = useState("");
-  const [attributes, setAttributes] = useState<[string, string][]>([["", ""]]);
-  const given = attributes.filter(([name]) => name !== "");
-  const message: Fields = { data: base64Of(data), ...(key === "" ? {} : { orderingKey: key }), ...(given.length === 0 ? {} : { attributes: Object.fromEntries(given) }) };
+  const [attributes, setAttributes] = useState<[string, string][]>([]);
+  const named = given(attributes);
+  const message: Fields = { data: base64Of(data), ...(key === "" ? {} : { orderingKey: key }), ...(named.length === 0 ? {} : { attributes: Object.fromEntries(named) }) };
   const request: Fields = { topic, messages: [message] };
   const sent = useMutation({ mutationFn: () => call<{ messageIds?: string[] }>("Publisher.Publish", request) });
   const cli = [`syncpoint topics publish ${shell(idOf(topic))} --project ${shell(projectOf(topic))} --message ${shell(data)}`];
   if (key !== "") cli.push(`--ordering-key ${shell(key)}`);
-  for (const [name, value] of given) cli.push(`--attribute ${shell(`${name}=${value}`)}`);
-  const change = (index: number, pair: [string, string]) => {
-    const next = attributes.map((one, at) => (at === index ? pair : one));
-    if (next.at(-1)?.[0] !== "") next.push(["", ""]);
-    setAttributes(next);
-  };
+  for (const [name, value] of named) cli.push(`--attribute ${shell(`${name}=${value}`)}`);
   return (
     <Card title="Publish a message" note="all subscriptions of the topic get it">
       <form
@@ -35,15 +32,7 @@ export function Publish({ topic }: { topic: string }) {
         }}
       >
         <Field label="Data">{(id) => <textarea id={id} rows={7} spellCheck={false} className="mono" value={data} onChange={(event) => setData(event.target.value)} />}</Field>
-        <fieldset>
-          <legend>Attributes</legend>
-          {attributes.map(([name, value], index) => (
-            <div className="pair" key={index}>
-              <input aria-label={`Name of attribute ${index + 1}`} placeholder="name" value={name} onChange={(event) => change(index, [event.target.value, value])} />
-              <input aria-label={`Value of attribute ${index + 1}`} placeholder="value" value={value} onChange={(event) => change(index, [name, event.target.value])} />
-            </div>
-          ))}
-        </fieldset>
+        <Pairs legend="Attributes" of="attribute" pairs={attributes} onChange={setAttributes} />
         <Field label="Ordering key">{(id) => <input id={id} value={key} onChange={(event) => setKey(event.target.value)} />}</Field>
         {sent.isError && <Problem error={sent.error} />}
         {sent.isSuccess && (
@@ -52,7 +41,7 @@ export function Publish({ topic }: { topic: string }) {
           </p>
         )}
         <footer className="form-foot">
-          <button type="submit" className="primary" disabled={sent.isPending || (data === "" && given.length === 0)}>
+          <button type="submit" className="primary" disabled={sent.isPending || (data === "" && named.length === 0)}>
             Publish
           </button>
           <CopyAs cli={cli.join(" ")} method="Publisher.Publish" request={request} />

@@ -122,15 +122,29 @@ export function Tabs<T extends string>({ tabs, current, onChange }: { tabs: [T, 
   );
 }
 
-export function Field({ label, hint, children }: { label: string; hint?: string; children: (id: string) => ReactNode }) {
+/** `wrong`: what the server finds wrong with what is in it. */
+export function Field({ label, hint, wrong, children }: { label: string; hint?: string; wrong?: string | undefined; children: (id: string) => ReactNode }) {
   const id = useId();
   return (
-    <div className="field">
+    <div className={wrong === undefined ? "field" : "field wrong"}>
       <label htmlFor={id}>{label}</label>
       {children(id)}
+      {wrong !== undefined && (
+        <div className="hint" role="alert">
+          {wrong}
+        </div>
+      )}
       {hint !== undefined && <div className="hint">{hint}</div>}
     </div>
   );
+}
+
+/** What an error says of one field, by the last part of its name, whichever way that is spelled. */
+export function wrongOf(error: unknown, ...fields: string[]): string | undefined {
+  if (!(error instanceof ApiError)) return undefined;
+  const plain = (name: string): string => name.slice(name.lastIndexOf(".") + 1).replaceAll("_", "").toLowerCase();
+  const wanted = fields.map(plain);
+  return error.violations.find((one) => wanted.includes(plain(one.field)))?.text;
 }
 
 export function Dialog({ title, onClose, children }: { title: string; onClose: () => void; children: ReactNode }) {
@@ -173,14 +187,15 @@ export function CopyButton({ text, label = "Copy", quiet = true }: { text: strin
   );
 }
 
-export function Confirm({ title, text, action, dangerous = false, disabled = false, onClose, run, children }: { title: string; text: ReactNode; action: string; dangerous?: boolean; disabled?: boolean; onClose: () => void; run: () => Promise<unknown>; children?: ReactNode }) {
+/** `shown`: of an error what is not said at one of the fields; null: nothing. */
+export function Confirm({ title, text, action, dangerous = false, disabled = false, shown = (error) => error, onClose, run, children }: { title: string; text: ReactNode; action: string; dangerous?: boolean; disabled?: boolean; shown?: (error: unknown) => unknown; onClose: () => void; run: () => Promise<unknown>; children?: ReactNode }) {
   const [running, setRunning] = useState(false);
   const [error, setError] = useState<unknown>(null);
   return (
     <Dialog title={title} onClose={onClose}>
-      <div>{text}</div>
+      {text !== "" && <div>{text}</div>}
       {children}
-      {error !== null && <Problem error={error} />}
+      {error !== null && shown(error) !== null && <Problem error={error} />}
       <footer>
         <button type="button" onClick={onClose}>
           Cancel

@@ -1,0 +1,126 @@
+// What this server knows of a federation: what is copied to it, and who reads its topics from elsewhere.
+
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { useState } from "react";
+
+import { type ArrivingFlow, type Flows, flowsQuery, type LeavingFlow } from "../api/flows";
+import { shell } from "../lib/copies";
+import { bytes, compact, count, idOf, num, plural, projectOf, rate, time } from "../lib/format";
+import { Badge, Card, CopyButton, Empty, Loading, Page, Problem, type Tone } from "../ui/parts";
+import { Table } from "../ui/Table";
+
+export function FlowsPage() {
+  const [query] = useState(flowsQuery);
+  const found = useQuery(query);
+  return (
+    <Page title="Federation" of="What is copied to this server, and who copies from it, by this server's own records">
+      {found.isError && <Problem error={found.error} />}
+      {(found.data?.unknown ?? []).map((one) => (
+        <p key={one} className="note warn">
+          Not known: {one}
+        </p>
+      ))}
+      {found.isPending ? <Loading /> : found.data !== undefined && <Known flows={found.data} />}
+      <p className="muted">
+        A flow is copied by a program that runs elsewhere. Whether it runs, and which flows are paused, it says itself: <code>syncpoint federation status</code>.
+      </p>
+    </Page>
+  );
+}
+
+/** How fast a count grew between two looks, per second; null: it was looked at once. */
+function growth<T>(flows: Flows, now: number, before: T | undefined, of: (one: T) => number): number | null {
+  if (flows.before === null || before === undefined) return null;
+  return Math.max(0, now - of(before)) / ((flows.at - flows.before.at) / 1000);
+}
+
+const rowsRate = (flows: Flows, one: ArrivingFlow): number | null => growth(flows, num(one.rows), flows.before?.arriving.find((other) => other.name === one.name), (other) => num(other.rows));
+
+/** Where a flow comes from and goes to this very server, what of it waits is known here, too. */
+const waiting = (flows: Flows, name: string): LeavingFlow | undefined => flows.leaving.find((one) => one.name === name);
+
+function stateOf(flows: Flows, one: ArrivingFlow): [string, Tone, string] {
+  if (one.gaps.length > 0) return ["blocked", "bad", `messages before ${one.gaps.join(", ")} are gone at its source: nothing is passed over until that is accepted`];
+  if ((rowsRate(flows, one) ?? 0) > 0) return ["copying", "good", ""];
+  const left = num(waiting(flows, one.name)?.lagMessages);
+  if (left > 0) return ["waiting", "warn", `${plural(left, "message")} at its source`];
+  if (waiting(flows, one.name) !== undefined) return ["caught up", "good", ""];
+  return ["quiet", "calm", ""];
+}
+
+function Known({ flows }: { flows: Flows }) {
+  return (
+    <>
+      <Card title="Copied to here" note="each message once, whatever dies" flush>
+        {flows.arriving.length === 0 && <Empty>Nothing is copied to this server. A file says which servers share which topics; `syncpoint federation run` copies.</Empty>}
+        <Table
+          label="Copied to here"
+          rows={flows.arriving}
+          rowKey={(one) => one.name}
+          below={(one) =>
+            one.gaps.length > 0 && (
+              <p>
+                {stateOf(flows, one)[2]} <CopyButton text={`syncpoint federation accept-gap ${shell(one.name)}`} label="Copy the command that accepts it" />
+              </p>
+            )
+          }
+          columns={[
+            { title: "Flow", cell: (one) => one.name },
+            {
+              title: "State",
+              cell: (one) => {
+                const [state, tone, why] = stateOf(flows, one);
+                return (
+                  <>
+                    <Badge tone={tone}>{state}</Badge> {one.gaps.length === 0 && <span className="muted">{why}</span>}
+                  </>
+                );
+              },
+            },
+            { title: "Reads", style: "muted", cell: (one) => one.sourceTopic },
+            { title: "Rate", right: true, cell: (one) => rate(rowsRate(flows, one)) },
+            { title: "Copied", right: true, cell: (one) => count(one.rows) },
+            { title: "Bytes", right: true, cell: (one) => bytes(one.bytes) },
+            { title: "Last commit", cell: (one) => (one.committedAt === undefined ? "never" : time(one.committedAt)) },
+            { title: "Dropped twice", right: true, cell: (one) => compact(num(one.duplicatesDropped)) },
+            { title: "Passed over", right: true, cell: (one) => (one.skipped > 0 ? <Badge tone="warn">{count(one.skipped)}</Badge> : 0) },
+            {
+              title: null,
+              right: true,
+              cell: (one) => (
+                <>
+                  <CopyButton text={`syncpoint federation pause ${shell(one.name)}`} label="Copy pause" />
+                  <CopyButton text={`syncpoint federation resume ${shell(one.name)}`} label="Copy resume" />
+                </>
+              ),
+            },
+          ]}
+        />
+      </Card>
+      <Card title="Read from here" note="by name: what a reader has not passed is kept for it" flush>
+        {flows.leaving.length === 0 && <Empty>Nobody reads a topic of this server as a log: no federation, no archive, no Spark query with a cursor.</Empty>}
+        <Table
+          label="Read from here"
+          rows={flows.leaving}
+          rowKey={(one) => `${one.topic} ${one.name}`}
+          columns={[
+            { title: "Reader", cell: (one) => one.name },
+            {
+              title: "Topic",
+              cell: (one) => (
+                <Link to="/p/$project/topics/$topic" params={{ project: projectOf(one.topic), topic: idOf(one.topic) }}>
+                  {one.topic}
+                </Link>
+              ),
+            },
+            { title: "State", cell: (one) => (one.lost > 0 ? <Badge tone="bad">{plural(one.lost, "message")} lost</Badge> : num(one.lagMessages) > 0 ? <Badge tone="warn">behind</Badge> : <Badge tone="good">caught up</Badge>) },
+            { title: "Lag", right: true, cell: (one) => count(one.lagMessages) },
+            { title: "Bytes", right: true, cell: (one) => (num(one.lagMessages) === 0 ? "" : `≈ ${bytes(one.lagBytes)}`) },
+            { title: "Last read", cell: (one) => (one.used === undefined ? "never" : time(one.used)) },
+          ]}
+        />
+      </Card>
+    </>
+  );
+}
