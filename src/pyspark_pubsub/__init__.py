@@ -25,6 +25,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_pubsub.errors import OptionError
+from pyspark_pubsub.flows_sink import FlowsWriter
+from pyspark_pubsub.flows_source import FlowsReader
 from pyspark_pubsub.options import READ, WRITE, Options
 from pyspark_pubsub.schema import check_source_schema, source_schema
 from pyspark_pubsub.sink import BatchWriter, StreamWriter
@@ -51,21 +53,28 @@ class DefaultSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch of what is stored."""
         options = self._reading(schema)
+        if options["flows"]:
+            raise OptionError("The option flows is for streams.")
         return FilteredBatchReader(options, schema) if options["pushFilters"] else BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream of what is stored and will come."""
-        return StreamReader(self._reading(schema), schema)
+        options = self._reading(schema)
+        return FlowsReader(options, schema) if options["flows"] else StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch to publish."""
         _no_connect()
-        return BatchWriter(Options(self.options, WRITE), schema, overwrite)
+        options = Options(self.options, WRITE)
+        if options["flows"]:
+            raise OptionError("The option flows is for streams.")
+        return BatchWriter(options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A stream to publish."""
         _no_connect()
-        return StreamWriter(Options(self.options, WRITE), schema, overwrite)
+        options = Options(self.options, WRITE)
+        return (FlowsWriter if options["flows"] else StreamWriter)(options, schema, overwrite)
 
     def _reading(self, schema: StructType) -> Options:
         _no_connect()

@@ -7,15 +7,57 @@ Promise: the file of one epoch alone is read, from any file system that Arrow kn
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from pyspark_pubsub.errors import OptionError
 from pyspark_pubsub.offsets import Offsets
 
+FLOWS_VERSION = 2
+_Plan = TypeVar("_Plan")
+
+
+@dataclass(frozen=True)
+class FlowPlan:
+    """What a batch was planned to read of one flow, under one run of it."""
+
+    run: str
+    at: Offsets
+
+
+def plans_to_json(plans: Mapping[str, FlowPlan]) -> dict[str, Any]:
+    """Offsets of a stream of several flows: those that the batch which ends there reads, and no others."""
+    return {
+        "v": FLOWS_VERSION,
+        "flows": {name: {"run": one.run, "at": one.at.to_json()} for name, one in plans.items()},
+    }
+
+
+def plans_from_json(value: Mapping[str, Any]) -> dict[str, FlowPlan]:
+    """Raises ValueError for anything that `plans_to_json` does not give."""
+    try:
+        if value["v"] != FLOWS_VERSION:
+            raise ValueError(f"offsets of version {value['v']!r}, not of flows, which have version {FLOWS_VERSION}")
+        return {
+            str(name): FlowPlan(str(one["run"]), Offsets.from_json(one["at"])) for name, one in value["flows"].items()
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"these are not offsets of flows: {error!r}") from None
+
+
+def planned_flows(location: str, epoch: int) -> dict[str, FlowPlan]:
+    """What an epoch was planned to read of each flow. Raises OptionError."""
+    return _planned(location, epoch, plans_from_json)
+
 
 def planned_offsets(location: str, epoch: int) -> Offsets:
     """The offsets of the one pubsub source of a query. Raises OptionError when there is not exactly one source."""
+    return _planned(location, epoch, Offsets.from_json)
+
+
+def _planned(location: str, epoch: int, parse: Callable[[Mapping[str, Any]], _Plan]) -> _Plan:
     path = f"{location.rstrip('/')}/offsets/{epoch}"
     try:
         text = _read(path)
@@ -31,7 +73,7 @@ def planned_offsets(location: str, epoch: int) -> Offsets:
             " the pubsub format."
         )
     try:
-        return Offsets.from_json(found[0])
+        return parse(found[0])
     except ValueError as error:
         raise OptionError(
             f"The source of a stream that writes with `link` must be of the pubsub format: {error}"

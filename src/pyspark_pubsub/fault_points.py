@@ -11,8 +11,9 @@ import os
 import time
 from pathlib import Path
 
-POINTS = ("staging", "staged", "commit", "committed")
-"""In a task: behind the first frame, behind all. On the driver: before and behind the commit at the server."""
+POINTS = ("staging", "staged", "commit", "between", "committed")
+"""In a task: behind the first frame, behind all. On the driver: before and behind the commit at the server; where
+several flows are committed, behind the first of them."""
 
 _FOLDER = os.environ.get("SYNCPOINT_PAUSES", "")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,6 +41,7 @@ OPTIONS = (
     Option("topic", "text", BOTH, "the topic to read; or to write, for rows without a `target_topic`: their"
            " own `topic` then does not count", "",
            ("subscribe",)),
+    Option("flows", "text", BOTH, "federation's own: a file of the topics that share one stream", ""),
     Option("subscription", "text", READ, "read its backlog (batch), or be its only consumer (stream)", ""),
     Option("startingPosition", "text", READ, "earliest, latest, a time, a snapshot, or offsets as JSON", "earliest",
            ("startingOffsets", "startingTimestamp")),
@@ -149,11 +151,19 @@ class Options:
             self._values["topic"] = self._full("topic", "topics")
         if self._values["subscription"]:
             self._values["subscription"] = self._full("subscription", "subscriptions")
-        if where == READ and bool(self["topic"]) == bool(self["subscription"]):
+        if self["flows"]:
+            self._check_flows()
+        elif where == READ and bool(self["topic"]) == bool(self["subscription"]):
             raise OptionError("Give one of the options topic and subscription: what is to be read.")
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
+
+    def replaced(self, values: Mapping[str, Any]) -> Options:
+        """The same with other values of some, such as those of one flow."""
+        made = copy(self)
+        made._values = {**self._values, **values}
+        return made
 
     def given(self, name: str) -> bool:
         """Whether the option was set by the user."""
@@ -172,6 +182,11 @@ class Options:
         if not self["project"] or "/" in name:
             raise OptionError(f"{name!r} is not of the form projects/PROJECT/{kind}/NAME (or give the option project).")
         return f"projects/{self['project']}/{kind}/{name}"
+
+    def _check_flows(self) -> None:
+        for name in ("topic", "subscription", "startingPosition", "cursor", "minRowsPerTrigger", "link"):
+            if self.given(name):
+                raise OptionError(f"The option {name} does not go with flows, whose file says it of each topic.")
 
     def _full(self, name: str, kind: str) -> str:
         text: str = self[name]

@@ -45,7 +45,7 @@ def read(part: Slice) -> Generator[pa.RecordBatch, None, None]:
     schema = arrow_schema(part.schema)
     names = part.schema.fieldNames()
     asked = pa.schema([schema.field(name) for name in names if name not in CONSTANT])
-    constants = _Constants({"source": part.source, "topic": part.topic}, schema, names)
+    constants = _Constants({"source": part.source, "topic": part.topic, "flow": part.flow}, schema, names)
     source = frames(part, wire_columns(names))
     found = prefetched(source, part.prefetch) if part.prefetch else source
     with closing(found):

@@ -27,8 +27,8 @@ from pyspark_pubsub.errors import SchemaError
 if TYPE_CHECKING:
     import pyarrow
 
-#: Column of the wire (syncpoint.pipeline.v1.Column) by name; `source` and `topic` are constant in a partition and are
-#: not asked for.
+#: Column of the wire (syncpoint.pipeline.v1.Column) by name; those of `CONSTANT` are the same in a whole
+#: partition and are not asked for.
 NUMBERS = {
     "message_id": 1,
     "offset": 2,
@@ -40,7 +40,7 @@ NUMBERS = {
     "visited": 8,
     "size": 9,
 }
-CONSTANT = ("source", "topic")
+CONSTANT = ("source", "topic", "flow")
 #: What a block carries, in this order: all that a copy of a message keeps.
 IN_BLOCK = ("message_id", "offset", "publish_time", "data", "attributes", "ordering_key", "origin", "visited")
 WITH_BLOCK = ("block", "rows", *CONSTANT)
@@ -59,6 +59,7 @@ TYPES: dict[str, DataType] = {
     "size": IntegerType(),
     "block": BinaryType(),
     "rows": IntegerType(),
+    "flow": StringType(),
 }
 DEFAULT = ("message_id", "source", "offset", "publish_time", "data", "attributes", "ordering_key", "topic")
 
@@ -128,6 +129,7 @@ WRITABLE: dict[str, tuple[str, ...]] = {
     "origin": ("string",),
     "visited": ("array<string>",),
     "size": ("int", "bigint"),
+    "flow": ("string",),
 }
 _OF_BLOCKS = {"block": ("binary",), "rows": ("int", "bigint")}
 

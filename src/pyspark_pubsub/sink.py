@@ -29,7 +29,8 @@ from syncpoint.wire import methods
 if TYPE_CHECKING:
     import pyarrow
 
-    from pyspark_pubsub.staging import StagedPart
+    from pyspark_pubsub.offsets import Offsets
+    from pyspark_pubsub.staging import SinkTarget, StagedPart
 
 
 @dataclass
@@ -46,8 +47,8 @@ class Staged(WriterCommitMessage):
     dropped: int
 
 
-class _Writer:
-    """What both kinds of writers share."""
+class Writer:
+    """What all kinds of writers share."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -55,23 +56,24 @@ class _Writer:
                 "The pubsub format cannot overwrite: messages are published and stay. Use mode('append'), or for a"
                 " stream outputMode('append') or ('update')."
             )
-        check_sink_schema(schema, topic=bool(options["topic"]), link=bool(options["link"]))
+        flows = bool(options["flows"])
+        check_sink_schema(schema, topic=flows or bool(options["topic"]), link=flows or bool(options["link"]))
         self._options = options
         self._columns = tuple(field.name for field in schema.fields)
         spare_collections()
 
-    def _stage(self, part: StagedPart, iterator: Iterator[pyarrow.RecordBatch]) -> Staged:
-        from pyspark_pubsub.staging import STANDARD, SinkTarget, stage
+    def _target(self, *, link: bool) -> SinkTarget:
+        """What tasks need to know. `link`: rows are those of a link, or of several."""
+        from pyspark_pubsub.staging import STANDARD, SinkTarget
 
         options = self._options
-        link = bool(options["link"])
         keep = options["keepIdentity"] if options.given("keepIdentity") else link
         left_out = {"message_id", "publish_time"} - ({"message_id", "publish_time"} if keep else set())
         if not link:
             left_out = left_out | {"offset"}
         if not (link or options["via"] or options["here"]):
             left_out = left_out | {"origin", "visited"}
-        target = SinkTarget(
+        return SinkTarget(
             access=options.access,
             topic=options["topic"],
             columns=tuple(name for name in self._columns if name in STANDARD and name not in left_out),
@@ -82,7 +84,11 @@ class _Writer:
             frame_bytes=options["stageBytes"],
             link=options["link"],
         )
-        counts = stage(target, part, iterator)
+
+    def _stage(self, part: StagedPart, iterator: Iterator[pyarrow.RecordBatch]) -> Staged:
+        from pyspark_pubsub.staging import stage
+
+        counts = stage(self._target(link=bool(self._options["link"])), part, iterator)
         spare_collections()
         attempt = part.attempt if counts.staged else ""
         return Staged(
@@ -107,7 +113,7 @@ class _Writer:
             BlockingChannel(self._options.access).call(methods.EPOCH_WRITER.AbortEpoch, request)
 
 
-class BatchWriter(_Writer, DataSourceArrowWriter):
+class BatchWriter(Writer, DataSourceArrowWriter):
     """`df.write.format("pubsub").mode("append")`: all rows become visible by one commit, or none; with `batchQuery`,
     once, also when the same batch is written again.
     """
@@ -124,7 +130,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of a task."""
-        return self._stage(_part(self._query, self._run, self._epoch), iterator)
+        return self._stage(part_of_task(self._query, self._run, self._epoch), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make what was staged visible."""
@@ -136,7 +142,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         self._abort(messages, self._epoch)
 
 
-class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+class StreamWriter(Writer, DataSourceStreamArrowWriter):
     """`df.writeStream.format("pubsub")`: each micro-batch is one epoch, committed exactly once."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
@@ -151,8 +157,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of a task for the epoch that the task belongs to."""
-        query, run, epoch = _epoch_of_task()
-        return self._stage(_part(query, run, epoch), iterator)
+        query, run, epoch = epoch_of_task()
+        return self._stage(part_of_task(query, run, epoch), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the epoch visible. Raises CallError, DataLossError for a gap before a link's planned range."""
@@ -164,19 +170,13 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         if link:
             planned = planned_offsets(self._options["checkpointLocation"], batchId)
             request.link = link
-            request.source_topic = f"{planned.universe}/{planned.incarnation}"
             request.accept_gaps = not self._options["failOnDataLoss"]
-            for number, begin in planned.begins.items():
-                _, chain = planned.places[number]
-                request.planned.add(source=number, begin=begin, end=planned.sources[number], chain=chain)
+            add_planned(request, planned)
         try:
             self._commit(messages, request)
         except CallError as error:
             if link and error.code == OUT_OF_RANGE:
-                raise DataLossError(
-                    f"The link {link} would leave a gap: {error.text} Nothing of batch {batchId} was stored. Read from"
-                    f" the gap's beginning again, or take it as lost: `syncpoint federation accept-gap {link}`."
-                ) from error
+                raise gap_error(link, error, batchId) from error
             raise
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -184,7 +184,23 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._abort(messages, batchId)
 
 
-def _part(query: str, run: str, epoch: int) -> StagedPart:
+def add_planned(request: Any, planned: Offsets) -> None:
+    """What the epoch of a link was planned to copy."""
+    request.source_topic = f"{planned.universe}/{planned.incarnation}"
+    for number, begin in planned.begins.items():
+        _, chain = planned.places[number]
+        request.planned.add(source=number, begin=begin, end=planned.sources[number], chain=chain)
+
+
+def gap_error(link: str, error: CallError, epoch: int) -> DataLossError:
+    """What a refused gap means to who runs the stream."""
+    return DataLossError(
+        f"The link {link} would leave a gap: {error.text} Nothing of batch {epoch} was stored. Read from"
+        f" the gap's beginning again, or take it as lost: `syncpoint federation accept-gap {link}`."
+    )
+
+
+def part_of_task(query: str, run: str, epoch: int) -> StagedPart:
     """This task's attempt."""
     from pyspark import TaskContext
 
@@ -197,7 +213,7 @@ def _part(query: str, run: str, epoch: int) -> StagedPart:
     return StagedPart(query, run, epoch, context.partitionId(), attempt)
 
 
-def _epoch_of_task() -> tuple[str, str, int]:
+def epoch_of_task() -> tuple[str, str, int]:
     """Query, run and epoch of a streaming task: Spark reports them as local properties, and in no other way."""
     from pyspark import TaskContext
 

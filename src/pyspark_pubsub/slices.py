@@ -34,3 +34,11 @@ class Slice(InputPartition):
     prefetch: int = 1
     fail_on_data_loss: bool = True
     chain: int = 0
+    flow: str = ""
+
+
+@dataclass
+class SliceGroup(InputPartition):
+    """One partition of several small pieces, read one after the other."""
+
+    slices: list[Slice]

@@ -41,7 +41,7 @@ from pyspark_pubsub.gc_pause import spare_collections
 from pyspark_pubsub.offsets import Listing, Offsets, SourceRange
 from pyspark_pubsub.options import Options
 from pyspark_pubsub.positions import LATEST, SNAPSHOT, Position, Positions, losses, parse_position
-from pyspark_pubsub.slices import Slice
+from pyspark_pubsub.slices import Slice, SliceGroup
 
 if TYPE_CHECKING:
     import pyarrow
@@ -50,9 +50,10 @@ log = logging.getLogger("pyspark_pubsub")
 ORIGINAL = "original"
 
 
-def _slices(
-    options: Options, schema: StructType, listing: Listing | Offsets, ranges: Iterable[SourceRange], **skip: str
+def slices(
+    options: Options, schema: StructType, listing: Listing | Offsets, ranges: Iterable[SourceRange], **more: str
 ) -> list[Slice]:
+    """What tasks are given to read these ranges. `more`: further fields of a slice."""
     chains = listing.chains
     return [
         Slice(
@@ -70,17 +71,19 @@ def _slices(
             prefetch=options["prefetch"],
             fail_on_data_loss=options["failOnDataLoss"],
             chain=chains.get(found.source, 0),
-            **skip,
+            **more,
         )
         for found in ranges
     ]
 
 
-def _rows(partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+def rows_of(partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+    """The record batches of a partition."""
     from pyspark_pubsub.reading import read
 
-    if isinstance(partition, Slice):
-        yield from read(partition)
+    for part in partition.slices if isinstance(partition, SliceGroup) else [partition]:
+        if isinstance(part, Slice):
+            yield from read(part)
     spare_collections()
 
 
@@ -113,11 +116,11 @@ class BatchReader(DataSourceReader):
         means = {source.number: source.mean_bytes for source in begins.sources}
         pieces = plans.split(ranges, means, self._options["maxRowsPerPartition"], self._options["minPartitions"])
         skip = {"skip_subscription": self._options["subscription"], "skip_snapshot": self._starting.snapshot}
-        return list(_slices(self._options, self._schema, begins, pieces, **skip))
+        return list(slices(self._options, self._schema, begins, pieces, **skip))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The batches of a partition."""
-        return _rows(partition)
+        return rows_of(partition)
 
     def _cut(self, found: SourceRange) -> list[SourceRange]:
         return [found] if found.end is not None and found.begin < found.end else []
@@ -234,13 +237,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         pieces = plans.split(
             after.ranges(), means, self._options["maxRowsPerPartition"], self._options["minPartitions"]
         )
-        return list(
-            _slices(self._options, self._schema, after, pieces, skip_subscription=self._options["subscription"])
-        )
+        return list(slices(self._options, self._schema, after, pieces, skip_subscription=self._options["subscription"]))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The batches of a partition."""
-        return _rows(partition)
+        return rows_of(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: Spark calls this late, and after the last batch never."""

@@ -80,7 +80,7 @@ def stage(target: SinkTarget, part: StagedPart, batches: Iterator[pa.RecordBatch
             for request in requests(target, batch):
                 if upload is None:
                     upload = BlockingChannel(target.access).upload(methods.EPOCH_WRITER.Stage)
-                    upload.send([_header(target, part)])
+                    upload.send([header(target, part)])
                 upload.send(request)
                 pause("staging")
         if upload is None:
@@ -93,8 +93,9 @@ def stage(target: SinkTarget, part: StagedPart, batches: Iterator[pa.RecordBatch
             upload.close()
 
 
-def _header(target: SinkTarget, part: StagedPart) -> bytes:
-    header = pb.StageHeader(
+def header(target: SinkTarget, part: StagedPart) -> bytes:
+    """The first message of a stage."""
+    head = pb.StageHeader(
         run=pb.Run(query=part.query, run=part.run),
         epoch=part.epoch,
         partition=part.partition,
@@ -104,7 +105,7 @@ def _header(target: SinkTarget, part: StagedPart) -> bytes:
         keep_identity=target.keep_identity,
         link=target.link,
     )
-    encoded: bytes = pb.StageRequest(header=header).SerializeToString()
+    encoded: bytes = pb.StageRequest(header=head).SerializeToString()
     return encoded
 
 
@@ -192,7 +193,7 @@ def divided(target: SinkTarget, batch: pa.RecordBatch) -> Iterator[tuple[str, in
     keys += ["source"] if target.split_source else []
     pending: list[tuple[dict[str, Any], pa.RecordBatch]] = [({}, batch)]
     for key in keys:
-        pending = [({**values, key: value}, rows) for values, some in pending for value, rows in _by(some, key)]
+        pending = [({**values, key: value}, rows) for values, some in pending for value, rows in by_column(some, key)]
     for values, rows in pending:
         topic = values.get("topic", target.topic)
         if not topic:
@@ -216,7 +217,7 @@ def _with_targets(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=[*kept, "topic"])
 
 
-def _by(batch: pa.RecordBatch, name: str) -> Iterator[tuple[Any, pa.RecordBatch]]:
+def by_column(batch: pa.RecordBatch, name: str) -> Iterator[tuple[Any, pa.RecordBatch]]:
     """(value, rows) by the values of one column; the batch as it is when there is only one value."""
     import pyarrow.compute as pc  # slow to import, and not needed for most batches
 

@@ -185,11 +185,11 @@ def test_a_flow_that_filters_and_changes_is_reconciled_with_nothing_to_name(
     pair["b"].topic("clean-copy")
     with running_job(spark, content, tmp_path):
         awaited(lambda: len(pair["b"].log(flow.target_topic)) == 200, "all orders are copied")
-    result = reconcile(spark, flow, found.runtime, Progress())
+    result = reconcile(spark, flow, Progress())
     assert result.clean, result
     assert (result.expected, result.right, result.waiting) == (200, 200, 0)
     pair["a"].publish(name, range(7), kind="order")
-    assert reconcile(spark, flow, found.runtime, Progress()).waiting == 7
+    assert reconcile(spark, flow, Progress()).waiting == 7
 
 
 def test_what_a_faulty_task_did_is_named(spark: Any, pair: dict[str, Site], tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_what_a_faulty_task_did_is_named(spark: Any, pair: dict[str, Site], tmp_
     again.write.format("pubsub").mode("append").options(
         endpoint=pair["b"].server.endpoint, topic=flow.target_topic, keepIdentity="true", via="a"
     ).save()
-    result = reconcile(spark, flow, found.runtime, Progress())
+    result = reconcile(spark, flow, Progress())
     assert {(one.kind, one.message_id, one.hop) for one in result.anomalies} == {
         ("missing", lost, flow.name),
         ("altered", changed, flow.name),

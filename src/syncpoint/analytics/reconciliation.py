@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from syncpoint.analytics.stored_messages import OnProgress, stored_topic, watched
-from syncpoint.federation.flow_options import reading
+from syncpoint.federation.flow_options import selecting
 from syncpoint.federation.flow_plan import Flow
 from syncpoint.federation.servers import Servers
-from syncpoint.federation.spec import Runtime
 from syncpoint.federation.transform import CARRIED, changed
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.wire.messages import pipeline
@@ -65,7 +64,7 @@ class Reconciliation:
         return not any(self.counts.values())
 
 
-def reconcile(spark: SparkSession, flow: Flow, runtime: Runtime, on_progress: OnProgress) -> Reconciliation:
+def reconcile(spark: SparkSession, flow: Flow, on_progress: OnProgress) -> Reconciliation:
     """Compare both ends of a flow. Raises `FailedPrecondition` when its pattern has steps of its own, or it has copied
     nothing yet; `InvalidArgument` when its function cannot be imported here; `SyncpointError` when a server refuses.
     """
@@ -84,7 +83,7 @@ def reconcile(spark: SparkSession, flow: Flow, runtime: Runtime, on_progress: On
         link = links[0]
         judged_ranges = _judged(servers, flow, link)
     with watched(spark, on_progress):
-        wanted = _expected(spark, flow, runtime).persist(StorageLevel.DISK_ONLY)
+        wanted = _expected(spark, flow).persist(StorageLevel.DISK_ONLY)
         there = _copies(spark, flow).persist(StorageLevel.DISK_ONLY)
         try:
             done = _within(link.committed)
@@ -129,14 +128,13 @@ def reconcile(spark: SparkSession, flow: Flow, runtime: Runtime, on_progress: On
     )
 
 
-def _expected(spark: SparkSession, flow: Flow, runtime: Runtime) -> DataFrame:
+def _expected(spark: SparkSession, flow: Flow) -> DataFrame:
     """Every message that the source stores, whether the flow keeps it, and the digest of what it makes of it."""
     from pyspark.sql import functions as F
 
     stored = stored_topic(flow.link.source, flow.source_topic)
     every = stored.frame(spark, ("message_id", "source", "offset"))
-    options = {name: text for name, text in reading(flow, runtime).items() if name in ("origins", "notVisited")}
-    kept = changed(stored.frame(spark, CARRIED, **options), flow.link.change, flow.link.name)
+    kept = changed(stored.frame(spark, CARRIED, **selecting(flow.link)), flow.link.change, flow.link.name)
     made = kept.select("source", "offset", _content().alias("content"), F.lit(True).alias("kept"))
     return every.join(made, ["source", "offset"], "left").fillna(False, ["kept"])
 

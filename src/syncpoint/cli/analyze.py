@@ -246,7 +246,7 @@ def reconcile(settings: Settings, file: Path, flows: tuple[str, ...], master: st
     with local_spark(APP, master) as spark:
         for name in flows or sorted(known):
             with progress_bar(name, "tasks") as progress:
-                results.append(work(spark, known[name], federation.runtime, progress))
+                results.append(work(spark, known[name], progress))
     if settings.format == "json":
         print_json([plain(asdict(one)) for one in results])
     else:

@@ -1,47 +1,49 @@
-"""The options of the `pubsub` format for one flow: what its source reads, and what its sink keeps to.
+"""The options of the `pubsub` format for the flows of a link: what its source reads, and what its sink keeps to.
 
-Place: between plans and Spark. Secrets are named, never given, so all of this may be shown.
+Place: between plans and Spark. Secrets are named, never given, so all of this may be shown. What differs from flow to
+flow stands in a file (`pyspark_pubsub.flows`).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from syncpoint.federation.flow_plan import Flow
+from syncpoint.federation.flow_plan import FederationLink
 from syncpoint.federation.spec import FederatedCluster, Runtime
 from syncpoint.federation.transform import columns
 
 BLOCK_BYTES = 1 << 20  # above some MiB the JVM takes fresh memory for each block, which costs more than the copying
 
 
-def reading(flow: Flow, runtime: Runtime) -> dict[str, str]:
-    """Options of the flow's source."""
-    link = flow.link
+def reading(link: FederationLink, runtime: Runtime, flows: Path | str, *, shared: bool = False) -> dict[str, str]:
+    """Options of the source of these flows. `shared`: there may be several."""
     options = {
         **access(link.source),
-        "topic": flow.source_topic,
-        "columns": ",".join(columns(link)),
-        "cursor": flow.name,
-        **({} if link.returns else {"notVisited": link.target.name}),
-        "startingPosition": link.change.start,
+        "flows": str(flows),
+        "columns": ",".join(columns(link, shared=shared)),
+        **selecting(link),
         "maxRowsPerTrigger": str(runtime.max_rows),
         "maxBytesPerTrigger": str(runtime.max_bytes),
         "failOnDataLoss": str(link.change.loss == "fail").lower(),
     }
     if link.unchanged:
         options["fetchBytes"] = str(BLOCK_BYTES)
+    return options
+
+
+def selecting(link: FederationLink) -> dict[str, str]:
+    """Which messages of a topic a link is for at all: what says that nothing goes round."""
+    options = {} if link.returns else {"notVisited": link.target.name}
     if link.origins is not None:
         options["origins"] = ",".join(origin or "original" for origin in link.origins)
     return options
 
 
-def writing(flow: Flow, checkpoint: Path | str) -> dict[str, str]:
-    """Options of the flow's sink."""
-    link = flow.link
+def writing(link: FederationLink, flows: Path | str, checkpoint: Path | str) -> dict[str, str]:
+    """Options of the sink of these flows."""
     return {
         **access(link.target),
-        **({} if link.steps.topics else {"topic": flow.target_topic}),
-        "link": flow.name,
+        "flows": str(flows),
         "via": link.source.name,
         **({} if link.returns else {"here": link.target.name}),
         "checkpointLocation": str(checkpoint),

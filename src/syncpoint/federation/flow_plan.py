@@ -41,6 +41,11 @@ class FederationLink:
         """Whether messages stay as they are and all go to one topic."""
         return self.change.unchanged and not self.steps
 
+    @property
+    def single(self) -> bool:
+        """Whether it is for one topic, by its name."""
+        return len(self.topics) == 1 and not any(mark in self.topics[0] for mark in "*?[")
+
     def flows(self, existing: Iterable[str]) -> list[Flow]:
         """A flow for each of these topics of the source (full names) that the link is for."""
         head = f"projects/{self.source_project}/topics/"
@@ -55,7 +60,9 @@ class FederationLink:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One topic on one link. Its name is that of the server's link, of the cursor, and of the checkpoint's folder."""
+    """One topic on one link. Its name is that of the server's link, of the query its epochs belong to, and of the
+    cursor.
+    """
 
     name: str
     link: FederationLink

@@ -24,6 +24,7 @@ from syncpoint.wire.status import missing_permission
 from syncpoint.wire.token_commands import TokenCommandError, token_command
 
 CALL_S = 10.0
+SERVER_IS_GONE = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,16 @@ class FlowProgress:
     def error(self) -> str:
         """All of that in one line."""
         return "; ".join(self.silent.values())
+
+
+@dataclass(frozen=True, slots=True)
+class FlowStart:
+    """Where a flow begins, or goes on: a starting position; or, if it is not "", offsets as the `pubsub` source writes
+    them, so that what is gone between there and what is stored is found.
+    """
+
+    position: str
+    offsets: str = ""
 
 
 class Servers:
@@ -130,13 +141,30 @@ class Servers:
 
     def ensure_target(self, flow: Flow) -> None:
         """Create the topics a flow writes to, set up as the one it reads. Raises `SyncpointError`."""
-        for name in (flow.target_topic, *flow.link.steps.topics):
-            self._ensure_topic(flow, name)
+        for error in self.ensure_targets([flow]).values():
+            raise error
+
+    def ensure_targets(self, flows: Sequence[Flow]) -> dict[str, SyncpointError]:
+        """The same for many, with one list of topics for each project; what failed, by flow."""
+        known: dict[tuple[str, str], set[str]] = {}
+        failed: dict[str, SyncpointError] = {}
+        for flow in flows:
+            try:
+                for name in (flow.target_topic, *flow.link.steps.topics):
+                    target, project = flow.link.target, name.split("/")[1]
+                    if (target.name, project) not in known:
+                        known[target.name, project] = set(self.topics(target, project))
+                    if name not in known[target.name, project]:
+                        self._ensure_topic(flow, name)
+                        known[target.name, project].add(name)
+            except SyncpointError as error:
+                failed[flow.name] = error
+                if error.code in SERVER_IS_GONE:
+                    return dict.fromkeys((one.name for one in flows), error)
+        return failed
 
     def _ensure_topic(self, flow: Flow, name: str) -> None:
         link = flow.link
-        if name in self.topics(link.target, name.split("/")[1]):
-            return
         topic = self.call(link.source, "Publisher.GetTopic", pubsub.GetTopicRequest(topic=flow.source_topic))
         made = pubsub.Topic(name=name, labels=dict(topic.labels))
         if topic.HasField("message_retention_duration"):
@@ -235,14 +263,12 @@ class Servers:
         return _reported(flow, lag, found.get(flow.name), silent)
 
     def begin_at(self, flow: Flow) -> str:
-        """The `startingPosition` of a flow without a checkpoint: where its target is, if it has copied anything, else
-        what the file says. Raises `SyncpointError`.
+        """The `startingPosition` of a flow that begins anew: where its target is, if it has copied anything, behind
+        whatever is gone; else what the file says. Raises `SyncpointError`.
         """
         found = self.call(flow.link.target, "EpochWriter.ListLinks", pipeline.ListLinksRequest(name=flow.name)).links
-        request = pipeline.GetPositionsRequest(topic=flow.source_topic)
-        positions = self.call(flow.link.source, "LogReader.GetPositions", request)
-        topic = f"{positions.universe}/{positions.topic_incarnation}"
-        if not found or found[0].source_topic != topic:
+        positions = self._positions(flow)
+        if not found or found[0].source_topic != f"{positions.universe}/{positions.topic_incarnation}":
             return flow.link.change.start  # of another topic under the same name: the target refuses it
         ends = {one.source: one.end for one in found[0].committed}
         newest: dict[int, int] = {}
@@ -255,6 +281,70 @@ class Servers:
             elif one.source < newest.get(one.chain, 0):
                 starts[str(one.source)] = one.end  # the link has gone on to a later one of the chain
         return json.dumps(starts) if starts else "earliest"
+
+    def starts(self, flows: Sequence[Flow]) -> dict[str, FlowStart | SyncpointError]:
+        """Where flows go on, by name, or why that is not known: where the target is, of those that have copied
+        anything; where the cursor is, of those that have only begun; the others begin as the file says. Asks once about
+        all cursors of a project, and about all links of a target.
+        """
+        sources = {_source(flow): flow.link for flow in flows}
+        cursors = {key: self._cursors(link.source, link.source_project) for key, link in sources.items()}
+        targets = {flow.link.target.name: flow.link.target for flow in flows}
+        links = {name: self._links(target) for name, target in targets.items()}
+        found: dict[str, FlowStart | SyncpointError] = {}
+        for flow in flows:
+            known, there = cursors[_source(flow)], links[flow.link.target.name]
+            if isinstance(there, SyncpointError):
+                found[flow.name] = there
+            elif isinstance(known, SyncpointError) and known.code is not Code.PERMISSION_DENIED:
+                found[flow.name] = known
+            else:
+                try:
+                    begun = isinstance(known, SyncpointError) or flow.name in known
+                    found[flow.name] = self._start(flow, there.get(flow.name), begun)
+                except SyncpointError as error:
+                    found[flow.name] = error
+        return found
+
+    def _start(self, flow: Flow, link: Any, begun: bool) -> FlowStart:
+        """`link`: as the target knows it; None: not at all. `begun`: there may be a cursor."""
+        start = flow.link.change.start
+        if link is None and not begun:
+            return FlowStart(start)
+        positions = self._positions(flow)
+        places = {one.source: (one.epoch, one.chain) for one in positions.sources}
+        if link is not None:
+            if link.source_topic != f"{positions.universe}/{positions.topic_incarnation}":
+                return FlowStart(start)  # of another topic under the same name: the target refuses it
+            ends = {one.source: one.end for one in link.committed}
+            places |= {one.source: places.get(one.source, (0, one.chain)) for one in link.committed}
+        else:
+            cursor = self._cursor(flow)  # after the positions: a source that is not behind it now was read to its end
+            if cursor is None:
+                return FlowStart(start)
+            ends = {one.source: one.end for one in positions.sources} | {one.source: one.begin for one in cursor.ranges}
+            places |= {one.source: places.get(one.source, (0, one.chain)) for one in cursor.ranges}
+        ends = {source: ends[source] for source in sorted(ends, key=lambda source: (places[source], source))}
+        at = {
+            "v": 1,
+            "topic": positions.topic,
+            "incarnation": positions.topic_incarnation,
+            "universe": positions.universe,
+            "sources": {str(source): end for source, end in ends.items()},
+            "from": {str(source): end for source, end in ends.items()},
+            "places": {str(source): list(places[source]) for source in ends},
+        }
+        return FlowStart(start, json.dumps(at))
+
+    def _positions(self, flow: Flow) -> Any:
+        request = pipeline.GetPositionsRequest(topic=flow.source_topic)
+        return self.call(flow.link.source, "LogReader.GetPositions", request)
+
+    def _cursor(self, flow: Flow) -> Any:
+        """The cursor of a flow, or None."""
+        request = pipeline.ListCursorsRequest(topic=flow.source_topic)
+        found = self.call(flow.link.source, "LogReader.ListCursors", request).cursors
+        return next((one for one in found if one.name == flow.name), None)
 
     def lost(self, flow: Flow) -> list[Any]:
         """What was deleted at the source before the flow had read it, as ranges. Raises `SyncpointError`."""

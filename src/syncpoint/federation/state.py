@@ -1,8 +1,8 @@
-"""The state folder of a federation: who runs it, what its flows say, and where checkpoints lie.
+"""The state folder of a federation: who runs it, what its flows say, and what its queries need.
 
     lock, supervisor.json    who runs, since when, how many executors
     flows.json               what the job on Spark last said of each flow
-    checkpoints/FLOW/        Spark's own
+    queries/NAME/            of a streaming query while it runs: its flows, and Spark's checkpoint
     accepted/FLOW            losses at the source that a user has accepted and the job has not yet seen
     paused/FLOW              flows that a user has stopped, until they are resumed
     logs/                    output of the processes of Spark
@@ -68,7 +68,7 @@ class StateFolder:
             running = self.supervisor()
             who = f" (process {running.pid})" if running is not None else ""
             raise FailedPrecondition(f"the federation in {self.path} runs already{who}") from None
-        for name in ("checkpoints", "logs"):
+        for name in ("queries", "logs"):
             (self.path / name).mkdir(exist_ok=True)
 
     def release(self) -> None:
@@ -77,12 +77,16 @@ class StateFolder:
         self.forget_flows()
         self._locks.release()
 
-    def checkpoint(self, flow: str) -> Path:
-        return self.path / "checkpoints" / flow
+    def query(self, name: str) -> Path:
+        """The folder of a streaming query."""
+        return self.path / "queries" / name
 
-    def has_checkpoint(self, flow: str) -> bool:
-        """Whether Spark knows where a flow is."""
-        return any(self.checkpoint(flow).glob("offsets/[0-9]*"))
+    def clear_queries(self) -> None:
+        """Forget the queries of an earlier job: flows go on where their targets and their cursors are. So do those of a
+        release that kept a checkpoint for each flow.
+        """
+        for name in ("queries", "checkpoints"):
+            shutil.rmtree(self.path / name, ignore_errors=True)
 
     def accept(self, flow: str, lost: str) -> None:
         """Let the job begin a flow anew behind what is lost."""
@@ -94,8 +98,7 @@ class StateFolder:
         return (self.path / "accepted" / flow).exists()
 
     def begin_anew(self, flow: str) -> None:
-        """Drop the checkpoint of a flow whose loss was accepted: its target knows what it has."""
-        shutil.rmtree(self.checkpoint(flow), ignore_errors=True)
+        """A flow whose loss was accepted begins: the next loss is to be accepted anew."""
         (self.path / "accepted" / flow).unlink(missing_ok=True)
 
     def pause(self, flow: str) -> None:

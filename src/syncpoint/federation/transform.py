@@ -24,17 +24,36 @@ CARRIED = ("message_id", "source", "offset", "publish_time", "data", "attributes
 UNTOUCHED = ("source", "block")
 
 
-def columns(link: FederationLink) -> tuple[str, ...]:
-    """What is to be read for what a link changes."""
-    return UNTOUCHED if link.unchanged else CARRIED
+FLOW = "flow"
+"""The column that says which flow a row is of, where several share a query."""
 
 
-def prepared(frame: DataFrame, flow: Flow) -> DataFrame:
-    """The frame as the flow's sink takes it: changed, and behind the steps of its pattern. Raises `InvalidArgument`."""
-    frame = changed(frame, flow.link.change, flow.name)
-    if flow.link.steps:
-        frame = flow.link.steps.apply(frame, flow.source_topic, flow.target_topic, CARRIED)
-    return frame
+class FlowsUnknown(Exception):
+    """A function has left no column `flow`: flows behind it cannot share a query."""
+
+
+def columns(link: FederationLink, *, shared: bool = False) -> tuple[str, ...]:
+    """What is to be read for what a link changes. `shared`: by several flows in one query."""
+    wanted = UNTOUCHED if link.unchanged else CARRIED
+    return (*wanted, FLOW) if shared else wanted
+
+
+def prepared(frame: DataFrame, link: FederationLink, flow: Flow | None) -> DataFrame:
+    """The frame as the sink takes it: changed, and behind the steps of the pattern; of one flow, or (None) of those
+    that share it. Raises `InvalidArgument`, FlowsUnknown.
+    """
+    frame = changed(frame, link.change, flow.name if flow is not None else link.name)
+    if not link.steps:
+        return frame
+    from pyspark.sql.functions import concat, lit, substring
+
+    if flow is not None:
+        return link.steps.apply(frame, lit(flow.source_topic), lit(flow.target_topic), CARRIED)
+    short = substring(frame[FLOW], len(link.name) + 2, 1024)
+    source = concat(lit(f"projects/{link.source_project}/topics/"), short)
+    head, *parts = f"projects/{link.target_project}/topics/{link.rename}".split("{topic}")
+    target = concat(lit(head), *(column for part in parts for column in (short, lit(part))))
+    return link.steps.apply(frame, source, target, (*CARRIED, FLOW))
 
 
 def changed(frame: DataFrame, change: FieldChange, place: str) -> DataFrame:
@@ -44,6 +63,7 @@ def changed(frame: DataFrame, change: FieldChange, place: str) -> DataFrame:
 
     if change.unchanged:
         return frame
+    carried = (*CARRIED, FLOW) if FLOW in frame.columns else CARRIED
     if change.rules:
         frame = applied(frame, change.rules, change.rule_failure, f"{place}.rules")
     try:
@@ -60,7 +80,9 @@ def changed(frame: DataFrame, change: FieldChange, place: str) -> DataFrame:
     missing = [name for name in CARRIED if name not in frame.columns]
     if missing:
         raise InvalidArgument(f"{place}.python", f"the function must keep the columns {', '.join(missing)}")
-    return frame.select(*CARRIED)
+    if not set(carried) <= set(frame.columns):
+        raise FlowsUnknown
+    return frame.select(*carried)
 
 
 def function(reference: str, place: str) -> Callable[[DataFrame], DataFrame]:

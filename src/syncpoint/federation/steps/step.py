@@ -60,16 +60,14 @@ class StepChain:
             found.append(self.refused_to)
         return tuple(dict.fromkeys(found))
 
-    def apply(self, frame: DataFrame, source_topic: str, target_topic: str, carried: Sequence[str]) -> DataFrame:
-        """The carried columns of the rows that are to be written; with TOPIC where it is not always the same."""
+    def apply(self, frame: DataFrame, source_topic: Column, target_topic: Column, carried: Sequence[str]) -> DataFrame:
+        """The carried columns of the rows that are to be written; with TOPIC where it is not that of the flow."""
         from pyspark.sql.functions import coalesce, col, count_if, length, lit, when
         from pyspark.sql.functions import count as count_rows
         from pyspark.sql.functions import sum as sum_of
 
         nothing = lit(None).cast("string")
-        frame = frame.withColumns(
-            {REASON: nothing, DETAIL: nothing, TOPIC: lit(target_topic), SIZE_READ: length("data")}
-        )
+        frame = frame.withColumns({REASON: nothing, DETAIL: nothing, TOPIC: target_topic, SIZE_READ: length("data")})
         for step in self.steps:
             frame = step.apply(frame)
         refused, passed = col(REASON).isNotNull(), col(REASON).isNull() & col(TOPIC).isNotNull()
@@ -85,7 +83,7 @@ class StepChain:
         if self.refused_to == DROP:
             frame = frame.where(passed)
         else:
-            letter = lettered(col("attributes"), col(REASON), col(DETAIL), lit(source_topic), col("message_id"))
+            letter = lettered(col("attributes"), col(REASON), col(DETAIL), source_topic, col("message_id"))
             frame = frame.withColumns(
                 {
                     "attributes": when(refused, letter).otherwise(col("attributes")),
