@@ -12,8 +12,11 @@ from bench.process import Failed, Server, UnderLoad
 from bench.spark.processes import Meter, Spark
 from bench.spark.topics import Topics
 from bench.spark.work import RAW_PROFILE
+from pyspark_pubsub.flows import FlowsFile
 from syncpoint.federation.flow_options import reading, writing
 from syncpoint.federation.flow_plan import FederationLink, Flow
+from syncpoint.federation.link_query import shared_flow
+from syncpoint.federation.servers import FlowStart
 from syncpoint.federation.spec import FederatedCluster, FieldChange, Runtime
 
 PARTITIONS = "4"
@@ -101,8 +104,13 @@ class SparkHarness:
         folder = self.bench.data("checkpoint")
         runtime = Runtime(state=folder)
         runtime = replace(runtime, max_rows=min(runtime.max_rows, max(EPOCH_ROWS, self.rows // 5)))
-        read, write = reading(flow, runtime), writing(flow, folder / name)
-        return read, write if linked else {key: value for key, value in write.items() if key != "link"}
+        file = FlowsFile(folder / f"{name}-flows" / "flows.json")
+        file.write([shared_flow(flow, FlowStart("earliest"))])
+        read, write = reading(link, runtime, file.path), writing(link, file.path, folder / name)
+        if linked:
+            return read, write
+        del read["flows"], write["flows"]
+        return {**read, "topic": topic, "cursor": name}, {**write, "topic": target}
 
     def say(self, text: str) -> None:
         self.bench.console.print(f"  {text}", style="dim", highlight=False, markup=False)

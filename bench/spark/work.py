@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bench.spark.processes import session_cpu_seconds
+from pyspark_pubsub.checkpoint import plans_from_json
 from pyspark_pubsub.offsets import Offsets
 from syncpoint.federation.flow_rules import FlowRule
 from syncpoint.federation.session import QUICK_CHECKPOINTS, SETTINGS
@@ -157,4 +158,6 @@ def _rows(progress: Any) -> int:
     rows, end = int(progress["numInputRows"]), str(progress["sources"][0]["endOffset"])
     if not rows or "universe" not in end:
         return rows
-    return sum((one.end or one.begin) - one.begin for one in Offsets.from_json(json.loads(end)).ranges())
+    found = json.loads(end)
+    parts = [one.at for one in plans_from_json(found).values()] if "flows" in found else [Offsets.from_json(found)]
+    return sum((one.end or one.begin) - one.begin for part in parts for one in part.ranges())

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from pyspark_pubsub import offsets as plans
@@ -51,7 +51,7 @@ class _Standing:
     listing: Listing | None = field(default=None, repr=False)
 
 
-class FlowsReader(DataSourceStreamReader):
+class FlowsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """See the module."""
 
     def __init__(self, options: Options, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
@@ -60,10 +60,17 @@ class FlowsReader(DataSourceStreamReader):
         self._standings: dict[str, _Standing] = {}
         self._not_before = 0.0
         self._behind = 0
+        self._bounds: dict[str, Listing] | None = (
+            None  # of a stream that ends: what each flow was seen to have at first
+        )
 
     def initialOffset(self) -> dict[str, Any]:
         """No flow has read anything."""
         return plans_to_json({})
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Nothing is read in this run that a flow has not when it is first asked about."""
+        self._bounds = {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Nothing that Spark could say: `latestOffset` keeps to the options."""
@@ -77,7 +84,7 @@ class FlowsReader(DataSourceStreamReader):
         if changed:
             self._take_over(before)
             self._file.say_seen()
-        elif now < self._not_before:
+        elif now < self._not_before and self._bounds is None:
             return start
         for one in self._asked(now):
             self._ask(one, now)
@@ -176,6 +183,8 @@ class FlowsReader(DataSourceStreamReader):
                 listing, lost = asks.ask(processed=one.at)
                 plans.check_same(one.at, listing)
                 self._check_lost(one, listing.topic, lost or plans.lost_before(one.at, listing, kept=one.flow.cursor))
+            if self._bounds is not None:
+                listing = self._bounds.setdefault(one.flow.name, listing)
             one.listing, one.moved, one.asked_at = _until(listing, one.flow.until), False, now
         except (CallError, DataLossError, OptionError) as error:
             if isinstance(error, CallError) and error.code in SERVER_IS_GONE:

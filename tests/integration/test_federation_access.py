@@ -135,11 +135,12 @@ class Round:
         return [one for batch in batches for one in batch.column("data").to_pylist()]
 
     def _source(self, flow: Flow) -> dict[str, str]:
-        options = {**reading(flow, self.federation.runtime), "columns": "source,offset,data", "patienceSeconds": "5"}
-        return {name: value for name, value in options.items() if name != "startingPosition"}
+        options = {**reading(flow.link, self.federation.runtime, ""), "columns": "source,offset,data"}
+        options |= {"topic": flow.source_topic, "cursor": flow.name, "patienceSeconds": "5"}
+        return {name: value for name, value in options.items() if name != "flows"}
 
     def _commit(self, flow: Flow, end: Offsets, batches: list[pa.RecordBatch]) -> None:
-        options = Options(writing(flow, "unused"), WRITE)
+        options = Options(writing(flow.link, "", "unused"), WRITE)
         target = SinkTarget(
             options.access,
             flow.target_topic,

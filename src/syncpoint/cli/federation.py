@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from syncpoint.cli.errors import EXIT_CODES, Problem
+from syncpoint.cli.federation_backfill import backfill
 from syncpoint.cli.federation_failover import failback, failover, standby
 from syncpoint.cli.output import print_json, print_table, said
 from syncpoint.cli.settings import Settings, with_settings
@@ -50,7 +51,7 @@ def federation() -> None:
     """
 
 
-for _command in (standby, failover, failback):
+for _command in (standby, failover, failback, backfill):
     federation.add_command(_command)
 
 

@@ -267,7 +267,7 @@ class Servers:
         whatever is gone; else what the file says. Raises `SyncpointError`.
         """
         found = self.call(flow.link.target, "EpochWriter.ListLinks", pipeline.ListLinksRequest(name=flow.name)).links
-        positions = self._positions(flow)
+        positions = self.positions(flow)
         if not found or found[0].source_topic != f"{positions.universe}/{positions.topic_incarnation}":
             return flow.link.change.start  # of another topic under the same name: the target refuses it
         ends = {one.source: one.end for one in found[0].committed}
@@ -311,7 +311,7 @@ class Servers:
         start = flow.link.change.start
         if link is None and not begun:
             return FlowStart(start)
-        positions = self._positions(flow)
+        positions = self.positions(flow)
         places = {one.source: (one.epoch, one.chain) for one in positions.sources}
         if link is not None:
             if link.source_topic != f"{positions.universe}/{positions.topic_incarnation}":
@@ -336,7 +336,8 @@ class Servers:
         }
         return FlowStart(start, json.dumps(at))
 
-    def _positions(self, flow: Flow) -> Any:
+    def positions(self, flow: Flow) -> Any:
+        """What the source stores of a flow's topic. Raises `SyncpointError`."""
         request = pipeline.GetPositionsRequest(topic=flow.source_topic)
         return self.call(flow.link.source, "LogReader.GetPositions", request)
 

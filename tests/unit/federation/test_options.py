@@ -32,8 +32,12 @@ def flow(change: FieldChange) -> Flow:
     ],
 )
 def test_only_what_changes_is_read_by_row(change: FieldChange, columns: tuple[str, ...], tmp_path: Path) -> None:
-    options = Options(reading(flow(change), Runtime(tmp_path, max_rows=7, max_bytes=1000)), READ)
+    link, runtime = flow(change).link, Runtime(tmp_path, max_rows=7, max_bytes=1000)
+    options = Options(reading(link, runtime, tmp_path / "flows.json"), READ)
     assert tuple(source_schema(options["columns"]).fieldNames()) == columns
     assert (options["maxRowsPerTrigger"], options["maxBytesPerTrigger"]) == (7, 1000)
     assert options["failOnDataLoss"] == (change.loss == "fail")
-    assert Options(writing(flow(change), tmp_path), WRITE)["link"] == "l.t"
+    shared = Options(reading(link, runtime, "flows.json", shared=True), READ)
+    assert tuple(source_schema(shared["columns"]).fieldNames()) == (*columns, "flow")
+    written = Options(writing(link, "flows.json", tmp_path), WRITE)
+    assert (written["flows"], written["via"], written["here"]) == ("flows.json", "a", "b")

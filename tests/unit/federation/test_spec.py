@@ -75,14 +75,13 @@ def test_a_file_on_disk_with_its_own_folder_as_base(tmp_path: Path) -> None:
 def test_secrets_are_named_and_never_read() -> None:
     clusters = {"eu": {"endpoint": "eu:1", "token": {"env": "EU_TOKEN"}}, "us": {"endpoint": "us:1"}}
     (link, _) = links_of(parse(file(clusters=clusters, namespaces={"shop": {"clusters": ["eu", "us"]}}), Path("/")))
-    (flow,) = link.flows(["projects/shop/topics/orders"])
     runtime = parse(file(), Path("/")).runtime
-    read, written = reading(flow, runtime), writing(flow, "/checkpoint")
+    read, written = reading(link, runtime, "flows.json"), writing(link, "flows.json", "/checkpoint")
     assert read["token.env"] == "EU_TOKEN"
     assert "token.env" not in written
     assert read["origins"] == "original"
     assert read["notVisited"] == "us"
-    assert (written["link"], written["via"], written["here"]) == ("shop.eu-us.orders", "eu", "us")
+    assert (written["flows"], written["via"], written["here"]) == ("flows.json", "eu", "us")
 
 
 @pytest.mark.parametrize(

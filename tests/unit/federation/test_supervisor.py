@@ -310,15 +310,18 @@ def test_one_runs_a_state_folder(tmp_path: Path) -> None:
     second.release()
 
 
-def test_an_accepted_loss_is_seen_once_and_drops_the_checkpoint(tmp_path: Path) -> None:
+def test_an_accepted_loss_is_seen_once(tmp_path: Path) -> None:
     state = StateFolder(tmp_path)
-    offsets = state.checkpoint("one") / "offsets"
-    offsets.mkdir(parents=True)
-    assert not state.has_checkpoint("one")
-    (offsets / "0").write_text("v1")
-    assert state.has_checkpoint("one")
     state.accept("one", "source 1: 5 to 9")
     assert state.accepted("one")
     state.begin_anew("one")
     assert not state.accepted("one")
-    assert not state.has_checkpoint("one")
+
+
+def test_a_job_begins_without_the_queries_of_an_earlier_one_and_of_an_earlier_release(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path)
+    for path in (state.query("shop.a-b"), tmp_path / "checkpoints" / "shop.a-b.orders" / "offsets"):
+        path.mkdir(parents=True)
+    state.pause("shop.a-b.orders")
+    state.clear_queries()
+    assert [path.name for path in tmp_path.iterdir()] == ["paused"]

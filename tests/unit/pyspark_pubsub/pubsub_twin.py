@@ -95,6 +95,7 @@ class Twin:
         self.metadata: list[dict[bytes, bytes]] = []
         self.before_frame: Callable[[int], None] | None = None
         self.failures: list[SyncpointError] = []
+        self.cursors: dict[tuple[str, str], dict[int, int]] = {}  # by topic and name: positions by source
 
     def topic(self, name: str = TOPIC, *sources: TwinSource) -> TwinTopic:
         """A topic with these sources (none: one, numbered 1)."""
@@ -116,6 +117,7 @@ class Twin:
         """For `serve`."""
         unary = {
             methods.LOG_READER.GetPositions: (pb.GetPositionsRequest, self.get_positions),
+            methods.LOG_READER.ListCursors: (pb.ListCursorsRequest, self.list_cursors),
             methods.LOG_READER.ReleaseSubscription: (pb.ReleaseSubscriptionRequest, self.release),
             methods.EPOCH_WRITER.CommitEpoch: (pb.CommitEpochRequest, self.commit),
             methods.EPOCH_WRITER.AbortEpoch: (pb.AbortEpochRequest, self.abort),
@@ -174,6 +176,20 @@ class Twin:
                 source=source.number, epoch=source.epoch, chain=source.chain, begin=source.begin, end=source.end,
                 sealed=source.sealed, start=start, mean_bytes=source.rows[0]["size"] if source.rows else 0,
             )  # fmt: skip
+        if request.HasField("cursor"):
+            moved = {one.source: one.end for one in request.processed}
+            if request.first:
+                moved = {one.source: one.start for one in answer.sources}
+            self.cursors.setdefault((topic.name, request.cursor.name), {}).update(moved)
+        return answer
+
+    def list_cursors(self, request: Any) -> Any:
+        """See the proto; of a whole project."""
+        answer = pb.ListCursorsResponse()
+        for (name, cursor), at in self.cursors.items():
+            if name in self.topics:
+                lag = sum(one.end - at.get(one.number, 0) for one in self.topics[name].ordered())
+                answer.cursors.add(topic=name, name=cursor, lag_messages=lag)
         return answer
 
     def release(self, request: Any) -> Any:

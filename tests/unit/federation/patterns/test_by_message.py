@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from syncpoint.federation.flow_options import reading, writing
+from syncpoint.federation.flow_options import reading
+from syncpoint.federation.link_query import shared_flow
 from syncpoint.federation.patterns.registry import links_of
+from syncpoint.federation.servers import FlowStart
 from syncpoint.federation.spec import Runtime, parse
 from syncpoint.federation.transform import CARRIED
 from syncpoint.model.errors import InvalidArgument
@@ -48,14 +50,14 @@ def test_steps_are_in_their_order_and_topics_are_known(folder: Path) -> None:
         "valid by json-schema s.json; add w from table; omit x; to p/gold where true, else to p/rest"
     )
     (flow,) = link.flows([T + "sales"])
-    assert reading(flow, Runtime(folder))["columns"] == ",".join(CARRIED)
-    assert "topic" not in writing(flow, folder)  # each row says where it goes
+    assert reading(link, Runtime(folder), "flows.json")["columns"] == ",".join(CARRIED)
+    assert shared_flow(flow, FlowStart("earliest")).target == ""  # each row says where it goes
 
 
 def test_what_goes_to_one_topic_alone_says_so_once(folder: Path) -> None:
     (link,) = links(folder, "reduce", omit=["x"], invalid="drop")
     (flow,) = link.flows([T + "sales"])
-    assert writing(flow, folder)["topic"] == T + "sales"
+    assert shared_flow(flow, FlowStart("earliest")).target == T + "sales"
 
 
 def test_each_region_has_a_link(folder: Path) -> None:

@@ -1,0 +1,63 @@
+"""`syncpoint federation backfill`: a range of one topic that its flow has not copied.
+
+Place: beside `federation`; a job of its own on Spark, while the federation may run.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import click
+
+from syncpoint.cli.errors import Problem
+from syncpoint.cli.output import print_json, said
+from syncpoint.cli.settings import Settings, with_settings
+from syncpoint.cli.spark_session import local_spark, master_option
+
+
+@click.command()
+@click.argument("flow")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path), default="federation.yaml")
+@click.option("--from", "begin", required=True, help="earliest, a time (2026-01-31T12:00:00Z), or offsets as JSON.")
+@click.option("--to", "end", default="latest", show_default=True, help="The same, or latest; not included.")
+@click.option("--dry-run", is_flag=True, help="Say how much is missing, and copy nothing.")
+@master_option
+@with_settings
+def backfill(settings: Settings, flow: str, file: Path, begin: str, end: str, dry_run: bool, master: str) -> None:
+    """Copy messages of a range that a FLOW has not copied, such as those before its `start`.
+
+    What the target has already, as far as it still knows, is not copied again: the command may be run again, also after
+    it was killed. What the flow will copy by itself is left to it.
+
+    \b
+    Example:
+      syncpoint federation backfill shop.eu-us.orders --from 2026-01-01T00:00:00Z
+    """
+    from syncpoint.federation.backfill import Backfill
+    from syncpoint.federation.patterns.registry import links_of
+    from syncpoint.federation.servers import Servers
+    from syncpoint.federation.spec import load
+
+    settings.called = True
+    federation = load(file)
+    with Servers() as servers:
+        found = next((one for one in servers.flows(links_of(federation)) if one.name == flow), None)
+        if found is None:
+            raise Problem(f"There is no flow {flow}.", f"`syncpoint federation plan {file}` lists them.")
+        work = Backfill(servers, found)
+        plan = work.plan(begin, end)
+        stored = 0
+        if plan.messages and not dry_run:
+            said(f"{plan.messages:,} messages are not at the target")
+            with (
+                tempfile.TemporaryDirectory(prefix="syncpoint-backfill-") as folder,
+                local_spark(flow, master) as spark,
+            ):
+                stored = work.copy(plan, spark, federation.runtime, Path(folder))
+    if settings.format == "json":
+        print_json({"flow": flow, "missing": plan.messages, "stored": stored})
+    elif dry_run:
+        said(f"{plan.messages:,} messages of {flow} are not at the target.")
+    else:
+        said(f"{stored:,} messages of {flow} were stored; nothing else of the range is missing.")
