@@ -15,8 +15,8 @@ from bench.spark.work import RAW_PROFILE
 from pyspark_pubsub.flows import FlowsFile
 from syncpoint.federation.flow_options import reading, writing
 from syncpoint.federation.flow_plan import FederationLink, Flow
+from syncpoint.federation.flow_starts import FlowStart
 from syncpoint.federation.link_query import shared_flow
-from syncpoint.federation.servers import FlowStart
 from syncpoint.federation.spec import FederatedCluster, FieldChange, Runtime
 
 PARTITIONS = "4"

@@ -98,10 +98,10 @@ class FlowsWriter(Writer, DataSourceStreamArrowWriter):
         pause("committed")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Drop what was staged, where anybody is told; else the next run of a flow does."""
+        """Drop what was staged, where a task came to its end; else the next run of a flow does."""
         channel = BlockingChannel(self._options.access)
-        told = {(one.name, one.run) for found in messages if isinstance(found, FlowsStaged) for one in found.flows}
-        for name, run in told:
+        known = {(one.name, one.run) for found in messages if isinstance(found, FlowsStaged) for one in found.flows}
+        for name, run in known:
             flow = self._flows.get(name)
             if flow is not None:
                 request = pb.AbortEpochRequest(run=pb.Run(query=flow.epochs, run=run), epoch=batchId)

@@ -33,6 +33,7 @@ from syncpoint.client.client import Client, client_tls
 from syncpoint.client.credentials import Credentials
 from syncpoint.federation.flow_options import reading, writing
 from syncpoint.federation.flow_plan import Flow
+from syncpoint.federation.flow_starts import begin_at
 from syncpoint.federation.patterns.registry import links_of
 from syncpoint.federation.servers import Servers
 from syncpoint.federation.spec import Federation, parse
@@ -125,7 +126,7 @@ class Round:
         (flow,) = servers.flows(self.links)
         servers.ensure_target(flow)
         servers.progress(flow)
-        start = servers.begin_at(flow)
+        start = begin_at(servers, flow)
         options = Options({**self._source(flow), "startingPosition": start}, READ)
         reader = StreamReader(options, source_schema(options["columns"]))
         begin = reader.initialOffset()

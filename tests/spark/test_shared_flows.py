@@ -152,8 +152,8 @@ def test_a_backfill_brings_what_lies_before_a_flow_once_however_often_it_is_run(
 def _three_backfills(spark: Any, servers: Servers, federation: Federation, flow: Flow, folder: Path) -> None:
     """One is overtaken in the middle, one does the rest, one has nothing to do."""
     first = Backfill(servers, flow)
-    plan = first.plan('{"1": 100}' if _only(servers, flow) == 1 else "earliest", "latest")
-    assert plan.messages in (300, 400)
+    plan = first.plan("earliest", "latest")
+    assert 400 <= plan.messages < 500  # those that the flow leaves out are among them
     ended: list[BaseException] = []
 
     def overtaken() -> None:
@@ -171,17 +171,12 @@ def _three_backfills(spark: Any, servers: Servers, federation: Federation, flow:
     second = Backfill(servers, flow)
     rest = second.plan("earliest", "latest")
     thread.join(120)
-    assert rest.messages < 400
-    assert ended or rest.messages <= 100, "the first one was stopped, or had done all before"
+    assert rest.messages < plan.messages
+    assert ended or rest.messages < 200, "the first one was stopped, or was through"
     second.copy(rest, spark, federation.runtime, folder / "second")
     third = Backfill(servers, flow).plan("earliest", "latest")
     assert third.present
     assert Backfill(servers, flow).copy(third, spark, federation.runtime, folder / "third") == 0
-
-
-def _only(servers: Servers, flow: Flow) -> int:
-    (source,) = servers.positions(flow).sources
-    return int(source.source)
 
 
 def _small(federation: Federation) -> Any:

@@ -49,7 +49,7 @@ def backfill(settings: Settings, flow: str, file: Path, begin: str, end: str, dr
         plan = work.plan(begin, end)
         stored = 0
         if plan.messages and not dry_run:
-            said(f"{plan.messages:,} messages are not at the target")
+            said(f"{plan.messages:,} messages of the range are not at the target, or are left out by the flow")
             with (
                 tempfile.TemporaryDirectory(prefix="syncpoint-backfill-") as folder,
                 local_spark(flow, master) as spark,
@@ -58,6 +58,6 @@ def backfill(settings: Settings, flow: str, file: Path, begin: str, end: str, dr
     if settings.format == "json":
         print_json({"flow": flow, "missing": plan.messages, "stored": stored})
     elif dry_run:
-        said(f"{plan.messages:,} messages of {flow} are not at the target.")
+        said(f"{plan.messages:,} messages of the range are not at the target, or are left out by {flow}.")
     else:
         said(f"{stored:,} messages of {flow} were stored; nothing else of the range is missing.")

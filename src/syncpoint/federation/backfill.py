@@ -121,7 +121,7 @@ class Backfill:
                 f"{flow.name} has copied nothing yet, and begins at its `start` ({flow.link.change.start}): let it run"
                 " first; then a backfill brings what lies before."
             )
-        positions = self.servers.positions(flow)
+        positions = self.servers.positions_of(flow)
         if link.source_topic != f"{positions.universe}/{positions.topic_incarnation}":
             raise FailedPrecondition(f"{flow.source_topic} is another topic than the one that {flow.name} has copied.")
         wanted = self._wanted(begin, end)
@@ -141,7 +141,7 @@ class Backfill:
         return BackfillPlan(tuple(ranges), tuple(present), f"{queries_of(flow)}.{number}")
 
     def copy(self, plan: BackfillPlan, spark: SparkSession, runtime: Runtime, folder: Path) -> int:
-        """Do it; how many messages were stored. Raises `FailedPrecondition` when it is stopped, or another one began."""
+        """Do it; how many messages were stored. Raises `FailedPrecondition` when it stops, or another one began."""
         from pyspark_pubsub.flows import FlowsFile, SharedFlow
 
         flow, link = self.flow, self.flow.link

@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from syncpoint.federation.flow_plan import FederationLink, Flow
+from syncpoint.federation.flow_starts import FlowStart, begin_at, starts
 from syncpoint.federation.link_query import LinkQuery
 from syncpoint.federation.patterns.registry import links_of
-from syncpoint.federation.servers import FlowStart, Servers
+from syncpoint.federation.servers import Servers
 from syncpoint.federation.session import session
 from syncpoint.federation.spec import Federation, load
 from syncpoint.federation.state import FlowState, StateFolder
@@ -215,16 +216,16 @@ class FederationJob:
         link = flows[0].flow.link
         try:
             flows = self._able(flows, servers.ensure_targets([one.flow for one in flows]), now)
-            starts: dict[str, FlowStart | SyncpointError]
+            found: dict[str, FlowStart | SyncpointError]
             lenient = only is not None and self.state.accepted(only.flow.name)
             if only is not None and lenient:
                 log.warning("flow %s begins anew behind messages that are gone, as accepted", only.flow.name)
-                starts = {one.flow.name: FlowStart(servers.begin_at(one.flow)) for one in flows}
+                found = {one.flow.name: FlowStart(begin_at(servers, one.flow)) for one in flows}
             else:
-                starts = servers.starts([one.flow for one in flows])
-            failed = {name: start for name, start in starts.items() if isinstance(start, SyncpointError)}
+                found = starts(servers, [one.flow for one in flows])
+            failed = {name: start for name, start in found.items() if isinstance(start, SyncpointError)}
             flows = self._able(flows, failed, now)
-            added = [(one.flow, found) for one in flows if isinstance(found := starts[one.flow.name], FlowStart)]
+            added = [(one.flow, start) for one in flows if isinstance(start := found[one.flow.name], FlowStart)]
             if not added:
                 return
             query = self._query(link, only.flow if only is not None else None, lenient)

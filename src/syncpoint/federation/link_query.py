@@ -19,7 +19,7 @@ from pyspark_pubsub.errors import OptionError
 from pyspark_pubsub.flows import FlowsFile, SharedFlow
 from syncpoint.federation.flow_options import reading, writing
 from syncpoint.federation.flow_plan import FederationLink, Flow
-from syncpoint.federation.servers import FlowStart
+from syncpoint.federation.flow_starts import FlowStart
 from syncpoint.federation.spec import Runtime
 from syncpoint.federation.steps.step_counts import StepCounts
 from syncpoint.federation.transform import prepared

@@ -6,7 +6,6 @@ Spark.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -49,16 +48,6 @@ class FlowProgress:
     def error(self) -> str:
         """All of that in one line."""
         return "; ".join(self.silent.values())
-
-
-@dataclass(frozen=True, slots=True)
-class FlowStart:
-    """Where a flow begins, or goes on: a starting position; or, if it is not "", offsets as the `pubsub` source writes
-    them, so that what is gone between there and what is stored is found.
-    """
-
-    position: str
-    offsets: str = ""
 
 
 class Servers:
@@ -212,14 +201,14 @@ class Servers:
         for each target. Flows that have not begun have no cursor, and cost a call each: at most `asked_max` of them are
         asked about, in turns, and the others stand where they stood in theirs; before it, their lag is None.
         """
-        sources = {_source(flow): flow.link for flow in flows}
-        cursors = {key: self._cursors(link.source, link.source_project) for key, link in sources.items()}
+        sources = {source_of(flow): flow.link for flow in flows}
+        cursors = {key: self.cursors_in(link.source, link.source_project) for key, link in sources.items()}
         targets = {flow.link.target.name: flow.link.target for flow in flows}
-        links = {name: self._links(target) for name, target in targets.items()}
+        links = {name: self.links_at(target) for name, target in targets.items()}
         turn = self._next_turn([flow for flow in flows if _begins_later(flow, cursors)], asked_max)
         return [self._one_of(flow, cursors, links, flow.name in turn) for flow in flows]
 
-    def _cursors(self, source: FederatedCluster, project: str) -> dict[str, Any] | SyncpointError:
+    def cursors_in(self, source: FederatedCluster, project: str) -> dict[str, Any] | SyncpointError:
         """The cursors of a project by name."""
         request = pipeline.ListCursorsRequest(project=f"projects/{project}")
         try:
@@ -227,7 +216,7 @@ class Servers:
         except SyncpointError as error:
             return error
 
-    def _links(self, target: FederatedCluster) -> dict[str, Any] | SyncpointError:
+    def links_at(self, target: FederatedCluster) -> dict[str, Any] | SyncpointError:
         """The links of a target by name."""
         try:
             found = self.call(target, "EpochWriter.ListLinks", pipeline.ListLinksRequest()).links
@@ -245,7 +234,7 @@ class Servers:
         """A flow's progress from what is known of its ends."""
         silent: dict[str, str] = {}
         lag: tuple[int | None, int] = self._lags.get(flow.name, (None, 0))
-        known = cursors[_source(flow)]
+        known = cursors[source_of(flow)]
         if isinstance(known, dict) and flow.name in known:
             lag = known[flow.name].lag_messages, known[flow.name].lag_bytes
         elif turn or (isinstance(known, SyncpointError) and known.code is Code.PERMISSION_DENIED):
@@ -262,97 +251,21 @@ class Servers:
             found = {}
         return _reported(flow, lag, found.get(flow.name), silent)
 
-    def begin_at(self, flow: Flow) -> str:
-        """The `startingPosition` of a flow that begins anew: where its target is, if it has copied anything, behind
-        whatever is gone; else what the file says. Raises `SyncpointError`.
-        """
-        found = self.call(flow.link.target, "EpochWriter.ListLinks", pipeline.ListLinksRequest(name=flow.name)).links
-        positions = self.positions(flow)
-        if not found or found[0].source_topic != f"{positions.universe}/{positions.topic_incarnation}":
-            return flow.link.change.start  # of another topic under the same name: the target refuses it
-        ends = {one.source: one.end for one in found[0].committed}
-        newest: dict[int, int] = {}
-        for one in found[0].committed:
-            newest[one.chain] = max(one.source, newest.get(one.chain, 0))
-        starts: dict[str, int] = {}
-        for one in positions.sources:
-            if one.source in ends:
-                starts[str(one.source)] = min(max(ends[one.source], one.begin), one.end)
-            elif one.source < newest.get(one.chain, 0):
-                starts[str(one.source)] = one.end  # the link has gone on to a later one of the chain
-        return json.dumps(starts) if starts else "earliest"
-
-    def starts(self, flows: Sequence[Flow]) -> dict[str, FlowStart | SyncpointError]:
-        """Where flows go on, by name, or why that is not known: where the target is, of those that have copied
-        anything; where the cursor is, of those that have only begun; the others begin as the file says. Asks once about
-        all cursors of a project, and about all links of a target.
-        """
-        sources = {_source(flow): flow.link for flow in flows}
-        cursors = {key: self._cursors(link.source, link.source_project) for key, link in sources.items()}
-        targets = {flow.link.target.name: flow.link.target for flow in flows}
-        links = {name: self._links(target) for name, target in targets.items()}
-        found: dict[str, FlowStart | SyncpointError] = {}
-        for flow in flows:
-            known, there = cursors[_source(flow)], links[flow.link.target.name]
-            if isinstance(there, SyncpointError):
-                found[flow.name] = there
-            elif isinstance(known, SyncpointError) and known.code is not Code.PERMISSION_DENIED:
-                found[flow.name] = known
-            else:
-                try:
-                    begun = isinstance(known, SyncpointError) or flow.name in known
-                    found[flow.name] = self._start(flow, there.get(flow.name), begun)
-                except SyncpointError as error:
-                    found[flow.name] = error
-        return found
-
-    def _start(self, flow: Flow, link: Any, begun: bool) -> FlowStart:
-        """`link`: as the target knows it; None: not at all. `begun`: there may be a cursor."""
-        start = flow.link.change.start
-        if link is None and not begun:
-            return FlowStart(start)
-        positions = self.positions(flow)
-        places = {one.source: (one.epoch, one.chain) for one in positions.sources}
-        if link is not None:
-            if link.source_topic != f"{positions.universe}/{positions.topic_incarnation}":
-                return FlowStart(start)  # of another topic under the same name: the target refuses it
-            ends = {one.source: one.end for one in link.committed}
-            places |= {one.source: places.get(one.source, (0, one.chain)) for one in link.committed}
-        else:
-            cursor = self._cursor(flow)  # after the positions: a source that is not behind it now was read to its end
-            if cursor is None:
-                return FlowStart(start)
-            ends = {one.source: one.end for one in positions.sources} | {one.source: one.begin for one in cursor.ranges}
-            places |= {one.source: places.get(one.source, (0, one.chain)) for one in cursor.ranges}
-        ends = {source: ends[source] for source in sorted(ends, key=lambda source: (places[source], source))}
-        at = {
-            "v": 1,
-            "topic": positions.topic,
-            "incarnation": positions.topic_incarnation,
-            "universe": positions.universe,
-            "sources": {str(source): end for source, end in ends.items()},
-            "from": {str(source): end for source, end in ends.items()},
-            "places": {str(source): list(places[source]) for source in ends},
-        }
-        return FlowStart(start, json.dumps(at))
-
-    def positions(self, flow: Flow) -> Any:
+    def positions_of(self, flow: Flow) -> Any:
         """What the source stores of a flow's topic. Raises `SyncpointError`."""
         request = pipeline.GetPositionsRequest(topic=flow.source_topic)
         return self.call(flow.link.source, "LogReader.GetPositions", request)
 
-    def _cursor(self, flow: Flow) -> Any:
-        """The cursor of a flow, or None."""
+    def cursor(self, flow: Flow) -> Any:
+        """The cursor of a flow, or None. Raises `SyncpointError`."""
         request = pipeline.ListCursorsRequest(topic=flow.source_topic)
         found = self.call(flow.link.source, "LogReader.ListCursors", request).cursors
         return next((one for one in found if one.name == flow.name), None)
 
     def lost(self, flow: Flow) -> list[Any]:
         """What was deleted at the source before the flow had read it, as ranges. Raises `SyncpointError`."""
-        cursors = self.call(
-            flow.link.source, "LogReader.ListCursors", pipeline.ListCursorsRequest(topic=flow.source_topic)
-        )
-        return [gap for cursor in cursors.cursors if cursor.name == flow.name for gap in cursor.lost]
+        cursor = self.cursor(flow)
+        return [] if cursor is None else list(cursor.lost)
 
     def accept_gap(self, flow: Flow) -> Any:
         """Let a flow go on behind the gap that stops it; returns the link. Raises `SyncpointError`."""
@@ -362,14 +275,14 @@ class Servers:
 _Known = Mapping[Any, "dict[str, Any] | SyncpointError"]
 
 
-def _source(flow: Flow) -> tuple[str, str]:
+def source_of(flow: Flow) -> tuple[str, str]:
     """Where its topic and its cursor are: cluster and project."""
     return flow.link.source.name, flow.link.source_project
 
 
 def _begins_later(flow: Flow, cursors: _Known) -> bool:
     """Whether a flow has no cursor yet, where cursors are known."""
-    known = cursors[_source(flow)]
+    known = cursors[source_of(flow)]
     return isinstance(known, dict) and flow.name not in known
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from syncpoint.federation import job as jobs
 from syncpoint.federation.flow_plan import Flow
+from syncpoint.federation.flow_starts import FlowStart
 from syncpoint.federation.job import FederationJob
 from syncpoint.federation.link_query import LinkQuery
 from syncpoint.federation.patterns.registry import links_of
-from syncpoint.federation.servers import FlowStart
 from syncpoint.federation.spec import parse
 from syncpoint.federation.state import StateFolder
 from syncpoint.federation.transform import FlowsUnknown
@@ -99,6 +99,8 @@ class SimJob(FederationJob):
         super().__init__(federation, links_of(federation), None, StateFolder(folder))  # type: ignore[arg-type]
         self.servers, self.now = SimFlows(), 0.0
         monkeypatch.setattr(jobs, "LinkQuery", SimLinkQuery)
+        monkeypatch.setattr(jobs, "starts", lambda servers, flows: servers.starts(flows))
+        monkeypatch.setattr(jobs, "begin_at", lambda servers, flow: servers.begin_at(flow))
         monkeypatch.setattr(jobs.time, "monotonic", lambda: self.now)
 
     def looked(self, seconds: float = 1.0) -> dict[str, str]:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from pyspark_pubsub.offsets import Offsets
 from syncpoint.federation.flow_plan import Flow
+from syncpoint.federation.flow_starts import FlowStart, begin_at, starts
 from syncpoint.federation.job import _error_text
 from syncpoint.federation.patterns.registry import links_of
 from syncpoint.federation.servers import Servers, read_token
@@ -69,7 +71,7 @@ def servers() -> Answers:
 
 def test_a_flow_that_has_copied_nothing_begins_where_the_file_says(servers: Answers, flow: Flow) -> None:
     servers.positions.sources.add(source=1, end=9)
-    assert servers.begin_at(flow) == "latest"
+    assert begin_at(servers, flow) == "latest"
 
 
 def test_a_flow_without_a_checkpoint_begins_where_its_target_is(servers: Answers, flow: Flow) -> None:
@@ -79,20 +81,53 @@ def test_a_flow_without_a_checkpoint_begins_where_its_target_is(servers: Answers
     link = servers.links.links.add(name=flow.name, source_topic="ab/3")
     link.committed.add(source=2, chain=0, begin=0, end=12)
     link.committed.add(source=7, chain=1, begin=0, end=15)
-    assert json.loads(servers.begin_at(flow)) == {"1": 50, "2": 12, "7": 20}
+    assert json.loads(begin_at(servers, flow)) == {"1": 50, "2": 12, "7": 20}
 
 
 def test_a_topic_that_was_created_again_is_not_begun_in_the_middle(servers: Answers, flow: Flow) -> None:
     servers.positions.sources.add(source=2, end=30)
     link = servers.links.links.add(name=flow.name, source_topic="ab/2")
     link.committed.add(source=2, end=12)
-    assert servers.begin_at(flow) == "latest"
+    assert begin_at(servers, flow) == "latest"
 
 
 def test_all_that_was_copied_is_gone_at_the_source(servers: Answers, flow: Flow) -> None:
     servers.positions.sources.add(source=9, chain=4, end=5)
     servers.links.links.add(name=flow.name, source_topic="ab/3").committed.add(source=2, chain=0, end=12)
-    assert servers.begin_at(flow) == "earliest"
+    assert begin_at(servers, flow) == "earliest"
+
+
+def test_a_flow_goes_on_where_its_target_is_with_what_it_takes_to_see_a_loss(servers: Answers, flow: Flow) -> None:
+    """A source that is gone is still named, so that the source says whether all of it was read."""
+    servers.positions.sources.add(source=7, epoch=2, chain=1, begin=20, end=40)
+    link = servers.links.links.add(name=flow.name, source_topic="ab/3")
+    link.committed.add(source=7, chain=1, begin=0, end=15)
+    link.committed.add(source=2, chain=0, begin=0, end=12)
+    at = json.loads(starts(servers, [flow])[flow.name].offsets)  # type: ignore[union-attr]
+    assert (at["sources"], at["places"]) == ({"2": 12, "7": 15}, {"2": [0, 0], "7": [2, 1]})
+    assert Offsets.from_json(at).ranges() == []
+
+
+def test_a_flow_that_has_begun_and_copied_nothing_goes_on_where_its_cursor_is(servers: Answers, flow: Flow) -> None:
+    """Not at `latest` again. A source that is not waiting was read to its end, or is new."""
+    for source, end in ((1, 50), (2, 30)):
+        servers.positions.sources.add(source=source, end=end)
+    cursor = servers.cursors.cursors.add(name=flow.name, topic=TOPIC)
+    cursor.ranges.add(source=2, begin=12, end=30)
+    cursor.ranges.add(source=3, begin=0, end=4)
+    at = json.loads(starts(servers, [flow])[flow.name].offsets)  # type: ignore[union-attr]
+    assert at["sources"] == {"1": 50, "2": 12, "3": 0}
+    assert servers.calls.index("LogReader.GetPositions") < len(servers.calls) - 1 - servers.calls[::-1].index(
+        "LogReader.ListCursors"
+    )
+
+
+def test_new_flows_are_asked_about_together(servers: Answers, flow: Flow) -> None:
+    flows = [*flow.link.flows([TOPIC]), *[Flow(f"copy.{n}", flow.link, f"{TOPIC}{n}", "t") for n in range(9)]]
+    assert set(starts(servers, flows).values()) == {FlowStart("latest")}
+    assert servers.calls == ["LogReader.ListCursors", "EpochWriter.ListLinks"]
+    servers.down = {"b"}
+    assert {type(one) for one in starts(servers, flows).values()} == {Unavailable}
 
 
 def test_progress_is_what_both_ends_say(servers: Answers, flow: Flow) -> None:

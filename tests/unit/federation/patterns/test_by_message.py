@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from syncpoint.federation.flow_options import reading
+from syncpoint.federation.flow_starts import FlowStart
 from syncpoint.federation.link_query import shared_flow
 from syncpoint.federation.patterns.registry import links_of
-from syncpoint.federation.servers import FlowStart
 from syncpoint.federation.spec import Runtime, parse
 from syncpoint.federation.transform import CARRIED
 from syncpoint.model.errors import InvalidArgument
