@@ -85,6 +85,11 @@ class Spark:
             raise
         self.start_seconds = time.monotonic() - begin
 
+    @property
+    def session(self) -> int:
+        """The kernel session of all its processes."""
+        return self._process.pid
+
     def cpu_seconds(self) -> float:
         """CPU seconds so far: driver, JVM, Python workers."""
         return session_cpu_seconds(self._process.pid)

@@ -2,9 +2,10 @@
 
     python -m bench spark [--rows 500000] [--runs 5] [--only CASE ...]
 
-Cases: source, replicate, exactly-once, micro-batch, end-to-end, kafka, wake-up. CPU is that of all processes of Spark
-together (driver, JVM, Python daemon and workers), and of each server apart from it. What is compared takes turns within
-each run, and a ratio compares two halves of one run. The first run of everything warms up and does not count.
+Cases: source, replicate, patterns, many-flows, exactly-once, micro-batch, end-to-end, kafka, wake-up. CPU is that of
+all processes of Spark together (driver, JVM, Python daemon and workers), and of each server apart from it. What is
+compared takes turns within each run, and a ratio compares two halves of one run. The first run of everything warms up
+and does not count.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from contextlib import ExitStack
 
 from bench.harness import Bench, arguments
 from bench.process import Failed
-from bench.spark import copying, kafka, reading, waiting
+from bench.spark import copying, kafka, many, reading, waiting
 from bench.spark.spark_harness import Case, Skipped, SparkHarness
 
 CASES: dict[str, Case] = {
     "source": reading.source,
     "replicate": copying.replicate,
+    "patterns": many.patterns,
+    "many-flows": many.many_flows,
     "exactly-once": copying.exactly_once,
     "micro-batch": waiting.micro_batch,
     "end-to-end": waiting.end_to_end,

@@ -6,6 +6,8 @@ attribute. Promise: the same number of rows gives the same messages.
 
 from __future__ import annotations
 
+import base64
+import json
 import random
 from types import TracebackType
 from typing import Any, Self
@@ -58,14 +60,21 @@ class Topics:
         """The topic and what is in it."""
         self._client.call("Publisher.DeleteTopic", pubsub.DeleteTopicRequest(topic=topic))
 
-    def fill(self, topic: str, rows: int) -> None:
-        """Publish so many messages."""
+    def fill(self, topic: str, rows: int, *, json_rows: bool = False) -> None:
+        """Publish so many messages; `json_rows`: objects in JSON of this size, whose text no compression makes smaller
+        than three quarters.
+        """
         dice = random.Random(rows)
         for begin in range(0, rows, _PER_REQUEST):
             request = pubsub.PublishRequest(topic=topic)
             for number in range(begin, min(rows, begin + _PER_REQUEST)):
                 kind = _KINDS[number % len(_KINDS)]
-                request.messages.add(data=dice.randbytes(SIZE), attributes={"kind": kind})
+                if json_rows:
+                    row = {"id": number, "text": base64.b64encode(dice.randbytes(660)).decode(), "note": "n" * 80}
+                    data = json.dumps(row).encode().ljust(SIZE)
+                    request.messages.add(data=data, attributes={"kind": kind, "format": "json"})
+                else:
+                    request.messages.add(data=dice.randbytes(SIZE), attributes={"kind": kind})
             self._client.call("Publisher.Publish", request)
 
     def publish(self, topic: str, data: bytes) -> None:

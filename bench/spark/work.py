@@ -8,17 +8,26 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.spark.processes import session_cpu_seconds
 from pyspark_pubsub.checkpoint import plans_from_json
+from pyspark_pubsub.flows import FlowsFile
 from pyspark_pubsub.offsets import Offsets
+from syncpoint.federation.flow_options import reading, writing
 from syncpoint.federation.flow_rules import FlowRule
+from syncpoint.federation.flow_starts import FlowStart
+from syncpoint.federation.job import FederationJob
+from syncpoint.federation.link_query import shared_flow
+from syncpoint.federation.patterns.registry import links_of
 from syncpoint.federation.session import QUICK_CHECKPOINTS, SETTINGS
-from syncpoint.federation.spec import FieldChange
-from syncpoint.federation.transform import changed
+from syncpoint.federation.spec import FieldChange, load
+from syncpoint.federation.state import StateFolder
+from syncpoint.federation.transform import changed, prepared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +100,10 @@ def copy(
 
     `steady_rows` and `steady_cpu_seconds`: what came behind the first batch, and what all of Spark spent on it.
     """
-    query = _query(session, "pubsub", reading, sink, writing, {"availableNow": True}, rule)
+    return _until_done(_query(session, "pubsub", reading, sink, writing, {"availableNow": True}, rule))
+
+
+def _until_done(query: StreamingQuery) -> dict[str, Any]:
     while query.isActive and query.lastProgress is None:
         time.sleep(_SOON_SECONDS)
     cpu = session_cpu_seconds(os.getsid(0))
@@ -99,6 +111,40 @@ def copy(
     shown = _progress_text(query)
     rows = [_rows(one) for one in query.recentProgress]
     return {**shown, "steady_rows": sum(rows[1:]), "steady_cpu_seconds": session_cpu_seconds(os.getsid(0)) - cpu}
+
+
+def pattern(session: SparkSession, file: str, topic: str) -> dict[str, Any]:
+    """The flow of a federation file's only task, until nothing is left; `steady_*` as for `copy`."""
+    folder = Path(file).with_suffix("")
+    found = load(Path(file))
+    (link,) = links_of(found)
+    (flow,) = link.flows([topic])
+    flows = FlowsFile(folder / "flows.json")
+    flows.write([shared_flow(flow, FlowStart("earliest"))])
+    frame = session.readStream.format("pubsub").options(**reading(link, found.runtime, flows.path)).load()
+    writer = prepared(frame, link, flow).writeStream.format("pubsub").outputMode("append")
+    writer = writer.options(**writing(link, flows.path, folder / "checkpoint"))
+    return _until_done(writer.trigger(availableNow=True).start())
+
+
+def federate(session: SparkSession, file: str) -> None:
+    """The job of a federation file, in a thread, until this process ends."""
+    found = load(Path(file))
+    job = FederationJob(found, links_of(found), session, StateFolder(found.runtime.state))
+
+    def work() -> None:
+        # Spark looks for sinks written in Python in the session that is active in the thread that begins a query.
+        java: Any = session
+        java._get_j_spark_session_class(java._jvm).setActiveSession(java._jsparkSession)
+        job.run()
+
+    threading.Thread(target=work, name="federation-job", daemon=True).start()
+
+
+def collect_garbage(session: SparkSession) -> None:
+    """What the JVM holds then is in use."""
+    java: Any = session
+    java._jvm.System.gc()
 
 
 def batches(

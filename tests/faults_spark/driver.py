@@ -1,13 +1,14 @@
 """A driver of Spark in a process of its own, which does what it is given line by line: faults kill it as a whole.
 
-Each line of standard input is Python with `spark`, `copy` and `naive` at hand; the answer is one line of JSON with
-`value` or `error`.
+Each line of standard input is Python with `spark`, `copy`, `naive` and `job` at hand; the answer is one line of JSON
+with `value` or `error`.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import threading
 import traceback
 from typing import Any
 
@@ -62,6 +63,27 @@ def naive(spark: SparkSession, source: str, target: str, topic: str, checkpoint:
     return stream.trigger(availableNow=True).start()
 
 
+def job(spark: SparkSession, file: str) -> None:
+    """The job of a federation's file, in a thread, until this process is killed."""
+    from pathlib import Path
+
+    from syncpoint.federation.job import FederationJob
+    from syncpoint.federation.patterns.registry import links_of
+    from syncpoint.federation.spec import load
+    from syncpoint.federation.state import StateFolder
+
+    federation = load(Path(file))
+    made = FederationJob(federation, links_of(federation), spark, StateFolder(federation.runtime.state))
+
+    def work() -> None:
+        # Spark looks for sinks written in Python in the session that is active in the thread that begins a query.
+        java: Any = spark
+        java._get_j_spark_session_class(java._jvm).setActiveSession(java._jsparkSession)
+        made.run()
+
+    threading.Thread(target=work, name="federation-job", daemon=True).start()
+
+
 def _source(spark: SparkSession, endpoint: str, topic: str, rows: int, **more: Any) -> DataFrame:
     options = {
         "endpoint": endpoint,
@@ -82,7 +104,7 @@ def _expr(text: str) -> Any:
 def main() -> None:
     spark = session("faults", sys.argv[1], {"spark.driver.memory": "768m"})
     spark.sparkContext.setLogLevel("OFF")
-    names: dict[str, Any] = {"spark": spark, "copy": copy, "naive": naive}
+    names: dict[str, Any] = {"spark": spark, "copy": copy, "naive": naive, "job": job}
     print(json.dumps({"value": "ready"}), flush=True)
     for line in sys.stdin:
         code = json.loads(line)

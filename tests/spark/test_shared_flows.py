@@ -20,7 +20,7 @@ from syncpoint.testing.log_oracle import judge
 from syncpoint.wire.messages import pipeline
 from tests.spark.federation_kit import RunningJob, Site, awaited, name_of, running_job, sites
 
-TOPICS = [f"t{number}" for number in range(24)]
+TOPICS = [f"topic-{number}" for number in range(24)]
 
 
 @pytest.fixture(scope="module")
@@ -61,30 +61,34 @@ def test_one_query_copies_all_topics_and_goes_on_without_one_that_fails_or_is_pa
         source.topic(one)
         source.publish(name_of(one), range(30))
     poison = "CASE WHEN attributes['poison'] = 'yes' THEN raise_error('poisoned') ELSE true END"
-    given = content(pair, ["t*"], where=poison)
+    given = content(pair, ["topic-*"], where=poison)
     with running_job(spark, given, tmp_path) as running:
         names = [f"copy.{one}" for one in TOPICS]
         awaited(lambda: set(running.job.running) >= set(names), "all flows")
         copied(pair, running, *TOPICS)
         assert set(running.job.queries) == {"copy"}
 
-        source.publish(name_of("t3"), [900], poison="yes")
-        awaited(lambda: running.state.flows()["copy.t3"].error, "the poisoned flow has failed")
-        awaited(lambda: "copy.t3" in running.job.queries or running.job.running["copy.t3"].alone, "and is alone")
-        source.publish(name_of("t4"), range(30, 60))
-        copied(pair, running, "t4")
-        assert "poisoned" in running.state.flows()["copy.t3"].error
-        assert running.job.queries["copy"].flows >= {"copy.t4"}
+        source.publish(name_of("topic-3"), [900], poison="yes")
+        awaited(lambda: running.state.flows()["copy.topic-3"].error, "the poisoned flow has failed")
+        awaited(
+            lambda: "copy.topic-3" in running.job.queries or running.job.running["copy.topic-3"].alone, "and is alone"
+        )
+        source.publish(name_of("topic-4"), range(30, 60))
+        copied(pair, running, "topic-4")
+        assert "poisoned" in running.state.flows()["copy.topic-3"].error
+        assert running.job.queries["copy"].flows >= {"copy.topic-4"}
 
-        running.state.pause("copy.t5")
-        awaited(lambda: running.state.flows()["copy.t5"].state == "paused", "the pause")
-        source.publish(name_of("t5"), range(30, 60))
-        source.publish(name_of("t6"), range(30, 60))
-        copied(pair, running, "t6")
-        assert len(pair["b"].log(name_of("t5"))) == 30
-        running.state.resume("copy.t5")
-        copied(pair, running, "t5")
-    with running_job(spark, content(pair, ["t*"]), tmp_path) as running:  # the file is mended, and the job begins anew
+        running.state.pause("copy.topic-5")
+        awaited(lambda: running.state.flows()["copy.topic-5"].state == "paused", "the pause")
+        source.publish(name_of("topic-5"), range(30, 60))
+        source.publish(name_of("topic-6"), range(30, 60))
+        copied(pair, running, "topic-6")
+        assert len(pair["b"].log(name_of("topic-5"))) == 30
+        running.state.resume("copy.topic-5")
+        copied(pair, running, "topic-5")
+    with running_job(
+        spark, content(pair, ["topic-*"]), tmp_path
+    ) as running:  # the file is mended, and the job begins anew
         copied(pair, running, *TOPICS)
         awaited(lambda: set(running.job.queries) == {"copy"}, "all in one query again")
 
