@@ -25,7 +25,7 @@ def test_an_example_is_normalised_and_encrypted_anew(spark: SparkSession, tmp_pa
         for n, line in enumerate(lines)
     ]
     (flow,) = link.flows([lines[0]["topic"]])
-    frame = prepared(spark.createDataFrame(rows, SCHEMA).coalesce(1), flow)
+    frame = prepared(spark.createDataFrame(rows, SCHEMA).coalesce(1), flow.link, flow)
     frame = Label("region", "eu").apply(frame)
     found: list[Any] = sorted(frame.collect(), key=lambda row: row.offset)
     partner = KeyringPlace(file=str(tmp_path / "partner.keys.json")).load()
