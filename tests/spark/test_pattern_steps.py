@@ -44,7 +44,9 @@ def framed(
         (f"m{n}", 1, n, None, one, {"n": str(n), "sys.DeadLetterReason": "older", **(more or {})}, "key", "", [])
         for n, one in enumerate(data)
     ]
-    return prepared(spark.createDataFrame(rows, SCHEMA).coalesce(1), (flow := flow_of(folder, pattern, **keys)).link, flow)
+    return prepared(
+        spark.createDataFrame(rows, SCHEMA).coalesce(1), (flow := flow_of(folder, pattern, **keys)).link, flow
+    )
 
 
 def flow_of(folder: Path, pattern: str, **keys: Any) -> Any:
