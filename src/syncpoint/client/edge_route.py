@@ -88,12 +88,12 @@ class EdgeRoute:
         found = []
         waiting = len(self._under_way) > len(self._late)
         if not waiting and self._pause_end_s <= now_s < self._end_s:
-            name = next((one for one in self._health.order(now_s) if one not in self._round), None)
-            if name is not None:
-                self._round.add(name)
-                self._health.tried(name, now_s)
-                self._under_way[name] = now_s
-                found.append(name)
+            free = next((one for one in self._health.order(now_s) if one not in self._round), None)
+            if free is not None:
+                self._round.add(free)
+                self._health.tried(free, now_s)
+                self._under_way[free] = now_s
+                found.append(free)
             elif not self._under_way:
                 self._round.clear()
                 self._pause_end_s = now_s + PAUSE_S
