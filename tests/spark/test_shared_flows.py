@@ -41,7 +41,9 @@ def content(pair: dict[str, Site], topics: list[str], **keys: Any) -> dict[str, 
 
 def copied(pair: dict[str, Site], running: RunningJob, *topics: str) -> None:
     """Wait until these are copied; each message once, unchanged, in the order of its key."""
-    flows = [running.job.running[f"copy.{one}"].flow for one in topics]
+    names = [f"copy.{one}" for one in topics]
+    awaited(lambda: set(running.job.running) >= set(names), "the flows are known")
+    flows = [running.job.running[name].flow for name in names]
 
     def done() -> bool:
         with Servers() as servers:
@@ -63,8 +65,6 @@ def test_one_query_copies_all_topics_and_goes_on_without_one_that_fails_or_is_pa
     poison = "CASE WHEN attributes['poison'] = 'yes' THEN raise_error('poisoned') ELSE true END"
     given = content(pair, ["topic-*"], where=poison)
     with running_job(spark, given, tmp_path) as running:
-        names = [f"copy.{one}" for one in TOPICS]
-        awaited(lambda: set(running.job.running) >= set(names), "all flows")
         copied(pair, running, *TOPICS)
         assert set(running.job.queries) == {"copy"}
 
