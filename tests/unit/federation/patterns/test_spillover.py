@@ -30,8 +30,10 @@ def test_dead_letters_go_to_the_other_queue_in_both_directions(tmp_path: Path) -
         ("one.a.mail.mail-dead", "b", T + "mail-dead", T + "mail"),
         ("one.b.mail.mail-dead", "a", T + "mail-dead", T + "mail"),
     ]
-    assert all("notVisited" not in reading(one, Runtime(tmp_path)) for one in flows)  # what failed at both goes back
-    assert all("here" not in writing(one, tmp_path) for one in flows)
+    assert all(
+        "notVisited" not in reading(one.link, Runtime(tmp_path), "flows.json") for one in flows
+    )  # what failed at both goes back
+    assert all("here" not in writing(one.link, "flows.json", tmp_path) for one in flows)
     assert found[0].steps.topics == (T + "jobs-twice",)
     assert found[0].steps.summary == ("to work/jobs-twice where attributes['replicated'] IS NOT NULL; replicated = 1")
 
