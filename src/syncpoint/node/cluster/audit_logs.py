@@ -12,14 +12,15 @@ from typing import Final
 from syncpoint.access.access import Access
 from syncpoint.console.audit_trail import AuditLogs, ReadAudit
 from syncpoint.model.cluster import PROXY
-from syncpoint.model.errors import FailedPrecondition
+from syncpoint.model.errors import FailedPrecondition, Unavailable
 from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.transport.calls import Methods
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 from syncpoint.wire.serving import served
 
-ANSWER_S: Final = 20.0
+PAGE_S: Final = 5.0
+VERIFY_S: Final = 30.0
 
 
 def audit_methods(access: Access | None) -> Methods:
@@ -34,20 +35,24 @@ def audit_methods(access: Access | None) -> Methods:
 
 
 def audit_logs(context: ClusterContext, access: Access | None) -> AuditLogs | None:
-    """Of this process and of all others that clients call; None where none is kept."""
+    """Of this process and of all others that clients call, running or not; None where none is kept."""
     own = access.audit if access is not None else None
     if own is None:
         return None
 
     async def ask(address: str, asked: internal.AuditRequest) -> internal.AuditResponse:
         body = asked.SerializeToString()
-        answer = await context.peers.call(address, methods.PROCESS.ReadAudit, body, timeout_s=ANSWER_S)
+        patience_s = VERIFY_S if asked.verify else PAGE_S
+        answer = await context.peers.call(address, methods.PROCESS.ReadAudit, body, timeout_s=patience_s)
         return internal.AuditResponse.FromString(answer)
 
+    async def away(asked: internal.AuditRequest) -> internal.AuditResponse:
+        raise Unavailable("It does not run; its log lies on its machine.")
+
     def logs() -> Mapping[str, ReadAudit]:
-        name = context.process.name
         members = [seen.value for seen in context.view.members.items.values()]
-        others = {one.name: partial(ask, one.address) for one in members if PROXY in one.roles and one.name != name}
-        return {name: own.answer, **others}
+        named = {name: away for name, one in context.settings.processes.items() if PROXY in one.roles}
+        running = {one.name: partial(ask, one.address) for one in members if PROXY in one.roles}
+        return {**named, **running, context.process.name: own.answer}
 
     return logs
