@@ -164,7 +164,7 @@ TEST = (
         1300,
         [*PYTEST, *BY_FILE, *integration_paths(*INTEGRATION)],
     ),
-    Part("packages", "the wheel, in a new environment without a compiler", 400, [*PYTEST, "tests/packages"]),
+    Part("packages", "the wheel, in a new environment; the pods of the chart", 460, [*PYTEST, "tests/packages"]),
     Part("spark", "the data source for Spark and federation, one session", 480, [*PYTEST, "tests/spark"]),
 )
 
