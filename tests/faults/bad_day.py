@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -68,12 +69,16 @@ class BadDay:
         """Those that fire, or all."""
         return list(self.watched.ask("ListAlerts", admin.ListAlertsRequest(resolved=resolved, page_size=50)).alerts)
 
+    def faults(self) -> list[Any]:
+        """Alerts that fire and are about something broken: a budget that was spent is so for as long as its windows."""
+        return [one for one in self.alerts() if not one.rule.startswith("ErrorBudget")]
+
     def run(self) -> list[str]:
         """All of it; returns what was not as it is to be."""
         names = [name for name, one in self.kit.local.settings().processes.items() if one.zone == ZONE]
         with Load(self.kit, rate=40.0) as load:
             time.sleep(CALM_S)
-            wrong = [f"{one.rule} fired before anything was broken" for one in self.alerts()]
+            wrong = [f"{one.rule} fired before anything was broken" for one in self.faults()]
             self.pictures("before")
             self.killed_at = time.time()
             for name in names:
@@ -81,21 +86,23 @@ class BadDay:
             self.say(f"{ZONE} is gone: {', '.join(names)}")
             took = load.flows(0.0, within=120.0)
             self.say(f"publishers and subscribers go on, {took:.1f} s later")
-            eventually(lambda: any(one.severity == 2 for one in self.alerts()), 120, "somebody is paged")
-            self.say(f"the first page: {self.alerts()[-1].summary}")
+            within(120, lambda: any(one.severity == 2 for one in self.faults()), "somebody is paged")
+            self.say(f"the first page: {self.faults()[-1].summary}")
             time.sleep(max(0.0, self.killed_at + DARK_S - time.time()))
             firing = self.alerts()
-            self._acknowledge(firing[-1])
+            self._acknowledge(self.faults()[-1])
             self.say(f"{len(firing)} alerts: {', '.join(sorted({one.rule for one in firing}))}; ben acknowledges one")
             self.pictures("during")
             for name in names:
                 self.kit.local.start(name)
             self.say("all of the zone runs again")
-            eventually(self._is_well, 300, "disks are filled, and chains are at home")
+            within(300, self._is_well, "disks are filled, and chains are at home")
             self.say("disks are filled, chains are at home")
-            eventually(lambda: not self.alerts(), 420, "no alert fires")
-            over = self.alerts(resolved=True)
-            self.say(f"no alert fires; {len(over)} are over, {sum(bool(one.notified) for one in over)} were notified")
+            within(600, lambda: not self.faults(), "no alert fires but those of budgets")
+            left = sorted(f"{one.rule} {dict(one.labels)['slo']}" for one in self.alerts())
+            self.say(f"nothing broken is reported any more; what was spent is: {', '.join(left) or 'nothing'}")
+            over = [one for one in self.alerts(resolved=True) if one.resolve_time.ToSeconds()]
+            self.say(f"{len(over)} alerts are over, {sum(bool(one.notified) for one in over)} were notified")
             if not any(one.notified for one in over if one.severity == 2):
                 wrong.append("nobody was notified")
             self.pictures("after")
@@ -110,11 +117,20 @@ class BadDay:
         self.watched.ask("AcknowledgeAlert", asked)
 
     def _is_well(self) -> bool:
-        time.sleep(1.0)
         disks = self.watched.ask("ListDisks", admin.ListDisksRequest())
         chains = self.watched.ask("ListChains", admin.ListChainsRequest()).chains
         healthy = not disks.unknown and all(one.state == admin.Disk.OK for one in disks.disks)
         return healthy and all(one.owner == one.home and not one.below_policy for one in chains)
+
+
+def within(seconds: float, holds: Callable[[], bool], what: str) -> None:
+    """Wait until it holds; a look each second. Raises `AssertionError`."""
+
+    def looked() -> bool:
+        time.sleep(1.0)
+        return holds()
+
+    eventually(looked, seconds, what)
 
 
 def main(arguments: list[str]) -> int:

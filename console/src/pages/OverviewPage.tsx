@@ -10,6 +10,7 @@ import type { Counters, Disks, Member, Server } from "../api/types";
 import { bytes, compact, count, duration, idOf, num, projectOf, rate } from "../lib/format";
 import { Budgets } from "../ui/Budgets";
 import { Chart } from "../ui/Chart";
+import { ClusterChart, ClusterTiles, useClusterRates } from "../ui/ClusterRates";
 import { Card, Empty, Page, Problem, Tile } from "../ui/parts";
 import { serves } from "../api/client";
 
@@ -31,7 +32,7 @@ export function OverviewPage() {
     ],
     [published, delivered, acked],
   );
-  const load = useMemo(() => [{ label: "messages through all processes", tone: "--line-1", points: members.samples.map((one): [number, number] => [one.at, sum(one.value.members)]) }], [members.samples]);
+  const rates = useClusterRates(inCluster !== undefined);
   const alerts = useQuery({ ...firingQuery, enabled: serves("Admin.ListAlerts") });
   const now = server.value;
   return (
@@ -48,7 +49,7 @@ export function OverviewPage() {
           </>
         ) : (
           <>
-            <Tile label="Messages" value={rate(sum(inCluster))} note="through all processes" />
+            <ClusterTiles rates={rates} />
             <Tile label="Processes" value={inCluster.length} note={`${inCluster.filter((one) => one.draining).length} draining`} />
             <Tile label="Connections" value={compact(inCluster.reduce((all, one) => all + num(one.connections), 0))} />
           </>
@@ -58,15 +59,17 @@ export function OverviewPage() {
         <Tile label="Memory" value={bytes(counters.value?.memory_bytes)} note="this process" />
       </div>
       <Budgets />
-      <Card title="Messages, last minutes" note="since this page is open">
-        <Chart lines={inCluster === undefined ? lines : load} label="Messages per second over the last minutes" height={190} />
-      </Card>
+      {inCluster === undefined ? (
+        <Card title="Messages, last minutes" note="since this page is open">
+          <Chart lines={lines} label="Messages per second over the last minutes" height={190} />
+        </Card>
+      ) : (
+        <ClusterChart rates={rates} />
+      )}
       {inCluster === undefined && <Busiest counters={counters} />}
     </Page>
   );
 }
-
-const sum = (members: Member[] | undefined): number => (members ?? []).reduce((all, one) => all + (one.messagesPerSecond ?? 0), 0);
 
 /** What is not as it should be, in words; one line if all is well. */
 function Health({ server, disks, members, alerts }: { server: Server | null; disks: Disks | null; members: Member[] | undefined; alerts: Alert[] }) {

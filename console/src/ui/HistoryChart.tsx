@@ -37,7 +37,7 @@ export function piled(lines: ShownLine[]): ShownLine[] {
 
 const clock = (at: number, spanS: number): string => {
   const date = new Date(at * 1000);
-  const time = date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  const time = date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(spanS < 1200 ? { second: "2-digit" } : {}) });
   return spanS > 2 * 86_400 ? date.toLocaleDateString("en-GB", { day: "numeric", month: "short" }) : time;
 };
 
@@ -52,7 +52,7 @@ export function HistoryChart({ times, lines, stacked, label, shown = compact, he
   const data = [times, ...drawn.map((one) => one.values)] as uPlot.AlignedData;
   const newest = useRef(data);
   newest.current = data;
-  const shape = `${drawn.map((one) => one.label).join()}|${stacked}|${spanS > 2 * 86_400}`;
+  const shape = `${drawn.map((one) => one.label).join()}|${stacked}|${spanS > 2 * 86_400}|${spanS < 1200}`;
 
   useEffect(() => onTheme(() => setPalette((one) => one + 1)), []);
 
