@@ -30,17 +30,14 @@ from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import eventually
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.messages import admin
-from tests.integration.test_console_browser import AXE, CHROMIUM, FLAGS, PATIENCE_MS, Looked
+from tests.kit.browsing import MARKS, Looked, chromium
 from tests.kit.watched_cluster import SomeTraffic, WatchedCluster
 
-sync_api = pytest.importorskip("playwright.sync_api")
-
 pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: make chromium"),
-    pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed: tools/console.py build"),
+    *MARKS,
     pytest.mark.skipif(why_not() is not None, reason="etcd is not installed (Debian: apt-get install etcd-server)"),
-    pytest.mark.timeout(900),
 ]
+PATIENCE_MS = 90_000  # until a look of the monitor finds what happened
 WIDE = {"width": 1280, "height": 900}
 PAGES = {
     "/": "Overview",
@@ -76,10 +73,15 @@ STATE = RolloutState(
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split(), timeout=PATIENCE_MS)
+    with chromium() as started:
         yield started
-        started.close()
+
+
+def looking(browser: Any, base: str, **how: Any) -> Looked:
+    """A page whose waits are as long as it may take until the monitor knows."""
+    made = Looked(browser, base, viewport=WIDE, **how)
+    made.page.set_default_timeout(PATIENCE_MS)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +125,7 @@ def driven_rollout(watched: WatchedCluster) -> Iterator[Callable[[], str]]:
 
 
 def test_a_forwarder_dies_and_the_pages_show_it(browser: Any, watched: WatchedCluster) -> None:
-    looked = Looked(browser, watched.console, viewport=WIDE)
+    looked = looking(browser, watched.console)
     watched.kit.local.kill("publish-forwarder-2")
     page = looked.go("/cluster", "Cluster and disks")  # who owns what, in which epoch
     card = page.get_by_role("region", name="Owners over time")
@@ -171,7 +173,7 @@ def test_a_forwarder_dies_and_the_pages_show_it(browser: Any, watched: WatchedCl
 
 
 def test_history_is_grouped_anew_and_its_parts_add_up(browser: Any, watched: WatchedCluster) -> None:
-    looked = Looked(browser, watched.console, viewport=WIDE)
+    looked = looking(browser, watched.console)
     page = looked.go("/history?by=topic", "History")
     page.get_by_role("button", name="shop / orders").wait_for()
     page.get_by_role("cell", name="adds up").wait_for()
@@ -196,7 +198,7 @@ def test_history_is_grouped_anew_and_its_parts_add_up(browser: Any, watched: Wat
 def test_the_matrix_shows_every_prober_at_every_proxy(browser: Any, watched: WatchedCluster) -> None:
     eventually(lambda: all(one["runs"] for one in watched.board()["probers"]), 180, "every prober has run")
     board = watched.board()["probers"]
-    looked = Looked(browser, watched.console, viewport=WIDE)
+    looked = looking(browser, watched.console)
     page = looked.go("/probers", "Probers")
     page.get_by_role("button", name="P10 at").first.wait_for()
     assert page.locator(".matrix .cell").count() == len(board) == 9 * 2
@@ -212,14 +214,14 @@ def test_the_matrix_shows_every_prober_at_every_proxy(browser: Any, watched: Wat
 
 
 def test_a_rollout_is_followed_and_aborted(browser: Any, watched: WatchedCluster) -> None:
-    looked = Looked(browser, watched.console, viewport=WIDE)
+    looked = looking(browser, watched.console)
     page = looked.go("/rollouts", "Rollouts")
     page.get_by_text("No rollout has begun yet").wait_for()
     assert page.get_by_role("button", name="Abort…").count() == 0
     complaints, looked.complaints = looked.complaints, []  # that there is none is a 404, which the browser mentions
     assert all("404" in one for one in complaints)
     page.close()
-    looked = Looked(browser, watched.console, viewport=WIDE)
+    looked = looking(browser, watched.console)
     with driven_rollout(watched) as aborted_by:
         page = looked.go("/rollouts", "Rollouts")
         page.locator("[aria-current=step]", has_text="canary").wait_for()
@@ -240,7 +242,7 @@ def test_a_rollout_is_followed_and_aborted(browser: Any, watched: WatchedCluster
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_page_is_clean_wide_and_narrow(browser: Any, watched: WatchedCluster, scheme: str) -> None:
-    looked = Looked(browser, watched.console, viewport=WIDE, color_scheme=scheme)
+    looked = looking(browser, watched.console, color_scheme=scheme)
     for path, title in PAGES.items():
         page = looked.go(path, title)
         assert looked.violations() == [], path
@@ -258,7 +260,7 @@ def test_without_the_right_nothing_can_be_done_and_a_single_server_says_what_it_
     invoked = CliRunner().invoke(cli, ["iam", "init", auth, "--owner", "admin@demo.example", "--key-file", str(key)])
     assert invoked.exit_code == 0, invoked.output
     with ServerProcess(tmp_path / "data", args=["--auth", auth]) as server:
-        looked = Looked(browser, f"http://{server.endpoint}/console", viewport=WIDE)
+        looked = looking(browser, f"http://{server.endpoint}/console")
         page = looked.page
         page.goto(looked.base + "/alerts")
         page.get_by_label("Token").fill(Credentials(key).token())
@@ -267,7 +269,7 @@ def test_without_the_right_nothing_can_be_done_and_a_single_server_says_what_it_
         page.get_by_text("Nobody is notified: alerts are only listed.").wait_for()
         page.get_by_role("button", name="Silence…").wait_for()
         page.close()
-        looked = Looked(browser, f"http://{server.endpoint}/console", viewport=WIDE)
+        looked = looking(browser, f"http://{server.endpoint}/console")
         page = looked.page  # and where the server says that its caller may do nothing
         page.route("**/v1/server:testIamPermissions", lambda route: route.fulfill(json={}))
         page.goto(looked.base + "/alerts")

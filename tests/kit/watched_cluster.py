@@ -41,7 +41,7 @@ ON_CALL: Final = {
 }
 
 
-def apart(work: Callable[..., Any], *values: Any) -> Any:
+def _apart(work: Callable[..., Any], *values: Any) -> Any:
     """In a thread of its own: the one that drives a browser has a loop that runs, and blocking clients need theirs."""
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(work, *values).result()
@@ -70,7 +70,7 @@ class WatchedCluster:
 
     def up(self) -> WatchedCluster:
         """All of it; returns when the first runs of the probers were judged."""
-        apart(self.kit.up)
+        _apart(self.kit.up)
         command = [sys.executable, "-m", "syncpoint.cli", "probers", "run", "--without", "P7"]
         for proxy in self.kit.proxies:
             command += ["--endpoint", proxy]
@@ -110,7 +110,7 @@ class WatchedCluster:
 
     def ask(self, method: str, request: Any) -> Any:
         """One call of syncpoint.admin.v1."""
-        return apart(self.kit.admin, method, request, len(self.kit.proxies) - 1)
+        return _apart(self.kit.admin, method, request, len(self.kit.proxies) - 1)
 
     @property
     def console(self) -> str:
