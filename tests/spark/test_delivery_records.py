@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import grpc
 import pytest
 from click.testing import CliRunner
 
@@ -22,12 +19,9 @@ from syncpoint.client.client import Client
 from syncpoint.client.message_path import recorded_path
 from syncpoint.federation.spec import FederatedCluster
 from syncpoint.model.identity import parse_message_id
-from syncpoint.node.cluster.local import Shape
-from syncpoint.testing.etcd import why_not
-from syncpoint.testing.official import Api, eventually
+from syncpoint.testing.official import eventually
 from syncpoint.testing.server_process import ServerFailed, ServerProcess
 from syncpoint.wire.messages import admin
-from tests.kit.clusters import Kit
 from tests.kit.delivery_faults.sitecustomize import DROPPED, FORGOTTEN, LENT_TWICE, SKIPPED
 from tests.spark.federation_kit import Site
 
@@ -201,73 +195,3 @@ def test_a_record_that_was_published_twice_counts_once(spark: Any, site: Site) -
         site.api.publish({"topic": records, "messages": [{"data": one.data, "attributes": dict(one.attributes)}]})
     assert concluded(spark, site, topic).clean
     assert record_messages(spark, of(site, topic)).count() == len(site.log(records)) // 2
-
-
-@pytest.mark.slow
-def test_a_cluster_whose_forwarders_are_killed_has_nothing_to_name(spark: Any, tmp_path: Path) -> None:
-    """What they did last is recorded by nobody: it is not known, and not wrong."""
-    if why_not():
-        pytest.skip("etcd is not installed (Debian: apt-get install etcd-server)")
-    kit = Kit(tmp_path, Shape(clusters=1, disks=3, forwarders=2, routers=1, proxies=1))
-    api = None
-    try:
-        server = SimpleNamespace(endpoint=kit.up().proxies[0])
-        api = Api(server.endpoint)
-        site: Any = SimpleNamespace(server=server, api=api)
-        site.topic = lambda topic: (
-            api.create_topic(
-                {"name": f"projects/fed/topics/{topic}", "message_retention_duration": {"seconds": 86_400}}
-            ).name
-        )
-        plain, ordered = "projects/fed/subscriptions/plain", "projects/fed/subscriptions/ordered"
-        topic = recorded(site, "cluster", plain)
-        api.create_subscription({"name": ordered, "topic": topic, "enable_message_ordering": True})
-        ids = insisted(site, topic, range(100))
-        some = api.pull({"subscription": plain, "max_messages": 20}).received_messages
-        api.modify_ack_deadline(
-            {"subscription": plain, "ack_ids": [one.ack_id for one in some], "ack_deadline_seconds": 0}
-        )
-        drained(site, ordered, 50)
-        for victim in ("publish-forwarder-1", "subscribe-forwarder-1"):
-            kit.local.kill(victim)
-        ids += insisted(site, topic, range(100, 200))
-        kit.local.start("publish-forwarder-1")
-        kit.local.start("subscribe-forwarder-1")
-        got: dict[str, set[str]] = {plain: set(), ordered: set()}
-
-        def all_came() -> bool:
-            for subscription, ones in got.items():
-                with contextlib.suppress(grpc.RpcError):
-                    ones.update(pulled(site, subscription))
-            return len(got[plain]) >= 200 and len(got[ordered]) >= 150
-
-        eventually(all_came, 120, "every message comes")
-
-        def all_recorded() -> DeliveryReconciliation | None:
-            found = concluded(spark, site, topic)
-            return found if all(one.waiting == 0 for one in found.subscriptions) else None
-
-        result = eventually(all_recorded, 120, "all of it is recorded")
-        assert result.clean, result
-        assert result.stored >= len(ids)
-        assert any("ended without saying so" in one.why for one in result.windows)
-    finally:
-        if api is not None:
-            api.close()
-        kit.down()
-
-
-def insisted(site: Any, topic: str, numbers: range) -> Ids:
-    """Ids of ordered messages, published again where the outcome was unknown."""
-    ids: Ids = []
-
-    def stored(request: dict[str, Any]) -> list[str]:
-        with contextlib.suppress(grpc.RpcError):
-            return list(site.api.publish(request).message_ids)
-        return []
-
-    for number in numbers:
-        message = {"data": b"x", "ordering_key": f"k{number % 5}", "attributes": {"n": str(number)}}
-        request = {"topic": topic, "messages": [message]}
-        ids += eventually(lambda request=request: stored(request), 60, "a publish is taken")
-    return ids
