@@ -260,3 +260,32 @@ def test_all_steps_follow_each_other(run: Any, tmp_path: Path) -> None:
         (TARGET, b'{"id":2}'),
         (INVALID, b'{"id": "1"}'),
     ]
+
+
+def test_rows_of_many_flows_go_to_topics_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
+    """One query for all topics of a task: what a row is of stands in its column `flow`."""
+    content = {
+        "version": 1,
+        "clusters": {"a": {"endpoint": "127.0.0.1:1"}, "b": {"endpoint": "127.0.0.1:2"}},
+        "tasks": {
+            "t": {
+                "pattern": "reduce",
+                "from": {"cluster": "a", "project": "p", "topics": ["*"]},
+                "to": {"cluster": "b", "topic": "projects/q/topics/eu-{topic}-copy"},
+                "omit": ["card"],
+                "invalid": {"topic": INVALID},
+            }
+        },
+    }
+    (link,) = links_of(parse(content, tmp_path))
+    flows = link.flows(["projects/p/topics/orders", "projects/p/topics/refunds"])
+    rows = [
+        (f"m{n}", n, 0, None, data, {"n": str(n)}, "key", "", [], flow.name)
+        for n, (flow, data) in enumerate((flow, data) for flow in flows for data in (b'{"card":1}', b"no JSON"))
+    ]
+    found = prepared(spark.createDataFrame(rows, f"{SCHEMA}, flow string"), link, None).collect()
+    assert {(row.flow, row.topic) for row in found if row.topic != INVALID} == {
+        (flow.name, flow.target_topic) for flow in flows
+    }
+    letters = {(row.flow, row.attributes["sys.DeadLetterSource"]) for row in found if row.topic == INVALID}
+    assert letters == {(flow.name, flow.source_topic) for flow in flows}
