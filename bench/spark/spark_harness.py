@@ -12,7 +12,7 @@ from bench.process import Failed, Server, UnderLoad
 from bench.spark.processes import Meter, Spark
 from bench.spark.topics import Topics
 from bench.spark.work import RAW_PROFILE
-from pyspark_pubsub.flows import FlowsFile
+from pyspark_pubsub.flows_file import FlowsFile
 from syncpoint.federation.flow_options import reading, writing
 from syncpoint.federation.flow_plan import FederationLink, Flow
 from syncpoint.federation.flow_starts import FlowStart

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.spark.processes import session_cpu_seconds
 from pyspark_pubsub.checkpoint import plans_from_json
-from pyspark_pubsub.flows import FlowsFile
+from pyspark_pubsub.flows_file import FlowsFile
 from pyspark_pubsub.offsets import Offsets
 from syncpoint.federation.flow_options import reading, writing
 from syncpoint.federation.flow_rules import FlowRule

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from pyspark_pubsub.checkpoint import FlowPlan, planned_flows
 from pyspark_pubsub.errors import OUT_OF_RANGE, SERVER_IS_GONE, CallError, OptionError
 from pyspark_pubsub.fault_points import pause
-from pyspark_pubsub.flows import FlowsFile, SharedFlow, StagedFlow
+from pyspark_pubsub.flows_file import FlowsFile, SharedFlow, StagedFlow
 from pyspark_pubsub.gc_pause import spare_collections
 from pyspark_pubsub.options import Options
 from pyspark_pubsub.rpc import BlockingChannel, pb

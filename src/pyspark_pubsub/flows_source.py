@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from pyspark_pubsub import offsets as plans
 from pyspark_pubsub.checkpoint import FlowPlan, plans_from_json, plans_to_json
 from pyspark_pubsub.errors import SERVER_IS_GONE, CallError, DataLossError, OptionError
-from pyspark_pubsub.flows import FlowsFile, SharedFlow
+from pyspark_pubsub.flows_file import FlowsFile, SharedFlow
 from pyspark_pubsub.offsets import Listing, Offsets, SourceRange
 from pyspark_pubsub.options import Options
 from pyspark_pubsub.positions import Positions, losses, parse_position

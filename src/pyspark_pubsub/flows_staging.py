@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pyspark_pubsub.errors import SERVER_IS_GONE, CallError, SchemaError
 from pyspark_pubsub.fault_points import pause
-from pyspark_pubsub.flows import SharedFlow, StagedFlow
+from pyspark_pubsub.flows_file import SharedFlow, StagedFlow
 from pyspark_pubsub.rpc import BlockingChannel, Upload
 from pyspark_pubsub.staging import SinkTarget, StagedPart, by_column, header, requests
 from syncpoint.wire import methods

@@ -142,7 +142,7 @@ class Backfill:
 
     def copy(self, plan: BackfillPlan, spark: SparkSession, runtime: Runtime, folder: Path) -> int:
         """Do it; how many messages were stored. Raises `FailedPrecondition` when it stops, or another one began."""
-        from pyspark_pubsub.flows import FlowsFile, SharedFlow
+        from pyspark_pubsub.flows_file import FlowsFile, SharedFlow
 
         flow, link = self.flow, self.flow.link
         starts, ends = ({str(one.source): one[at] for one in plan.ranges} for at in (1, 2))

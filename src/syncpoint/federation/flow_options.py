@@ -1,7 +1,7 @@
 """The options of the `pubsub` format for the flows of a link: what its source reads, and what its sink keeps to.
 
 Place: between plans and Spark. Secrets are named, never given, so all of this may be shown. What differs from flow to
-flow stands in a file (`pyspark_pubsub.flows`).
+flow stands in a file (`pyspark_pubsub.flows_file`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_pubsub.checkpoint import planned_flows
 from pyspark_pubsub.errors import OptionError
-from pyspark_pubsub.flows import FlowsFile, SharedFlow
+from pyspark_pubsub.flows_file import FlowsFile, SharedFlow
 from syncpoint.federation.flow_options import reading, writing
 from syncpoint.federation.flow_plan import FederationLink, Flow
 from syncpoint.federation.flow_starts import FlowStart

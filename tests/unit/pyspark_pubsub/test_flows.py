@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_pubsub import DefaultSource, flows_sink
 from pyspark_pubsub.checkpoint import plans_from_json
 from pyspark_pubsub.errors import CallError, OptionError, SchemaError
-from pyspark_pubsub.flows import FlowsFile, SharedFlow
+from pyspark_pubsub.flows_file import FlowsFile, SharedFlow
 from pyspark_pubsub.flows_sink import FlowsWriter
 from pyspark_pubsub.flows_source import FlowsReader
 from pyspark_pubsub.options import READ, WRITE, Options
