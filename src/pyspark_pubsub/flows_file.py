@@ -8,7 +8,7 @@ is fenced, and positions of a former one are never used.
 
     flows.json      the flows; `version` grows with every change
     seen            the newest version of which the source has planned: all batches of earlier ones are over
-    failed/FLOW     what stops one flow, while the others go on
+    failed/HASH     what stops one flow, while the others go on
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
-from urllib.parse import quote, unquote
 
 from pyspark_pubsub.errors import OptionError
 
@@ -114,17 +114,14 @@ class FlowsFile:
 
     def failures(self) -> dict[str, str]:
         """The flows of the file that stand still, and why."""
-        folder = self.path.with_name("failed")
-        names = [] if not self.flows or not folder.exists() else os.listdir(folder)
-        found: dict[str, str] = {}
-        for name in names:
-            flow, _, run = unquote(name).rpartition("@")
-            if flow in self.flows and self.flows[flow].run == run:
-                found[flow] = (folder / name).read_text()
-        return found
+        if not self.path.with_name("failed").exists():
+            return {}
+        places = {name: self._failed(flow) for name, flow in self.flows.items()}
+        return {name: place.read_text() for name, place in places.items() if place.exists()}
 
     def _failed(self, flow: SharedFlow) -> Path:
-        return self.path.with_name("failed") / quote(f"{flow.name}@{flow.run}", safe="@")
+        # By a hash: names of flows may be longer than those of files.
+        return self.path.with_name("failed") / sha256(f"{flow.name}@{flow.run}".encode()).hexdigest()
 
 
 def _replace(path: Path, text: str) -> None:

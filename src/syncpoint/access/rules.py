@@ -453,7 +453,10 @@ RULES: Final[dict[str, Rule]] = {
             "ListDurabilityClasses": _all(_server("syncpoint.server.get")),
             "CreateDurabilityClass": _all(_server("syncpoint.server.update")),
             "GetTopicOptions": _all(_on("pubsub.topics.get", "topic", _TOPIC)),
-            "UpdateTopicOptions": _all(_on("pubsub.topics.update", "options.topic", _TOPIC)),
+            "UpdateTopicOptions": _all(
+                _on("pubsub.topics.update", "options.topic", _TOPIC),
+                _on("pubsub.topics.publish", "options.records_topic", _TOPIC, optional=True),
+            ),
             "CreateConstraint": _all(_server("syncpoint.routing.update")),
             "ListConstraints": _all(_server("syncpoint.routing.get")),
             "DeleteConstraint": _all(_server("syncpoint.routing.update")),

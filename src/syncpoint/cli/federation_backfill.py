@@ -46,7 +46,7 @@ def backfill(settings: Settings, flow: str, file: Path, begin: str, end: str, dr
         if found is None:
             raise Problem(f"There is no flow {flow}.", f"`syncpoint federation plan {file}` lists them.")
         work = Backfill(servers, found)
-        plan = work.plan(begin, end)
+        plan = work.plan(begin, end, only_look=dry_run)
         stored = 0
         if plan.messages and not dry_run:
             said(f"{plan.messages:,} messages of the range are not at the target, or are left out by the flow")

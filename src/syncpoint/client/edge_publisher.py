@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from syncpoint.client.client import ClientCalls, parse_endpoint
-from syncpoint.client.edge_route import EdgeRoute, PlaceHealth
+from syncpoint.client.edge_route import PASSING, EdgeRoute, PlaceHealth
 from syncpoint.client.switching_receiver import MESSAGE_ID
 from syncpoint.model.errors import Code, SyncpointError, Unprocessed
 from syncpoint.transport.client import Channel
@@ -129,7 +129,7 @@ class EdgePublisher:
                 route.answered(name)
                 return EdgeReceipt(name, outcome, identity, now_s - begun_s)
             said[name] = outcome.message
-            certain = isinstance(outcome, Unprocessed)
+            certain = isinstance(outcome, Unprocessed) or outcome.code not in PASSING
             if not route.refused(name, outcome.code, now_s, in_doubt=not certain):
                 raise outcome
         raise EdgeDeadlineMissed(deadline_s, route.in_doubt, said)

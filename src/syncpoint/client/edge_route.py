@@ -28,7 +28,7 @@ PASSING: Final = frozenset(
         Code.RESOURCE_EXHAUSTED,
     }
 )
-"""What says something of the place; every other code says something of the message, and would be said anywhere."""
+"""What may be over the next moment. Every other code lasts: where all places have one, there is no use in going on."""
 
 
 class PlaceHealth:
@@ -72,6 +72,7 @@ class EdgeRoute:
         self._round: set[str] = set()  # were tried since the last pause
         self._pause_end_s = now_s
         self._in_doubt: set[str] = set()
+        self._lasting: set[str] = set()
         self.wake_s = now_s
 
     @property
@@ -111,13 +112,17 @@ class EdgeRoute:
         self._health.answered(name)
 
     def refused(self, name: str, code: Code, now_s: float, *, in_doubt: bool) -> bool:
-        """This place has not; `in_doubt`: as far as is known. Returns False when no place will store it."""
+        """This place has not; `in_doubt`: as far as is known. Returns False when no place will store it: it is wrong in
+        itself, or all have refused it for good.
+        """
         self._under_way.pop(name, None)
         if in_doubt:
             self._in_doubt.add(name)
-        if code not in PASSING:
+        if code is Code.INVALID_ARGUMENT:
             return False
+        if code not in PASSING:
+            self._lasting.add(name)
         if name not in self._late:
             self._health.failed(name, now_s)
         self._late.discard(name)
-        return True
+        return bool(self.in_doubt) or not self._lasting.issuperset(self._health.order(now_s))

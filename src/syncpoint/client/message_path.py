@@ -129,12 +129,12 @@ def _events(record: dict[str, Any], writer: str) -> Iterator[PathEvent]:
 
 def letters_of(call: Call, path: RecordedPath) -> Iterator[RecordedPath]:
     """The paths of the dead letters that became of a message, and of theirs. Raises `SyncpointError`."""
-    waiting, seen = [path], {path.topic}
+    waiting, seen = [path], set[tuple[str, str]]()
     while waiting:
         for event in waiting.pop(0).events:
-            if not event.message_id or event.to in seen:
+            if not event.message_id or (event.to, event.message_id) in seen:
                 continue
-            seen.add(event.to)
+            seen.add((event.to, event.message_id))
             place = parse_message_id(event.message_id)[1:]
             try:
                 letter = recorded_path(call, path.server, event.to, *place)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from starlette.datastructures import QueryParams
@@ -42,9 +42,7 @@ async def page_of(logs: AuditLogs, query: QueryParams) -> dict[str, Any]:
         {name: read for name, read in every.items() if begun.get(name) != _NONE_LEFT}, asked, begun
     )
     horizon = max((one.read_time for one in answers.values() if one.next), default="")
-    found = [
-        (str(entry.get("time", "")), name, entry) for name, one in answers.items() for entry in map(_entry, one.lines)
-    ]
+    found = [one for name, answer in answers.items() for one in _timed(name, answer.lines, horizon)]
     found.sort(key=lambda one: one[0], reverse=True)
     shown = [one for one in found if one[0] >= horizon][:PAGE_MAX]
     left = {name: begun[name] for name in every if name in begun}
@@ -52,7 +50,8 @@ async def page_of(logs: AuditLogs, query: QueryParams) -> dict[str, Any]:
         mine = [entry for _, process, entry in shown if process == name]
         whole = len(mine) == len(one.lines)
         if whole or mine:
-            left[name] = one.next if whole else mine[-1]["n"]
+            numbers = [entry["n"] for entry in mine if "n" in entry]
+            left[name] = numbers[-1] if numbers and not whole else one.next
     more = any(left.get(name) != _NONE_LEFT for name in answers)
     return {
         "entries": [{**entry, "process": name} for _, name, entry in shown],
@@ -89,6 +88,14 @@ async def _gathered(
     named = dict(zip(logs, answers, strict=True))
     known = {name: answer for name, answer in named.items() if isinstance(answer, internal.AuditResponse)}
     return known, [answer for answer in named.values() if isinstance(answer, str)]
+
+
+def _timed(process: str, lines: Iterable[bytes], otherwise: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The lines of a process, each with its time; one that cannot be read stands beside the one before it."""
+    time = otherwise
+    for entry in map(_entry, lines):
+        time = str(entry.get("time", "")) or time
+        yield time, process, entry
 
 
 def _entry(line: bytes) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def missing(
 ) -> tuple[list[Span], list[Span]]:
     """Of what is wanted: the ranges that are not the flow's to come, and what of these is at the target already.
     `link`: the flow as its target knows it; `positions`: of the source; `mapped`: by source, what the target says it
-    has, from the flow and from backfills alike.
+    has, from the flow (up to its end) and from backfills alike.
     """
     committed = {one.source: one for one in link.committed}
     base = {one.source: one.begin for one in link.base}
@@ -76,13 +76,20 @@ def missing(
         if known is not None:
             end = min(end, known.end)
             # An epoch that is decided may not be in the map yet: what lies behind all that is there counts as copied.
-            behind = max([one.end for one in found] + [base.get(span.source, known.begin)])
+            behind = min(known.end, max([one.end for one in found] + [base.get(span.source, known.begin)]))
             found.append(Span(span.source, behind, known.end))
         elif span.source > newest.get(chains.get(span.source, 0), -1):
             continue  # the flow has not come to it yet, and will
-        if span.begin < end:
-            ranges.append(Span(span.source, span.begin, end))
-            present += [one for gap in merged(found) if (one := _within(gap, span.begin, end)) is not None]
+        there, begin = merged(found), span.begin
+        for one in there:  # most have been copied without a hole: nothing of that is read again
+            if one.begin <= begin < one.end:
+                begin = one.end
+        for one in reversed(there):
+            if one.begin < end <= one.end:
+                end = one.begin
+        if begin < end:
+            ranges.append(Span(span.source, begin, end))
+            present += [part for one in there if (part := _within(one, begin, end)) is not None]
     return ranges, present
 
 
@@ -110,9 +117,9 @@ class Backfill:
     def __init__(self, servers: Servers, flow: Flow) -> None:
         self.servers, self.flow, self.run = servers, flow, uuid.uuid4().hex
 
-    def plan(self, begin: str, end: str) -> BackfillPlan:
-        """What is to be done, after which no earlier backfill of the flow can do anything any more. `begin`, `end`:
-        earliest, latest, a time, or offsets as JSON. Raises `SyncpointError`.
+    def plan(self, begin: str, end: str, *, only_look: bool = False) -> BackfillPlan:
+        """What is to be done, after which no earlier backfill of the flow can do anything any more; `only_look`: which
+        changes nothing. `begin`, `end`: earliest, latest, a time, or offsets as JSON. Raises `SyncpointError`.
         """
         flow, target = self.flow, self.flow.link.target
         link = self._link(flow.name)
@@ -125,20 +132,23 @@ class Backfill:
         if link.source_topic != f"{positions.universe}/{positions.topic_incarnation}":
             raise FailedPrecondition(f"{flow.source_topic} is another topic than the one that {flow.name} has copied.")
         wanted = self._wanted(begin, end)
-        self.servers.ensure_target(flow)
-        self._fence()
+        if not only_look:
+            self.servers.ensure_target(flow)
+            self._fence()
         links = self.servers.call(target, "EpochWriter.ListLinks", pipeline.ListLinksRequest()).links
-        mine = sorted(
-            (one.name for one in links if one.name.startswith(f"{queries_of(flow)}.")),
-            key=lambda name: int(name.rpartition(".")[2]),
-        )
+        before = [one.name.removeprefix(f"{queries_of(flow)}.") for one in links]
+        numbers = sorted(int(number) for number in before if number.isdigit())
+        mine = [f"{queries_of(flow)}.{number}" for number in numbers]
         link = next(one for one in links if one.name == flow.name)  # as it is now, behind the fence
-        mapped = {
-            span.source: [one for name in (flow.name, *mine) for one in self._mapped(name, span)] for span in wanted
-        }
+        ends = {one.source: one.end for one in link.committed}
+        mapped = {}
+        for span in wanted:
+            # Of the flow up to its end: behind all that the map has of it, it counts as copied.
+            whole = span._replace(end=max(span.end, ends.get(span.source, 0)))
+            found = list(self._mapped(flow.name, whole)) or list(self._mapped(flow.name, whole._replace(begin=0)))
+            mapped[span.source] = [*found, *(one for name in mine for one in self._mapped(name, span))]
         ranges, present = missing(link, positions, wanted, mapped)
-        number = 1 + (int(mine[-1].rpartition(".")[2]) if mine else 0)
-        return BackfillPlan(tuple(ranges), tuple(present), f"{queries_of(flow)}.{number}")
+        return BackfillPlan(tuple(ranges), tuple(present), f"{queries_of(flow)}.{1 + max(numbers, default=0)}")
 
     def copy(self, plan: BackfillPlan, spark: SparkSession, runtime: Runtime, folder: Path) -> int:
         """Do it; how many messages were stored. Raises `FailedPrecondition` when it stops, or another one began."""
@@ -226,8 +236,14 @@ def _without(frame: DataFrame, present: Sequence[Span], spark: SparkSession) -> 
     """The rows that are not at the target, in their order: Spark keeps what is there as a table beside each task."""
     if not present:
         return frame
-    from pyspark.sql.functions import broadcast, explode, expr
+    from pyspark.sql.functions import broadcast, col
 
-    spans = spark.createDataFrame([tuple(one) for one in present], "source bigint, begin bigint, end bigint")
-    offsets = spans.select("source", explode(expr("sequence(begin, end - 1)")).alias("offset"))
-    return frame.join(broadcast(offsets), ["source", "offset"], "left_anti").select(*frame.columns)
+    spans = spark.createDataFrame(
+        [tuple(one) for one in present], "there_source bigint, there_begin bigint, there_end bigint"
+    )
+    within = (
+        (col("source") == col("there_source"))
+        & (col("offset") >= col("there_begin"))
+        & (col("offset") < col("there_end"))
+    )
+    return frame.join(broadcast(spans), within, "left_anti")

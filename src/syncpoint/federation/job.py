@@ -129,7 +129,8 @@ class FederationJob:
         for one in members:
             if one.place is query:
                 one.error, one.pause_s = "", AGAIN_FIRST_S
-                if query.only is not None and (query.lenient or not self._for_itself(one)):
+                # One with a gap that was accepted stays until a batch has recorded it.
+                if query.only is not None and (bool(query.last) if query.lenient else not self._for_itself(one)):
                     self._leave(query, one)  # it joins the others; or, the gap being recorded, the next one stops it
                     one.alone = False
 

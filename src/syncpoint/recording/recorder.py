@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from syncpoint.metadata.catalog import Catalog, CatalogCopy
 from syncpoint.metadata.records import CatalogChange, ChangeOp, Topic
-from syncpoint.model.errors import NotFound, SyncpointError
+from syncpoint.model.errors import InvalidArgument, NotFound, SyncpointError
 from syncpoint.model.identity import OFFSET_END
 from syncpoint.model.lanes import LANE_SIZE, place_in
 from syncpoint.wire.messages import pubsub
@@ -31,8 +31,12 @@ RECORDS_MAX: Final = 2_000
 """Records of one message,"""
 RUNS_MAX: Final = 2_000
 """and runs of one record: what is longer becomes several."""
+MESSAGE_RUNS_MAX: Final = 100_000
+"""Runs of one message, so that it stays far below the bytes that a publish takes."""
 HELD_MAX: Final = 50_000
-"""Records of one topic that wait to be published; later ones are counted, and not kept."""
+"""Records of one topic that wait to be published,"""
+HELD_RUNS_MAX: Final = 500_000
+"""and runs of them: some 60 MB. Later ones are counted, and not kept."""
 PUBLISHED: Final = "published"
 """Persisted, so that their publishers could be answered."""
 FOUND: Final = "found"
@@ -72,11 +76,12 @@ class NumberedRecords(NamedTuple):
 class TopicRecords:
     """What is collected of one topic."""
 
-    __slots__ = ("ended", "held", "lost", "name", "number", "sending", "target")
+    __slots__ = ("ended", "held", "lost", "name", "number", "runs", "sending", "target")
 
     def __init__(self, name: str, target: str, number: int) -> None:
         self.name, self.target, self.number = name, target, number
         self.held: list[dict[str, Any]] = []
+        self.runs = 0  # of what is held
         self.sending: NumberedRecords | None = None
         self.lost = 0
         self.ended = False
@@ -116,7 +121,8 @@ class Recorder:
         target, known = topic.options.records_topic, self.topics.get(topic.incarnation)
         if not target:
             if known is not None:
-                self._numbers[topic.incarnation] = self.topics.pop(topic.incarnation).number
+                # The number left out says that what follows, and what was held, is not known.
+                self._numbers[topic.incarnation] = self.topics.pop(topic.incarnation).number + 1
         elif known is not None:
             known.target = target
         else:
@@ -146,12 +152,14 @@ class Recorder:
 
     def _hold(self, topic: TopicRecords, record: dict[str, Any], runs: Runs) -> None:
         for at in range(0, len(runs), RUNS_MAX):
-            if len(topic.held) >= HELD_MAX:
+            if len(topic.held) >= HELD_MAX or topic.runs >= HELD_RUNS_MAX:
                 if not topic.lost:
                     log.warning("%s: delivery records are lost, since %s does not take them", topic.name, topic.target)
                 topic.lost += 1
             else:
-                topic.held.append({**record, "runs": runs[at : at + RUNS_MAX]})
+                part = runs[at : at + RUNS_MAX]
+                topic.held.append({**record, "runs": part})
+                topic.runs += len(part)
 
     def note_of(self, subscription: int, kind: str, source: int, runs: Callable[[], Runs], **more: int | str) -> None:
         """The same, where a subscription says which topic it is; `runs` is asked where that is recorded."""
@@ -167,7 +175,9 @@ class Recorder:
         for incarnation, topic in self.topics.items():
             if topic.sending is None and (topic.held or topic.ended):
                 topic.number += 1
-                records, topic.held = topic.held[:RECORDS_MAX], topic.held[RECORDS_MAX:]
+                count = _fitting(topic.held)
+                records, topic.held = topic.held[:count], topic.held[count:]
+                topic.runs -= sum(len(one["runs"]) for one in records)
                 ended, topic.ended = topic.ended and not topic.held, topic.ended and bool(topic.held)
                 topic.sending = NumberedRecords(incarnation, topic.target, self._request(topic, records, ended=ended))
                 yield topic.sending
@@ -177,11 +187,10 @@ class Recorder:
         topic = self.topics.get(sent.topic)
         if topic is None or topic.sending is not sent:
             return False
-        if error is not None and not isinstance(error, NotFound):
+        if error is not None and not isinstance(error, NotFound | InvalidArgument):
             return True
-        if (
-            error is not None
-        ):  # the records topic is gone: readers of a later one see by the number that some are missing
+        if error is not None:
+            # There is no such topic, or it never takes this: readers see by the next number that some are gone.
             log.warning("%s: delivery records have nowhere to go: %s", topic.name, error)
         topic.sending = None
         if topic.held or topic.ended:
@@ -204,6 +213,16 @@ class Recorder:
         data = json.dumps(content, separators=(",", ":")).encode()
         message = pubsub.PubsubMessage(data=data, attributes={TOPIC: topic.name, WRITER: self.writer})
         return bytes(pubsub.PublishRequest(topic=topic.target, messages=[message]).SerializeToString())
+
+
+def _fitting(records: Sequence[dict[str, Any]]) -> int:
+    """How many of these make one message, of at least one."""
+    runs = 0
+    for count, record in enumerate(records[:RECORDS_MAX]):
+        runs += len(record["runs"])
+        if count and runs > MESSAGE_RUNS_MAX:
+            return count
+    return min(len(records), RECORDS_MAX)
 
 
 NOTHING_RECORDED: Final = Recorder("", lambda: 0)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from syncpoint.model.errors import SyncpointError
+from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.recording.recorder import NumberedRecords, Recorder
 from syncpoint.runtime.tasks import Tasks
 
@@ -63,6 +63,9 @@ class RecorderDriver:
                 await self._publish(message.target, message.request)
             except SyncpointError as refused:
                 error = refused
+            except Exception as failure:  # whatever it is, later records may be published
+                log.exception("delivery records are not published yet")
+                error = SyncpointError(Code.INTERNAL, str(failure))
             again = self.recorder.published(message, error)
             if again:
                 await asyncio.sleep(RETRY_S)

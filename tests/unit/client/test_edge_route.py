@@ -42,10 +42,23 @@ def test_a_refusal_moves_on_at_once_and_goes_round_after_a_pause() -> None:
     assert one.in_doubt == ["eu"]
 
 
-def test_what_every_place_would_say_is_final() -> None:
+def test_what_is_wrong_in_itself_and_what_all_places_refuse_for_good_is_final() -> None:
     one = route(PlaceHealth(["eu", "us"]))
     one.sends(0.0)
     assert not one.refused("eu", Code.INVALID_ARGUMENT, 0.0, in_doubt=False)
+    one = route(PlaceHealth(["eu", "us"]))
+    assert one.sends(0.0) == ["eu"]
+    assert one.refused("eu", Code.FAILED_PRECONDITION, 0.0, in_doubt=False)  # publishing is suspended at this one
+    assert one.sends(0.0) == ["us"]
+    assert not one.refused("us", Code.NOT_FOUND, 0.0, in_doubt=False)
+
+
+def test_while_a_place_may_have_stored_it_a_lasting_refusal_is_not_the_end() -> None:
+    one = route(PlaceHealth(["eu", "us"]))
+    one.sends(0.0)
+    assert one.sends(1.0) == ["us"]
+    assert one.refused("us", Code.PERMISSION_DENIED, 1.1, in_doubt=False)
+    assert one.in_doubt == ["eu"]
 
 
 def test_one_message_at_a_time_tries_a_place_that_has_rested_and_rests_grow() -> None:

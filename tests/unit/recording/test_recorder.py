@@ -7,9 +7,9 @@ from typing import Any
 
 from syncpoint.metadata.entity_options import TopicOptions
 from syncpoint.metadata.records import CatalogChange, Topic
-from syncpoint.model.errors import NotFound, Unavailable
+from syncpoint.model.errors import InvalidArgument, NotFound, Unavailable
 from syncpoint.model.lanes import in_lane
-from syncpoint.recording.recorder import HELD_MAX, RECORDS_MAX, RUNS_MAX, Recorder, runs_of
+from syncpoint.recording.recorder import HELD_MAX, MESSAGE_RUNS_MAX, RECORDS_MAX, RUNS_MAX, Recorder, runs_of
 from syncpoint.wire.messages import pubsub
 from tests.kit.recording import ListCatalog
 
@@ -110,7 +110,9 @@ def test_options_begin_and_end_it_and_a_writer_never_begins_its_numbers_again() 
     assert not kept.recorder.topics
     kept.options(RECORDS)
     kept.recorder.note(1, "published", 7, [(1, 1)])
-    assert [one["number"] for one in kept.take()] == [2]
+    assert [one["number"] for one in kept.take()] == [3], (
+        "the one left out says that there is something unknown between"
+    )
     kept.copy.change(CatalogChange.delete(Topic(1, NAME, options=TopicOptions(records_topic=RECORDS))))
     assert not kept.recorder.topics
 
@@ -128,3 +130,24 @@ def test_an_orderly_end_is_said_in_the_last_message() -> None:
 def test_runs_of_offsets() -> None:
     assert runs_of([]) == []
     assert runs_of([1, 2, 3, 7, 9, 10]) == [(1, 3), (7, 1), (9, 2)]
+
+
+def test_a_message_stays_within_what_a_publish_takes() -> None:
+    kept = Kept()
+    kept.options(RECORDS)
+    runs = [(10_000_000 + 3 * number, 2) for number in range(3 * MESSAGE_RUNS_MAX)]
+    kept.recorder.note(1, "found", 7, runs)
+    found: list[list[int]] = []
+    while sent := list(kept.recorder.due()):
+        assert len(sent[0].request) < 5_000_000
+        found += [run for one in kept.content(sent[0])["records"] for run in one["runs"]]
+    assert found == [list(run) for run in runs]
+
+
+def test_a_message_that_is_never_taken_does_not_hold_up_the_next_one() -> None:
+    kept = Kept()
+    kept.options(RECORDS)
+    kept.recorder.note(1, "published", 7, [(0, 1)])
+    assert [one["number"] for one in kept.take(InvalidArgument("messages", "no"))] == [1]
+    kept.recorder.note(1, "published", 7, [(1, 1)])
+    assert [one["number"] for one in kept.take()] == [2]
