@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/kernel/*.py src/syncpoint/kernel/*.pxd)
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd prometheus chromium console demo demo-spark test test-clients check life house sim planted sim-long faults faults-spark rules-spark rollout-drill regions-drill console-disaster bench bench-cluster bench-peers bench-spark protos wheel locks clean
+.PHONY: help setup dev etcd prometheus chromium console demo demo-spark test test-clients check life house sim planted sim-long faults faults-spark rules-spark rollout-drill loss-drill regions-drill console-disaster bench bench-cluster bench-peers bench-spark protos wheel locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -77,6 +77,9 @@ faults-spark: dev ## kill and spoil copies on Spark at every point, judge by ids
 
 rollout-drill: dev ## roll out good, failing, slow and wrongly configured releases, and restart every role under load: DRILL="restarts slow"
 	@$(BIN)/python -m tests.faults.rollout_drill $(DRILL)
+
+loss-drill: dev ## kill a zone for good, at twice the load, and hold what happens against what was foretold: DRILL="headroom zone"
+	@$(BIN)/python -m tests.faults.loss_drill $(DRILL)
 
 regions-drill: dev ## two regions and a branch: deadlines with and without federation under faults and partitions, a hub (needs Java): DRILL="faults --seconds 5,30"
 	@$(BIN)/python -m tests.faults.regions_drill $(DRILL)
