@@ -1,7 +1,7 @@
 """A drill of losses on this machine: a zone with a storage cluster and its forwarders is killed at twice the load.
 
-Usage: python -m tests.faults.loss_drill [headroom]. Official clients publish and receive, twice as much from a moment on,
-then the zone is killed; the busy share that was foretold of those that are left is held against the one they have. It
+Usage: python -m tests.faults.loss_drill. Official clients publish and receive, twice as much from a moment on, then
+the zone is killed; the busy share that was foretold of those that are left is held against the one they have. It
 prints what came of it as a row of a table; the program ends with 1 when that is not as it is to be. It takes a minute
 or two.
 """
