@@ -211,7 +211,8 @@ def test_tokens_are_renewed_without_a_restart_and_shown_nowhere(
         regions["eu"].publish("after")
         assert one.copy(servers)[-1] == b"after"
         (flow,) = servers.flows(one.links)
-        shown = repr((federation, flow, reading(flow, federation.runtime), writing(flow, "x"), servers.progress(flow)))
+        options = reading(flow.link, federation.runtime, "x"), writing(flow.link, "x", "x")
+        shown = repr((federation, flow, options, servers.progress(flow)))
     shown += repr([_link_dict(link) for link in one.links]) + caplog.text
     assert "token.command" in shown
     assert not any(token in shown for token in [*tokens, "revoked"])
