@@ -19,6 +19,8 @@ from syncpoint.client.credentials import Credentials
 from syncpoint.testing import official
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.server_process import ServerProcess
+from syncpoint.wire import methods
+from syncpoint.wire.messages import pipeline
 from tests.integration.test_pipeline_writing import Writer, numbered, planned
 from tests.kit.browsing import MARKS, Looked, apart, chromium, trusting
 
@@ -60,6 +62,9 @@ def base() -> Iterator[str]:
         writer.stage("a", 1, 0, "x", numbered(FAILED, range(20, 25), source=5))
         with pytest.raises(Exception, match="source 5"):
             writer.commit("a", 1, (0, "x"), **planned(20, 25))
+        reading = pipeline.GetPositionsRequest(topic=ORDERS, cursor=pipeline.Cursor(name="archive.orders"))
+        method = methods.LOG_READER.GetPositions
+        writer.channel.unary_unary(method, method.request.SerializeToString)(reading, timeout=30)
         writer.close()
         yield base
         api.close()
@@ -261,7 +266,10 @@ def test_flows_are_shown_as_this_server_knows_them(browser: Any, base: str) -> N
     row.get_by_text("blocked").wait_for()
     assert row.get_by_role("cell").nth(4).inner_text() == "10"
     page.get_by_text("5: 10-19 are gone at its source").wait_for()
-    page.get_by_text("Nobody reads a topic of this server as a log").wait_for()
+    reader = page.get_by_role("row").filter(has=page.get_by_role("cell", name="archive.orders", exact=True))
+    reader.get_by_role("link", name=ORDERS).wait_for()
+    reader.get_by_text("behind").wait_for()
+    assert page.get_by_text("Not known").count() == 0
     looked.is_clean()
     page.close()
 

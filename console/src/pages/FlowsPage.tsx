@@ -53,7 +53,7 @@ function Known({ flows }: { flows: Flows }) {
   return (
     <>
       <Card title="Copied to here" note="each message once, whatever dies" flush>
-        {flows.arriving.length === 0 && <Empty>Nothing is copied to this server. A file says which servers share which topics; `syncpoint federation run` copies.</Empty>}
+        {flows.arriving.length === 0 && flows.unknown.length === 0 && <Empty>Nothing is copied to this server. A file says which servers share which topics; `syncpoint federation run` copies.</Empty>}
         <Table
           label="Copied to here"
           rows={flows.arriving}
@@ -99,7 +99,7 @@ function Known({ flows }: { flows: Flows }) {
         />
       </Card>
       <Card title="Read from here" note="by name: what a reader has not passed is kept for it" flush>
-        {flows.leaving.length === 0 && <Empty>Nobody reads a topic of this server as a log: no federation, no archive, no Spark query with a cursor.</Empty>}
+        {flows.leaving.length === 0 && flows.unknown.length === 0 && <Empty>Nobody reads a topic of this server as a log: no federation, no archive, no Spark query with a cursor.</Empty>}
         <Table
           label="Read from here"
           rows={flows.leaving}

@@ -74,15 +74,17 @@ def console_pages(
         known = {"identifies": gate is not None, "audits": audit is not None}
         return _json({"version": syncpoint.__version__, **known, "routes": routes})
 
-    async def projects(request: Request) -> Response:
-        """Those that have a topic or a subscription, and of which the caller may list them."""
+    def listed(request: Request) -> list[str]:
+        """Projects that have a topic or a subscription, and of which the caller may list them."""
         call = caller_of(request.scope, request.url.path)
         if gate is not None:
             gate.admit(call)
         names = {project_of(one.name) for one in catalog.topics()}
         names |= {project_of(one.name) for one in catalog.subscriptions()}
-        listed = [one for one in sorted(names) if gate is None or gate.holds(call, "pubsub.topics.list", one)]
-        return _json({"projects": listed})
+        return [one for one in sorted(names) if gate is None or gate.holds(call, "pubsub.topics.list", one)]
+
+    async def projects(request: Request) -> Response:
+        return _json({"projects": listed(request)})
 
     async def watched(request: Request) -> Response:
         return live.answer(request)
@@ -105,7 +107,7 @@ def console_pages(
         return _json(await verified(audited(request)))
 
     async def flows(request: Request) -> Response:
-        return _json(await flows_of(methods, request))
+        return _json(await flows_of(methods, request, listed(request)))
 
     async def decode(request: Request) -> Response:
         asked = _asked(await request.body())

@@ -8,6 +8,7 @@ it runs, that a user paused a flow) is not said here. What the caller may not as
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from google.protobuf import json_format
@@ -24,8 +25,8 @@ from syncpoint.wire.methods import Method
 ANSWER_S: Final = 10.0
 
 
-async def flows_of(served: Methods, request: Request) -> dict[str, Any]:
-    """`arriving`: one for each flow that is copied to here; `leaving`: one for each reader of a topic here."""
+async def flows_of(served: Methods, request: Request, projects: Iterable[str]) -> dict[str, Any]:
+    """`arriving`: one for each flow that is copied to here; `leaving`: one for each reader of a topic of `projects`."""
     unknown: list[str] = []
 
     async def ask(method: Method, asked: Message) -> Any:
@@ -34,11 +35,15 @@ async def flows_of(served: Methods, request: Request) -> dict[str, Any]:
                 raise SyncpointError(Code.UNIMPLEMENTED, "This server serves no data pipelines.")
             return await called(served, method, asked, request, ANSWER_S)
         except SyncpointError as error:
-            unknown.append(f"{method.rpartition('/')[2]}: {error}")
+            of = f" of {asked.project}" if isinstance(asked, pipeline.ListCursorsRequest) else ""
+            unknown.append(f"{method.rpartition('/')[2]}{of}: {error}")
             return method.response()
 
     links = await ask(methods.EPOCH_WRITER.ListLinks, pipeline.ListLinksRequest())
-    cursors = await ask(methods.LOG_READER.ListCursors, pipeline.ListCursorsRequest())
+    cursors: list[pipeline.Cursor] = []
+    for project in projects:
+        asked = pipeline.ListCursorsRequest(project=project)
+        cursors += (await ask(methods.LOG_READER.ListCursors, asked)).cursors
     arriving = [
         {
             **_plain(one, "name sourceTopic rows bytes epochs duplicatesDropped gapsRefused committedAt"),
@@ -53,7 +58,7 @@ async def flows_of(served: Methods, request: Request) -> dict[str, Any]:
             **_plain(one, "name topic lagMessages lagBytes used"),
             "lost": sum(part.end - part.begin for part in one.lost),
         }
-        for one in cursors.cursors
+        for one in cursors
     ]
     return {"arriving": arriving, "leaving": leaving, "unknown": unknown}
 
