@@ -78,7 +78,7 @@ faults-spark: dev ## kill and spoil copies on Spark at every point, judge by ids
 rollout-drill: dev ## roll out good, failing, slow and wrongly configured releases, and restart every role under load: DRILL="restarts slow"
 	@$(BIN)/python -m tests.faults.rollout_drill $(DRILL)
 
-loss-drill: dev ## kill a zone at twice the load, and hold how busy the others are against what was foretold
+loss-drill: dev ## kill a zone for good, and at twice the load, and hold what happens against what was foretold: DRILL="headroom zone"
 	@$(BIN)/python -m tests.faults.loss_drill $(DRILL)
 
 regions-drill: dev ## two regions and a branch: deadlines with and without federation under faults and partitions, a hub (needs Java): DRILL="faults --seconds 5,30"
