@@ -97,6 +97,7 @@ class LiveStream {
 
   private async run(): Promise<void> {
     this.running?.abort();
+    this.running = null;
     const names = [...this.entries.keys()].sort();
     if (names.length === 0) {
       this.tell("idle");
