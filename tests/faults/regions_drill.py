@@ -4,7 +4,7 @@ Usage: python -m tests.faults.regions_drill [faults|partitions|hub]... [--second
 Rows of tables are printed as they come; the program ends with 1 when one is not as it is to be. It needs Java, and
 takes some 15 minutes; --seconds 300 adds long faults.
 
-The branch publishes a message each 0.2 s, and each has 5 s to be stored and handled by a processor. Without federation
+The branch publishes a message each 0.2 s, and each has 3 s to be stored and handled by a processor. Without federation
 there is one region and its processor. With it, the branch has both regions' endpoints (`EdgePublisher`), each region
 has a processor, and topics are copied to and fro (all-active); processors share what they have handled by identity.
 """
@@ -44,7 +44,7 @@ TOPIC, SUBSCRIPTION = "projects/branch/topics/gate", "projects/branch/subscripti
 WIDE = "projects/wide/topics/news"
 CONSUMERS, MESSAGES, SIZE, WIDE_S = 4, 1000, 1024, 0.05
 SINGLY = 20  # messages taken one by one
-DEADLINE_S, PAUSE_S, CALM_S = 5.0, 0.2, 3.0
+DEADLINE_S, PAUSE_S, CALM_S = 3.0, 0.2, 3.0
 PARTED_S = 15.0
 NAMES = ("eu", "us")
 STOPPED = "stopped processor"

@@ -76,8 +76,8 @@ class Wire:
             finally:
                 self._open.discard(forth)
                 forth.transport.abort()
-        except (OSError, ExceptionGroup):
-            return  # one end is gone: so is the other
+        except (OSError, ExceptionGroup, asyncio.CancelledError):
+            return  # one end is gone, so is the other; or the wire is
         finally:
             self._open.discard(writer)
             writer.transport.abort()
