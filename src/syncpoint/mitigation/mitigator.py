@@ -101,7 +101,7 @@ class Mitigator:
                 else:
                     decisions.append(MitigationDecision(MitigationAction.DRAIN, name, reason, cause))
                     current[name] = process._replace(draining=True)
-        self._ours = marked
+        self._ours = marked & current.keys()  # one that is away begins its probation anew when it is back
         return decisions
 
     def _listen(self, now: float, processes: Sequence[BudgetedProcess], reports: Mapping[str, HealthReport]) -> None:

@@ -3,7 +3,8 @@
 Place: held by `mitigator`. Plain values.
 Promise: a zone is lost when processes of it were there, none is any more, and processes of other zones are. As long as
 it is lost, its processes count as out of service: nothing more is drained than the budget allows then. A process that
-is gone while others of its zone live was taken away, and is forgotten.
+is gone for `ABSENT_S` while others of its zone live was taken away, and is forgotten; a zone's end takes its processes
+one after the other, as their leases run out.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from syncpoint.mitigation.drain_budget import BudgetedProcess
 
 FORGOTTEN_S: Final = 86_400.0
 """After so long a zone that did not come back is not expected any more."""
+ABSENT_S: Final = 60.0
 
 
 class KnownZones:
@@ -23,6 +25,7 @@ class KnownZones:
     def __init__(self) -> None:
         self._known: dict[str, dict[str, BudgetedProcess]] = {}  # by zone and name
         self._seen: dict[str, float] = {}  # by zone: when anybody of it was there last
+        self._last: dict[str, float] = {}  # by process: when it was there last
         self._lost: set[str] = set()
 
     def note(self, now: float, processes: Sequence[BudgetedProcess]) -> None:
@@ -31,10 +34,16 @@ class KnownZones:
         for one in processes:
             if one.zone:
                 living.setdefault(one.zone, {})[one.name] = one
-        self._known |= living
         self._seen |= dict.fromkeys(living, now)
+        self._last |= {one.name: now for one in processes}
+        for zone, there in living.items():
+            absent = {name: one for name, one in self._known.get(zone, {}).items() if name not in there}
+            waited = {name: one for name, one in absent.items() if now - self._last.setdefault(name, now) <= ABSENT_S}
+            self._known[zone] = waited | there
         for zone in [zone for zone in self._known if now - self._seen.setdefault(zone, now) > FORGOTTEN_S]:
             del self._known[zone], self._seen[zone]
+        kept = {name for known in self._known.values() for name in known}
+        self._last = {name: at for name, at in self._last.items() if name in kept}
         elsewhere = {one.name for one in processes}
         self._lost = {
             zone for zone, known in self._known.items() if living and zone not in living and known.keys() - elsewhere

@@ -20,7 +20,7 @@ from syncpoint.mitigation.mitigator import (
 )
 from syncpoint.mitigation.sickness import HealthVerdict, ProcessHealth, SicknessLimits
 from syncpoint.mitigation.trouble import TroubleCause
-from syncpoint.mitigation.zones import FORGOTTEN_S
+from syncpoint.mitigation.zones import ABSENT_S, FORGOTTEN_S
 
 LIMITS = SicknessLimits(loop_lag_s=0.5, bad_looks=3, window_s=30, probation_s=60)
 ACT = MitigationSettings(MitigationMode.ACT, LIMITS, share=0.34)
@@ -275,12 +275,39 @@ def test_a_process_that_was_taken_away_is_no_lost_zone_and_a_lost_zone_is_forgot
     del cluster.lags["a"]
     cluster.look()
     assert cluster.mitigator.zones.lost == []
+    cluster.pass_time(ABSENT_S)
     del cluster.lags["b"]
     cluster.look()
     assert [one.name for one in cluster.mitigator.zones.lost_processes()] == ["b"]
     cluster.now += FORGOTTEN_S
     cluster.look()
     assert cluster.mitigator.zones.lost == []
+
+
+def test_a_zone_whose_processes_go_one_after_the_other_is_lost_with_all_of_them() -> None:
+    cluster = Cluster(*"abcdef", zones="xxyyzz")
+    cluster.look()
+    for name in "ab":
+        del cluster.lags[name]
+        cluster.look()
+    assert [one.name for one in cluster.mitigator.zones.lost_processes()] == ["a", "b"]
+    cluster.lags["c"] = 2.0
+    cluster.pass_time(20)
+    assert not cluster.drains
+
+
+def test_a_drained_process_that_was_away_is_watched_as_long_as_any_other_before_it_is_put_back() -> None:
+    cluster = Cluster(*"abcd")
+    cluster.lags["a"] = 2.0
+    cluster.pass_time(20)
+    assert list(cluster.drains) == ["a"]
+    del cluster.lags["a"]
+    cluster.look()
+    cluster.lags["a"] = 0.0
+    cluster.pass_time(30)
+    assert list(cluster.drains) == ["a"]
+    cluster.pass_time(60)
+    assert not cluster.drains
 
 
 def test_each_relapse_doubles_the_probation() -> None:
