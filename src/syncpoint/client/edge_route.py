@@ -2,7 +2,7 @@
 
 Place: the decisions of `edge_publisher`; pure, the time comes in. `PlaceHealth` is shared by all messages of a
 publisher, `EdgeRoute` is about one of them.
-Promise: a message goes to the most preferred place that is not known to be ill; to the next one as soon as a place
+Promise: a message goes to the most preferred place that has not failed lately; to the next one as soon as a place
 refuses or has not answered for `patience_s`; round again until the deadline. A place that failed rests, for longer each
 time up to REST_MAX_S, and is then tried by one message. Where all rest, all are tried.
 """
@@ -45,7 +45,7 @@ class PlaceHealth:
         return [*ready, *resting]
 
     def tried(self, name: str, now_s: float) -> None:
-        """A message was sent there: until it is known what became of it, a place that was ill rests on."""
+        """A message was sent there: until it is known what became of it, a place that had failed rests on."""
         if name in self._rests:
             _, rest_s = self._rests[name]
             self._rests[name] = (now_s + rest_s, rest_s)

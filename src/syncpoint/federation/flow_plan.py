@@ -1,8 +1,8 @@
 """Links and flows: what is copied from where to where, worked out from a federation file.
 
 Place: between the file and whatever runs it. A task becomes links by its pattern: from one cluster to another, for some
-topics of a project. A link becomes flows, one for each topic that exists: a flow is what is copied, checkpointed,
-counted and reported under one name.
+topics of a project. A link becomes flows, one for each topic that exists: a flow is what is copied, counted
+and reported under one name.
 Pure: which topics exist is asked by the caller.
 """
 

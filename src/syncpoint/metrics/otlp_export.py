@@ -1,7 +1,7 @@
 """Metrics as OTLP: what `/metrics` shows, sent to an OpenTelemetry collector again and again (the extra `otel`).
 
 Place: beside the page for Prometheus, in each process where an operator names a collector; the packages are imported
-then and not before. Without one, this module is an import of settings.
+then and not before. Without one, nothing is imported and nothing runs.
 Promise: rooms are read as for the page, in turns of the event loop; encoding and sending are done in a thread beside
 it, one export at a time. A collector that is slow or away costs exports, which are counted, and nothing else: counters
 are sent as they stand, so the next export makes up for those that were lost.

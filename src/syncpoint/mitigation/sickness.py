@@ -1,6 +1,6 @@
-"""Sickness: whether a process is to be taken out of service, by what it reports of itself every other second.
+"""Sickness: whether a process is to be taken out of service, by what it and owners of chains on its disks report.
 
-Place: one `ProcessHealth` for each member, held by `mitigator`. Plain values in, a verdict out.
+Place: one `ProcessHealth` for each member, held by `mitigator`. Plain values in, every other second; a verdict out.
 Promise: a single late report is no sickness, and a single good one no recovery: so many of the newest looks must be
 bad, or all looks of the probation good.
 """

@@ -1,7 +1,8 @@
 """What a process of a cluster publishes on behalf of the service: dead letters, delivery records.
 
 Place: between the roles and the proxies, which take it as they take anybody's publish.
-Promise: it is tried with up to three proxies, those of the own region first; what is answered then is what is known.
+Promise: it is tried with up to three proxies, those of the own region where there are any; what is answered then is
+what is known.
 """
 
 from __future__ import annotations
