@@ -39,7 +39,9 @@ def unacknowledged(forwarder: PublishForwarder, record: Subscription) -> int:
         return 0
     expired, messages = expired_at(forwarder.catalog, ledger, forwarder.clock.sure_ns()), 0
     for source in forwarder.sources.of_topic(record.topic_incarnation):
-        pass_over_expired(forwarder.ledgers, ledger, source, expired, forwarder.expiry, forwarder.store)
+        pass_over_expired(
+            forwarder.ledgers, ledger, source, expired, forwarder.expiry, forwarder.store, forwarder.commit.recorder
+        )
         first, held = first_stored(forwarder, source), ledger.known(source.number)
         for lane in ledger.lane_numbers if first < source.visible else ():
             begin, end = in_lane(lane, first), in_lane(lane, source.visible)

@@ -8,9 +8,11 @@ and from what is stored, after a restart. What has run out and goes to a dead-le
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from syncpoint.kernel import lifetimes as kernel
+from syncpoint.kernel.acks import AckSet
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.model.delivery import Batch, Fetched, Freshness
 from syncpoint.model.lanes import ends_of, in_lane, lane_of
@@ -18,6 +20,7 @@ from syncpoint.publish.ledger import Ledger
 from syncpoint.publish.ledgers import Ledgers
 from syncpoint.publish.source import Source
 from syncpoint.publish.time_to_live import NEVER_NS, ExpiryIndex, goes_to_letters, time_to_live_ns
+from syncpoint.recording.recorder import EXPIRED, Recorder
 from syncpoint.storage.store import Store, StoredBatch
 
 
@@ -104,9 +107,15 @@ def deliverable(
 
 
 def pass_over_expired(
-    ledgers: Ledgers, ledger: Ledger, source: Source, expired: Expired, own: ExpiryIndex, store: Store
+    ledgers: Ledgers,
+    ledger: Ledger,
+    source: Source,
+    expired: Expired,
+    own: ExpiryIndex,
+    store: Store,
+    recorder: Recorder,
 ) -> None:
-    """Pass over what has run out of a source, as far as that is known without reading messages."""
+    """Pass over, and have recorded, what has run out of a source, as far as that is known without reading messages."""
     if expired.letters or expired.once:
         return
     first = ledger.begin_of(source.number)
@@ -116,7 +125,22 @@ def pass_over_expired(
         runs.append((first, min(source.visible, store.offset_at(source.number, lived_ns + 1))))
     for begin, end in runs:
         for lane in ledger.lane_numbers if begin < end else ():
-            ledgers.pass_over(ledger, source.number, in_lane(lane, begin), in_lane(lane, end))
+            place, behind = in_lane(lane, begin), in_lane(lane, end)
+            if source.topic in recorder.topics:
+                fresh = partial(_unacknowledged, ledger.of(source.number), place, behind)
+                recorder.note_of(ledger.subscription, EXPIRED, source.number, fresh, generation=ledger.generation)
+            ledgers.pass_over(ledger, source.number, place, behind)
+
+
+def _unacknowledged(acks: AckSet, begin: int, end: int) -> list[tuple[int, int]]:
+    """Runs of a range that are not acknowledged."""
+    if acks.covers(begin, end):
+        return []
+    left = AckSet()
+    left.add(begin, end)
+    for first, count in acks.runs():
+        left.remove(first, first + count)
+    return list(left.runs())
 
 
 def _with(skip: bytes | None, first: int, end: int, runs: Sequence[tuple[int, int]]) -> bytes:

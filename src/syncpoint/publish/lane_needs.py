@@ -87,7 +87,9 @@ class _SourceNeeds:
                 self._keep_since(forwarder, now_ns - one.retention_s * _NS)
             if ledger is not None:
                 expired = expired_at(catalog, ledger, now_ns)
-                pass_over_expired(forwarder.ledgers, ledger, source, expired, forwarder.expiry, store)
+                pass_over_expired(
+                    forwarder.ledgers, ledger, source, expired, forwarder.expiry, store, forwarder.commit.recorder
+                )
                 waits = store.offset_at(number, expired.retained_ns) if expired.retained_ns > 0 else _EVERYTHING
                 self._waits.append((max(waits, ledger.begin_of(number)), ledger))
         for made in catalog.snapshots_of(record.topic_incarnation):

@@ -10,6 +10,7 @@ import pytest
 from syncpoint.metadata.entity_options import TopicOptions
 from syncpoint.metadata.records import CatalogChange, Topic
 from syncpoint.model.identity import OFFSET_END
+from syncpoint.publish.backlog import unacknowledged
 from syncpoint.recording.recorder import Recorder
 from syncpoint.testing.forwarder_harness import TOPIC, ForwarderHarness, Subscriber
 from syncpoint.wire.messages import pubsub
@@ -82,6 +83,24 @@ def test_what_runs_out_is_said_to_be_expired() -> None:
     Subscriber(harness)
     harness.quiesce()
     assert [one for one in harness.noted() if one[0] == "expired"] == [("expired", [(0, 2)])]
+
+
+def test_what_runs_out_with_nobody_there_is_said_to_be_expired_once() -> None:
+    harness = Recorded(RECORDED._replace(default_ttl_s=5))
+    subscriber = Subscriber(harness, max_messages=2)
+    harness.send("a", "b", "c", "d")
+    subscriber.ack(next(one for one, data in subscriber.held.items() if data == "b"))
+    harness.subscribe.leave(harness.record, subscriber.consumer)
+    harness.noted()
+    harness.advance(6)
+    for _ in range(2):
+        assert unacknowledged(harness.publish, harness.record) == 0
+    expired = [run for kind, runs, *_ in harness.noted() if kind == "expired" for run in runs]
+    assert sorted(offset for begin, count in expired for offset in range(begin, begin + count)) == [0, 2, 3]
+    subscriber = Subscriber(harness)
+    harness.send("e")
+    assert subscriber.data == ["e"]
+    assert harness.noted() == [("published", [(4, 1)]), ("delivered", [(4, 1)])]
 
 
 def test_a_dead_letter_is_named() -> None:
