@@ -12,6 +12,7 @@ import { shell } from "../lib/copies";
 import { bytes, compact, count, duration, idOf, num, projectOf, rate, seconds } from "../lib/format";
 import { type MessageSearch, subscriptionRoute } from "../router";
 import { Chart } from "../ui/Chart";
+import { SubscriptionClients } from "../ui/Connected";
 import { CopyAs } from "../ui/CopyAs";
 import { DeadLetters } from "../ui/DeadLetters";
 import { MessageBrowser } from "../ui/MessageBrowser";
@@ -83,6 +84,7 @@ function Overview({ name, config }: { name: string; config: Subscription }) {
         <Tile label="Acknowledged" value={rate(last(rates))} />
       </div>
       <Why name={name} state={state} />
+      <SubscriptionClients name={name} />
       <div className="columns">
         <Card title="Backlog, last minutes">
           <Chart lines={backlog} label="Messages not acknowledged over the last minutes" unit="" />

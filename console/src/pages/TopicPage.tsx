@@ -12,6 +12,7 @@ import { shell } from "../lib/copies";
 import { compact, count, duration, idOf, num, projectOf, rate, time } from "../lib/format";
 import { type MessageSearch, topicRoute } from "../router";
 import { Chart } from "../ui/Chart";
+import { TopicPublishers } from "../ui/Connected";
 import { CopyAs } from "../ui/CopyAs";
 import { MessageBrowser } from "../ui/MessageBrowser";
 import { Badge, Card, Confirm, Dialog, Empty, Facts, Field, Problem, Tile } from "../ui/parts";
@@ -87,6 +88,7 @@ function Overview({ name, topic }: { name: string; topic: Topic }) {
         <Chart lines={lines} label="Messages published per second over the last minutes" />
       </Card>
       <Subscriptions topic={name} />
+      <TopicPublishers name={name} />
       <div className="columns">
         <Card title="Configuration">
           <Facts

@@ -144,6 +144,10 @@ class Gate:
         """See `api.iam.Callers`."""
         return self._allows(self._session(call), permission, resource)
 
+    def principal_of(self, call: CallContext) -> str:
+        """Who calls; "" for nobody. Raises as `check_page`."""
+        return self._session(call).identity.principal
+
     def check_page(self, call: CallContext, permission: str, resource: str) -> None:
         """Refuse who may not see a page that is no method; refusals alone are written down. `call`: its head.
 

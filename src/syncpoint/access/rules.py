@@ -411,6 +411,8 @@ RULES: Final[dict[str, Rule]] = {
             "UpdateLimits": _all(_server("syncpoint.limits.update")),
             "GetSubscriptionState": _all(_on("pubsub.subscriptions.get", "subscription", _SUBSCRIPTION)),
             "GetTopicState": _all(_on("pubsub.topics.get", "topic", _TOPIC)),
+            "ListSubscriptionClients": _all(_on("pubsub.subscriptions.get", "subscription", _SUBSCRIPTION)),
+            "ListTopicPublishers": _all(_on("pubsub.topics.get", "topic", _TOPIC)),
             "UpdateSubscriptionOptions": _all(
                 _on("pubsub.subscriptions.update", "options.subscription", _SUBSCRIPTION),
                 _on("pubsub.topics.publish", "options.forward_to", _TOPIC, optional=True),

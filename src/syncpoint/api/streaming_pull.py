@@ -6,9 +6,10 @@ from each one. The server ends a stream only with an error the official clients 
 (NOT_FOUND, FAILED_PRECONDITION, INVALID_ARGUMENT); it answers OK only to a half-close.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from syncpoint.api.connected_clients import OpenPull
 from syncpoint.api.subscriber import ACK_IDS_FIELD, bad_ack_id, check_pulled, ended, usable
 from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.records import Subscription
@@ -39,6 +40,7 @@ class StreamingPullService:
     def __init__(self, forwarder: SubscribeForwarder, limits: FlowLimits) -> None:
         self.forwarder, self.limits = forwarder, limits
         self.streams: dict[PullStream, None] = {}  # in the order of their coming
+        self.named: Callable[[StreamingCall], str] = lambda stream: f"{id(stream):x}"  # among all streams
         limits.on_change = self.limits_changed
 
     def methods(self) -> Methods:
@@ -54,6 +56,23 @@ class StreamingPullService:
     def open_in_turns(self, stream: StreamingCall) -> None:
         self.streams[PullInTurns(stream, self)] = None
 
+    def open_pulls(self, subscription: str) -> Iterator[OpenPull]:
+        """Streams of clients, for who shows them."""
+        for one in self.streams:
+            if one.record is not None and one.record.name == subscription:
+                yield OpenPull(one.stream, one.first, self.named(one.stream))
+
+    def held(self, subscription: int) -> Iterator[internal.HeldStream]:
+        """What is outstanding on each stream of a subscription that has a name."""
+        delivery = self.forwarder.deliveries.get(subscription)
+        if delivery is None:
+            return
+        for one in self.streams:
+            consumer, record, name = one.consumer, one.record, self.named(one.stream)
+            if name and consumer is not None and record is not None and record.incarnation == subscription:
+                messages, nbytes = delivery.table.outstanding(consumer.number)
+                yield internal.HeldStream(stream=name, messages=messages, bytes=nbytes)
+
     def limits_changed(self) -> None:
         """Open streams take over limits that were changed."""
         for stream in self.streams:
@@ -68,7 +87,7 @@ class PullStream:
         self.record: Subscription | None = None
         self.consumer: Consumer | None = None
         self.answers_pings = self.half_closed = self.over = False
-        self.client_id = ""
+        self.first = pubsub.StreamingPullRequest()  # without what it acknowledged
         self.confirming = 0  # acknowledgements whose confirmation is still to be sent
         self.asked = FlowLimit()  # what the subscriber wants outstanding at most
         stream.on_message = self.message
@@ -102,7 +121,12 @@ class PullStream:
         _check_pulled(record)
         self.forwarder.check_free(record)
         self.record = record
-        self.answers_pings, self.client_id = asked.protocol_version >= 1, asked.client_id
+        self.answers_pings = asked.protocol_version >= 1
+        self.first = pubsub.StreamingPullRequest(
+            client_id=asked.client_id,
+            max_outstanding_messages=asked.max_outstanding_messages,
+            max_outstanding_bytes=asked.max_outstanding_bytes,
+        )
         self.asked = FlowLimit(max(0, asked.max_outstanding_messages), max(0, asked.max_outstanding_bytes))
         max_messages, max_bytes = self._room(record)
         self.consumer = self.forwarder.join(
@@ -133,7 +157,7 @@ class PullStream:
         for name in ("max_outstanding_messages", "max_outstanding_bytes", "protocol_version"):
             if getattr(asked, name):
                 raise InvalidArgument("", f"{name} may only be set in first message")
-        if asked.client_id not in ("", self.client_id):
+        if asked.client_id not in ("", self.first.client_id):
             raise InvalidArgument("", "client_id may only be set in first message")
         if asked.stream_ack_deadline_seconds:
             _check_deadline(asked.stream_ack_deadline_seconds)

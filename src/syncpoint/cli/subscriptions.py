@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from syncpoint.cli import deliveries
+from syncpoint.cli.connected import subscription_clients
 from syncpoint.cli.dead_letters import dead_letter
 from syncpoint.cli.message_transforms import clear_option
 from syncpoint.cli.names import names
@@ -55,6 +56,7 @@ SUBSCRIPTION.add_delete(
 for verb in (deliveries.pull, deliveries.ack, deliveries.modify_ack_deadline, deliveries.seek, dead_letter):
     subscriptions.add_command(verb)
 subscriptions.add_command(peek_subscription, "peek")
+subscriptions.add_command(subscription_clients, "clients")
 shorter = copy.copy(deliveries.modify_ack_deadline)
 shorter.hidden = True
 subscriptions.add_command(shorter, "modify-ack-deadline")

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from syncpoint.cli.connected import topic_publishers
 from syncpoint.cli.message_transforms import changed_transforms, clear_option, file_option, read_transforms
 from syncpoint.cli.names import names
 from syncpoint.cli.output import as_dict, print_described, print_json, print_message, print_table, said
@@ -72,6 +73,7 @@ def topics() -> None:
 
 TOPIC = Kind("topic", "Publisher", "topic")
 topics.add_command(peek_topic, "peek")
+topics.add_command(topic_publishers, "publishers")
 TOPIC.add_list(topics, COLUMNS)
 TOPIC.add_delete(topics, "Delete one or more topics. Their subscriptions stay, with the messages they have.")
 

@@ -218,6 +218,17 @@ class ClusterQueries:
         )
         return out, sorted(f"{members[address]} does not report ({why})" for address, why in failed.items())
 
+    async def streams(self, subscription: int) -> tuple[list[internal.HeldStream], list[str]]:
+        """What is outstanding on each stream of a subscription, at all subscribe forwarders; and who did not report."""
+        members = {one.address: one.name for one in self._view.with_role(SUBSCRIBE)}
+        request = internal.StreamsRequest(subscription=subscription).SerializeToString()
+        end = self._now() + self._deadline_s
+        answers, failed = await self._ask(members, methods.DELIVERIES.ListStreams, request, end)
+        found = [one for answer in answers.values() for one in internal.StreamsResponse.FromString(answer).streams]
+        return found, sorted(
+            f"{members[address]} does not report what is outstanding ({why})" for address, why in failed.items()
+        )
+
     async def consumption(self, subscription: int) -> tuple[internal.DescribeConsumptionResponse, list[str]]:
         """How a subscription is pushed, exported or forwarded, by the proxy that does it; and who did not report."""
         members = {one.address: one.name for one in self._view.with_role(PROXY)}

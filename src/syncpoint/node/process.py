@@ -15,10 +15,12 @@ from syncpoint.access.access import Access
 from syncpoint.access.policy import Policies
 from syncpoint.api.accounts import AccountsService
 from syncpoint.api.admin_handlers import CatalogService
+from syncpoint.api.client_admin import ClientAdmin
+from syncpoint.api.connected_clients import ConnectedClients
 from syncpoint.api.health import HealthService
 from syncpoint.api.iam import IamService
 from syncpoint.api.letter_attendant import LetterAttendant
-from syncpoint.api.node_admin import LocalInquiry, NodeAdmin
+from syncpoint.api.node_admin import SERVER, LocalInquiry, NodeAdmin
 from syncpoint.api.options_admin import LIMITS, take_limits
 from syncpoint.api.publisher import PublisherService
 from syncpoint.api.reflection import PIPELINES, SERVICES, reflection_methods
@@ -230,6 +232,9 @@ class Node:
     def _may_publish(self, record: Topic) -> bool:
         return self.access is None or self.access.service.may_publish(record)
 
+    async def _held(self, subscription: int) -> tuple[list[internal.HeldStream], list[str]]:
+        return list(self.streams.held(subscription)), []
+
     async def _forwarded(self, request: bytes) -> bytes:
         return await published(partial(self.publisher.publish, forwarded=True), request)
 
@@ -255,6 +260,9 @@ class Node:
         if self.access is not None:
             self.subscribe.may_give_up = self.admin.may_give_up = self.access.service.may_give_up
             self.subscribe.quota.bytes_of = self.access.outstanding_of
+        clients = ConnectedClients(
+            SERVER, self.clock, self.streams.open_pulls, None if gate is None else gate.principal_of
+        )
         methods: Methods = {
             **self.publisher.methods(),
             **self.pulls.methods(),
@@ -267,11 +275,13 @@ class Node:
             **IamService(self.control, Policies(self.control.catalog), gate).methods(),
             **AccountsService(self.control).methods(),
             **self.admin.methods(),
+            **ClientAdmin(self.admin.options, lambda: {SERVER: clients.answer}, self._held, gate).methods(),
             **self.monitor.admin.methods(),
             **self.pipelines.methods(),
             **self.health.methods(),
             **reflection_methods((*SERVICES, *PIPELINES)),
         }
+        methods = clients.noted(methods)
         if self.tracer is not None:
             methods = CallTraces(self.tracer).traced(methods)
         if self.access is not None:

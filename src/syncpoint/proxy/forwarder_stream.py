@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from syncpoint.api.connected_clients import STREAM_NAME
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.cluster import Member
@@ -39,7 +40,9 @@ log = logging.getLogger(__name__)
 
 
 class ForwarderStreams:
-    """All of one proxy, and what they share. `moved`: how often a client's stream got another forwarder."""
+    """All of one proxy, and what they share. `moved`: how often a client's stream got another forwarder; `name`: by
+    which forwarders know the streams of this life of the proxy.
+    """
 
     def __init__(
         self,
@@ -48,9 +51,11 @@ class ForwarderStreams:
         peers: PeerChannels,
         detector: FailureDetector,
         sealer: Sealer | None,
+        name: str = "",
     ) -> None:
         self.serving, self.relay, self.peers, self.detector, self.sealer = serving, relay, peers, detector, sealer
         self.open_streams: dict[ForwarderStream, None] = {}
+        self.name = name
         self.responses = self.moved = 0
         self.tasks = Tasks()
         self._timer: asyncio.TimerHandle | None = None
@@ -179,10 +184,10 @@ class ForwarderStream(ABC):
         await asyncio.sleep(PAUSES_S[min(turns, len(PAUSES_S) - 1)])
 
     @contextmanager
-    def _opened_at(self, member: Member, path: str) -> Iterator[AnyStream]:
-        """A stream to a forwarder, which is watched while it is open."""
+    def _opened_at(self, member: Member, path: str, name: str = "") -> Iterator[AnyStream]:
+        """A stream to a forwarder, which is watched while it is open. `name`: what it is called there."""
         streams = self.streams
-        behind = streams.peers.stream(member.address, path)
+        behind = streams.peers.stream(member.address, path, ((STREAM_NAME, name.encode()),) if name else ())
         self.member, self._better_since = member, None
         streams.detector.wait(member.address, self)
         try:

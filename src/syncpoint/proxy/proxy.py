@@ -111,7 +111,9 @@ class Proxy:
         serving = SubscriptionRouting(catalog, self.routes, self.route_client, cluster.refresh)
         spread = int.from_bytes(hashlib.blake2b(me.name.encode(), digest_size=4).digest(), "big")
         self.relay = UnaryRelay(serving, self.calls, sealer=self.sealer, transformer=self.transformer, spread=spread)
-        self.streams = PullRelays(serving, self.relay, peers, self.detector, sealer=self.sealer)
+        self.streams = PullRelays(
+            serving, self.relay, peers, self.detector, self.sealer, f"{me.name}/{me.incarnation:x}"
+        )
         self._relays = Relays()
         chains = ChainCalls(view, peers, catalog)
         self.cursors = ClusterCursors(catalog, store, chains, cluster.commit)

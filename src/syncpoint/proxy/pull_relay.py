@@ -44,7 +44,7 @@ class PullRelay(ForwarderStream):
     def __init__(self, stream: StreamingCall, streams: ForwarderStreams, number: int) -> None:
         super().__init__(streams, number)
         self.stream = stream
-        self._first = b""
+        self.first = b""
         self._answers_pings = False
         self._deadline_s = 0
         self._upward: deque[bytes] = deque()
@@ -60,12 +60,17 @@ class PullRelay(ForwarderStream):
         stream.on_writable = self.writable
         stream.on_drain = self.drain
 
+    @property
+    def name(self) -> str:
+        """What it is called at its forwarder, among the streams of all proxies."""
+        return f"{self.streams.name}/{self.number}"
+
     # -- from the client ---------------------------------------------------------------------------------------------
 
     def message(self, request: bytes) -> None:
         """A request of the client: the first one opens a stream behind, the others follow it."""
         if self._running is None:
-            self._first = request
+            self.first = request
             self._answers_pings = _speaks_of_pings(request)
             self._running = self.streams.tasks.start(self._run())
             return
@@ -169,7 +174,7 @@ class PullRelay(ForwarderStream):
     # -- downwards ---------------------------------------------------------------------------------------------------
 
     async def _subscription(self) -> Subscription:
-        asked = parsed(pubsub.StreamingPullRequest, self._first)
+        asked = parsed(pubsub.StreamingPullRequest, self.first)
         check_first(asked)
         return await self.streams.serving.find(asked.subscription)
 
@@ -178,7 +183,7 @@ class PullRelay(ForwarderStream):
         self._in_turns = bool(streams.serving.current(record).transforms)
         path = methods.DELIVERIES.LendInTurns if self._in_turns else methods.SUBSCRIBER.StreamingPull
         try:
-            with self._opened_at(member, path) as behind:
+            with self._opened_at(member, path, self.name) as behind:
                 await behind.send(self._wrapped(self._opening()))
                 self._behind = behind
                 self._send_soon()
@@ -206,12 +211,12 @@ class PullRelay(ForwarderStream):
         """
         if not self._opened_once:
             self._opened_once = True
-            self._first = self._without_strays(self._first)
-            return self._first
+            self.first = self._without_strays(self.first)
+            return self.first
         try:
-            asked = pubsub.StreamingPullRequest.FromString(self._first)
+            asked = pubsub.StreamingPullRequest.FromString(self.first)
         except DecodeError:
-            return self._first  # the forwarder says what is wrong with it
+            return self.first  # the forwarder says what is wrong with it
         for field in ("ack_ids", "modify_deadline_seconds", "modify_deadline_ack_ids"):
             asked.ClearField(field)
         if self._deadline_s:

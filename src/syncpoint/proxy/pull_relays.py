@@ -10,12 +10,17 @@ with OK, unless the client closed its side.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
+from google.protobuf.message import DecodeError
+
+from syncpoint.api.connected_clients import OpenPull
 from syncpoint.proxy.forwarder_stream import END_S, ForwarderStreams
 from syncpoint.proxy.pull_relay import PullRelay
 from syncpoint.runtime.tasks import stop
 from syncpoint.transport.calls import Methods, Streaming, StreamingCall
 from syncpoint.wire import methods
+from syncpoint.wire.messages import pubsub
 
 
 class PullRelays(ForwarderStreams):
@@ -31,6 +36,16 @@ class PullRelays(ForwarderStreams):
         """A client's stream begins."""
         self._opened += 1
         self.add(PullRelay(stream, self, self._opened))
+
+    def open_pulls(self, subscription: str) -> Iterator[OpenPull]:
+        """Streams of clients, for who shows them."""
+        for one in self.open_streams:
+            if isinstance(one, PullRelay) and one.record is not None and one.record.name == subscription:
+                try:
+                    first = pubsub.StreamingPullRequest.FromString(one.first)
+                except DecodeError:
+                    continue  # its forwarder is about to end it
+                yield OpenPull(one.stream, first, one.name)
 
     async def close(self) -> None:
         """End every stream, so that the clients open it elsewhere."""

@@ -11,7 +11,9 @@ from syncpoint.access.access import Access
 from syncpoint.access.policy import Policies
 from syncpoint.api.accounts import AccountsService
 from syncpoint.api.admin_handlers import CatalogService
+from syncpoint.api.client_admin import ClientAdmin
 from syncpoint.api.cluster_admin import ClusterAdmin
+from syncpoint.api.connected_clients import ConnectedClients
 from syncpoint.api.iam import IamService
 from syncpoint.api.letter_attendant import LetterAttendant
 from syncpoint.api.options_admin import follow_limits
@@ -36,6 +38,7 @@ from syncpoint.model.cluster import PROXY
 from syncpoint.node.bucket_exports import Exports
 from syncpoint.node.client_http import client_http
 from syncpoint.node.cluster.audit_logs import audit_logs, audit_methods
+from syncpoint.node.cluster.client_reports import clients_of_all
 from syncpoint.node.cluster.context import ClusterContext
 from syncpoint.node.cluster.router_role import in_milliseconds
 from syncpoint.node.cluster.tls import public_tls
@@ -62,6 +65,7 @@ from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.network import Listening, join_address, split_address
 from syncpoint.wire import methods
+from syncpoint.wire.serving import served
 
 LATE_S = 0.25
 _RELAYED = tuple(one.prefix.encode() for one in (methods.SUBSCRIBER, methods.LOG_READER, methods.EPOCH_WRITER))
@@ -152,6 +156,13 @@ class ProxyRole:
             Forwards(ForwardingProcess(consuming, self._forwarded, letters.give_up, self._may_publish)),
         )
         transformer.models.tokens = self.consumption.pushes.tokens
+        self._clients = ConnectedClients(
+            context.process.name,
+            context.clock,
+            self.proxy.streams.open_pulls,
+            None if gate is None else gate.principal_of,
+        )
+        everybody = clients_of_all(context, self._clients.answer)
         every = self.proxy.methods(
             CatalogService(self.control, vetting, self._regions, transformer, self.consumption.exports.state).methods(),
             SchemaService(self.control, apart=context.environment.apart).methods(),
@@ -159,8 +170,11 @@ class ProxyRole:
             AccountsService(self.control).methods(),
             seek_methods(self.control),
             {**self.admin.methods(), **context.monitor.admin.methods()},
+            ClientAdmin(self.admin.options, everybody, queries.streams, gate).methods(),
         )
-        followed = every if context.tracer is None else CallTraces(context.tracer).traced(every)
+        followed = self._clients.noted(every)
+        if context.tracer is not None:
+            followed = CallTraces(context.tracer).traced(followed)
         self.client_methods = followed if gate is None else gate.guarded(followed)
         # each has counts of its own, by who calls
         self._inner = {path: replace(one, counts=CallCounts()) for path, one in every.items()}
@@ -170,8 +184,8 @@ class ProxyRole:
         them: in a process that is a subscribe forwarder, too, it would come here again instead of there.
         """
         own = {path: method for path, method in self._inner.items() if not path.startswith(_RELAYED)}
-        audit = audit_methods(self.access)
-        return {**own, **self.proxy.internal_methods(), **self.consumption.internal_methods(), **audit}
+        asked = {**audit_methods(self.access), **served({methods.PROCESS.ListClients: self._clients.answer})}
+        return {**own, **self.proxy.internal_methods(), **self.consumption.internal_methods(), **asked}
 
     async def on_joined(self) -> None:
         """Open the listener for clients."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from syncpoint.access.access import AccessFile
 from syncpoint.api.at_risk_admin import lent_sums
+from syncpoint.api.connected_clients import STREAM_NAME
 from syncpoint.api.letter_moves import LetterMoves
 from syncpoint.api.options_admin import follow_limits
 from syncpoint.api.streaming_pull import StreamingPullService
@@ -78,6 +79,7 @@ class SubscribeRole:
             self.forwarder.may_give_up = self.access.service.may_give_up
             self.forwarder.quota.bytes_of = self.access.outstanding_of
         self.streams = StreamingPullService(self.forwarder, self.limits)
+        self.streams.named = lambda stream: stream.metadata.get(STREAM_NAME, b"").decode("utf-8", "replace")
         self.pulls = SubscriberService(self.forwarder)
         self._uses = UsageReporter(context.store, context.clock, self._used)
         self._uses.start()
@@ -93,6 +95,7 @@ class SubscribeRole:
                 {
                     methods.DELIVERIES.Describe: self._describe,
                     methods.DELIVERIES.ListLent: self._list_lent,
+                    methods.DELIVERIES.ListStreams: self._list_streams,
                     methods.DELIVERIES.DeadLetter: LetterMoves(self.forwarder).move,
                 }
             ),
@@ -145,6 +148,9 @@ class SubscribeRole:
 
     async def _list_lent(self, asked: internal.LentRequest) -> internal.LentResponse:
         return internal.LentResponse(lent=lent_sums(self.forwarder.lent()))
+
+    async def _list_streams(self, asked: internal.StreamsRequest) -> internal.StreamsResponse:
+        return internal.StreamsResponse(streams=self.streams.held(asked.subscription))
 
     def _used(self) -> list[int]:
         used = [number for number, at in self.forwarder.used.items() if at > self._used_at]

@@ -166,6 +166,48 @@ class SubscriptionState(_message.Message):
     dead_letter_advice: str
     forward: ForwardState
     def __init__(self, subscription: _Optional[str] = ..., incarnation: _Optional[int] = ..., backlog_messages: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_unacked_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., outstanding_messages: _Optional[int] = ..., outstanding_bytes: _Optional[int] = ..., subscribers: _Optional[int] = ..., generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., options: _Optional[_Union[SubscriptionOptions, _Mapping]] = ..., unknown: _Optional[_Iterable[str]] = ..., push: _Optional[_Union[PushState, _Mapping]] = ..., export: _Optional[_Union[ExportState, _Mapping]] = ..., dead_letter_advice: _Optional[str] = ..., forward: _Optional[_Union[ForwardState, _Mapping]] = ...) -> None: ...
+class ListSubscriptionClientsRequest(_message.Message):
+    subscription: str
+    def __init__(self, subscription: _Optional[str] = ...) -> None: ...
+class ListSubscriptionClientsResponse(_message.Message):
+    clients: _containers.RepeatedCompositeFieldContainer[ConnectedClient]
+    more: int
+    unknown: _containers.RepeatedScalarFieldContainer[str]
+    addresses_hidden: bool
+    def __init__(self, clients: _Optional[_Iterable[_Union[ConnectedClient, _Mapping]]] = ..., more: _Optional[int] = ..., unknown: _Optional[_Iterable[str]] = ..., addresses_hidden: _Optional[bool] = ...) -> None: ...
+class ListTopicPublishersRequest(_message.Message):
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+class ListTopicPublishersResponse(_message.Message):
+    publishers: _containers.RepeatedCompositeFieldContainer[ConnectedClient]
+    more: int
+    unknown: _containers.RepeatedScalarFieldContainer[str]
+    addresses_hidden: bool
+    def __init__(self, publishers: _Optional[_Iterable[_Union[ConnectedClient, _Mapping]]] = ..., more: _Optional[int] = ..., unknown: _Optional[_Iterable[str]] = ..., addresses_hidden: _Optional[bool] = ...) -> None: ...
+class ConnectedClient(_message.Message):
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        KIND_UNSPECIFIED: _ClassVar[ConnectedClient.Kind]
+        STREAM: _ClassVar[ConnectedClient.Kind]
+        PULL: _ClassVar[ConnectedClient.Kind]
+        PUBLISHER: _ClassVar[ConnectedClient.Kind]
+    KIND_UNSPECIFIED: ConnectedClient.Kind
+    STREAM: ConnectedClient.Kind
+    PULL: ConnectedClient.Kind
+    PUBLISHER: ConnectedClient.Kind
+    kind: ConnectedClient.Kind
+    process: str
+    peer: str
+    principal: str
+    user_agent: str
+    api_client: str
+    client_id: str
+    connect_time: _timestamp_pb2.Timestamp
+    last_call_time: _timestamp_pb2.Timestamp
+    max_outstanding_messages: int
+    max_outstanding_bytes: int
+    outstanding_messages: int
+    outstanding_bytes: int
+    def __init__(self, kind: _Optional[_Union[ConnectedClient.Kind, int, str]] = ..., process: _Optional[str] = ..., peer: _Optional[str] = ..., principal: _Optional[str] = ..., user_agent: _Optional[str] = ..., api_client: _Optional[str] = ..., client_id: _Optional[str] = ..., connect_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_call_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., max_outstanding_messages: _Optional[int] = ..., max_outstanding_bytes: _Optional[int] = ..., outstanding_messages: _Optional[int] = ..., outstanding_bytes: _Optional[int] = ...) -> None: ...
 class PushState(_message.Message):
     endpoint: str
     pushed_by: str

@@ -464,6 +464,30 @@ class AcknowledgeSeenRequest(_message.Message):
     def __init__(self, subscription: _Optional[int] = ..., source: _Optional[int] = ..., runs: _Optional[bytes] = ...) -> None: ...
 class AcknowledgeSeenResponse(_message.Message):
     def __init__(self) -> None: ...
+class ClientsRequest(_message.Message):
+    subscription: str
+    topic: str
+    clients_max: int
+    def __init__(self, subscription: _Optional[str] = ..., topic: _Optional[str] = ..., clients_max: _Optional[int] = ...) -> None: ...
+class ClientsResponse(_message.Message):
+    clients: _containers.RepeatedCompositeFieldContainer[SeenClient]
+    more: int
+    def __init__(self, clients: _Optional[_Iterable[_Union[SeenClient, _Mapping]]] = ..., more: _Optional[int] = ...) -> None: ...
+class SeenClient(_message.Message):
+    client: syncpoint_admin_v1.ConnectedClient
+    stream: str
+    def __init__(self, client: _Optional[_Union[syncpoint_admin_v1.ConnectedClient, _Mapping]] = ..., stream: _Optional[str] = ...) -> None: ...
+class StreamsRequest(_message.Message):
+    subscription: int
+    def __init__(self, subscription: _Optional[int] = ...) -> None: ...
+class StreamsResponse(_message.Message):
+    streams: _containers.RepeatedCompositeFieldContainer[HeldStream]
+    def __init__(self, streams: _Optional[_Iterable[_Union[HeldStream, _Mapping]]] = ...) -> None: ...
+class HeldStream(_message.Message):
+    stream: str
+    messages: int
+    bytes: int
+    def __init__(self, stream: _Optional[str] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 class AuditRequest(_message.Message):
     who: str
     method: str

@@ -1,0 +1,111 @@
+// Who is connected to a subscription, and who publishes to a topic: each client as the process sees it that it calls.
+
+import { useQuery } from "@tanstack/react-query";
+
+import { callQuery } from "../api/queries";
+import { bytes, count, num, plural, time } from "../lib/format";
+import { Badge, Card, Empty, Loading, Problem } from "./parts";
+import { Table, type TableColumn } from "./Table";
+
+interface ConnectedClient {
+  kind: string;
+  process: string;
+  peer?: string;
+  principal?: string;
+  userAgent?: string;
+  apiClient?: string;
+  clientId?: string;
+  connectTime?: string;
+  lastCallTime?: string;
+  maxOutstandingMessages?: string;
+  maxOutstandingBytes?: string;
+  outstandingMessages?: string;
+  outstandingBytes?: string;
+}
+
+interface Clients {
+  clients?: ConnectedClient[];
+  publishers?: ConnectedClient[];
+  more?: string;
+  unknown?: string[];
+  addressesHidden?: boolean;
+}
+
+const EVERY_MS = 5_000;
+
+const bound = (value: string | undefined, text: (value: string) => string): string => (num(value) === 0 ? "no limit" : text(String(value)));
+
+/** `3 of 100`; what is not known is not none. */
+const outOf = (out: string | undefined, most: string | undefined, text: (value: string) => string): string => `${out === undefined ? "not known" : text(out)} of ${bound(most, text)}`;
+
+const WHO: TableColumn<ConnectedClient>[] = [
+  { title: "Address", style: "mono", cell: (one) => one.peer ?? <span className="muted">hidden</span> },
+  { title: "Principal", cell: (one) => one.principal ?? "" },
+  {
+    title: "Library",
+    cell: (one) => (
+      <>
+        {one.userAgent}
+        {one.apiClient !== undefined && <p className="muted">{one.apiClient}</p>}
+        {one.clientId !== undefined && <p className="muted">client {one.clientId}</p>}
+      </>
+    ),
+  },
+  { title: "Through", cell: (one) => one.process },
+  { title: "Since", cell: (one) => time(one.connectTime) },
+];
+
+const LAST: TableColumn<ConnectedClient> = { title: "Last call", cell: (one) => (one.lastCallTime === undefined ? "" : time(one.lastCallTime)) };
+
+export function SubscriptionClients({ name }: { name: string }) {
+  return (
+    <Connected
+      title="Who is connected"
+      note="open streams, and who pulled in the last minute"
+      method="Admin.ListSubscriptionClients"
+      request={{ subscription: name }}
+      nobody="Nobody has a stream open, and nobody pulled in the last minute."
+      columns={[
+        { title: "Kind", cell: (one) => <Badge tone={one.kind === "STREAM" ? "good" : "calm"}>{one.kind.toLowerCase()}</Badge> },
+        ...WHO,
+        LAST,
+        { title: "Outstanding", right: true, cell: (one) => one.kind === "STREAM" && outOf(one.outstandingMessages, one.maxOutstandingMessages, count) },
+        { title: "Bytes", right: true, cell: (one) => one.kind === "STREAM" && outOf(one.outstandingBytes, one.maxOutstandingBytes, bytes) },
+      ]}
+    />
+  );
+}
+
+export function TopicPublishers({ name }: { name: string }) {
+  return (
+    <Connected
+      title="Who publishes"
+      note="in the last minute"
+      method="Admin.ListTopicPublishers"
+      request={{ topic: name }}
+      nobody="Nobody published in the last minute."
+      columns={[...WHO, LAST]}
+    />
+  );
+}
+
+function Connected({ title, note, method, request, nobody, columns }: { title: string; note: string; method: string; request: Record<string, string>; nobody: string; columns: TableColumn<ConnectedClient>[] }) {
+  const found = useQuery(callQuery<Clients>(method, request, EVERY_MS));
+  const rows = found.data?.clients ?? found.data?.publishers ?? [];
+  const unknown = found.data?.unknown ?? [];
+  return (
+    <Card title={title} note={note} flush>
+      {found.isPending && <Loading />}
+      {found.isError && <Problem error={found.error} />}
+      {unknown.map((one) => (
+        <p key={one} className="note warn">
+          Not known: {one}
+        </p>
+      ))}
+      {found.data?.addressesHidden === true && <p className="note">Addresses and principals are for who has syncpoint.server.get on the server.</p>}
+      {found.isSuccess && rows.length === 0 && unknown.length === 0 && <Empty>{nobody}</Empty>}
+      <Table label={title} rows={rows} rowKey={(one) => JSON.stringify([one.kind, one.process, one.peer, one.clientId, one.connectTime, rows.indexOf(one)])} columns={columns} />
+      {num(found.data?.more) > 0 && <p className="note">{plural(num(found.data?.more), "further one is", "further ones are")} not shown.</p>}
+    </Card>
+  );
+}

@@ -1,0 +1,37 @@
+"""The clients of all proxies of a cluster, or of all workers: each knows its own, and asks the others for theirs.
+
+Place: beside `proxy_role`, under `api.client_admin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from syncpoint.api.client_admin import ClientsOf, ListClients
+from syncpoint.control.cluster_queries import DEADLINE_S
+from syncpoint.model.cluster import PROXY
+from syncpoint.model.errors import Unavailable
+from syncpoint.node.cluster.context import ClusterContext
+from syncpoint.wire import methods
+from syncpoint.wire.messages import internal
+
+
+def clients_of_all(context: ClusterContext, own: ListClients) -> ClientsOf:
+    """Of this process and of all others that clients call, registered or not."""
+
+    async def ask(address: str, asked: internal.ClientsRequest) -> internal.ClientsResponse:
+        answer = await context.peers.call(
+            address, methods.PROCESS.ListClients, asked.SerializeToString(), timeout_s=DEADLINE_S
+        )
+        return internal.ClientsResponse.FromString(answer)
+
+    async def away(asked: internal.ClientsRequest) -> internal.ClientsResponse:
+        raise Unavailable("It is not registered: it does not run, or is cut off.")
+
+    def clients() -> Mapping[str, ListClients]:
+        named = {name: away for name, one in context.settings.processes.items() if PROXY in one.roles}
+        running = {one.name: partial(ask, one.address) for one in context.view.with_role(PROXY)}
+        return {**named, **running, context.process.name: own}
+
+    return clients
