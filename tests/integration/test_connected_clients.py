@@ -106,7 +106,7 @@ def test_principals_are_shown_to_who_may_see_the_server(tmp_path: Path, boot: Ca
 
         seen = clients(owner)
         (one,) = seen.clients
-        assert (one.principal, one.kind) == ("admin@shop.example", admin.ConnectedClient.STREAM)
+        assert (one.principal, one.kind) == ("serviceAccount:admin@shop.example", admin.ConnectedClient.STREAM)
         assert one.peer.startswith("127.0.0.1:")
         assert not seen.addresses_hidden
         hidden = clients(viewer)

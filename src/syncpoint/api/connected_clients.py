@@ -24,7 +24,7 @@ from syncpoint.wire.messages import admin, internal, pubsub
 RECENT_S: Final = 60.0
 KEPT_MAX: Final = 10_000
 STREAM_NAME: Final = b"syncpoint-stream"
-"""Metadata by which a proxy tells a subscribe forwarder what it calls a client's stream."""
+"""Metadata that a proxy opens a stream with at a subscribe forwarder: what it calls it."""
 _EVERY_S: Final = 1.0
 _NAME_BYTES_MAX: Final = 1024
 _HEADER_BYTES_MAX: Final = 300
