@@ -131,10 +131,10 @@ def zone() -> tuple[bool, str]:
             eventually(
                 lambda: {one.owner in owners for one in kit.chains() if one.number in whole} == {True}, 60, "adopted"
             )
-            right, told = 0, [0, 0, 0]  # lost, unavailable, twice
+            right, foretold = 0, [0, 0, 0]  # lost, unavailable, twice
             for topic, subscription in names.items():
                 lost, unavailable, twice = of_topic(failure, topic)
-                told = [sum(pair) for pair in zip(told, map(len, (lost, unavailable, twice)), strict=True)]
+                foretold = [sum(pair) for pair in zip(foretold, map(len, (lost, unavailable, twice)), strict=True)]
                 got, refused = came(space, subscription)
                 expected = (needed[topic] - lost - unavailable) | twice
                 right += got == expected
@@ -147,10 +147,8 @@ def zone() -> tuple[bool, str]:
         finally:
             space.close()
             kit.down()
-    text = (
-        f"foretold {told[0]} lost, {told[1]} unavailable, {told[2]} twice; {right} of {len(names)} topics as foretold"
-    )
-    return right == len(names) and told[0] > 0, text
+    text = f"foretold {foretold[0]} lost, {foretold[1]} unavailable, {foretold[2]} twice; {right} of {len(names)} topics as foretold"
+    return right == len(names) and foretold[0] > 0, text
 
 
 def came(space: Space, subscription: str) -> tuple[set[Any], int]:
