@@ -147,7 +147,10 @@ def zone() -> tuple[bool, str]:
         finally:
             space.close()
             kit.down()
-    text = f"foretold {foretold[0]} lost, {foretold[1]} unavailable, {foretold[2]} twice; {right} of {len(names)} topics as foretold"
+    text = (
+        f"foretold {foretold[0]} lost, {foretold[1]} unavailable, {foretold[2]} twice; {right} of {len(names)} topics as"
+        " foretold"
+    )
     return right == len(names) and foretold[0] > 0, text
 
 
