@@ -148,8 +148,8 @@ def zone() -> tuple[bool, str]:
             space.close()
             kit.down()
     text = (
-        f"foretold {foretold[0]} lost, {foretold[1]} unavailable, {foretold[2]} twice; {right} of {len(names)} topics as"
-        " foretold"
+        f"foretold {foretold[0]} lost, {foretold[1]} unavailable, {foretold[2]} twice; {right} of {len(names)} topics"
+        " as foretold"
     )
     return right == len(names) and foretold[0] > 0, text
 
