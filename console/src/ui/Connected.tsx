@@ -67,10 +67,10 @@ export function SubscriptionClients({ name }: { name: string }) {
       nobody="Nobody has a stream open, and nobody pulled in the last minute."
       columns={[
         { title: "Kind", cell: (one) => <Badge tone={one.kind === "STREAM" ? "good" : "calm"}>{one.kind.toLowerCase()}</Badge> },
-        ...WHO,
-        LAST,
         { title: "Outstanding", right: true, cell: (one) => one.kind === "STREAM" && outOf(one.outstandingMessages, one.maxOutstandingMessages, count) },
         { title: "Bytes", right: true, cell: (one) => one.kind === "STREAM" && outOf(one.outstandingBytes, one.maxOutstandingBytes, bytes) },
+        ...WHO,
+        LAST,
       ]}
     />
   );
