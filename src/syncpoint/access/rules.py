@@ -426,6 +426,10 @@ RULES: Final[dict[str, Rule]] = {
                 _part("subscription", _given_up(""), _acting("")),
             ),
             "PeekTopic": _all(_on("syncpoint.topics.read", "topic", _TOPIC)),
+            "PreviewSeek": _all(
+                _on(_CONSUME, "subscription", _SUBSCRIPTION),
+                _on("pubsub.snapshots.seek", "snapshot", _SNAPSHOT, optional=True),
+            ),
             "GetReceipt": _all(_on("syncpoint.topics.read", "topic", _TOPIC)),
             "GetAtRisk": _all(_server("syncpoint.server.get")),
             "GetMitigation": _all(_server("syncpoint.routing.get")),

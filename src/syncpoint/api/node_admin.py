@@ -61,6 +61,12 @@ class LocalInquiry:
         found = await states.describe({CHAIN: self._publish}, topic, record, ranges_max)
         return found, [one.unreadable for one in found if one.unreadable]
 
+    async def seek_changes(
+        self, topic: int, seek: internal.ForeseenSeek
+    ) -> tuple[list[internal.DescribedChain], list[str]]:
+        """In the one log."""
+        return await states.describe({CHAIN: self._publish}, topic, None, 0, seek), []
+
     async def peek(self, chain: int, request: internal.PeekRequest) -> internal.PeekResponse:
         """In the one log."""
         return await peek(self._publish, request)

@@ -22,6 +22,7 @@ from syncpoint.api.peek_admin import AskingChains, PeekAdmin
 from syncpoint.api.receipt_admin import ReceiptAdmin
 from syncpoint.api.rule_admin import RuleAdmin
 from syncpoint.api.scheduled_admin import AskingForScheduled, ScheduledAdmin
+from syncpoint.api.seek_request import AskingAboutSeeks, SeekAdmin
 from syncpoint.api.validate import refused
 from syncpoint.control.durability_classes import DurabilityClass
 from syncpoint.control.plane import ControlPlane
@@ -38,7 +39,7 @@ from syncpoint.wire.messages import admin, internal
 RANGES_MAX = 100
 
 
-class Asking(AskingChains, AskingForScheduled, AskingAboutRisks, Protocol):
+class Asking(AskingChains, AskingForScheduled, AskingAboutRisks, AskingAboutSeeks, Protocol):
     """Questions to those who know a part of the answer; what could not be found out is said in words. `chains`: what
     each chain holds of a topic.
     """
@@ -93,6 +94,7 @@ class ServerAdmin(ABC):
         rules = RuleAdmin(self.control, self.options)
         receipts = ReceiptAdmin(self.options, self._asking)
         risks = AtRiskAdmin(self.options, self._asking)
+        seeks = SeekAdmin(self.control, self._asking)
         own = admin_table(self.control, table)
         return {
             **self.options.methods(),
@@ -100,6 +102,7 @@ class ServerAdmin(ABC):
             **self.scheduled.methods(),
             **receipts.methods(),
             **risks.methods(),
+            **seeks.methods(),
             **rules.methods(),
             **self.letters.methods(),
             **own,

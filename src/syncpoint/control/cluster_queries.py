@@ -49,12 +49,22 @@ class ClusterQueries:
         self, topic: int, subscription: int = 0, ranges_max: int = 0
     ) -> tuple[list[internal.DescribedChain], list[str]]:
         """What each chain of a topic holds of it (DescribedChain, by number), and who did not report."""
-        request = internal.DescribeRequest(topic=topic, subscription=subscription, ranges_max=ranges_max)
+        return await self._described(
+            internal.DescribeRequest(topic=topic, subscription=subscription, ranges_max=ranges_max)
+        )
+
+    async def seek_changes(
+        self, topic: int, seek: internal.ForeseenSeek
+    ) -> tuple[list[internal.DescribedChain], list[str]]:
+        """What a seek would change in each chain of a topic, and who did not report."""
+        return await self._described(internal.DescribeRequest(topic=topic, seek=seek))
+
+    async def _described(self, request: internal.DescribeRequest) -> tuple[list[internal.DescribedChain], list[str]]:
         end = self._now() + self._deadline_s
         found: dict[int, internal.DescribedChain] = {}
         unknown: list[str] = []
         try:
-            wanted = set(await registered_chains(self._view.store, topic))
+            wanted = set(await registered_chains(self._view.store, request.topic))
         except StoreError as error:
             wanted = {int(key) for key in self._view.owners.items}
             unknown.append(f"the metadata: {error}; further chains may hold messages of this topic")

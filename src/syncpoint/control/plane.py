@@ -125,7 +125,7 @@ class ControlPlane:
     async def seek(self, record: Subscription, *, time_ns: int | None = None, snapshot: int | None = None) -> None:
         """Move a subscription to a time or to a snapshot; returns when that is persisted. Raises `Conflict`."""
         if time_ns is not None:
-            time_ns = max(-_TIME_NS_MAX, min(time_ns, _TIME_NS_MAX))  # as far as a record goes
+            time_ns = bounded_time_ns(time_ns)
         target = SeekTarget(time_ns if snapshot is None else None, snapshot)
         moved = replace(record, generation=record.generation + 1, target=target, changed_ns=self.clock.time_ns())
         (committed,) = await self.commits.commit([CatalogChange.put(moved)])
@@ -193,6 +193,11 @@ class ControlPlane:
                 except SyncpointError as error:
                     # It is gone from the catalog whatever they say; a log that is late learns of it from there.
                     log.info("%s is deleted, not every chain knows yet: %s", record.name, error)
+
+
+def bounded_time_ns(time_ns: int) -> int:
+    """A time as far as a record goes."""
+    return max(-_TIME_NS_MAX, min(time_ns, _TIME_NS_MAX))
 
 
 def is_creating(record: Subscription | Snapshot) -> bool:

@@ -116,20 +116,26 @@ def pass_over_expired(
     recorder: Recorder,
 ) -> None:
     """Pass over, and have recorded, what has run out of a source, as far as that is known without reading messages."""
+    for place, behind in known_expired(ledger, source, expired, own, store):
+        if source.topic in recorder.topics:
+            fresh = partial(_unacknowledged, ledger.of(source.number), place, behind)
+            recorder.note_of(ledger.subscription, EXPIRED, source.number, fresh, generation=ledger.generation)
+        ledgers.pass_over(ledger, source.number, place, behind)
+
+
+def known_expired(
+    ledger: Ledger, source: Source, expired: Expired, own: ExpiryIndex, store: Store
+) -> list[tuple[int, int]]:
+    """The places in a source that count as acknowledged because they have run out, as far as is known unread."""
     if expired.letters or expired.once:
-        return
+        return []
     first = ledger.begin_of(source.number)
     runs = own.ended(source.number, first, source.visible, expired.now_ns)
     if expired.live_ns:
         lived_ns = expired.now_ns - expired.live_ns
         runs.append((first, min(source.visible, store.offset_at(source.number, lived_ns + 1))))
-    for begin, end in runs:
-        for lane in ledger.lane_numbers if begin < end else ():
-            place, behind = in_lane(lane, begin), in_lane(lane, end)
-            if source.topic in recorder.topics:
-                fresh = partial(_unacknowledged, ledger.of(source.number), place, behind)
-                recorder.note_of(ledger.subscription, EXPIRED, source.number, fresh, generation=ledger.generation)
-            ledgers.pass_over(ledger, source.number, place, behind)
+    lanes = list(ledger.lane_numbers)
+    return [(in_lane(lane, begin), in_lane(lane, end)) for begin, end in runs if begin < end for lane in lanes]
 
 
 def _unacknowledged(acks: AckSet, begin: int, end: int) -> list[tuple[int, int]]:

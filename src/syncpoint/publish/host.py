@@ -212,11 +212,15 @@ class ChainHost:
             await asyncio.shield(opening)
         return await self.chain(number).duplicates.void(sender, batches)
 
-    async def describe(self, topic: int, subscription: int, ranges_max: int) -> list[internal.DescribedChain]:
-        """A DescribedChain of every chain of this process; `subscription` 0: of the topic alone."""
+    async def describe(
+        self, topic: int, subscription: int, ranges_max: int, seek: internal.ForeseenSeek | None = None
+    ) -> list[internal.DescribedChain]:
+        """A DescribedChain of every chain of this process; `subscription` 0: of the topic alone. `seek`: with what it
+        would change.
+        """
         record = self.context.shared.catalog.subscription_by_incarnation(subscription) if subscription else None
         forwarders = {number: chain.forwarder for number, chain in self.chains.items()}
-        return await states.describe(forwarders, topic, record, ranges_max)
+        return await states.describe(forwarders, topic, record, ranges_max, seek)
 
     def status(self) -> dict[str, Any]:
         """For the process's status."""

@@ -70,13 +70,18 @@ def seek_to_snapshot(
     generation: int | None = None,
 ) -> None:
     """Take over a snapshot's acknowledged sets. Raises `NotFound` when its state is gone."""
+    acks = acks_at_snapshot(forwarder, record, snapshot)
+    forwarder.replace_acks(record.incarnation, acks, done, generation, forwarder.clock.time_ns())
+
+
+def acks_at_snapshot(forwarder: PublishForwarder, record: Subscription, snapshot: int) -> dict[int, AckSet]:
+    """The acknowledged sets of a seek to a snapshot. Raises `NotFound` when its state is gone."""
     state = forwarder.snapshots.get(snapshot)
     if state is None:
         raise NotFound(str(snapshot))
     made = forwarder.catalog.snapshot_by_incarnation(snapshot)
     is_own = made is not None and made.subscription == record.incarnation
-    acks = _acks_of_own(forwarder, record, state) if is_own else _acks_of_other(forwarder, record, state)
-    forwarder.replace_acks(record.incarnation, acks, done, generation, forwarder.clock.time_ns())
+    return _acks_of_own(forwarder, record, state) if is_own else _acks_of_other(forwarder, record, state)
 
 
 def _acks_of_own(forwarder: PublishForwarder, record: Subscription, state: SnapshotState) -> dict[int, AckSet]:

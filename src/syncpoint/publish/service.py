@@ -84,7 +84,8 @@ class ChainsService:
         return internal.VoidResponse(**found._asdict())
 
     async def _describe(self, asked: internal.DescribeRequest) -> internal.DescribeResponse:
-        found = await self.host.describe(asked.topic, asked.subscription, asked.ranges_max)
+        seek = asked.seek if asked.HasField("seek") else None
+        found = await self.host.describe(asked.topic, asked.subscription, asked.ranges_max, seek)
         return internal.DescribeResponse(chains=found)
 
     async def _peek(self, asked: internal.PeekRequest) -> internal.PeekResponse:

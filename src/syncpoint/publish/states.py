@@ -19,6 +19,7 @@ from syncpoint.model.lanes import ends_of, in_lane
 from syncpoint.publish.backlog import backlog, first_stored, unacknowledged
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.ledger import Ledger
+from syncpoint.publish.seek_preview import seek_change
 from syncpoint.publish.source import Source
 from syncpoint.storage.store import Store
 from syncpoint.wire.messages import internal
@@ -27,15 +28,26 @@ READ_S = 1.0  # for the oldest message
 
 
 async def describe(
-    forwarders: Mapping[int, PublishForwarder], topic: int, record: Subscription | None, ranges_max: int
+    forwarders: Mapping[int, PublishForwarder],
+    topic: int,
+    record: Subscription | None,
+    ranges_max: int,
+    seek: internal.ForeseenSeek | None = None,
 ) -> list[internal.DescribedChain]:
-    """A DescribedChain of each, by number. `record`: the subscription that is asked for; None: the topic alone."""
-    described = (_described(number, one, topic, record, ranges_max) for number, one in forwarders.items())
+    """A DescribedChain of each, by number. `record`: the subscription that is asked for; None: the topic alone. `seek`:
+    count what it would change.
+    """
+    described = (_described(number, one, topic, record, ranges_max, seek) for number, one in forwarders.items())
     return list(await asyncio.gather(*described))
 
 
 async def _described(
-    number: int, forwarder: PublishForwarder, topic: int, record: Subscription | None, ranges_max: int
+    number: int,
+    forwarder: PublishForwarder,
+    topic: int,
+    record: Subscription | None,
+    ranges_max: int,
+    seek: internal.ForeseenSeek | None,
 ) -> internal.DescribedChain:
     answer = internal.DescribedChain(chain=number)
     ledger = forwarder.ledgers.get(record.incarnation) if record is not None else None
@@ -44,6 +56,8 @@ async def _described(
         shown = answer.sources.add(source=source.number, first_offset=first, next_offset=source.end)
         if ledger is not None:
             _acknowledged(shown, source, ledger, ranges_max)
+    if seek is not None:
+        answer.seek.CopyFrom(seek_change(forwarder, seek))
     if record is not None and ledger is not None:
         answer.generation, answer.backlog_messages = ledger.generation, unacknowledged(forwarder, record)
         if answer.backlog_messages:

@@ -148,6 +148,8 @@ def test_a_subscription_is_detached_by_who_has_the_topic_whoever_owns_the_subscr
 
 def test_a_seek_to_a_snapshot_needs_the_snapshot_too() -> None:
     request = pubsub.SeekRequest(subscription=SUBSCRIPTION, snapshot=SNAPSHOT)
+    preview = admin.PreviewSeekRequest(subscription=SUBSCRIPTION, snapshot=SNAPSHOT)
+    assert needs(methods.ADMIN.PreviewSeek, preview) == needs(methods.SUBSCRIBER.Seek, request)
     assert needs(methods.SUBSCRIBER.Seek, request) == [
         Need("pubsub.subscriptions.consume", SUBSCRIPTION),
         Need("pubsub.snapshots.seek", SNAPSHOT),

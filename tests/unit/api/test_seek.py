@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -47,9 +48,10 @@ async def test_seeks_are_refused_in_words(harness: ServicerHarness) -> None:
             "The snapshot belongs to another topic than the subscription.",
         ),
     ):
-        with pytest.raises(SyncpointError) as caught:
-            await harness.call("Seek", **fields)
-        assert (caught.value.code, caught.value.message) == (code, words)
+        for method in ("Seek", "PreviewSeek"):
+            with pytest.raises(SyncpointError) as caught:
+                await harness.call(method, **fields)
+            assert (caught.value.code, caught.value.message) == (code, words)
     for seconds_, nanos in ((-(2**63), 0), (2**63 - 1, 0), (253_402_300_800, 0), (0, -1), (0, 2**31 - 1)):
         with pytest.raises(SyncpointError, match="Timestamp is not valid") as caught:
             await harness.call("Seek", subscription=SUB, time={"seconds": seconds_, "nanos": nanos})
@@ -144,3 +146,56 @@ async def test_leases_from_before_a_seek_are_void(harness: ServicerHarness) -> N
     await harness.call("Seek", subscription=SUB, time={})
     await harness.call("Acknowledge", subscription=SUB, ack_ids=[old.ack_id])  # of an older generation: changes nothing
     assert len(await harness.pull()) == 1
+
+
+async def moved(harness: ServicerHarness, **target: Any) -> tuple[int, int, int]:
+    """What a preview says, checked against what the seek then does to the backlog: (before, returning, acknowledged)."""
+    said = await harness.call("PreviewSeek", subscription=SUB, **target)
+    assert not said.unknown
+    found = (said.backlog_messages, said.returning_messages, said.acknowledged_messages)
+    before = await harness.call("GetSubscriptionState", subscription=SUB)
+    assert (before.backlog_messages, before.generation) == (found[0], before.generation)
+    await harness.call("Seek", subscription=SUB, **target)
+    after = await harness.call("GetSubscriptionState", subscription=SUB)
+    assert after.generation == before.generation + 1
+    assert after.backlog_messages == found[0] + found[1] - found[2]
+    return found
+
+
+async def take(harness: ServicerHarness, most: int) -> None:
+    got = await harness.pull(most)
+    await harness.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id for one in got])
+
+
+@simulated(retain_acked=True)
+async def test_a_preview_says_what_comes_back_and_what_does_not_wait_any_more(harness: ServicerHarness) -> None:
+    await harness.put(*"abcd")
+    await take(harness, 3)
+    await harness.call("CreateSnapshot", name=SNAP, subscription=SUB)
+    await asyncio.sleep(2)
+    middle = {"seconds": harness.clock.time_ns() // 10**9 - 1}
+    await harness.put("e", "f")
+    assert await moved(harness, time=middle) == (3, 0, 1)
+    await take(harness, 2)
+    assert await moved(harness, snapshot=SNAP) == (0, 3, 0)
+    assert await moved(harness, time={}) == (3, 3, 0)
+    assert await moved(harness, time={"seconds": 4_000_000_000}) == (6, 0, 6)
+
+
+@simulated()
+async def test_a_preview_counts_nothing_where_nothing_is_kept(harness: ServicerHarness) -> None:
+    await harness.put("a", "b")
+    await take(harness, 1)
+    assert await moved(harness, time={}) == (1, 0, 0)
+
+
+@simulated(retain_acked=True)
+async def test_a_preview_leaves_out_what_has_run_out(harness: ServicerHarness) -> None:
+    options = {"subscription": SUB, "ttl": {"seconds": 60}}
+    await harness.call("UpdateSubscriptionOptions", options=options, update_mask={"paths": ["ttl"]})
+    await harness.put("a", "b")
+    await take(harness, 1)
+    await asyncio.sleep(100)
+    await harness.put("c")
+    await take(harness, 1)
+    assert await moved(harness, time={}) == (0, 1, 0)

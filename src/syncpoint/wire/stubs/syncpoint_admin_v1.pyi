@@ -518,6 +518,17 @@ class PeekResponse(_message.Message):
     next_page_token: str
     unknown: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, messages: _Optional[_Iterable[_Union[PeekedMessage, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., unknown: _Optional[_Iterable[str]] = ...) -> None: ...
+class PreviewSeekRequest(_message.Message):
+    subscription: str
+    time: _timestamp_pb2.Timestamp
+    snapshot: str
+    def __init__(self, subscription: _Optional[str] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., snapshot: _Optional[str] = ...) -> None: ...
+class SeekPreview(_message.Message):
+    backlog_messages: int
+    returning_messages: int
+    acknowledged_messages: int
+    unknown: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, backlog_messages: _Optional[int] = ..., returning_messages: _Optional[int] = ..., acknowledged_messages: _Optional[int] = ..., unknown: _Optional[_Iterable[str]] = ...) -> None: ...
 class PeekedMessage(_message.Message):
     message: google_pubsub_v1.PubsubMessage
     source: int

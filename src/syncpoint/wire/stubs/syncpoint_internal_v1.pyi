@@ -212,7 +212,19 @@ class DescribeRequest(_message.Message):
     topic: int
     subscription: int
     ranges_max: int
-    def __init__(self, topic: _Optional[int] = ..., subscription: _Optional[int] = ..., ranges_max: _Optional[int] = ...) -> None: ...
+    seek: ForeseenSeek
+    def __init__(self, topic: _Optional[int] = ..., subscription: _Optional[int] = ..., ranges_max: _Optional[int] = ..., seek: _Optional[_Union[ForeseenSeek, _Mapping]] = ...) -> None: ...
+class ForeseenSeek(_message.Message):
+    subscription: int
+    time_ns: int
+    snapshot: int
+    def __init__(self, subscription: _Optional[int] = ..., time_ns: _Optional[int] = ..., snapshot: _Optional[int] = ...) -> None: ...
+class SeekChange(_message.Message):
+    unacknowledged: int
+    returning: int
+    acknowledged: int
+    unknown: str
+    def __init__(self, unacknowledged: _Optional[int] = ..., returning: _Optional[int] = ..., acknowledged: _Optional[int] = ..., unknown: _Optional[str] = ...) -> None: ...
 class DescribeResponse(_message.Message):
     chains: _containers.RepeatedCompositeFieldContainer[DescribedChain]
     def __init__(self, chains: _Optional[_Iterable[_Union[DescribedChain, _Mapping]]] = ...) -> None: ...
@@ -303,7 +315,8 @@ class DescribedChain(_message.Message):
     backlog_bytes: int
     oldest_age_s: float
     unreadable: str
-    def __init__(self, chain: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[DescribedSource, _Mapping]]] = ..., generation: _Optional[int] = ..., backlog_messages: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_age_s: _Optional[float] = ..., unreadable: _Optional[str] = ...) -> None: ...
+    seek: SeekChange
+    def __init__(self, chain: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[DescribedSource, _Mapping]]] = ..., generation: _Optional[int] = ..., backlog_messages: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_age_s: _Optional[float] = ..., unreadable: _Optional[str] = ..., seek: _Optional[_Union[SeekChange, _Mapping]] = ...) -> None: ...
 class DescribedSource(_message.Message):
     source: int
     first_offset: int
