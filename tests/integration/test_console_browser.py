@@ -143,7 +143,7 @@ def test_a_message_is_published_found_pulled_and_reset_by_a_seek(browser: Any, b
     page = looked.go("/p/shop/subscriptions/billing?tab=seek", "billing")
     page.get_by_role("button", name="1 h ago").click()
     page.get_by_role("button", name="Seek…").first.click()
-    page.get_by_text("62 messages").wait_for()  # that is what comes back
+    page.locator(".preview li", has_text="Afterwards").get_by_text("62 messages").wait_for()
     page.get_by_role("button", name="Seek", exact=True).click()
     page.get_by_role("dialog").wait_for(state="detached")
     page = looked.go("/p/shop/subscriptions/billing", "billing")

@@ -191,6 +191,33 @@ def asked(space: Space, method: str, **fields: Any) -> Any:
         return client.call(f"Admin.{method}", path.request(**fields))
 
 
+def test_a_preview_of_a_seek_counts_what_the_seek_then_brings_back(space: Space) -> None:
+    topic, subscription = space.pair(retain_acked_messages=True)
+    every = [b"%d" % number for number in range(6)]
+    for body in every:
+        space.publish(topic, body)
+    snapshot = space.path("snapshots", "before")
+    space.api.create_snapshot({"name": snapshot, "subscription": subscription})
+    space.pull(subscription, 6, ack=True)
+    space.publish(topic, b"new")
+
+    def preview(**target: Any) -> tuple[int, int, int]:
+        found = asked(space, "PreviewSeek", subscription=subscription, **target)
+        assert not found.unknown
+        return found.backlog_messages, found.returning_messages, found.acknowledged_messages
+
+    def backlog() -> int:
+        return int(asked(space, "GetSubscriptionState", subscription=subscription, ranges_max=1).backlog_messages)
+
+    eventually(lambda: preview(snapshot=snapshot) == (1, 6, 0), what="all six come back")
+    assert preview(time={"seconds": 1}) == (1, 6, 0)
+    assert preview(time={"seconds": 4_000_000_000}) == (1, 0, 1)
+    assert backlog() == 1, "nothing was moved"
+    space.api.seek({"subscription": subscription, "snapshot": snapshot})
+    assert backlog() == 7
+    assert sorted(bodies(space.pull(subscription, 7, ack=True))) == [*every, b"new"]
+
+
 def test_rules_say_which_messages_come_and_what_their_copies_say(space: Space) -> None:
     topic, subscription = space.pair()
     space.publish(topic, b"before", attributes={"n": "1"})

@@ -80,6 +80,13 @@ export interface PubsubMessage {
   orderingKey?: string;
 }
 
+export interface SeekPreview {
+  backlogMessages?: Int64;
+  returningMessages?: Int64;
+  acknowledgedMessages?: Int64;
+  unknown?: string[];
+}
+
 export interface PeekedMessage {
   message: PubsubMessage;
   source?: Int64;

@@ -1,11 +1,11 @@
 // Seeking a subscription to a time or a snapshot, with what it would mean before it is done.
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { type ReactNode, useState } from "react";
+import { useState } from "react";
 
 import { call, type Fields } from "../api/client";
 import { callQuery } from "../api/queries";
-import type { PeekedMessage, PeekResponse, Subscription, SubscriptionState, Topic } from "../api/types";
+import type { SeekPreview, Subscription } from "../api/types";
 import { shell } from "../lib/copies";
 import { idOf, num, plural, projectOf, time } from "../lib/format";
 import { CopyAs } from "./CopyAs";
@@ -21,7 +21,7 @@ interface Snapshot {
 export function Seek({ name, config }: { name: string; config: Subscription }) {
   return (
     <>
-      <ToTime name={name} config={config} />
+      <ToTime name={name} />
       <Snapshots name={name} topic={config.topic} />
     </>
   );
@@ -42,11 +42,11 @@ const AGO: [string, number][] = [
   ["Now", 0],
 ];
 
-function ToTime({ name, config }: { name: string; config: Subscription }) {
+function ToTime({ name }: { name: string }) {
   const [local, setLocal] = useState("");
   const [asking, setAsking] = useState(false);
   const iso = asIso(local);
-  const request: Fields = { subscription: name, time: iso ?? "" };
+  const request = { subscription: name, time: iso ?? "" };
   return (
     <Card title="Seek to a time" note="what was published before it counts as acknowledged, what came after it as not">
       <form
@@ -67,18 +67,18 @@ function ToTime({ name, config }: { name: string; config: Subscription }) {
         </button>
       </form>
       {asking && iso !== null && (
-        <AskSeek title={`Seek ${idOf(name)} to ${time(iso)}?`} preview={<ComesBack name={name} config={config} since={iso} />} request={request} cli={`syncpoint subscriptions seek ${shell(idOf(name))} --project ${shell(projectOf(name))} --time ${iso}`} onClose={() => setAsking(false)} />
+        <AskSeek title={`Seek ${idOf(name)} to ${time(iso)}?`} request={request} cli={`syncpoint subscriptions seek ${shell(idOf(name))} --project ${shell(projectOf(name))} --time ${iso}`} onClose={() => setAsking(false)} />
       )}
     </Card>
   );
 }
 
-function AskSeek({ title, preview, request, cli, onClose }: { title: string; preview: ReactNode; request: Fields; cli: string; onClose: () => void }) {
+function AskSeek({ title, request, cli, onClose }: { title: string; request: Record<string, string>; cli: string; onClose: () => void }) {
   const queries = useQueryClient();
   return (
     <Confirm
       title={title}
-      text={preview}
+      text={<ComesBack request={request} />}
       action="Seek"
       dangerous
       onClose={onClose}
@@ -92,56 +92,33 @@ function AskSeek({ title, preview, request, cli, onClose }: { title: string; pre
   );
 }
 
-const COUNTED_PAGES = 10;
-
-/** How many messages of the topic that fit the filter were published since a time and are stored, as far as is counted. */
-async function countSince(config: Subscription, since: string, signal: AbortSignal): Promise<{ messages: number; more: boolean; first: PeekedMessage[] }> {
-  let messages = 0;
-  let pageToken = "";
-  const first: PeekedMessage[] = [];
-  for (let page = 0; page < COUNTED_PAGES; page += 1) {
-    const found = await call<PeekResponse>(
-      "Admin.PeekTopic",
-      { topic: config.topic, startTime: since, filter: config.filter, pageSize: 1000, pageToken, fields: "nextPageToken,messages(offset,message(messageId,publishTime))" },
-      signal,
-    );
-    messages += (found.messages ?? []).length;
-    if (first.length === 0) first.push(...(found.messages ?? []).slice(0, 3));
-    pageToken = found.nextPageToken ?? "";
-    if (pageToken === "") return { messages, more: false, first };
-  }
-  return { messages, more: true, first };
-}
-
-/** What a seek to a time would mean: what waits now, and what would wait afterwards. */
-function ComesBack({ name, config, since }: { name: string; config: Subscription; since: string }) {
-  const deleted = config.topic.startsWith("_");
-  const state = useQuery(callQuery<SubscriptionState>("Admin.GetSubscriptionState", { subscription: name, rangesMax: 1 }));
-  const topic = useQuery({ ...callQuery<Topic>("Publisher.GetTopic", { topic: config.topic }), enabled: !deleted });
-  const kept = config.retainAckedMessages === true || topic.data?.messageRetentionDuration !== undefined;
-  const counted = useQuery({ queryKey: ["since", name, since], queryFn: ({ signal }) => countSince(config, since, signal), enabled: !deleted && kept, gcTime: 0 });
-  if (state.isError) return <Problem error={state.error} />;
-  if (counted.isError) return <Problem error={counted.error} what="What comes back cannot be counted" />;
-  if (state.isPending || (topic.isPending && !deleted) || (kept && counted.isPending && !deleted)) return <p role="status">Counting …</p>;
+/** What a seek would mean, as of now: counted from what is acknowledged, not by reading messages. */
+function ComesBack({ request }: { request: Record<string, string> }) {
+  const preview = useQuery({ ...callQuery<SeekPreview>("Admin.PreviewSeek", request), staleTime: 0, gcTime: 0 });
+  if (preview.isPending) return <p role="status">Counting …</p>;
+  if (preview.isError) return <Problem error={preview.error} what="What comes back cannot be counted" />;
+  const unknown = preview.data.unknown ?? [];
+  const least = unknown.length > 0 ? "at least " : "";
+  const waiting = num(preview.data.backlogMessages);
+  const back = num(preview.data.returningMessages);
+  const gone = num(preview.data.acknowledgedMessages);
   return (
     <ul className="preview" role="status">
       <li>
-        Now {plural(num(state.data.backlogMessages), "message")} {num(state.data.backlogMessages) === 1 ? "waits" : "wait"}.
+        {least}
+        <b>{plural(back, "message")}</b> that {back === 1 ? "is" : "are"} acknowledged now {back === 1 ? "comes" : "come"} back, as far as they are kept.
       </li>
-      {counted.data !== undefined ? (
-        <li>
-          Afterwards{" "}
-          <b>
-            {counted.data.more ? "more than " : ""}
-            {plural(counted.data.messages, "message")}
-          </b>{" "}
-          wait: those that were published since then, fit its filter, and are kept.
-          {counted.data.first[0] !== undefined && ` The first of them is of ${time(counted.data.first[0].message.publishTime)}.`}
-        </li>
-      ) : (
-        <li>Acknowledged messages are kept neither by the subscription nor by its topic: none of them comes back.</li>
-      )}
-      <li>What was published before that time counts as acknowledged, also where it waits now.</li>
+      <li>
+        {least}
+        <b>{plural(gone, "message")}</b> of {plural(waiting, "message")} not acknowledged now will count as acknowledged.
+      </li>
+      <li>
+        Afterwards {least}
+        <b>{plural(waiting + back - gone, "message")}</b> {waiting + back - gone === 1 ? "waits" : "wait"}, with those that a filter leaves out.
+      </li>
+      {unknown.map((one) => (
+        <li key={one}>Not known: {one}</li>
+      ))}
     </ul>
   );
 }
@@ -188,7 +165,7 @@ function Snapshots({ name, topic }: { name: string; topic: string }) {
         ))}
       </ul>
       {seeking !== null && (
-        <AskSeek title={`Seek ${idOf(name)} to the snapshot ${idOf(seeking)}?`} preview={<p>What had not been acknowledged when the snapshot was made, and what was published since, waits again. How many that are cannot be said beforehand.</p>} request={{ subscription: name, snapshot: seeking }} cli={`syncpoint subscriptions seek ${shell(idOf(name))} --project ${shell(project)} --snapshot ${shell(idOf(seeking))}`} onClose={() => setSeeking(null)} />
+        <AskSeek title={`Seek ${idOf(name)} to the snapshot ${idOf(seeking)}?`} request={{ subscription: name, snapshot: seeking }} cli={`syncpoint subscriptions seek ${shell(idOf(name))} --project ${shell(project)} --snapshot ${shell(idOf(seeking))}`} onClose={() => setSeeking(null)} />
       )}
     </Card>
   );

@@ -177,24 +177,28 @@ def modify_ack_deadline(settings: Settings, subscription: str, ack_ids: tuple[st
     metavar="SNAPSHOT",
     help="To what was unacknowledged when the snapshot was made.",
 )
+@click.option("--dry-run", is_flag=True, help="Only say how many messages would come back; move nothing.")
 @with_settings
-def seek(settings: Settings, subscription: str, moment: datetime | None, snapshot: str | None) -> None:
+def seek(settings: Settings, subscription: str, moment: datetime | None, snapshot: str | None, dry_run: bool) -> None:
     """Take a subscription back (or ahead) to a time or a snapshot.
 
     Messages published before the time count as acknowledged, those after it as not; acknowledged messages come again
     only where they are still kept (--retain-acked-messages, or the topic's retention).
 
+    With --dry-run the exit code is 2 where something could not be found out.
+
     \b
     Examples:
+      syncpoint subscriptions seek billing --time -1h --dry-run
       syncpoint subscriptions seek billing --time -1h
       syncpoint subscriptions seek billing --snapshot before-deploy
     """
-    from syncpoint.wire.messages import pubsub
+    from syncpoint.wire.messages import admin, pubsub
 
     if (moment is None) == (snapshot is None):
         raise click.UsageError("Give either --time or --snapshot.")
     name = settings.name("subscriptions", subscription)
-    request = pubsub.SeekRequest(subscription=name)
+    request = admin.PreviewSeekRequest(subscription=name) if dry_run else pubsub.SeekRequest(subscription=name)
     if moment is not None:
         put_time(request.time, moment)
         target = f"time {moment.isoformat()}"
@@ -202,8 +206,28 @@ def seek(settings: Settings, subscription: str, moment: datetime | None, snapsho
         request.snapshot = settings.name("snapshots", snapshot or "")
         target = f"snapshot [{request.snapshot}]"
     with settings.client() as client:
-        client.call("Subscriber.Seek", request)
-    said(f"Moved subscription [{name}] to {target}.")
+        if not dry_run:
+            client.call("Subscriber.Seek", request)
+            said(f"Moved subscription [{name}] to {target}.")
+            return
+        found = client.call("Admin.PreviewSeek", request)
+    if settings.format == "json":
+        print_json(as_dict(found))
+    else:
+        _print_preview(found, f"subscription [{name}] to {target}")
+    for one in found.unknown:
+        said(f"Not known, there may be more: {one}.")
+    if found.unknown:
+        raise click.exceptions.Exit(2)
+
+
+def _print_preview(found: Any, what: str) -> None:
+    least = "at least " if found.unknown else ""
+    waiting, back, gone = found.backlog_messages, found.returning_messages, found.acknowledged_messages
+    said(f"Nothing was moved. To move {what}, as of now:")
+    said(f"  {least}{count(back, 'acknowledged message')} would come back,")
+    said(f"  {least}{gone:,} of {count(waiting, 'message')} not acknowledged now would count as acknowledged,")
+    said(f"  {least}{count(waiting + back - gone, 'message')} would then not be acknowledged.")
 
 
 def _print(received: Any, form: str, with_ack_ids: bool) -> None:

@@ -149,7 +149,7 @@ async def test_leases_from_before_a_seek_are_void(harness: ServicerHarness) -> N
 
 
 async def moved(harness: ServicerHarness, **target: Any) -> tuple[int, int, int]:
-    """What a preview says, checked against what the seek then does to the backlog: (before, returning, acknowledged)."""
+    """What a preview says, (waiting, returning, acknowledged), checked by what the seek then does to the backlog."""
     said = await harness.call("PreviewSeek", subscription=SUB, **target)
     assert not said.unknown
     found = (said.backlog_messages, said.returning_messages, said.acknowledged_messages)
@@ -199,3 +199,14 @@ async def test_a_preview_leaves_out_what_has_run_out(harness: ServicerHarness) -
     await harness.put("c")
     await take(harness, 1)
     assert await moved(harness, time={}) == (0, 1, 0)
+
+
+@simulated()
+async def test_a_preview_counts_what_a_filter_leaves_out_as_a_backlog_does(harness: ServicerHarness) -> None:
+    name = "projects/p/subscriptions/red"
+    await harness.call("CreateSubscription", name=name, topic=TOPIC, filter='attributes.color = "red"')
+    await harness.put("blue")
+    ahead = {"seconds": 4_000_000_000}
+    said = await harness.call("PreviewSeek", subscription=name, time=ahead)
+    state = await harness.call("GetSubscriptionState", subscription=name)
+    assert said.backlog_messages == said.acknowledged_messages == state.backlog_messages == 1

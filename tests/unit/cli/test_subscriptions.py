@@ -258,6 +258,24 @@ def test_seek(server, run):
     assert server.calls[-1][1].snapshot == "projects/p/snapshots/before"
 
 
+def test_a_dry_run_of_a_seek_says_what_would_come_back(server, run, run_json):
+    answer = admin.SeekPreview(backlog_messages=2, returning_messages=1_203, acknowledged_messages=1)
+    server.answers["Admin.PreviewSeek"] = answer
+    result = run("subscriptions", "seek", "billing", "--snapshot", "before", "--dry-run")
+    assert result.exit_code == 0
+    assert "1,203 acknowledged messages would come back" in result.stderr
+    assert "1 of 2 messages not acknowledged now would count as acknowledged" in result.stderr
+    assert "at least" not in result.stderr
+    assert [name for name, _ in server.calls] == ["Admin.PreviewSeek"]
+    assert server.calls[-1][1].snapshot == "projects/p/snapshots/before"
+    assert run_json("subscriptions", "seek", "billing", "--time", "-5m", "--dry-run")["returningMessages"] == "1203"
+    answer.unknown.append("chain 3: nobody has it open now")
+    result = run("subscriptions", "seek", "billing", "--time", "-5m", "--dry-run")
+    assert result.exit_code == 2
+    assert "at least 1,203 acknowledged messages" in result.stderr
+    assert "chain 3: nobody has it open now" in result.stderr
+
+
 @pytest.mark.parametrize("words", [[], ["--time", "now", "--snapshot", "x"], ["--time", "yesterday-ish"]])
 def test_seek_needs_one_target(server, run, words):
     assert run("subscriptions", "seek", "billing", *words).exit_code == 2
