@@ -226,7 +226,7 @@ def _print_preview(found: Any, what: str) -> None:
     waiting, back, gone = found.backlog_messages, found.returning_messages, found.acknowledged_messages
     said(f"Nothing was moved. To move {what}, as of now:")
     said(f"  {least}{count(back, 'acknowledged message')} would come back,")
-    said(f"  {least}{gone:,} of {count(waiting, 'message')} not acknowledged now would count as acknowledged,")
+    said(f"  {least}{gone:,} of {waiting:,} not acknowledged now would count as acknowledged,")
     said(f"  {least}{count(waiting + back - gone, 'message')} would then not be acknowledged.")
 
 

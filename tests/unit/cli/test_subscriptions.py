@@ -264,7 +264,7 @@ def test_a_dry_run_of_a_seek_says_what_would_come_back(server, run, run_json):
     result = run("subscriptions", "seek", "billing", "--snapshot", "before", "--dry-run")
     assert result.exit_code == 0
     assert "1,203 acknowledged messages would come back" in result.stderr
-    assert "1 of 2 messages not acknowledged now would count as acknowledged" in result.stderr
+    assert "1 of 2 not acknowledged now would count as acknowledged" in result.stderr
     assert "at least" not in result.stderr
     assert [name for name, _ in server.calls] == ["Admin.PreviewSeek"]
     assert server.calls[-1][1].snapshot == "projects/p/snapshots/before"
