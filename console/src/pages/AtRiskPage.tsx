@@ -69,12 +69,18 @@ function Unknown({ of }: { of: string[] | undefined }) {
 
 function Each({ found, error, onChoose }: { found: AtRisk | undefined; error: unknown; onChoose: (one: string) => void }) {
   const sure = (found?.unknown ?? []).length === 0;
-  const failures = found?.failures ?? [];
+  const failures = [...(found?.failures ?? [])].sort(worstFirst);
+  const stopping = failures.filter((one) => (one.stopped ?? []).length > 0).length;
   const safe = sure && failures.length > 0 && failures.every((one) => num(one.lost?.messages) === 0 && num(one.facts) === 0);
   return (
     <>
       <Unknown of={found?.unknown} />
-      {safe && <p className="note good">No single failure of these would lose a message.</p>}
+      {safe && stopping === 0 && <p className="note good">No single failure of these would lose a message, or stop anything.</p>}
+      {safe && stopping > 0 && (
+        <p className="note warn">
+          No single failure of these would lose a message; {plural(stopping, "of them", "of them")} would stop what is named in the last column.
+        </p>
+      )}
       <Card title="Each by itself" note="worst first" flush actions={<CopyAs cli="syncpoint at-risk" method="Admin.GetAtRisk" request={{}} />}>
         {error !== null && <Problem error={error} />}
         {error === null && found === undefined && <Loading />}
@@ -103,6 +109,13 @@ function Each({ found, error, onChoose }: { found: AtRisk | undefined; error: un
       </Card>
     </>
   );
+}
+
+/** By what is lost, then by what cannot be had, then by what stops. */
+function worstFirst(one: Failure, other: Failure): number {
+  const harm = (of: Failure) => [num(of.lost?.messages) + num(of.facts), num(of.unavailable?.messages), (of.stopped ?? []).length];
+  const [ours, theirs] = [harm(one), harm(other)];
+  return ours.map((value, at) => (theirs[at] ?? 0) - value).find((difference) => difference !== 0) ?? 0;
 }
 
 function stoppedOf(one: Failure): string {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from syncpoint.model.errors import Code
 
-CLUSTERS_ONLY = ("drain", "undrain", "constraints")
+CLUSTERS_ONLY = ("drain", "undrain", "constraints", "mitigation", "headroom")
 _BOUNDS = "Correct the value; `syncpoint {command} --help` names the form, docs/limits.md the bounds."
 
 SERVER = {

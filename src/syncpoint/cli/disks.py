@@ -63,7 +63,7 @@ def list_all(settings: Settings) -> None:
 
 def failed_advice(found: Any) -> str:
     """What follows from the states of one server's disks; which of a cluster's disks go together is not known here."""
-    repair = "Repair or replace {}, then restart the server"
+    repair = "What was only away is taken again once it is back; else repair or replace {}, then restart the server"
     if any(disk.chains and not disk.path.startswith("/") for disk in found):  # PROCESS/DISK
         chains = "Each chain is written while enough of its own disks are well; `syncpoint cluster status` shows it. "
         mended = " (of a cluster: the process that serves it): the disk is brought up to date from the others."
