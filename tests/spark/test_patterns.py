@@ -300,10 +300,10 @@ def test_a_failover_and_a_failback_in_the_order_of_the_runbook(played: Played) -
 def test_what_one_cluster_gives_up_is_done_by_the_other_and_what_fails_at_both_is_kept_once(played: Played) -> None:
     """A database that is away, nobody at work at either cluster, and a cluster that is lost for a time."""
     eu, us = played.sites["eu"], played.sites["us"]
-    work = "projects/work/subscriptions/"
+    work = "projects/factory/subscriptions/"
 
     def publish(site: Site, topic: str, names: list[str]) -> None:
-        site.api.publish({"topic": f"projects/work/topics/{topic}", "messages": [{"data": n.encode()} for n in names]})
+        site.api.publish({"topic": f"projects/factory/topics/{topic}", "messages": [{"data": n.encode()} for n in names]})
 
     def taken(site: Site, queue: str, handled: list[str] | None) -> None:
         """Receive for a moment: handled, or given back, as by a worker whose database is away."""
@@ -336,8 +336,8 @@ def test_what_one_cluster_gives_up_is_done_by_the_other_and_what_fails_at_both_i
     kept: list[str] = []
     awaited(lambda: (taken(eu, "mail-auxiliary", kept), set(letters) <= set(kept))[1], "what failed at both clusters")
     assert sorted(kept) == sorted(letters)
-    assert not [one for one in us.log("projects/work/topics/mail-auxiliary") if one.data.decode() in letters]
-    copies = [one for one in us.log("projects/work/topics/mail") if one.data.decode() in letters]
+    assert not [one for one in us.log("projects/factory/topics/mail-auxiliary") if one.data.decode() in letters]
+    copies = [one for one in us.log("projects/factory/topics/mail") if one.data.decode() in letters]
     assert len(copies) == len(letters)
     assert {one.attributes["sys.DeadLetterReason"] for one in copies} == {"TTLExpiredException"}
     # A cluster is lost with mail in its queue: that comes to the other one when it is back, later than its time.

@@ -12,11 +12,11 @@ from syncpoint.federation.patterns.registry import links_of
 from syncpoint.federation.spec import Runtime, parse
 from syncpoint.model.errors import InvalidArgument
 
-T = "projects/work/topics/"
+T = "projects/factory/topics/"
 
 
 def links(folder: Path, **keys: Any) -> list[Any]:
-    task = {"pattern": "spillover", "between": ["a", "b"], "project": "work", "queues": ["jobs"], **keys}
+    task = {"pattern": "spillover", "between": ["a", "b"], "project": "factory", "queues": ["jobs"], **keys}
     clusters = {name: {"endpoint": f"{name}:1"} for name in "ab"}
     return links_of(parse({"version": 1, "clusters": clusters, "tasks": {"one": task}}, folder))
 
@@ -35,7 +35,7 @@ def test_dead_letters_go_to_the_other_queue_in_both_directions(tmp_path: Path) -
     )  # what failed at both goes back
     assert all("here" not in writing(one.link, "flows.json", tmp_path) for one in flows)
     assert found[0].steps.topics == (T + "jobs-twice",)
-    assert found[0].steps.summary == ("to work/jobs-twice where attributes['replicated'] IS NOT NULL; replicated = 1")
+    assert found[0].steps.summary == ("to factory/jobs-twice where attributes['replicated'] IS NOT NULL; replicated = 1")
 
 
 @pytest.mark.parametrize(
