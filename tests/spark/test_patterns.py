@@ -303,7 +303,9 @@ def test_what_one_cluster_gives_up_is_done_by_the_other_and_what_fails_at_both_i
     work = "projects/factory/subscriptions/"
 
     def publish(site: Site, topic: str, names: list[str]) -> None:
-        site.api.publish({"topic": f"projects/factory/topics/{topic}", "messages": [{"data": n.encode()} for n in names]})
+        site.api.publish(
+            {"topic": f"projects/factory/topics/{topic}", "messages": [{"data": n.encode()} for n in names]}
+        )
 
     def taken(site: Site, queue: str, handled: list[str] | None) -> None:
         """Receive for a moment: handled, or given back, as by a worker whose database is away."""

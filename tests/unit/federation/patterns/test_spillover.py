@@ -35,7 +35,9 @@ def test_dead_letters_go_to_the_other_queue_in_both_directions(tmp_path: Path) -
     )  # what failed at both goes back
     assert all("here" not in writing(one.link, "flows.json", tmp_path) for one in flows)
     assert found[0].steps.topics == (T + "jobs-twice",)
-    assert found[0].steps.summary == ("to factory/jobs-twice where attributes['replicated'] IS NOT NULL; replicated = 1")
+    assert found[0].steps.summary == (
+        "to factory/jobs-twice where attributes['replicated'] IS NOT NULL; replicated = 1"
+    )
 
 
 @pytest.mark.parametrize(
