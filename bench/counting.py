@@ -23,9 +23,11 @@ import time
 import urllib.request
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench import uncounted
 from bench.count_costs import KINDS, costs
 from bench.harness import Bench, Run, Target
 from bench.process import Failed, Server
@@ -49,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure and print the table."""
     title = "counting and tracing: server CPU per message published, delivered and acknowledged, in turns"
     with Bench.open("counting", title, argv) as b, Collector() as collector:
-        servers = {COUNTED: _server(b), UNCOUNTED: _server(b, module="bench.uncounted")}
+        servers = {COUNTED: _server(b), UNCOUNTED: _server(b, program=[str(Path(uncounted.__file__))])}
         for ratio in RATIOS:
             servers[f"traced at ratio {ratio:g}"] = _server(b, "--otlp", collector.url, "--trace-ratio", str(ratio))
         try:
@@ -60,8 +62,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         _texts(b)
 
 
-def _server(b: Bench, *arguments: str, module: str = "syncpoint.cli") -> Server:
-    command = [sys.executable, "-m", module, "serve"]
+def _server(b: Bench, *arguments: str, program: Sequence[str] = ("-m", "syncpoint.cli")) -> Server:
+    command = [sys.executable, *program, "serve"]
     return Server(b.data(), core=b.options.server_core, arguments=arguments, command=command)
 
 
