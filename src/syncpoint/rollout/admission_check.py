@@ -14,7 +14,7 @@ from syncpoint.rollout.parity import Reports, differences
 from syncpoint.rollout.rollout_file import ENVIRONMENTS, PRODUCTION, STAGING, TEST, Release
 from syncpoint.rollout.rollout_plan import RolloutPlan
 
-TODO = "run all tests on it with `make test RESULT=FILE`"
+HOW_TO_TEST = "run all tests on it with `make test RESULT=FILE`"
 
 
 def untested(path: Path, release: Release) -> list[str]:
@@ -25,9 +25,9 @@ def untested(path: Path, release: Release) -> list[str]:
         changed, parts = bool(found["changed"]), {str(name): str(how) for name, how in found["parts"].items()}
         whole = bool(found["whole"])
     except FileNotFoundError:
-        return [f"tests: there is no {path}: {TODO}"]
+        return [f"tests: there is no {path}: {HOW_TO_TEST}"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return [f"tests: {path} cannot be read as a result ({type(error).__name__}: {error}): {TODO}"]
+        return [f"tests: {path} cannot be read as a result ({type(error).__name__}: {error}): {HOW_TO_TEST}"]
     problems = []
     if version != release.version:
         problems.append(f"tests: {path} is of version {version}, not {release.version}")
@@ -36,7 +36,7 @@ def untested(path: Path, release: Release) -> list[str]:
     if changed:
         problems.append(f"tests: {path} is of a tree with changes that no commit has")
     if not whole:
-        problems.append(f"tests: {path} is of some parts of the tests, not of all: {TODO}")
+        problems.append(f"tests: {path} is of some parts of the tests, not of all: {HOW_TO_TEST}")
     failed = sorted(name for name, how in parts.items() if how != "passed")
     if failed or outcome != "passed" or not parts:
         problems.append(f"tests: {outcome}{': ' + ', '.join(failed) if failed else ''}")
