@@ -90,7 +90,7 @@ def reconciled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, missing: int, *f
     anomalies = tuple(Anomaly("missing", f"id-{number}", "shop.a-b.orders") for number in range(missing))
     counts = dict.fromkeys(reconciliation.KINDS, 0) | {"missing": missing}
 
-    def work(spark: Any, flow: Any, runtime: Any, on_progress: Any) -> Reconciliation:
+    def work(spark: Any, flow: Any, on_progress: Any) -> Reconciliation:
         return Reconciliation(flow.name, 10, 10 - missing, 0, 0, 0, 0, counts, anomalies)
 
     monkeypatch.setattr(reconciliation, "reconcile", work)
