@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/kernel/*.py src/syncpoint/kernel/*.pxd)
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd prometheus chromium console demo demo-spark test test-clients check life house sim planted sim-long faults faults-spark rules-spark rollout-drill loss-drill regions-drill console-disaster bench bench-cluster bench-peers bench-spark protos wheel locks clean
+.PHONY: help setup dev etcd prometheus chromium console demo demo-spark test test-long test-clients check life house sim planted sim-long faults faults-spark rules-spark rollout-drill loss-drill regions-drill console-disaster bench bench-cluster bench-peers bench-spark protos wheel locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -53,9 +53,12 @@ metrics: dev ## write the table of docs/metrics.md from the families that there 
 house: dev ## draw the rooms of src/syncpoint into docs/ARCHITECTURE.md
 	@$(BIN)/python tools/house.py
 
-test: dev ## everything: check, unit, property, uncompiled kernel, official clients; RESULT=FILE keeps the outcome for `syncpoint rollout`
+test: dev ## check, unit, property, uncompiled kernel, simulation, official clients, clusters, faults, Spark: half an hour; RESULT=FILE keeps the outcome for `syncpoint rollout`
 	@tools/setup.sh etcd || echo "without etcd the tests of clusters are skipped" >&2
 	@$(BIN)/python tools/test_parts.py all $(if $(RESULT),--result $(RESULT))
+
+test-long: dev ## all of `make test`, and the tests that take longest (two hours)
+	@$(BIN)/python tools/test_parts.py all --long
 
 test-clients: dev ## the official clients of Python, Node, Go and Java, and REST, on a node and in a cluster; result into docs/compatibility.md; CLIENTS="--only go,java"
 	@$(BIN)/python -m tests.clients.run $(CLIENTS)

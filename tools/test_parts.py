@@ -1,21 +1,19 @@
 """Runs the parts of `make check` and `make test`, one after the other, each with a budget in seconds.
 
-Usage: test_parts.py check | all | NAME [NAME...] | list, and --result FILE. A part that fails fails the run, which
-still goes through the other parts, so that one look shows everything. A part that takes twice its budget is ended and
-has failed. Some parts run beside another one, which leaves processors idle: at the lowest priority, and are shown when
-that one has ended. The result file says which commit was tested, and how; `syncpoint rollout` reads it.
+Usage: test_parts.py check | all | NAME [NAME...] | list, --result FILE, and --long: with the tests marked `long`, which
+only `make test-long` runs; all takes twice as long with them. A part that fails fails the run, which still goes through
+the other parts, so that one look shows everything. A part that takes twice its budget is ended and has failed. The
+result file says which commit was tested, and how; `syncpoint rollout` reads it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -36,8 +34,8 @@ QUICK_ROOMS = ("model", "runtime", "rules", "wire", "metadata", "cli", "client",
 
 @dataclass(frozen=True)
 class Part:
-    """One command of the project's checks. `budget_s` is what it may take on two cores; `beside`: runs with this part,
-    if that is asked for, too.
+    """One command of the project's checks. `budget_s` is what it may take on two cores; `marked`: of its tests, those
+    for which this is true of their markers.
     """
 
     name: str
@@ -45,7 +43,7 @@ class Part:
     budget_s: int
     command: Sequence[str]
     env: dict[str, str] = field(default_factory=dict)
-    beside: str = ""
+    marked: str = ""
 
 
 def unit_paths(*, quick: bool) -> list[str]:
@@ -72,7 +70,7 @@ CHECK = (
 )
 
 # Integration tests by the beginning of their file's name; what no group names belongs to the first one. `make test`
-# runs them as one part; a group can be run alone, by its name.
+# runs them as two parts; a group can be run alone, by its name.
 INTEGRATION = {
     "official": ("the official Python client, the command line, the demonstration", 180, ()),
     "semantics": ("what subscriptions promise, over a real server", 120, ("test_semantics_",)),
@@ -133,14 +131,12 @@ TEST = (
         "simulations: 200 seeds of chains, some of shapes hard on delivery, of whole clusters and pipelines",
         600,
         [sys.executable, "tools/sim.py", "--test"],
-        beside="integration",
     ),
     Part(
         "planted",
         "simulation catches planted bugs: every fourth one",
         300,
         [*PYTEST, "-n", "2", "tests/simulation"],
-        beside="integration",
     ),
     Part(
         "unit",
@@ -163,9 +159,17 @@ TEST = (
     ),
     Part(
         "integration",
-        "real servers and clusters, official clients, faults",
-        1800,
+        "real servers, official clients, faults",
+        480,
         [*PYTEST, *BY_FILE, *integration_paths(*INTEGRATION)],
+        marked="not shared_cluster",
+    ),
+    Part(
+        "clusters",
+        "on one cluster: failover, copies, drains, regions",  # apart: a cluster that only waits costs a fifth of a core
+        300,
+        [*PYTEST, *BY_FILE, *integration_paths(*INTEGRATION)],
+        marked="shared_cluster",
     ),
     Part("packages", "the wheel, in a new environment; the pods of the chart", 460, [*PYTEST, "tests/packages"]),
     Part("spark", "the data source for Spark and federation, one session", 720, [*PYTEST, "tests/spark"]),
@@ -174,66 +178,32 @@ TEST = (
 ALL = (*CHECK, *TEST)
 
 
-def run_all(parts: Sequence[Part]) -> list[tuple[Part, bool]]:
-    """Run parts in their order, those beside another one with it; what each came to."""
-    names = {part.name for part in parts}
-    results = []
-    for part in parts:
-        if part.beside in names:
-            continue
-        others = [Running(other, aside=True) for other in parts if other.beside == part.name]
-        try:
-            for one in (Running(part), *others):
-                results.append((one.part, one.ended()))
-        finally:
-            for one in others:
-                end_group(one.process)
-    return results
-
-
-class Running:
-    """A part in a process group of its own. `aside`: at the lowest priority, its output kept until it is asked for."""
-
-    def __init__(self, part: Part, *, aside: bool = False) -> None:
-        self.part, self.begun = part, time.monotonic()
-        self._kept = tempfile.TemporaryFile() if aside else None  # noqa: SIM115 (closed in `ended`)
-        head = f"\n== {part.name}: {part.what} (budget {part.budget_s} s)"
-        print(f"\n== {part.name}: begins, beside {part.beside}" if aside else head, flush=True)
-        self.process = subprocess.Popen(
-            ["nice", "-n", "19", *part.command] if aside else part.command,
-            cwd=ROOT,
-            env=os.environ | KEPT_BYTECODE | part.env,
-            start_new_session=True,
-            stdout=self._kept,
-            stderr=subprocess.STDOUT if aside else None,
-        )
-        if aside:
-            with contextlib.suppress(OSError):  # where the kernel weighs sessions, and processes within
-                Path(f"/proc/{self.process.pid}/autogroup").write_text("19")
-
-    def ended(self) -> bool:
-        """Wait for it, for twice its budget from now on; True when it went well."""
-        part, asked = self.part, time.monotonic()
-        try:
-            code = self.process.wait(part.budget_s * 2)
-        except subprocess.TimeoutExpired:
-            end_group(self.process)
-            code = None
-        except KeyboardInterrupt:
-            end_group(self.process)
-            raise
-        if self._kept is not None:
-            with self._kept as kept:
-                kept.seek(0)
-                print(f"\n== {part.name}: {part.what}\n{kept.read().decode(errors='replace')}", flush=True)
-        if code is None:
-            print(f"-- {part.name}: ended after twice its budget", flush=True)
-            return False
-        took, waited = time.monotonic() - self.begun, time.monotonic() - asked
-        verdict = "ok" if code == 0 else f"FAILED (exit code {code})"
-        over = "" if waited <= part.budget_s else f", over its budget of {part.budget_s} s"
-        print(f"-- {part.name}: {verdict}, {took:.1f} s{over}", flush=True)
-        return code == 0
+def run(part: Part, *, long: bool) -> bool:
+    """One part, in a process group of its own; True when it went well. With long tests it may take four times as
+    long.
+    """
+    print(f"\n== {part.name}: {part.what} (budget {part.budget_s} s)", flush=True)
+    begun, budget_s = time.monotonic(), part.budget_s * (4 if long else 1)
+    command = list(part.command)
+    if command[: len(PYTEST)] == PYTEST:
+        wanted = [part.marked] if part.marked else []
+        wanted += [] if long else ["not long"]
+        command += ["-m", " and ".join(wanted)]
+    process = subprocess.Popen(command, cwd=ROOT, env=os.environ | KEPT_BYTECODE | part.env, start_new_session=True)
+    try:
+        code = process.wait(budget_s * 2)
+    except subprocess.TimeoutExpired:
+        end_group(process)
+        print(f"-- {part.name}: ended after twice its budget", flush=True)
+        return False
+    except KeyboardInterrupt:
+        end_group(process)
+        raise
+    took = time.monotonic() - begun
+    verdict = "ok" if code == 0 else f"FAILED (exit code {code})"
+    over = "" if took <= budget_s else f", over its budget of {budget_s} s"
+    print(f"-- {part.name}: {verdict}, {took:.1f} s{over}", flush=True)
+    return code == 0
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
@@ -277,7 +247,8 @@ def write_result(path: Path, results: list[tuple[Part, bool]], begun: tuple[str,
 
 def main(arguments: list[str]) -> int:
     """Run what is asked for and print a table of what it took."""
-    result = None
+    result, long = None, "--long" in arguments
+    arguments = [one for one in arguments if one != "--long"]
     if "--result" in arguments[:-1]:
         at = arguments.index("--result")
         result, arguments = Path(arguments[at + 1]), arguments[:at] + arguments[at + 2 :]
@@ -289,13 +260,13 @@ def main(arguments: list[str]) -> int:
         return 0
     unknown = [name for name in arguments if name not in groups and name not in named]
     if unknown or not arguments:
-        print(f"usage: test_parts.py {' | '.join([*groups, *named, 'list'])} [--result FILE]", file=sys.stderr)
+        print(f"usage: test_parts.py {' | '.join([*groups, *named, 'list'])} [--long] [--result FILE]", file=sys.stderr)
         return 2
     parts = [part for name in arguments for part in groups.get(name) or (named[name],)]
     if result is not None:
         result.unlink(missing_ok=True)  # a run that is broken off leaves none
     begun, tested = time.monotonic(), tree()
-    results = run_all(parts)
+    results = [(part, run(part, long=long)) for part in parts]
     if result is not None:
         write_result(result, results, tested)
     failed = [part.name for part, ok in results if not ok]

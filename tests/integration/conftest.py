@@ -29,6 +29,13 @@ if WORKER:  # not where workers are started from: they would inherit it. What is
     os.environ["SYNCPOINT_PORTS"] = f"{FIRST}-{FIRST + 2_499}"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What shares a cluster is marked so: `make test` runs it apart."""
+    for item in items:
+        if "shared_cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker("shared_cluster")
+
+
 class Space:
     """A project of its own on a server, with short ways to do what most tests do."""
 

@@ -97,7 +97,7 @@ async def until(what: Callable[[], bool], seconds: float = 20.0) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_owners_through_faults_of_the_metadata_and_their_own(tmp_path: Path) -> None:
     async def run(cluster: etcd.EtcdCluster) -> None:
         disks: dict[int, int] = {}

@@ -173,7 +173,6 @@ def test_a_receiver_that_stops_leaves_the_rest_to_the_next(space):
     assert sorted({*rest, *first_done}) == [b"%d" % number for number in range(10)]
 
 
-@pytest.mark.slow
 def test_a_message_worked_on_for_long_is_not_sent_again(space):
     """The client extends the deadline while the callback runs: 13 s of work with a deadline of 10 s."""
     topic, subscription = space.pair(ack_deadline_seconds=10)

@@ -181,7 +181,7 @@ def test_overlap_is_dropped_and_gaps_are_refused(boot: Any, enter: Any, write: C
     assert sorted(number(one.message.data) for one in got) == [*range(15), *range(20, 25)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_kill_9_at_any_moment_and_every_epoch_is_there_once(
     boot: Any, enter: Any, write: Callable[..., Writer]
 ) -> None:

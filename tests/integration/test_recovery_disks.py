@@ -266,7 +266,7 @@ def resumed(space, topic):
         return None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_disk_usage_falls_after_acknowledgement(boot, enter, tmp_path):
     """Deletion is asynchronous: the space comes back some time after the acks, all but a few segments kept ready."""
     server = boot(tmp_path / "data")

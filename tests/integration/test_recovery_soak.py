@@ -11,7 +11,7 @@ import pytest
 SOAK = Path(__file__).resolve().parents[1] / "soak" / "soak.py"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_half_a_minute_of_restarts_under_load():
     done = subprocess.run(

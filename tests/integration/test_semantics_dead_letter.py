@@ -238,7 +238,6 @@ def test_without_a_policy_a_nacked_message_comes_at_once(space):
     assert sum(pauses) < 20
 
 
-@pytest.mark.slow
 def test_pauses_stop_growing_at_the_maximum(space):
     topic, subscription = space.pair(ack_deadline_seconds=600, **policy(1, 2))
     space.publish(topic, b"x")

@@ -190,7 +190,7 @@ def test_switching_exactly_once_on_and_off_loses_nothing(space):
     eventually(lambda: ids <= seen | {one.message.message_id for one in stream.messages[done:]}, within=40)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_impatient_pulls_lose_nothing(space):
     """Calls given up in the middle take messages along at most until their deadline."""
     topic, subscription = space.pair(ack_deadline_seconds=10)

@@ -34,7 +34,6 @@ def test_an_extended_message_stays_away_while_another_one_expires(space):
     assert not space.peek(subscription)
 
 
-@pytest.mark.slow
 def test_the_deadline_of_ten_seconds_holds_for_pull_and_streams(space):
     """Four waits at once: by subscription, by stream, by a changed stream deadline, and one that was extended."""
     topic = space.topic()

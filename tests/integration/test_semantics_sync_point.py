@@ -97,7 +97,7 @@ def test_publishes_that_begin_after_create_returns_all_arrive(space):
     assert total > 12 * 8 * 3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_race_again_and_again(space):
     for round_number in range(40):
         checkers.check(race(space, round_number, subscriptions=16), checkers.sync_point)

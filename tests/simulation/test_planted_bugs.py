@@ -1,7 +1,8 @@
 """Every bug planted into a shipped module is noticed within 200 seeds, by a life that is good without it.
 
 `Planted.seed` is where it was noticed last; a change of the product may draw other lots, then it is looked for anew.
-`make test` plants every fourth one, which are bugs of every kind; `make planted` plants all.
+`make test` plants every fourth one, which are bugs of every kind, but for those whose lives are longest; `make planted`
+plants all.
 """
 
 from __future__ import annotations
@@ -13,9 +14,15 @@ import pytest
 from syncpoint.testing.simulation.planted_bugs import PLANTED, first_caught
 
 SEEDS = 200
-EVERY = 1 if os.environ.get("SYNCPOINT_PLANTED") == "all" else 4
-FOUND = {name: PLANTED[name].seed for name in list(PLANTED)[::EVERY]}
-pytestmark = pytest.mark.timeout(300)
+LONGEST = {
+    "letters are acknowledged before they are redriven",
+    "forwards are acknowledged before they are published",
+    "ids end with the process that took them",
+}
+ALL = os.environ.get("SYNCPOINT_PLANTED") == "all"
+NAMES = list(PLANTED) if ALL else [name for name in list(PLANTED)[::4] if name not in LONGEST]
+FOUND = {name: PLANTED[name].seed for name in NAMES}
+pytestmark = pytest.mark.timeout(900)  # a seed that shows nothing any more is looked for anew
 
 
 @pytest.mark.parametrize("name", FOUND)

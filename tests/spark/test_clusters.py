@@ -1,5 +1,7 @@
-"""One job between two clusters of real processes whose owners of chains are killed: every message once, in order. It
-reads a subscription that it has to itself, and what it has read is acknowledged.
+"""Between two clusters of real processes whose owners of chains are killed: every message once, in order.
+
+A query of its own reads a subscription that it has to itself, and what it has read is acknowledged. The job of a
+federation runs six tasks with steps.
 """
 
 import time
@@ -11,10 +13,16 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from pyspark_pubsub.rpc import close_idle
+from syncpoint.federation.job import FederationJob
+from syncpoint.federation.patterns.registry import links_of
+from syncpoint.federation.spec import load
+from syncpoint.federation.state import StateFolder
 from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import eventually
 from syncpoint.wire.messages import pubsub
+from tests.spark.federation_kit import Site, job_in_thread
+from tests.spark.patterns_kit import PatternTasks
 from tests.spark.spark_harness import SUBSCRIBER, Topic
 
 SHAPE = Shape(clusters=1, disks=3, forwarders=2, routers=1, proxies=1)
@@ -22,23 +30,24 @@ COUNT = 4_000
 TRIES = 12
 
 
-@pytest.fixture
-def clusters(tmp_path) -> Iterator[list[tuple[LocalCluster, Any]]]:
+@pytest.fixture(scope="module")
+def clusters(tmp_path_factory) -> Iterator[list[tuple[LocalCluster, Any]]]:
     """Two clusters, each with what a test of one server has."""
     if why_not():
         pytest.skip("etcd is not installed (Debian: apt-get install etcd-server)")
-    made = [LocalCluster(tmp_path / name) for name in ("a", "b")]
+    folder = tmp_path_factory.mktemp("clusters")
+    made = [LocalCluster(folder / name) for name in ("a", "b")]
     for one in made:
         one.create(SHAPE)
     try:
-        yield [(one, SimpleNamespace(endpoint=one.up()[0])) for one in made]
+        yield [(one, SimpleNamespace(endpoint=one.up()[0], close=lambda: None)) for one in made]
     finally:
         for one in made:
             one.down()
         close_idle()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_link_between_two_clusters_copies_once_while_owners_are_killed(spark, clusters, tmp_path):
     (one, source_server), (two, target_server) = clusters
@@ -96,3 +105,29 @@ def test_a_link_between_two_clusters_copies_once_while_owners_are_killed(spark, 
     assert orders == {f"k{key}": [n for n in range(total) if n // 250 % 3 == key] for key in range(3)}
     left = spark.read.format("pubsub").option("endpoint", source_server.endpoint).option("subscription", subscription)
     eventually(lambda: left.load().count() == 0, 30, "everything is acknowledged")
+
+
+@pytest.mark.timeout(900)
+def test_patterns_between_two_clusters_do_to_each_message_what_they_say_while_owners_are_killed(
+    spark, clusters, tmp_path
+):
+    sites = {name: Site(name, server) for name, (_, server) in zip("ab", clusters, strict=True)}
+    tasks = PatternTasks(sites, tmp_path)
+    tasks.publish()
+    federation = load(tasks.file)
+    state = StateFolder(federation.runtime.state)
+    job = FederationJob(federation, links_of(federation), spark, state)
+    with job_in_thread(spark, job, state) as running:
+        tasks.caught_up()
+        for cluster, _ in clusters:
+            tasks.publish()
+            cluster.kill("publish-forwarder-1")
+            tasks.publish()  # to the owner that takes over
+            cluster.start("publish-forwarder-1")
+            tasks.caught_up()
+    assert not running.failures
+    for task, verdict in tasks.outcomes():
+        assert verdict.exact, (task, verdict)
+        assert verdict.published >= tasks.published
+    for site in sites.values():
+        site.close()

@@ -91,7 +91,7 @@ class History:
                     assert earlier[0] == incarnation, "two subscribers were notified that they acknowledged one message"
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 5))])
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 5))])
 @simulated
 async def test_nothing_is_lost_doubled_or_acknowledged_twice(harness: ChainHarness, *, seed: int) -> None:
     history = History(harness, seed)

@@ -74,7 +74,7 @@ def decisions_are_not_pinned() -> AbstractContextManager[None]:
     return patched(ChainHome, pin=pin, unpin=lambda self, topics: None)
 
 
-@planted(ONE_PLAIN, "crash", "restart", seed=33, run=run)
+@planted(ONE_PLAIN, "crash", "restart", seed=14, run=run)
 def cursors_begin_late() -> AbstractContextManager[None]:
     """A chain has a cursor from when it learns of it from a reader, not from its first message of the topic on."""
     return patched(ChainPipelines, opening=lambda self, topic: None)

@@ -117,7 +117,7 @@ def an_epoch_is_applied_twice() -> AbstractContextManager[None]:
     return patched(EpochState, keep_found=nothing)
 
 
-@planted(ONE_LINK, "connections broken", "crash", seed=142, run=run)
+@planted(ONE_LINK, "connections broken", "crash", seed=15, run=run)
 def gaps_are_not_refused() -> AbstractContextManager[None]:
     """A link takes what lies behind what it has."""
     return patched(links, gaps=lambda link, planned: ())
@@ -168,7 +168,7 @@ def a_lost_commit_is_reported_as_repeated() -> AbstractContextManager[None]:
     return patched(writing, persisted=at_once)
 
 
-@planted(ONE_PLAIN, "disk fails", "crash in a commit", seed=297, run=run)
+@planted(ONE_PLAIN, "disk fails", "crash in a commit", seed=27, run=run)
 def unreadable_means_lost() -> AbstractContextManager[None]:
     """A staged message that cannot be read once is given up."""
     return patched(applying_module, DAMAGED_TRIES=1)
