@@ -25,6 +25,8 @@ from tests.spark.federation_kit import Site, job_in_thread
 from tests.spark.patterns_kit import PatternTasks
 from tests.spark.spark_harness import SUBSCRIBER, Topic
 
+pytestmark = pytest.mark.long
+
 SHAPE = Shape(clusters=1, disks=3, forwarders=2, routers=1, proxies=1)
 COUNT = 4_000
 TRIES = 12
@@ -47,7 +49,6 @@ def clusters(tmp_path_factory) -> Iterator[list[tuple[LocalCluster, Any]]]:
         close_idle()
 
 
-@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_link_between_two_clusters_copies_once_while_owners_are_killed(spark, clusters, tmp_path):
     (one, source_server), (two, target_server) = clusters

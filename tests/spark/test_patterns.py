@@ -297,6 +297,7 @@ def test_a_failover_and_a_failback_in_the_order_of_the_runbook(played: Played) -
     assert not [one for one in pulled if one.data == b"copy-too-old"]
 
 
+@pytest.mark.long
 def test_what_one_cluster_gives_up_is_done_by_the_other_and_what_fails_at_both_is_kept_once(played: Played) -> None:
     """A database that is away, nobody at work at either cluster, and a cluster that is lost for a time."""
     eu, us = played.sites["eu"], played.sites["us"]

@@ -56,12 +56,12 @@ def history(settings: Settings, limit: int) -> None:
 
 
 @alerts.command()
-@click.argument("alert")
-@click.option("--by", default="", help="Who looks after it [your name on this machine].")
-@click.option("--comment", default="", help="What is known of it, or done about it.")
+@click.argument("alerts", nargs=-1, required=True, metavar="ALERT...")
+@click.option("--by", default="", help="Who looks after them [your name on this machine].")
+@click.option("--comment", default="", help="What is known of them, or done about them.")
 @with_settings
-def ack(settings: Settings, alert: str, by: str, comment: str) -> None:
-    """Acknowledge an alert: you look after it, and it goes on to nobody else.
+def ack(settings: Settings, alerts: tuple[str, ...], by: str, comment: str) -> None:
+    """Acknowledge alerts: you look after them, and they go on to nobody else.
 
     \b
     Example:
@@ -70,9 +70,10 @@ def ack(settings: Settings, alert: str, by: str, comment: str) -> None:
     from syncpoint.wire.messages import admin
 
     with settings.client() as client:
-        request = admin.AcknowledgeAlertRequest(alert=alert, by=by or getpass.getuser(), comment=comment)
-        found = client.call("Admin.AcknowledgeAlert", request)
-    said(f"{found.rule} is acknowledged by {found.acknowledged_by}. Runbook: {found.runbook}")
+        for alert in alerts:
+            request = admin.AcknowledgeAlertRequest(alert=alert, by=by or getpass.getuser(), comment=comment)
+            found = client.call("Admin.AcknowledgeAlert", request)
+            said(f"{found.rule} is acknowledged by {found.acknowledged_by}. Runbook: {found.runbook}")
 
 
 @alerts.command()

@@ -22,7 +22,7 @@ from syncpoint.monitor.history_file import HistoryFile
 from syncpoint.monitor.monitor_core import LOOK_S, MonitorCore, ProcessText
 from syncpoint.monitor.monitor_file import MonitorFile
 from syncpoint.monitor.monitor_settings import MonitorSettings
-from syncpoint.monitor.notifiers import PAUSES_S, NotNotified, content_of, notify
+from syncpoint.monitor.notifiers import PAUSES_S, NotNotified, content_of, grouped, notify
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
 
@@ -106,15 +106,13 @@ class Monitor:
         """Read all processes once."""
         texts = await asyncio.gather(*map(self._answer, self._processes()))
         now_s = self.now_s
-        for one in await self.ask(lambda core: core.look(list(texts), now_s)):
-            self._send(one)
+        self._send(await self.ask(lambda core: core.look(list(texts), now_s)))
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
     async def _look_on(self) -> None:
         loop = asyncio.get_running_loop()
-        for one in await self.ask(lambda core: core.machine.unsent()):
-            self._send(one)
+        self._send(await self.ask(lambda core: core.machine.unsent()))
         await asyncio.sleep(FIRST_S)
         while True:
             next_s = loop.time() + self._look_s
@@ -140,25 +138,26 @@ class Monitor:
             self._silent.discard(process.name)
         return ProcessText(process.name, process.labels, text, process.fresh)
 
-    def _send(self, notification: Notification) -> None:
-        task = asyncio.get_running_loop().create_task(self._sent(notification))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+    def _send(self, notifications: Sequence[Notification]) -> None:
+        for group in grouped(notifications):
+            task = asyncio.get_running_loop().create_task(self._sent(group))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
 
-    async def _sent(self, notification: Notification) -> None:
-        alert, person, why = notification
-        content, reason = content_of(notification, self.settings), ""
+    async def _sent(self, group: Sequence[Notification]) -> None:
+        person, reason = group[0].person, ""
+        content = content_of(group, self.settings)
         for pause_s in (*self._pauses_s, None):
             try:
-                await asyncio.to_thread(notify, notification, content, self.settings)
-                await self.ask(lambda core: core.machine.sent(alert, person.name, why, self.now_s))
-                break
+                await asyncio.to_thread(notify, person, content, self.settings)
             except NotNotified as error:
                 reason = str(error)
-                log.warning("%s could not be notified of %s: %s", person.name, alert.rule, reason)
+                log.warning("%s could not be notified of %s: %s", person.name, content["rule"], reason)
+            else:
+                await self.ask(partial(_noted, group=group, reason="", now_s=self.now_s))
+                break
             if pause_s is None:
-                failed = partial(_failed, alert=alert, person=person.name, why=why, reason=reason, now_s=self.now_s)
-                await self.ask(failed)
+                await self.ask(partial(_noted, group=group, reason=reason, now_s=self.now_s))
             else:
                 await asyncio.sleep(pause_s)
         await self.ask(lambda core: core.keep())
@@ -190,5 +189,10 @@ class Monitor:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
 
-def _failed(core: MonitorCore, alert: object, person: str, why: str, reason: str, now_s: float) -> None:
-    core.machine.not_sent(alert, person, why, reason, now_s)  # type: ignore[arg-type]
+def _noted(core: MonitorCore, group: Sequence[Notification], reason: str, now_s: float) -> None:
+    """Each alert knows that somebody was notified of it, or for which reason that failed."""
+    for alert, person, why in group:
+        if reason:
+            core.machine.not_sent(alert, person.name, why, reason, now_s)
+        else:
+            core.machine.sent(alert, person.name, why, now_s)

@@ -1,9 +1,9 @@
 """How people are notified: by mail, by a webhook, by a command of the operator's.
 
-Place: called by the driver in a thread of its own for each notification.
-Promise: each way has a bounded time; a way that fails is an error with its reason, and somebody was notified when one
-of the ways of the person worked. What a command or a webhook gets is one JSON object; nothing of it is run by a
-shell.
+Place: called by the driver in a thread of its own.
+Promise: who is to be notified of many alerts of a rule at once gets one message, which names them all. Each way has a
+bounded time; a way that fails is an error with its reason, and somebody was notified when one of the ways of the person
+worked. What a command or a webhook gets is one JSON object; nothing of it is run by a shell.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import smtplib
 import ssl
 import subprocess
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from email.message import EmailMessage
 from typing import Any, Final
 
 from syncpoint.monitor.alert_machine import RESOLVED, Notification
+from syncpoint.monitor.burn_rates import PAGE
 from syncpoint.monitor.monitor_settings import MonitorSettings
+from syncpoint.monitor.on_call import Person
 
 WAY_S: Final = 10.0
 PAUSES_S: Final = (1.0, 5.0, 15.0)  # between attempts; then the next person is asked
@@ -32,28 +34,44 @@ class NotNotified(Exception):
     """None of the ways of a person worked; says why."""
 
 
-def content_of(notification: Notification, settings: MonitorSettings) -> dict[str, Any]:
-    """What is sent: the alert as it is now, and why."""
-    alert, person, why = notification
+def grouped(notifications: Iterable[Notification]) -> list[list[Notification]]:
+    """Those of one look that are one message: of the same rule, to the same person, for the same reason."""
+    groups: dict[tuple[str, str, str], list[Notification]] = {}
+    for one in notifications:
+        groups.setdefault((one.alert.rule, one.person.name, one.why), []).append(one)
+    return list(groups.values())
+
+
+def content_of(group: Sequence[Notification], settings: MonitorSettings) -> dict[str, Any]:
+    """What is sent: the alerts as they are now, and why."""
+    first, person, why = group[0]
+    alerts = [one.alert for one in group]
+    deadlines = [one.deadline_s for one in alerts if one.deadline_s]
     return {
         "why": why,
         "to": person.name,
-        "alert": alert.alert,
-        "rule": alert.rule,
-        "severity": alert.severity,
-        "summary": alert.summary,
-        "labels": dict(alert.labels),
-        "started": alert.started_s,
-        "resolved": alert.resolved_s or None,
-        "acknowledge_until": alert.deadline_s or None,
-        "acknowledge_with": f"syncpoint alerts ack {alert.alert}",
-        "runbook": settings.runbook(alert.rule),
+        "rule": first.rule,
+        "severity": PAGE if any(one.severity == PAGE for one in alerts) else first.severity,
+        "summary": first.summary if len(group) == 1 else f"{first.summary}; and {len(group) - 1} more",
+        "alerts": [
+            {
+                "alert": one.alert,
+                "summary": one.summary,
+                "labels": dict(one.labels),
+                "started": one.started_s,
+                "resolved": one.resolved_s or None,
+            }
+            for one in alerts
+        ],
+        "acknowledge_until": min(deadlines, default=None),
+        "acknowledge_with": " ".join(["syncpoint alerts ack", *(one.alert for one in alerts)]),
+        "runbook": settings.runbook(first.rule),
     }
 
 
-def notify(notification: Notification, content: dict[str, Any], settings: MonitorSettings) -> None:
-    """Try every way of the person once; blocks for some seconds. Raises `NotNotified` where none worked."""
-    person, ways, failed = notification.person, list[tuple[str, Callable[[], None]]](), []
+def notify(person: Person, content: dict[str, Any], settings: MonitorSettings) -> None:
+    """Try every way of a person once; blocks for some seconds. Raises `NotNotified` where none worked."""
+    ways, failed = list[tuple[str, Callable[[], None]]](), []
     if person.webhook:
         ways.append(("webhook", lambda: _call(person.webhook, content)))
     if person.email and settings.mail is not None:
@@ -86,7 +104,7 @@ def _mail(address: str, content: dict[str, Any], settings: MonitorSettings) -> N
     message["From"], message["To"] = mail.sender, address
     begin = "Resolved" if content["why"] == RESOLVED else content["severity"].capitalize()
     message["Subject"] = f"[{begin}] {content['rule']}: {content['summary']}"[:200].replace("\n", " ")
-    lines = [content["summary"], "", f"Runbook: {content['runbook']}"]
+    lines = [*(one["summary"] for one in content["alerts"]), "", f"Runbook: {content['runbook']}"]
     if content["why"] != RESOLVED:
         lines.append(f"Acknowledge: {content['acknowledge_with']}")
     message.set_content("\n".join([*lines, "", json.dumps(content, indent=2)]))

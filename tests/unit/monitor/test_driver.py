@@ -32,12 +32,13 @@ from syncpoint.wire.messages import admin
 class Page:
     """A process that says what a test has it say."""
 
-    def __init__(self) -> None:
-        self.full, self.published = 0, 0
+    def __init__(self, chains: int = 1) -> None:
+        self.full, self.published, self.chains = 0, 0, chains
 
     async def text(self) -> bytes:
         samples = Samples(FAMILIES)
-        samples.put("syncpoint_log_full", self.full, "0")
+        for chain in range(self.chains):
+            samples.put("syncpoint_log_full", self.full, str(chain))
         for topic in ("a", "b"):
             samples.put("syncpoint_topic_messages_total", self.published, "p", topic)
         return written(samples)
@@ -145,6 +146,41 @@ async def _a_page_arrives(tmp_path: Path) -> None:
             assert alert.level == 1
         finally:
             await monitor.stop()
+
+
+def test_alerts_of_a_rule_that_begin_together_are_one_message(tmp_path: Path) -> None:
+    asyncio.run(_alerts_together(tmp_path))
+
+
+async def _alerts_together(tmp_path: Path) -> None:
+    posts: list[Any] = []
+    with listening(webhook(posts, [])) as port:
+        settings = parse_monitor(
+            {
+                "people": {"ana": {"webhook": f"http://127.0.0.1:{port}/hook"}},
+                "on_call": {"sites": [{"name": "here", "people": ["ana"]}]},
+            }
+        )
+        page, clock = Page(chains=3), ManualClock()
+        sources = [TextSource("node", page.text, fresh=True)]
+        monitor = Monitor(settings, tmp_path, lambda: sources, clock, SystemRandom(), look_s=3600.0)
+        await monitor.start()
+        try:
+            page.full = 1
+            await monitor.look()
+            await until(lambda: len(posts) == 1)
+            (post,) = posts
+            assert (post["rule"], post["severity"]) == ("DisksFull", "page")
+            assert post["summary"].endswith("; and 2 more")
+            assert {one["labels"]["chain"] for one in post["alerts"]} == {"0", "1", "2"}
+            answer = await MonitorAdmin(monitor).list_alerts(admin.ListAlertsRequest())
+            assert post["acknowledge_with"].split()[3:] == [one["alert"] for one in post["alerts"]]
+            assert {one.alert: list(one.notified) for one in answer.alerts} == {
+                one["alert"]: ["ana"] for one in post["alerts"]
+            }
+        finally:
+            await monitor.stop()
+    assert len(posts) == 1
 
 
 def test_questions_are_answered_and_bad_ones_name_their_field(tmp_path: Path) -> None:
