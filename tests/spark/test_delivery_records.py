@@ -181,7 +181,7 @@ def test_what_no_disk_has_in_good_order_is_lost_and_a_crash_is_no_anomaly(spark:
     noted(site, topic, ids[0], "found stored")
     result = concluded(spark, site, topic)
     assert [(one.kind, one.hop, one.message_id) for one in result.anomalies] == [("lost", "persist", ids[17])], result
-    assert any("ended without saying so" in one.why for one in result.windows)
+    assert any("ended without saying so" in one.why for one in result.gaps)
 
 
 def test_a_record_that_was_published_twice_counts_once(spark: Any, site: Site) -> None:

@@ -19,18 +19,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from syncpoint.analytics.recorded_topic import (
-    MARGIN_US,
-    REVOKED,
+    WHOLE_SOURCE,
     RecordedTopic,
-    UnknownWindow,
     named,
+    record_gaps,
     record_messages,
     recorded_offsets,
     recorded_runs,
     stored_rows,
-    unknown_windows,
 )
 from syncpoint.analytics.stored_messages import OnProgress, watched
+from syncpoint.recording.record_gaps import CLOCKS_US, RecordGap
+from syncpoint.recording.record_kinds import ACKNOWLEDGED, DELIVERED, OVER, RETURNED, STORED, VOID
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,8 +47,6 @@ HOPS: Final = {
     "delivered twice": "deliver",
 }
 """Where each kind happens, in the order in which they are reported."""
-OVER: Final = ("filtered", "expired", "dead-lettered", "moved", "void", "placed")
-"""Kinds of records by which a message need not be delivered (any more)."""
 _COPY: Final = ("subscription", "source", "offset", "lane")
 
 
@@ -87,7 +85,7 @@ class DeliveryReconciliation:
     gone: int
     unknown: int
     subscriptions: tuple[SubscriptionDeliveries, ...]
-    windows: tuple[UnknownWindow, ...]
+    gaps: tuple[RecordGap, ...]
     counts: dict[str, int]
     anomalies: tuple[DeliveryAnomaly, ...]
 
@@ -111,10 +109,10 @@ def reconcile_deliveries(
     with watched(spark, on_progress):
         rows = stored_rows(spark, topic)
         messages = record_messages(spark, topic).persist(StorageLevel.DISK_ONLY)
-        since_us, windows = unknown_windows(messages)
+        since_us, gaps = record_gaps(messages)
         runs = recorded_runs(messages).persist(StorageLevel.DISK_ONLY)
         offsets = recorded_offsets(runs).persist(StorageLevel.DISK_ONLY)
-        found = offsets.where(F.col("kind").isin("published", "found")).groupBy("source", "offset").agg(
+        found = offsets.where(F.col("kind").isin(*STORED)).groupBy("source", "offset").agg(
             F.min("published").alias("recorded_us"), F.min("at").alias("found_us")
         )  # fmt: skip
         log = rows.join(found, ["source", "offset"], "full").persist(StorageLevel.DISK_ONLY)
@@ -123,7 +121,7 @@ def reconcile_deliveries(
             judged = _of_log(log, topic, since_us, old_us).unionByName(_of_copies(copies, old_us))
             for one in (_after_acknowledgement(offsets, int(margin_s * 1e6)), _delivered_twice(offsets, runs)):
                 judged = judged.unionByName(_with_ids(one, log, topic))
-            judged = judged.withColumn("excused", _excused(windows)).persist(StorageLevel.DISK_ONLY)
+            judged = judged.withColumn("excused", _excused(gaps)).persist(StorageLevel.DISK_ONLY)
             bad = judged.where("kind <> 'gone' AND NOT excused")
             counts = {row.kind: row["count"] for row in bad.groupBy("kind").count().collect()}
             anomalies: list[DeliveryAnomaly] = []
@@ -144,7 +142,7 @@ def reconcile_deliveries(
                 judged.where("kind = 'gone'").count(),
                 judged.where("kind <> 'gone' AND excused").count(),
                 _by_subscription(copies),
-                tuple(windows),
+                tuple(gaps),
                 {kind: counts.get(kind, 0) for kind in HOPS},
                 tuple(anomalies),
             )
@@ -158,7 +156,7 @@ def _of_log(log: DataFrame, topic: RecordedTopic, since_us: int, old_us: int) ->
     from pyspark.sql import functions as F
 
     at = F.coalesce("published", "recorded_us", "found_us")
-    kept_us = int((time.time() - topic.retention_s) * 1e6) + 2 * MARGIN_US
+    kept_us = int((time.time() - topic.retention_s) * 1e6) + 2 * CLOCKS_US
     behind = {one.source: one.end for one in topic.stored.ranges}
     # What was published after the log was asked where it ends is not among the rows, and not lost.
     asked = F.lit(False)
@@ -173,12 +171,12 @@ def _of_log(log: DataFrame, topic: RecordedTopic, since_us: int, old_us: int) ->
         F.when(lost & kept, "lost")
         .when(lost, "gone")
         .when(F.col("message_id").isNotNull() & twice, "twice")
-        .when(F.col("message_id").isNotNull() & ~recorded & at.between(since_us + MARGIN_US, old_us), "unrecorded")
+        .when(F.col("message_id").isNotNull() & ~recorded & at.between(since_us + CLOCKS_US, old_us), "unrecorded")
     )
     frame = log.withColumn("kind", kind).where("kind IS NOT NULL")
     return frame.select(
         "kind", named(topic).alias("message_id"), F.lit("").alias("subscription"), at.alias("from_us"),
-        F.when(F.col("kind") == "unrecorded", at + MARGIN_US).otherwise(F.lit(None).cast("bigint")).alias("to_us"),
+        F.when(F.col("kind") == "unrecorded", at + CLOCKS_US).otherwise(F.lit(None).cast("bigint")).alias("to_us"),
     )  # fmt: skip
 
 
@@ -193,11 +191,13 @@ def _copies(log: DataFrame, offsets: DataFrame, topic: RecordedTopic) -> DataFra
 
     of_subscription = offsets.where("subscription <> ''")
     newest = of_subscription.groupBy("subscription").agg(F.max("generation").alias("newest"))
-    current = of_subscription.join(F.broadcast(newest), "subscription").where("generation = newest OR kind = 'void'")
     kind = F.col("kind")
+    current = of_subscription.join(F.broadcast(newest), "subscription").where(
+        (F.col("generation") == F.col("newest")) | (kind == VOID)
+    )
     happened = current.groupBy(*_COPY).agg(
-        first(kind == "delivered").alias("delivered_us"),
-        first(kind == "acknowledged").alias("acknowledged_us"),
+        first(kind == DELIVERED).alias("delivered_us"),
+        first(kind == ACKNOWLEDGED).alias("acknowledged_us"),
         first(kind.isin(*OVER)).alias("over_us"),
     )
     stored = log.where("message_id IS NOT NULL").select(
@@ -245,8 +245,8 @@ def _after_acknowledgement(offsets: DataFrame, margin_us: int) -> DataFrame:
     from pyspark.sql import functions as F
 
     key = [*_COPY, "generation"]
-    acknowledged = offsets.where("kind = 'acknowledged'").groupBy(*key).agg(F.min("at").alias("acknowledged_us"))
-    delivered = offsets.where("kind = 'delivered'").groupBy(*key).agg(F.max("at").alias("delivered_us"))
+    acknowledged = offsets.where(F.col("kind") == ACKNOWLEDGED).groupBy(*key).agg(F.min("at").alias("acknowledged_us"))
+    delivered = offsets.where(F.col("kind") == DELIVERED).groupBy(*key).agg(F.max("at").alias("delivered_us"))
     both = acknowledged.join(delivered, key).where(F.col("delivered_us") > F.col("acknowledged_us") + margin_us)
     return both.select(*_COPY, F.lit("delivered after acknowledgement").alias("kind"))
 
@@ -258,10 +258,14 @@ def _delivered_twice(offsets: DataFrame, runs: DataFrame) -> DataFrame:
 
     key = [*_COPY, "generation", "writer"]
     order = Window.partitionBy(*key).orderBy("number", "place")
-    moves = offsets.where(F.col("kind").isin("delivered", "returned"))
+    moves = offsets.where(F.col("kind").isin(DELIVERED, RETURNED))
     before = F.struct(F.lag("kind").over(order).alias("kind"), F.lag("at").over(order).alias("at"))
-    again = moves.withColumn("before", before).where("kind = 'delivered' AND before.kind = 'delivered'").alias("again")
-    revoked = runs.where(F.col("kind") == REVOKED).select(
+    again = (
+        moves.withColumn("before", before)
+        .where((F.col("kind") == DELIVERED) & (F.col("before.kind") == DELIVERED))
+        .alias("again")
+    )
+    revoked = runs.where(F.col("kind") == WHOLE_SOURCE).select(
         "writer", "subscription", "source", "generation", F.col("at").alias("revoked_us")
     )
     on = ["writer", "subscription", "source", "generation"]
@@ -269,7 +273,7 @@ def _delivered_twice(offsets: DataFrame, runs: DataFrame) -> DataFrame:
         "revoked_us IS NOT NULL AND revoked_us BETWEEN before.at AND again.at"
     )
     places = [*key, "number", "place"]
-    acknowledged = offsets.where("kind = 'acknowledged'").groupBy(*_COPY, "generation").agg(
+    acknowledged = offsets.where(F.col("kind") == ACKNOWLEDGED).groupBy(*_COPY, "generation").agg(
         F.min("at").alias("acknowledged_us")
     )  # fmt: skip
     bad = again.join(kept.select(*places).distinct(), places, "left_anti")
@@ -290,12 +294,12 @@ def _with_ids(bad: DataFrame, log: DataFrame, topic: RecordedTopic) -> DataFrame
     )
 
 
-def _excused(windows: Sequence[UnknownWindow]) -> Column:
+def _excused(gaps: Sequence[RecordGap]) -> Column:
     """Whether what happened between `from_us` and `to_us` may have been recorded where records are missing."""
     from pyspark.sql import functions as F
 
     found = F.lit(False)
-    for one in windows:
+    for one in gaps:
         found = found | ((F.col("from_us") <= one.end_us) & (F.col("to_us") >= one.begin_us))
     return F.coalesce(found, F.lit(False))
 

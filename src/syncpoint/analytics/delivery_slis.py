@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from syncpoint.analytics.recorded_topic import RecordedTopic, record_messages, recorded_offsets, recorded_runs
 from syncpoint.analytics.stored_messages import OnProgress, watched
+from syncpoint.recording.record_kinds import ACKNOWLEDGED, DEAD_LETTERED, DELIVERED, PUBLISHED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,14 +70,14 @@ def delivery_slis(
     with watched(spark, on_progress):
         offsets = recorded_offsets(recorded_runs(record_messages(spark, topic))).persist(StorageLevel.DISK_ONLY)
         try:
-            published = offsets.where("kind = 'published'").groupBy("source", "offset").agg(
+            published = offsets.where(F.col("kind") == PUBLISHED).groupBy("source", "offset").agg(
                 F.min("published").alias("published_us"), F.min("at").alias("persisted_us")
             )  # fmt: skip
             copies = offsets.where("subscription <> ''").groupBy("source", "offset", "lane", "subscription").agg(
-                first("delivered").alias("delivered_us"),
-                first("acknowledged").alias("acknowledged_us"),
-                first("dead-lettered").alias("dead_us"),
-                F.count_if(F.col("kind") == "delivered").alias("times"),
+                first(DELIVERED).alias("delivered_us"),
+                first(ACKNOWLEDGED).alias("acknowledged_us"),
+                first(DEAD_LETTERED).alias("dead_us"),
+                F.count_if(F.col("kind") == DELIVERED).alias("times"),
             )  # fmt: skip
             nothing = F.lit(None).cast("bigint")
             of_topic = published.select(

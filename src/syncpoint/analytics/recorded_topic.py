@@ -1,9 +1,8 @@
 """The delivery records of a topic as data frames, beside what the topic stores, and what the records do not say.
 
 Place: under `delivery_reconciliation` and `delivery_slis`; records are messages of the topic's records topic.
-Promise: a record that was published twice counts once. Where numbers of a writer are missing, records were lost, or a
-writer ended without saying so, a window of time names what is not known. A part of the topic that no disk can read in
-good order is left out of what is stored, and nothing else.
+Promise: a record that was published twice counts once. What records do not say is known as gaps in time. A part of the
+topic that no disk can read in good order is left out of what is stored, and nothing else.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from syncpoint.analytics.stored_messages import StoredRange, StoredTopic, stored_topic
 from syncpoint.federation.servers import Servers
@@ -20,31 +18,20 @@ from syncpoint.federation.spec import FederatedCluster
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.model.identity import OFFSET_DIGITS, OFFSET_END, UNIVERSE_MIN, format_message_id
 from syncpoint.model.names import short_id
+from syncpoint.recording.record_gaps import RecordGap, RecordsMessage, gaps_of
+from syncpoint.recording.record_kinds import RETURNED, STORED
 from syncpoint.wire.messages import admin, pubsub
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-ALWAYS_US: Final = (1 << 62) - 1
-MARGIN_US: Final = 1_000_000
-"""Clocks of two processes may differ by that."""
 _SCHEMA: Final = (
     "writer string, number bigint, lost bigint, ended boolean, records array<struct<kind string, at bigint,"
     " source bigint, subscription string, lane int, generation bigint, published bigint, why string,"
     " `to` string, runs array<array<bigint>>>>"
 )
-REVOKED: Final = "revoked"
-"""The kind of a record that is about all that is lent of a source."""
-
-
-@dataclass(frozen=True, slots=True)
-class UnknownWindow:
-    """What a writer did in this time, in microseconds since 1970, nobody knows; why, in words."""
-
-    writer: str
-    begin_us: int
-    end_us: int
-    why: str
+WHOLE_SOURCE: Final = "whole source"
+"""Here the kind of a record that is about all that is lent of a source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +96,11 @@ def recorded_runs(messages: DataFrame) -> DataFrame:
 
     rows = messages.select("writer", "number", F.posexplode("records").alias("place", "record"))
     rows = rows.select("writer", "number", "place", "record.*", F.explode("record.runs").alias("run"))
-    whole = (F.col("kind") == "returned") & (F.col("run")[1] == OFFSET_END)
+    whole = (F.col("kind") == RETURNED) & (F.col("run")[1] == OFFSET_END)
     return (
         rows.withColumn("begin", F.col("run")[0])
         .withColumn("length", F.col("run")[1])
-        .withColumn("kind", F.when(whole, REVOKED).otherwise(F.col("kind")))
+        .withColumn("kind", F.when(whole, WHOLE_SOURCE).otherwise(F.col("kind")))
         .fillna(0, ["lane", "generation"])
         .fillna("", ["subscription"])
         .drop("run", "runs")
@@ -126,14 +113,14 @@ def recorded_offsets(runs: DataFrame) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    known = F.col("kind").isin("published", "found")
+    known = F.col("kind").isin(*STORED)
     bounds = (
         runs.where(known)
         .groupBy("source")
         .agg(F.min("begin").alias("first"), F.max(F.col("begin") + F.col("length")).alias("behind"))
     )
     cut = (
-        runs.where(F.col("kind") != REVOKED)
+        runs.where(F.col("kind") != WHOLE_SOURCE)
         .join(F.broadcast(bounds), "source")
         .withColumn("from", F.greatest("begin", "first"))
         .withColumn("last", F.least(F.col("begin") + F.col("length"), F.col("behind")) - 1)
@@ -144,43 +131,17 @@ def recorded_offsets(runs: DataFrame) -> DataFrame:
     )
 
 
-def unknown_windows(messages: DataFrame) -> tuple[int, list[UnknownWindow]]:
+def record_gaps(messages: DataFrame) -> tuple[int, list[RecordGap]]:
     """Since when records tell anything, in microseconds since 1970, and what they do not."""
     from pyspark.sql import functions as F
 
     times = F.transform("records", lambda one: one["at"])
     rows = messages.select(
-        "writer", "number", "lost", F.coalesce("ended", F.lit(False)).alias("ended"),
-        F.array_min(times).alias("first"), F.array_max(times).alias("last"),
-    ).orderBy("writer", "number").collect()  # fmt: skip
-    since = min((row.first for row in rows if row.first is not None), default=0)
-    return since, list(windows_of(rows, since))
-
-
-def windows_of(rows: list[Any], since: int) -> Iterator[UnknownWindow]:
-    """What is not known, of rows with writer, number, lost, ended, first and last, ordered by writer and number."""
-    by_writer: dict[str, list[Any]] = {}
-    for row in rows:
-        by_writer.setdefault(row.writer, []).append(row)
-    lives: dict[str, list[tuple[int, str]]] = {}
-    for writer, own in by_writer.items():
-        times = [row.first for row in own if row.first is not None]
-        lives.setdefault(writer.rpartition("/")[0], []).append((min(times, default=0), writer))
-        last_us = since
-        for before, row in zip([None, *own], own, strict=False):
-            if before is not None and row.number > before.number + 1:
-                end = row.first if row.first is not None else ALWAYS_US
-                yield UnknownWindow(writer, last_us, end, "messages with its records are not stored")
-            last_us = row.last if row.last is not None else last_us
-        if own[-1].lost:
-            yield UnknownWindow(writer, 0, ALWAYS_US, f"it has lost {own[-1].lost} records")
-    for of_name in lives.values():
-        ordered = sorted(of_name)
-        for (_, writer), (next_us, _) in pairwise(ordered):
-            own = by_writer[writer]
-            if not any(row.ended for row in own):
-                last = max((row.last for row in own if row.last is not None), default=0)
-                yield UnknownWindow(writer, last, next_us + MARGIN_US, "it ended without saying so")
+        "writer", "number", "lost", F.coalesce("ended", F.lit(False)), F.array_min(times), F.array_max(times)
+    ).collect()  # fmt: skip
+    said = [RecordsMessage(*row) for row in rows]
+    since_us = min((one.first_us for one in said if one.first_us is not None), default=0)
+    return since_us, list(gaps_of(said, since_us=since_us))
 
 
 def named(topic: RecordedTopic) -> Column:

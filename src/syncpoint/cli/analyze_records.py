@@ -79,8 +79,8 @@ def _print_reconciled(found: DeliveryReconciliation) -> None:
             ["KIND", "HOP", "MESSAGE ID", "SUBSCRIPTION"],
             [[one.kind, one.hop, one.message_id, one.subscription.rpartition("/")[2]] for one in found.anomalies[:50]],
         )
-    for window in found.windows:
-        said(f"Not known: what {window.writer} did for some time, since {window.why}.")
+    for gap in found.gaps:
+        said(f"Not known: {gap.sentence}.")
 
 
 @analyze.command()

@@ -1,20 +1,22 @@
 """The path of one message through a server, read from its topic's delivery records, and through regions.
 
 Place: under `syncpoint trace`; the records are ordinary messages of the topic's records topic, read by peeking.
-Promise: what the records do not say is not made up: numbers of a writer that are missing, records that it has lost, and
-a writer that ended without saying so are named as what is not known. Nothing is consumed.
+Promise: what the records do not say is not made up: their gaps (`recording.record_gaps`) are said to be not known.
+Nothing is consumed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from syncpoint.model.errors import FailedPrecondition, NotFound
 from syncpoint.model.identity import UNIVERSE_MIN, format_message_id, parse_message_id
 from syncpoint.model.names import short_id
+from syncpoint.recording.record_gaps import gaps_of, of_content
+from syncpoint.recording.record_kinds import DEAD_LETTERED, DELIVERED, FOUND, PLACED, PUBLISHED, RETURNED
 from syncpoint.wire.messages import admin, pubsub
 
 PAGE: Final = 1000
@@ -77,7 +79,8 @@ def recorded_path(call: Call, server: str, topic: str, source: int, offset: int)
     path = RecordedPath(server, topic, source, offset)
     contents = list(record_messages(call, asked, path.unknown))
     path.events = sorted(events_of(contents, source, offset), key=lambda one: one.at_us)
-    path.unknown += missing(contents, whole=stored is None)
+    gaps = gaps_of(map(of_content, contents), whole=stored is None)
+    path.unknown += [f"{gap.sentence[:1].upper()}{gap.sentence[1:]}." for gap in gaps]
     return path
 
 
@@ -108,18 +111,18 @@ def events_of(contents: Iterable[dict[str, Any]], source: int, offset: int) -> I
 def _events(record: dict[str, Any], writer: str) -> Iterator[PathEvent]:
     at_us, kind, subscription = record["at"], record["kind"], record.get("subscription", "")
     lane = f"copy of lane {record['lane']}" if "lane" in record else ""
-    if kind == "published":
+    if kind == PUBLISHED:
         count = sum(length for _, length in record["runs"])
-        yield PathEvent(record["published"], "published", "", writer, f"in a batch of {count}")
+        yield PathEvent(record["published"], PUBLISHED, "", writer, f"in a batch of {count}")
         took_ms = (at_us - record["published"]) / 1000
         yield PathEvent(at_us, "persisted", "", writer, f"in log {record['log']}, after {took_ms:.1f} ms")
         return
     words = {
-        "found": ("found stored", f"when log {record.get('log')} was opened, or recording began"),
-        "placed": ("counts as acknowledged", "by the subscription's beginning, a seek, or what was found in the log"),
-        "returned": ("came back", record.get("why", "")),
-        "dead-lettered": ("dead-lettered", f"to {record.get('to')} as {record.get('message_id')}: {record.get('why')}"),
-        "delivered": ("delivered", f"attempt {record['attempt']}" if "attempt" in record else ""),
+        FOUND: ("found stored", f"when log {record.get('log')} was opened, or recording began"),
+        PLACED: ("counts as acknowledged", "by the subscription's beginning, a seek, or what was found in the log"),
+        RETURNED: ("came back", record.get("why", "")),
+        DEAD_LETTERED: (DEAD_LETTERED, f"to {record.get('to')} as {record.get('message_id')}: {record.get('why')}"),
+        DELIVERED: (DELIVERED, f"attempt {record['attempt']}" if "attempt" in record else ""),
     }
     event, detail = words.get(kind, (kind, ""))
     generation = f"after seek {record['generation']}" if record.get("generation") else ""
@@ -142,37 +145,6 @@ def letters_of(call: Call, path: RecordedPath) -> Iterator[RecordedPath]:
                 letter = RecordedPath(path.server, event.to, *place, unknown=[error.message])
             yield letter
             waiting.append(letter)
-
-
-def missing(contents: Sequence[dict[str, Any]], *, whole: bool) -> list[str]:
-    """What these records do not say, in words. `whole`: they begin where the records of each writer do."""
-    found: list[str] = []
-    by_writer: dict[str, list[dict[str, Any]]] = {}
-    for content in contents:
-        by_writer.setdefault(content["writer"], []).append(content)
-    for writer, own in sorted(by_writer.items()):
-        own.sort(key=lambda one: int(one["number"]))
-        numbers = [one["number"] for one in own]
-        before = 0 if whole else numbers[0] - 1
-        for number in numbers:
-            if number > before + 1:
-                found.append(f"Messages {before + 1} to {number - 1} of {writer} are not stored (any more).")
-            before = number
-        if own[-1]["lost"]:
-            found.append(f"{writer} has lost {own[-1]['lost']} records, which the records topic did not take in time.")
-    for writer in _ended_silently(by_writer):
-        found.append(f"{writer} ended without saying so: the last tenth of a second of its records may be missing.")
-    return found
-
-
-def _ended_silently(by_writer: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """Lives of processes that were followed by another one of the same name."""
-    lives: dict[str, list[tuple[int, str]]] = {}
-    for writer, own in by_writer.items():
-        began = min((record["at"] for one in own for record in one["records"]), default=0)
-        lives.setdefault(writer.rpartition("/")[0], []).append((began, writer))
-    followed = [writer for of_name in lives.values() for _, writer in sorted(of_name)[:-1]]
-    return [writer for writer in followed if not any(one.get("ended") for one in by_writer[writer])]
 
 
 def topics_of(call: Call, project: str, message_id: str) -> list[str]:

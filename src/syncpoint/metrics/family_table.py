@@ -40,7 +40,7 @@ CHAPTERS: Final = (
     Chapter("Logs and disks", log_families.FAMILIES),
     Chapter("At risk", risk_families.FAMILIES),
     Chapter("Subscriptions", subscription_families.FAMILIES),
-    Chapter("Catalog, pushes, exports, schemas, transforms, access", service_families.FAMILIES),
+    Chapter("Catalog, pushes, exports, schemas, transforms, delivery records, access", service_families.FAMILIES),
     Chapter("Workers and the processes of a cluster", role_families.FAMILIES),
     Chapter(
         "The process",

@@ -1,5 +1,5 @@
 """Families of what stands around messages: the catalog, pushes, exports, schemas, transforms, dead letters by upkeep,
-and who was refused.
+delivery records, and who was refused.
 
 Place: in every process that has the part; a part that is not there shows nothing.
 """
@@ -18,6 +18,7 @@ from syncpoint.metadata.records import Subscription
 from syncpoint.metrics.family import Family, MetricKind, QuickCollector, Samples
 from syncpoint.push.push_config import is_pushed
 from syncpoint.push.push_driver import PushDriver
+from syncpoint.recording.recorder import Recorder
 from syncpoint.schemas.publishing import SchemaGate
 from syncpoint.transforms.message_transforms import Transformer
 
@@ -49,6 +50,13 @@ PREPARATION_FAMILIES: Final = (
 LETTER_FAMILIES: Final = (
     Family("syncpoint_attended_letters_total", _C, "", (), "Dead letters made with nobody receiving."),
 )  # fmt: skip
+RECORDING_FAMILIES: Final = (
+    Family(
+        "syncpoint_delivery_records_total", _C, "", ("result",),
+        "Delivery records of recorded topics: published, or lost because their records topic did not take them.",
+    ),
+    Family("syncpoint_delivery_records_waiting", _G, "", (), "Delivery records that wait to be published."),
+)  # fmt: skip
 ACCESS_FAMILIES: Final = (
     Family(
         "syncpoint_access_refused_total",
@@ -64,6 +72,7 @@ FAMILIES: Final = (
     *CONSUMPTION_FAMILIES,
     *PREPARATION_FAMILIES,
     *LETTER_FAMILIES,
+    *RECORDING_FAMILIES,
     *ACCESS_FAMILIES,
 )
 
@@ -149,6 +158,22 @@ class LetterRoom(QuickCollector):
     def collect(self, samples: Samples) -> None:
         """See `RoomCollector`."""
         samples.put("syncpoint_attended_letters_total", self._attendant.moved)
+
+
+class RecordingRoom(QuickCollector):
+    """What becomes of the delivery records that the process notes."""
+
+    name = "delivery records"
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def collect(self, samples: Samples) -> None:
+        """See `RoomCollector`."""
+        recorder = self._recorder
+        samples.put("syncpoint_delivery_records_total", recorder.records_published, "published")
+        samples.put("syncpoint_delivery_records_total", recorder.records_lost, "lost")
+        samples.put("syncpoint_delivery_records_waiting", recorder.waiting())
 
 
 class AccessRoom(QuickCollector):

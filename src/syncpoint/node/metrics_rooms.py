@@ -30,6 +30,7 @@ from syncpoint.metrics.service_families import (
     ConsumptionRoom,
     LetterRoom,
     PreparationRoom,
+    RecordingRoom,
 )
 from syncpoint.metrics.subscription_families import SubscriptionRoom
 from syncpoint.publish.forwarder import PublishForwarder
@@ -109,6 +110,7 @@ def node_metrics(node: Node, process: ProcessRoom) -> Exposition:
         ConsumptionRoom(node.consumption.pushes.driver, node.consumption.exports.driver),
         PreparationRoom(node.schema_gate, node.transformer),
         LetterRoom(node.attendant),
+        RecordingRoom(node.recorder),
     ]
     if node.access is not None:
         rooms.append(AccessRoom(node.access.gate))

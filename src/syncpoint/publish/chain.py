@@ -37,7 +37,8 @@ from syncpoint.publish.recovery import RecoveredState, replay
 from syncpoint.publish.retention import forget_empty_sources, orphans
 from syncpoint.publish.source import INNER_TOPICS
 from syncpoint.publish.upkeep import LogUpkeep
-from syncpoint.recording.recorder import FOUND, NOTHING_RECORDED, Recorder
+from syncpoint.recording.record_kinds import FOUND
+from syncpoint.recording.recorder import NOTHING_RECORDED, Recorder
 from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.tasks import Tasks, complete

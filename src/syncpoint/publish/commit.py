@@ -21,7 +21,8 @@ from syncpoint.publish.admission import Admission
 from syncpoint.publish.ahead import AheadOfMessages, FactsAhead
 from syncpoint.publish.append import CommitWaiters, Completion, PendingEntry, PublishCaller, notify_all, outcome_unknown
 from syncpoint.publish.source import Source
-from syncpoint.recording.recorder import ACKNOWLEDGED, NOTHING_RECORDED, PUBLISHED, Recorder
+from syncpoint.recording.record_kinds import ACKNOWLEDGED, PUBLISHED
+from syncpoint.recording.recorder import NOTHING_RECORDED, Recorder
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.store import Store

@@ -20,7 +20,8 @@ from syncpoint.publish.ledger import Ledger
 from syncpoint.publish.ledgers import Ledgers
 from syncpoint.publish.source import Source
 from syncpoint.publish.time_to_live import NEVER_NS, ExpiryIndex, goes_to_letters, time_to_live_ns
-from syncpoint.recording.recorder import EXPIRED, Recorder
+from syncpoint.recording.record_kinds import EXPIRED
+from syncpoint.recording.recorder import Recorder
 from syncpoint.storage.store import Store, StoredBatch
 
 

@@ -21,7 +21,7 @@ from syncpoint.publish.dedup import SCHEDULED_PART, RecentBatches
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.records import BatchFact, encode_extension
 from syncpoint.publish.recovery import BATCHES_MAX
-from syncpoint.recording.recorder import VOID
+from syncpoint.recording.record_kinds import VOID
 from syncpoint.storage.record import EntryKind
 
 HandedOut = Callable[[int, int], int]

@@ -42,7 +42,7 @@ from syncpoint.publish.source import WAITING_TOPIC, Source
 from syncpoint.publish.source_server import SourceServer
 from syncpoint.publish.time_to_live import ExpiryIndex
 from syncpoint.publish.traced_commit import TracedCommit
-from syncpoint.recording.recorder import PLACED
+from syncpoint.recording.record_kinds import PLACED
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.schemas.publishing import ATTRIBUTES_ADDED, OWN_ATTRIBUTES_ADDED, ROOM_BYTES

@@ -18,7 +18,7 @@ from syncpoint.model.lanes import in_lane, lane_of, place_in
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.source import Source
 from syncpoint.publish.time_to_live import NEVER_NS
-from syncpoint.recording.recorder import MOVED
+from syncpoint.recording.record_kinds import MOVED
 from syncpoint.runtime.tasks import complete
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.store import StoredBatch

@@ -25,7 +25,7 @@ from syncpoint.publish.ledger import Ledger
 from syncpoint.publish.ledgers import AckVerdict, Ledgers
 from syncpoint.publish.source import Source, SourceTable
 from syncpoint.publish.time_to_live import ExpiryIndex
-from syncpoint.recording.recorder import EXPIRED
+from syncpoint.recording.record_kinds import EXPIRED
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.store import StoredBatch
 

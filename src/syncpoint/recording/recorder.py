@@ -37,28 +37,6 @@ HELD_MAX: Final = 50_000
 """Records of one topic that wait to be published,"""
 HELD_RUNS_MAX: Final = 500_000
 """and runs of them: some 60 MB. Later ones are counted, and not kept."""
-PUBLISHED: Final = "published"
-"""Persisted, so that their publishers could be answered."""
-FOUND: Final = "found"
-"""Stored when a log was opened, or when recording began."""
-DELIVERED: Final = "delivered"
-"""Given to a subscriber. `attempt`: how often one came back before, of subscriptions that count that."""
-RETURNED: Final = "returned"
-"""Not a subscriber's any more, without having been acknowledged. `why`: nacked, deadline, unsent, gone, revoked."""
-ACKNOWLEDGED: Final = "acknowledged"
-"""Acknowledged, by a subscriber or on its behalf, and persisted."""
-PLACED: Final = "placed"
-"""These count as acknowledged in a generation: by its sync point, a seek, or what was found when a log was opened."""
-FILTERED: Final = "filtered"
-"""Left out by the subscription's filter or rules."""
-EXPIRED: Final = "expired"
-"""Outlived their time to live, or the retention."""
-MOVED: Final = "moved"
-"""Acknowledged by the service itself, once it had published them again: an expired letter, or a redrive."""
-VOID: Final = "void"
-"""Of a batch that another chain has stored, too: nobody gets them from here."""
-DEAD_LETTERED: Final = "dead-lettered"
-"""Went to another topic, `to`, as `message_id`."""
 
 TOPIC: Final = "topic"
 WRITER: Final = "writer"
@@ -66,10 +44,13 @@ WRITER: Final = "writer"
 
 
 class NumberedRecords(NamedTuple):
-    """A message for the records topic `target` of a recorded topic; `request`: the PublishRequest that carries it."""
+    """A message with `count` records, for the records topic `target` of a recorded topic; `request`: the PublishRequest
+    that carries it.
+    """
 
     topic: int
     target: str
+    count: int
     request: bytes
 
 
@@ -89,12 +70,14 @@ class TopicRecords:
 
 class Recorder:
     """See the module. `writer`: names this life of this process among all. `on_noted()`: something waits; called once
-    until `due` is. `on_added(topic)`: a topic is recorded from now on.
+    until `due` is. `on_added(topic)`: a topic is recorded from now on. Of all topics, `records_published` and
+    `records_lost`, which no records topic took.
     """
 
     def __init__(self, writer: str, time_ns: Callable[[], int]) -> None:
         self.writer = writer
         self.topics: dict[int, TopicRecords] = {}  # by incarnation
+        self.records_published = self.records_lost = 0
         self.on_noted: Callable[[], None] = lambda: None
         self.on_added: Callable[[int], None] = lambda topic: None
         self._time_ns = time_ns
@@ -156,6 +139,7 @@ class Recorder:
                 if not topic.lost:
                     log.warning("%s: delivery records are lost, since %s does not take them", topic.name, topic.target)
                 topic.lost += 1
+                self.records_lost += 1
             else:
                 part = runs[at : at + RUNS_MAX]
                 topic.held.append({**record, "runs": part})
@@ -179,7 +163,8 @@ class Recorder:
                 records, topic.held = topic.held[:count], topic.held[count:]
                 topic.runs -= sum(len(one["runs"]) for one in records)
                 ended, topic.ended = topic.ended and not topic.held, topic.ended and bool(topic.held)
-                topic.sending = NumberedRecords(incarnation, topic.target, self._request(topic, records, ended=ended))
+                request = self._request(topic, records, ended=ended)
+                topic.sending = NumberedRecords(incarnation, topic.target, len(records), request)
                 yield topic.sending
 
     def published(self, sent: NumberedRecords, error: SyncpointError | None) -> bool:
@@ -192,11 +177,19 @@ class Recorder:
         if error is not None:
             # There is no such topic, or it never takes this: readers see by the next number that some are gone.
             log.warning("%s: delivery records have nowhere to go: %s", topic.name, error)
+            self.records_lost += sent.count
+        else:
+            self.records_published += sent.count
         topic.sending = None
         if topic.held or topic.ended:
             self._noted = True
             self.on_noted()
         return False
+
+    def waiting(self) -> int:
+        """How many records are not known to be published."""
+        topics = self.topics.values()
+        return sum(len(one.held) + (0 if one.sending is None else one.sending.count) for one in topics)
 
     def end(self) -> bool:
         """This process ends in order: the last message of each topic says so. Whether there is any."""

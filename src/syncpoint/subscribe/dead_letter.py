@@ -19,7 +19,7 @@ from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Unavaila
 from syncpoint.model.limits import ATTRIBUTE_VALUE_BYTES_MAX
 from syncpoint.model.names import DEAD_LETTERS_REFUSED, project_of, short_id
 from syncpoint.model.reserved import FORWARDED_FROM
-from syncpoint.recording.recorder import DEAD_LETTERED, EXPIRED
+from syncpoint.recording.record_kinds import DEAD_LETTERED, EXPIRED
 from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.shared_state import Reason, WhenOver
 from syncpoint.wire.messages import pubsub

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from syncpoint.kernel.acks import decode_runs, encode_runs
 from syncpoint.model.delivery import AttemptRun, Batch
 from syncpoint.model.errors import FailedPrecondition, GivenUp, Unavailable
-from syncpoint.recording.recorder import EVERY_OFFSET, EXPIRED, FILTERED, RETURNED, runs_of
+from syncpoint.recording.record_kinds import EXPIRED, FILTERED, RETURNED, REVOKED
+from syncpoint.recording.recorder import EVERY_OFFSET, runs_of
 from syncpoint.subscribe.confirm import REMEMBER_S, Confirmation, Confirmed, Joined, Unsure, place_of
 from syncpoint.subscribe.expired_letters import ExpiredLetters
 from syncpoint.subscribe.ordering import Identity, KeyOrder
@@ -376,11 +377,11 @@ class LeaseManager:
         """Messages of a key that follow one that came back are lent no more: they come after it."""
         for one in later:
             self.table.revoke(*one)
-        self._note_returned(later, "revoked")
+        self._note_returned(later, REVOKED)
 
     def note_revoked(self, source: int) -> None:
         """All that is lent of a source counts no more."""
-        self.state.note(RETURNED, self.generation, source, EVERY_OFFSET, why="revoked")
+        self.state.note(RETURNED, self.generation, source, EVERY_OFFSET, why=REVOKED)
 
     def _note_returned(self, identities: Collection[Identity], why: str) -> None:
         if self.state.record.topic_incarnation in self.state.recorder.topics:

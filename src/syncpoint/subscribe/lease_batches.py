@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from syncpoint.kernel import frames
 from syncpoint.kernel.filters import matches
 from syncpoint.model.delivery import Batch
-from syncpoint.recording.recorder import DELIVERED, Runs, runs_of
+from syncpoint.recording.record_kinds import DELIVERED
+from syncpoint.recording.recorder import Runs, runs_of
 from syncpoint.subscribe.confirm import place_of
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.lease import TICKS_PER_S, LeaseManager

@@ -18,14 +18,14 @@ from syncpoint.analytics.delivery_reconciliation import (
     SubscriptionDeliveries,
 )
 from syncpoint.analytics.delivery_slis import DeliverySli, DeliverySlis
-from syncpoint.analytics.recorded_topic import UnknownWindow
 from syncpoint.cli import analyze_records
 from syncpoint.cli.main import cli
+from syncpoint.recording.record_gaps import RecordGap
 
 TOPIC, SUB = "projects/p/topics/orders", "projects/p/subscriptions/billing"
 CLEAN = DeliveryReconciliation(
     TOPIC, 200, 200, 3, 7, (SubscriptionDeliveries(SUB, 190, 180, 5, 5),),
-    (UnknownWindow("node/1", 5, 9, "it ended without saying so"),), dict.fromkeys(HOPS, 0), (),
+    (RecordGap("node/1", 5, 9, "it ended without saying so"),), dict.fromkeys(HOPS, 0), (),
 )  # fmt: skip
 FOUND = replace(
     CLEAN,
@@ -57,7 +57,7 @@ def test_a_clean_topic_ends_well_and_says_what_is_not_known(monkeypatch: pytest.
     monkeypatch.setattr(delivery_reconciliation, "reconcile_deliveries", lambda *_, **__: CLEAN)
     result = run("analyze", "deliveries", "orders")
     assert result.exit_code == 0
-    assert "Not known: what node/1 did for some time, since it ended without saying so." in result.output
+    assert f"Not known: {CLEAN.gaps[0].sentence}." in result.output
     assert "LOST" not in result.output
     for expected in ("billing", "190", "180"):
         assert expected in result.output

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.client.message_path import RecordedPath, events_of, letters_of, missing, recorded_path, topics_of
+from syncpoint.client.message_path import RecordedPath, events_of, letters_of, recorded_path, topics_of
 from syncpoint.model.errors import FailedPrecondition, NotFound
 from syncpoint.model.identity import format_message_id
 from syncpoint.wire.messages import admin, pubsub
@@ -66,29 +66,11 @@ def test_a_dead_letter_is_followed_to_its_topic() -> None:
     assert "is not recorded" in found.unknown[0]
 
 
-def test_what_is_missing_is_named() -> None:
-    assert missing(WHOLE, whole=True) == []
-    assert missing(WHOLE[1:], whole=False) == []
-    assert missing(WHOLE[1:], whole=True) == ["Messages 1 to 1 of node/1 are not stored (any more)."]
-    assert missing([WHOLE[0], WHOLE[2]], whole=True) == ["Messages 2 to 2 of node/1 are not stored (any more)."]
-    lost = content(2, record("published", 9, (10, 1)), lost=4)
-    assert missing([WHOLE[0], lost], whole=True) == [
-        "node/1 has lost 4 records, which the records topic did not take in time."
-    ]
-
-
-def test_a_life_that_ended_without_saying_so_is_named() -> None:
-    next_life = content(1, record("found", 9_000, (0, 10), log=4), writer="node/2")
-    (said,) = missing([*WHOLE, next_life], whole=True)
-    assert said.startswith("node/1 ended without saying so")
-    assert missing([*WHOLE, content(4, ended=True), next_life], whole=True) == []
-
-
 class Server:
     """Answers of a server that stores message 5 of source 7, and records in pages of one."""
 
-    def __init__(self, records_topic: str = "projects/p/topics/records") -> None:
-        self.records_topic, self.asked = records_topic, []
+    def __init__(self, records_topic: str = "projects/p/topics/records", records: list[dict[str, Any]] = WHOLE) -> None:
+        self.records_topic, self.records, self.asked = records_topic, records, []
 
     def call(self, method: str, request: Any) -> Any:
         self.asked.append(request)
@@ -100,8 +82,8 @@ class Server:
             return admin.TopicOptions(records_topic=self.records_topic)
         if request.topic == self.records_topic:
             at = int(request.page_token or 0)
-            message = pubsub.PubsubMessage(data=json.dumps(WHOLE[at]).encode())
-            more = str(at + 1) if at + 1 < len(WHOLE) else ""
+            message = pubsub.PubsubMessage(data=json.dumps(self.records[at]).encode())
+            more = str(at + 1) if at + 1 < len(self.records) else ""
             return admin.PeekResponse(
                 messages=[admin.PeekedMessage(message=message)] * 2, next_page_token=more, unknown=["chain 2 is away"]
             )
@@ -121,6 +103,18 @@ def test_the_records_of_a_topic_are_read_from_its_publish_time_on() -> None:
     assert server.asked[-1].start_time.seconds == 940
     with pytest.raises(FailedPrecondition, match="is not recorded"):
         recorded_path(Server("").call, "here", TOPIC, 7, 5)
+
+
+def test_gaps_of_the_records_are_said() -> None:
+    path = recorded_path(Server(records=[WHOLE[0], WHOLE[2]]).call, "here", TOPIC, 7, 5)
+    assert path.unknown[1:] == [
+        "What node/1 did between 1970-01-01T00:00:00.002000Z and 1970-01-01T00:00:00.004000Z, since message 2 of its"
+        " records is not stored (any more)."
+    ]
+    behind = recorded_path(Server(records=WHOLE[1:]).call, "here", TOPIC, 7, 5)
+    assert behind.unknown == ["chain 2 is away"], "older records than those of the message are not asked for"
+    gone = recorded_path(Server(records=WHOLE[1:]).call, "here", TOPIC, 7, 6)
+    assert "message 1 of its records is not stored (any more)" in gone.unknown[1], "where nobody knows how old it is"
 
 
 def test_the_topic_of_a_message_is_found_by_its_id() -> None:

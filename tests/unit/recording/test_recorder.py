@@ -71,7 +71,9 @@ def test_a_message_whose_outcome_is_unknown_keeps_its_number_and_what_comes_wait
     assert [(one["number"], one["records"][0]["runs"]) for one in kept.take()] == [(2, [[1, 1]])]
     kept.recorder.note(1, "published", 7, [(2, 1)])
     (sent,) = kept.recorder.due()
+    assert kept.recorder.waiting() == 1
     assert not kept.recorder.published(sent, NotFound(RECORDS)), "there is no such topic: the number is missing then"
+    assert (kept.recorder.records_published, kept.recorder.records_lost, kept.recorder.waiting()) == (2, 1, 0)
     kept.recorder.note(1, "published", 7, [(3, 1)])
     assert [one["number"] for one in kept.take()] == [4]
 
@@ -84,8 +86,12 @@ def test_what_does_not_fit_is_counted_and_long_records_are_cut() -> None:
     assert [len(one["runs"]) for one in cut["records"]] == [RUNS_MAX, 1]
     for at in range(HELD_MAX + 3):
         kept.recorder.note(1, "published", 7, [(at, 1)])
+    assert kept.recorder.waiting() == HELD_MAX
     (first,) = kept.take()
     assert (len(first["records"]), first["lost"]) == (RECORDS_MAX, 3)
+    recorder = kept.recorder
+    assert (recorder.records_published, recorder.records_lost) == (2 + RECORDS_MAX, 3)
+    assert recorder.waiting() == HELD_MAX - RECORDS_MAX
 
 
 def test_copies_by_rules_are_named_by_their_lane() -> None:

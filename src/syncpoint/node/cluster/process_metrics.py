@@ -40,6 +40,7 @@ from syncpoint.metrics.service_families import (
     ConsumptionRoom,
     LetterRoom,
     PreparationRoom,
+    RecordingRoom,
 )
 from syncpoint.metrics.subscription_families import SubscriptionRoom
 from syncpoint.node.cluster.proxy_role import ProxyRole
@@ -175,6 +176,8 @@ def process_rooms(process: ClusterProcess, methods: Methods) -> list[RoomCollect
         ]
         if proxy.access is not None:
             rooms.append(AccessRoom(proxy.access.gate))
+    if publish is not None or subscribe is not None:
+        rooms.append(RecordingRoom(common.recording.recorder))
     if isinstance(router, RouterRole):
         rooms.append(StatusRoom("router", ROUTER, router.service.status))
         rooms.append(StatusRoom("mitigation", MITIGATION, router.mitigation.status))
