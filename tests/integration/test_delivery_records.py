@@ -109,7 +109,7 @@ def test_a_path_is_what_happened_to_the_message(house: str) -> None:
     space.close()
 
 
-def test_the_command_and_what_is_refused(house: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_and_what_is_refused(house: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     space = Space(house)
     topic, records, other = space.topic(), space.topic("records", **KEPT), space.topic("other", **KEPT)
     for wrong, problem in ((topic, "itself"), (space.topic("kept-nothing"), "keeps no messages")):
@@ -130,6 +130,13 @@ def test_the_command_and_what_is_refused(house: str, monkeypatch: pytest.MonkeyP
     assert [one["event"] for one in found["events"]] == ["published", "persisted"]
     answer = CliRunner().invoke(cli, ["trace", message_id, "--topic", "other"])
     assert "is not recorded" in answer.output
+
+    file = tmp_path / "topology.yaml"
+    file.write_text("topics: {records: {records_topic: other}, topic: {records_topic: ''}}\n", encoding="utf-8")
+    answer = CliRunner().invoke(cli, ["apply", str(file), "--yes"])
+    assert answer.exit_code == 0, answer.output
+    assert f"records_topic  (none) -> {other}" in answer.output
+    assert CliRunner().invoke(cli, ["diff", str(file)]).exit_code == 0
     space.close()
 
 

@@ -23,7 +23,11 @@ from syncpoint.model.names import parse_schema, parse_subscription, parse_topic
 from syncpoint.wire.messages import POOL, admin, pubsub
 
 SECTIONS = ("schemas", "topics", "queues", "subscriptions", "grants")
-_NAMES = {"topic": "topics", "dead_letter_topic": "topics", "forward_to": "topics", "schema": "schemas"}
+_NAMES = {
+    "topic": "topics", "dead_letter_topic": "topics", "forward_to": "topics", "records_topic": "topics",
+    "schema": "schemas",
+}  # fmt: skip
+_MAY_BE_NONE = {"forward_to", "records_topic"}  # given as ''
 _PARSERS = {"topics": parse_topic, "subscriptions": parse_subscription, "schemas": parse_schema}
 _NOT_GIVEN = {
     "google.pubsub.v1.Topic": {"name", "state", "satisfies_pzs"},
@@ -217,7 +221,8 @@ class _Section:
         kind = described.message_type
         if kind is None:
             collection = _NAMES.get(described.name)
-            return value if collection is None else self._name(collection, str(value), place)
+            none = collection is None or (value == "" and described.name in _MAY_BE_NONE)
+            return value if none else self._name(collection, str(value), place)
         if kind.full_name == _DURATION:
             seconds, nanos = parse_duration(str(value))
             return f"{seconds}.{nanos:09d}s"

@@ -117,7 +117,7 @@ def _topic(wanted: WantedEntity, live: LiveTopology) -> Iterator[PlanStep]:
     if known is None:
         made = ServerCall("Publisher.CreateTopic", wanted.message)
         differences = _given(wanted.message, wanted.fields) + _given(wanted.options, wanted.option_fields)
-        yield PlanStep("+", "topic", wanted.name, differences, (made,), _topic_options(wanted, admin.TopicOptions()))
+        yield _with_options(PlanStep("+", "topic", wanted.name, differences, (made,)), wanted, admin.TopicOptions())
         return
     if wanted.name in live.queues and not wanted.queue:
         raise FailedPrecondition(f"{wanted.place}: {wanted.name} is a queue: name it under `queues`.")
@@ -131,7 +131,7 @@ def _topic(wanted: WantedEntity, live: LiveTopology) -> Iterator[PlanStep]:
         request = pubsub.UpdateTopicRequest(topic=_over(known, wanted.message, wanted.fields))
         request.update_mask.paths.extend(one.name for one in different)
         calls = (ServerCall("Publisher.UpdateTopic", request),)
-    yield PlanStep("~", "topic", wanted.name, different + more, calls, _topic_options(wanted, options))
+    yield _with_options(PlanStep("~", "topic", wanted.name, different + more, calls), wanted, options)
 
 
 def _queue(topic: WantedEntity, wanted: WantedEntity, live: LiveTopology) -> Iterator[PlanStep]:
@@ -150,9 +150,9 @@ def _queue(topic: WantedEntity, wanted: WantedEntity, live: LiveTopology) -> Ite
         *_given(wanted.message, [one for one in wanted.fields if one != "topic"]),
         *_given(wanted.options, wanted.option_fields),
     )
-    later = _topic_options(topic, admin.TopicOptions()) + _subscription_options(wanted, admin.SubscriptionOptions())
+    later = _subscription_options(wanted, admin.SubscriptionOptions())
     made = ServerCall("Admin.CreateQueue", request)
-    step = PlanStep("+", "queue", topic.name, differences, (made,), later)
+    step = _with_options(PlanStep("+", "queue", topic.name, differences, (made,), later), topic, admin.TopicOptions())
     yield from _with_rules(step, wanted, {_FIRST_RULE.name: _FIRST_RULE}, _ALL)
 
 
@@ -189,10 +189,23 @@ def _with_rules(step: PlanStep, wanted: WantedEntity, known: Mapping[str, Any], 
     its rules are there: what they leave out reaches no target.
     """
     if wanted.options.forward_to:
-        step = replace(step, later=(), last=step.later)
+        step = replace(step, later=(), last=step.later + step.last)
     if step.differences or step.sign == "+":
         yield step
     yield from _rules(wanted, known, scope)
+
+
+def _with_options(step: PlanStep, wanted: WantedEntity, known: Any) -> PlanStep:
+    """With the call for a topic's options. What takes records is never recorded itself: first topics cease to be
+    recorded, then they are recorded elsewhere, and only then they begin to be.
+    """
+    calls = _topic_options(wanted, known)
+    if "records_topic" in wanted.option_fields and wanted.options.records_topic != known.records_topic:
+        if not wanted.options.records_topic:
+            return replace(step, calls=step.calls + calls)
+        if not known.records_topic:
+            return replace(step, last=step.last + calls)
+    return replace(step, later=calls + step.later)
 
 
 def _topic_options(wanted: WantedEntity, known: Any) -> tuple[ServerCall, ...]:

@@ -45,6 +45,17 @@ def test_names_are_short_in_their_project_and_durations_are_peoples() -> None:
     assert one.rules["big"].parameters["n"].integer == 5
 
 
+def test_what_a_topic_is_recorded_into_may_be_short_and_may_be_nothing() -> None:
+    found = parsed("""
+        topics: {one: {records_topic: records}, two: {records_topic: ''}}
+        queues: {six: {records_topic: r77}}
+    """)
+    assert {name.rpartition("/")[2]: one.options.records_topic for name, one in found.topics.items()} == {
+        "one": "projects/p/topics/records", "two": "", "six": "projects/p/topics/r77",
+    }  # fmt: skip
+    assert found.topics["projects/p/topics/two"].option_fields == ("records_topic",)
+
+
 def test_a_queue_is_a_topic_and_a_subscription() -> None:
     found = parsed("queues: {jobs: {ack_deadline_seconds: 60, send_suspended: true, topic: {labels: {a: b}}}}")
     topic, own = found.topics["projects/p/topics/jobs"], found.subscriptions["projects/p/subscriptions/jobs"]
@@ -84,6 +95,8 @@ def test_sections_of_projects_stand_beside_each_other() -> None:
         ("topics: {abc: {labels: 5}}", "topics.abc.labels", ""),
         ("topics: {abc: {labels: }}", "topics.abc.labels", "has no value"),
         ("topics: {a: {}}", "topics.a", "Invalid"),
+        ("topics: {abc: {records_topic: a}}", "topics.abc.records_topic", "Invalid"),
+        ("subscriptions: {sub: {topic: ''}}", "subscriptions.sub.topic", "Invalid"),
         ("topics: {abc: {queue: true}}", "topics.abc.queue", "no such key"),
         ("subscriptions: {sub: {}}", "subscriptions.sub.topic", "say which topic"),
         ("subscriptions: {sub: {topic: abc, state: ACTIVE}}", "subscriptions.sub.state", "no such key"),

@@ -62,6 +62,12 @@ class ModelServer:
         over(self.live.subscriptions[request.subscription.name], request.subscription, request.update_mask.paths)
 
     def UpdateTopicOptions(self, request: Any) -> None:
+        recorded, target = request.options.topic, request.options.records_topic
+        if "records_topic" in request.update_mask.paths and target:
+            assert self.live.topics[target].message_retention_duration.seconds, "what takes records keeps them"
+            assert not self.live.topic_options[target].records_topic, "it is not recorded itself"
+            taking = {one.records_topic for one in self.live.topic_options.values()}
+            assert recorded not in taking, "it takes no records itself"
         over(self.live.topic_options[request.options.topic], request.options, request.update_mask.paths)
 
     def UpdateSubscriptionOptions(self, request: Any) -> None:
@@ -197,6 +203,45 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(
     if prune:
         assert server.live.topics.keys() == second.topics.keys()
         assert server.live.subscriptions.keys() == second.subscriptions.keys()
+
+
+RECORDED = ("aaa", "bbb", "ccc", "qqq")
+
+
+@st.composite
+def recordings(draw: st.DrawFn) -> WantedTopology:
+    """Which of the topics, and of the queue qqq, take records of the others. All are there, in any order."""
+    taking = draw(st.sets(st.sampled_from(RECORDED[:3])))
+    found: dict[str, dict[str, Any]] = {"topics": {}, "queues": {}}
+    for name in draw(st.permutations(RECORDED)):
+        target = "" if name in taking or not taking else draw(st.sampled_from(["", *sorted(taking)]))
+        keys: dict[str, Any] = {"records_topic": target}
+        if name in taking:
+            keys["message_retention_duration"] = draw(st.sampled_from(["1d", "2d"]))
+        found["queues" if name == "qqq" else "topics"][name] = keys
+    return parse(found, "p")
+
+
+@given(st.lists(recordings(), min_size=2, max_size=3), st.integers(0, 12))
+@settings(max_examples=150, deadline=None)
+def test_what_takes_records_and_what_is_recorded_change_places(files: list[WantedTopology], broken_off: int) -> None:
+    server = ModelServer()
+    for wanted in files:
+        server.carry_out(calls_of(plan(wanted, server.live))[:broken_off])
+        server.carry_out(calls_of(plan(wanted, server.live)))
+        assert plan(wanted, server.live) == []
+
+
+def test_a_topic_is_recorded_into_one_that_was_recorded_until_then() -> None:
+    server = ModelServer()
+    kept = "message_retention_duration: 1d"
+    for recorded, records in (("one", "two"), ("two", "one")):
+        for text in (
+            f"topics: {{log: {{{kept}}}, {recorded}: {{records_topic: log}}, {records}: {{records_topic: log}}}}",
+            f"topics: {{{recorded}: {{records_topic: {records}}}, {records}: {{{kept}, records_topic: ''}}}}",
+        ):
+            server.carry_out(calls_of(plan(wanted_of(text), server.live)))
+            assert plan(wanted_of(text), server.live) == []
 
 
 def test_what_the_file_does_not_say_stays() -> None:
