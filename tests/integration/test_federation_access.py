@@ -26,9 +26,14 @@ from pyspark_pubsub.options import READ, WRITE, Options
 from pyspark_pubsub.reading import read
 from pyspark_pubsub.rpc import BlockingChannel, close_idle, pb
 from pyspark_pubsub.schema import source_schema
-from pyspark_pubsub.source import StreamReader
+from pyspark_pubsub.source import BatchReader, StreamReader
 from pyspark_pubsub.staging import SinkTarget, StagedPart, stage
+from syncpoint.analytics.recorded_topic import readable_ranges, recorded_topic
+from syncpoint.analytics.stored_messages import StoredTopic, stored_topic
+from syncpoint.cli.errors import Problem
 from syncpoint.cli.federation import _link_dict
+from syncpoint.cli.settings import Settings
+from syncpoint.cli.spark_session import server_of
 from syncpoint.client.client import Client, client_tls
 from syncpoint.client.credentials import Credentials
 from syncpoint.federation.flow_options import reading, writing
@@ -40,7 +45,7 @@ from syncpoint.federation.spec import Federation, parse
 from syncpoint.model.errors import SyncpointError
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire import methods
-from syncpoint.wire.messages import iam, pubsub
+from syncpoint.wire.messages import admin, iam, pubsub
 from syncpoint.wire.token_commands import token_command
 from tests.integration.test_official_python_access import GuardedServer
 
@@ -216,3 +221,49 @@ def test_tokens_are_renewed_without_a_restart_and_shown_nowhere(
     shown += repr([_link_dict(link) for link in one.links]) + caplog.text
     assert "token.command" in shown
     assert not any(token in shown for token in [*tokens, "revoked"])
+
+
+def analysed(stored: StoredTopic) -> list[bytes]:
+    """The data of a topic, read as an analysis has Spark read it."""
+    options = Options({**stored.reading(("data",)), "patienceSeconds": "5"}, READ)
+    reader = BatchReader(options, source_schema(options["columns"]))
+    return [one for part in reader.partitions() for batch in read(part) for one in batch.column("data").to_pylist()]
+
+
+def test_analyses_read_under_the_identity_of_the_command_line(regions: dict[str, Region], tmp_path: Path) -> None:
+    region, topic, records = regions["eu"], "projects/a/topics/analysed", "projects/a/topics/records"
+    for name in (topic, records):
+        request = pubsub.Topic(name=name, message_retention_duration={"seconds": 86_400})
+        region.owner.call("Publisher.CreateTopic", request)
+    options = admin.UpdateTopicOptionsRequest(options=admin.TopicOptions(topic=topic, records_topic=records))
+    options.update_mask.paths.append("records_topic")
+    region.owner.call("Admin.UpdateTopicOptions", options)
+    region.owner.call(
+        "Publisher.Publish", pubsub.PublishRequest(topic=topic, messages=[{"data": b"a"}, {"data": b"b"}])
+    )
+
+    kept, tokens = tmp_path / "token", [region.guarded.token(TASK)]
+    kept.write_text(tokens[0])
+    told = {"endpoint_option": region.endpoint, "tls_ca": str(region.guarded.ca)}
+    server = server_of(Settings(**told, credentials_option=str(kept)))
+    region.grant({"projects/a": ["roles/pubsub.viewer"]})
+    with pytest.raises(SyncpointError, match=r"the account that is used there needs syncpoint\.topics\.read"):
+        stored_topic(server, topic)
+    region.grant({"projects/a": ["roles/pubsub.viewer", "roles/syncpoint.logReader"]})
+    assert analysed(stored_topic(server, topic)) == [b"a", b"b"]
+    tokens.append(region.guarded.token(TASK, 500))
+    kept.write_text(tokens[1])
+    recorded = recorded_topic(server, topic)
+    assert [(one.begin, one.end) for one in readable_ranges(recorded)] == [(0, 2)]
+    shown = repr((server, recorded, recorded.stored.reading(("data",))))
+    assert not any(one in shown for one in tokens)
+
+    signing = server_of(Settings(**told, credentials_option=str(region.guarded.owner)))
+    assert analysed(stored_topic(signing, topic)) == [b"a", b"b"]
+    assert "PRIVATE KEY" not in repr((signing, stored_topic(signing, topic).reading(("data",))))
+    region.guarded.key_file("stranger@example.com")
+    stranger = server_of(Settings(**told, credentials_option=str(region.guarded.folder / "stranger@example.com.json")))
+    with pytest.raises(SyncpointError, match=r"UNAUTHENTICATED|credential"):
+        stored_topic(stranger, topic)
+    with pytest.raises(Problem, match="in the clear"):
+        server_of(Settings(endpoint_option="example.com:1", credentials_option=str(kept)))

@@ -151,14 +151,16 @@ def test_what_rules_fail_at_and_subscribers_give_up_is_a_letter_and_goes_back(sp
     asked(space, "DeleteRule", subscription=subscription, name="share")
     asked(space, "CreateRule", subscription=subscription, rule={"name": "all", "sql": "1=1"})
     redriven = 0
+    letters_now = asked(space, "ListDeadLetters", selection=selection).letters
+    data = {one.message.message_id: b"corrected" for one in letters_now if one.message.data == b"n0"}
     for dry_run in (True, False):
-        answer = asked(space, "RedriveDeadLetters", selection=selection, dry_run=dry_run)
+        answer = asked(space, "RedriveDeadLetters", selection=selection, dry_run=dry_run, data=data)
         assert not answer.failures
         assert len(answer.letters) == 2
         redriven += answer.redriven
     assert redriven == 2
     back = space.pull(subscription, 2, ack=True)
-    assert {one.message.data for one in back} == {b"n0", given.message.data}
+    assert {one.message.data for one in back} == {b"corrected", given.message.data}
     assert {attributes_of(one)["sys.RedriveCount"] for one in back} == {"1"}
     ids = {one.message.data: attributes_of(one)["sys.RedrivenFrom"] for one in back}
     assert ids[given.message.data] == given.message.message_id

@@ -37,7 +37,7 @@ WHOLE_SOURCE: Final = "whole source"
 @dataclass(frozen=True, slots=True)
 class RecordedTopic:
     """What is known of a topic. `retention_s`: for so long it keeps all messages; `ordered`: those of its subscriptions
-    that get messages of a key one after the other; `universe`: what ids of the server's own messages begin with.
+    that get messages of a key one after the other.
     """
 
     server: FederatedCluster
@@ -46,7 +46,6 @@ class RecordedTopic:
     retention_s: int
     subscriptions: tuple[str, ...]
     ordered: tuple[str, ...]
-    universe: int
     stored: StoredTopic
 
 
@@ -60,7 +59,6 @@ def recorded_topic(server: FederatedCluster, topic: str) -> RecordedTopic:
                 f"{topic} is not recorded; from now on it is with `syncpoint topics update {short_id(topic)}"
                 " --records-topic RECORDS`, a topic with a message retention."
             )
-        universe = servers.call(server, "Admin.GetServer", admin.GetServerRequest()).universe
         asked = pubsub.ListTopicSubscriptionsRequest(topic=topic, page_size=1000)
         names = servers.call(server, "Publisher.ListTopicSubscriptions", asked).subscriptions
         ordered = [
@@ -73,9 +71,7 @@ def recorded_topic(server: FederatedCluster, topic: str) -> RecordedTopic:
     retention_s = found.message_retention_duration.seconds
     # Before the topic itself: what is recorded of later messages must not pass for messages that are not stored.
     stored = stored_topic(server, topic)
-    return RecordedTopic(
-        server, topic, options.records_topic, retention_s, tuple(names), tuple(ordered), universe, stored
-    )
+    return RecordedTopic(server, topic, options.records_topic, retention_s, tuple(names), tuple(ordered), stored)
 
 
 def record_messages(spark: SparkSession, topic: RecordedTopic) -> DataFrame:
@@ -149,7 +145,7 @@ def named(topic: RecordedTopic) -> Column:
     from pyspark.sql import functions as F
 
     offset = F.lpad(F.col("offset").cast("string"), OFFSET_DIGITS, "0")
-    return F.coalesce("message_id", F.concat(F.lit(str(topic.universe)), F.col("source").cast("string"), offset))
+    return F.coalesce("message_id", F.concat(F.lit(str(topic.stored.universe)), F.col("source").cast("string"), offset))
 
 
 # -- what is stored ----------------------------------------------------------------------------------------------------

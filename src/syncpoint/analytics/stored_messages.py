@@ -45,10 +45,11 @@ class StoredRange:
 
 @dataclass(frozen=True, slots=True)
 class StoredTopic:
-    """What a server had of a topic when it was asked."""
+    """What a server had of a topic when it was asked. `universe`: what ids of the server's own messages begin with."""
 
     server: FederatedCluster
     name: str
+    universe: int
     ranges: tuple[StoredRange, ...]
 
     @property
@@ -64,24 +65,27 @@ class StoredTopic:
 
     def frame(self, spark: SparkSession, columns: Sequence[str], *, begin: str = "", **options: str) -> DataFrame:
         """These messages. `begin`: a time as the format `pubsub` takes it; `options`: more of its options."""
-        given = {
+        return spark.read.format("pubsub").options(**self.reading(columns, begin), **options).load()
+
+    def reading(self, columns: Sequence[str], begin: str = "") -> dict[str, str]:
+        """The options of the format `pubsub` that read these messages."""
+        return {
             **access(self.server),
             "topic": self.name,
             "columns": ",".join(columns),
             "startingPosition": begin or json.dumps({str(one.source): one.begin for one in self.ranges}),
             "endingPosition": json.dumps({str(one.source): one.end for one in self.ranges}),
             "maxRowsPerPartition": str(ROWS_PER_PARTITION),
-            **options,
         }
-        return spark.read.format("pubsub").options(**given).load()
 
 
 def stored_topic(server: FederatedCluster, topic: str) -> StoredTopic:
     """What `server` has of `topic` now. Raises `SyncpointError`."""
     with Servers(patience_s=30.0) as servers:
         positions = servers.call(server, "LogReader.GetPositions", pipeline.GetPositionsRequest(topic=topic))
-    ranges = (StoredRange(one.source, one.begin, one.end, one.mean_bytes) for one in positions.sources)
-    return StoredTopic(server, positions.topic, tuple(one for one in ranges if one.begin < one.end))
+    found = (StoredRange(one.source, one.begin, one.end, one.mean_bytes) for one in positions.sources)
+    ranges = tuple(one for one in found if one.begin < one.end)
+    return StoredTopic(server, positions.topic, int(positions.universe, 16), ranges)
 
 
 @contextmanager

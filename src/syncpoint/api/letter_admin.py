@@ -29,6 +29,7 @@ from syncpoint.wire.messages import admin, internal, pubsub
 REQUEST_BYTES = 1 << 20
 """Of letters that are published together, beyond the first one."""
 
+Prepare = Callable[[Topic, bytes], Awaitable[bytes]]
 GiveUp = Callable[[Subscription, internal.DeadLetterRequest], Awaitable[internal.DeadLetterResponse]]
 Publish = Callable[[str, bytes], Awaitable[bytes]]
 
@@ -41,14 +42,20 @@ async def _nowhere(topic: str, request: bytes) -> bytes:
     raise Unavailable("Nobody here takes messages.")
 
 
+async def _unprepared(topic: Topic, request: bytes) -> bytes:
+    raise Unavailable("Nobody here checks messages.")
+
+
 class LetterAdmin:
     """These methods on messages; `methods()` serves them on bytes. `give_up`: asks whoever lent the messages;
-    `publish`: (topic, PublishRequest) as the service itself publishes, what was accepted before."""
+    `publish`: (topic, PublishRequest) as the service itself publishes, what was accepted before; `prepare`: a
+    PublishRequest with new data as the topic stores it, checked and, where that is done, sealed."""
 
     def __init__(self, options: OptionsAdmin, peeks: PeekAdmin, asking: AskingChains) -> None:
         self._options, self._peeks, self._asking = options, peeks, asking
         self.give_up: GiveUp = _nobody
         self.publish: Publish = _nowhere
+        self.prepare: Prepare = _unprepared
 
     def methods(self) -> Methods:
         """The method table."""
@@ -97,7 +104,7 @@ class LetterAdmin:
     async def redrive_dead_letters(self, request: admin.RedriveDeadLettersRequest) -> admin.RedriveDeadLettersResponse:
         """RedriveDeadLetters."""
         record, selection = self._letters_of(request.selection), LetterSelection(request.selection)
-        edit = LetterEdit(request.action)
+        edit = LetterEdit(request.action, request.data)
         target = self._target(request)
         found, token, unknown = await self._peeks.copies(
             record, selection.since_ns, request.page_size, request.page_token
@@ -110,7 +117,7 @@ class LetterAdmin:
         answer = admin.RedriveDeadLettersResponse(
             letters=letters, failures=unknown, next_page_token=token, topic=target.name
         )
-        for copy, message in selected if edit else ():
+        for copy, message in selected if edit.acts else ():
             possible, _ = edit.possible([(copy, message)])
             shown = edit.published(copy, message) if possible else pubsub.PubsubMessage()
             shown.ClearField("data")
@@ -172,7 +179,7 @@ class LetterAdmin:
         found, why = edit.possible(found)
         if why:
             failed(f"a letter was not published, nor later ones of its key: the action fails: {why}")
-        for part in parts_of(found):
+        for part in parts_of(found, edit):
             done, error = await self._published(target, part, edit)
             if done:
                 try:
@@ -195,7 +202,10 @@ class LetterAdmin:
     ) -> tuple[Sequence[Found], SyncpointError | None]:
         """What was published, the first of them; and why others were not."""
         try:
-            await self.publish(target.name, _request(target, part, edit))
+            request = _request(target, part, edit)
+            if edit.replaces(part[0][1]):
+                request = await self.prepare(target, request)
+            await self.publish(target.name, request)
         except SyncpointError as error:
             if error.code is not Code.INVALID_ARGUMENT or len(part) == 1:
                 return (), error
@@ -223,14 +233,15 @@ def parsed(copies: Iterable[PeekedCopy]) -> list[Found]:
     return [(one, pubsub.PubsubMessage.FromString(one.message)) for one in copies]
 
 
-def parts_of(found: Sequence[Found]) -> Iterator[Sequence[Found]]:
-    """What is published together."""
+def parts_of(found: Sequence[Found], edit: LetterEdit) -> Iterator[Sequence[Found]]:
+    """What is published together: new data, which has to be checked, apart from what was accepted before."""
     begin = size = 0
-    for at, (copy, _) in enumerate(found):
-        if at > begin and size + len(copy.message) > REQUEST_BYTES:
+    for at, (copy, letter) in enumerate(found):
+        replaced, nbytes = edit.replaces(letter), edit.size(copy, letter)
+        if at > begin and (size + nbytes > REQUEST_BYTES or replaced != edit.replaces(found[begin][1])):
             yield found[begin:at]
             begin, size = at, 0
-        size += len(copy.message)
+        size += nbytes
     if begin < len(found):
         yield found[begin:]
 

@@ -8,14 +8,15 @@ begun again.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import click
 
+from syncpoint.cli.dead_letter_redrives import Redrive
 from syncpoint.cli.deliveries import ack_ids_option, data_text
 from syncpoint.cli.errors import Problem
 from syncpoint.cli.names import names
@@ -159,6 +160,20 @@ def show_letter(settings: Settings, letter_id: str, **chosen: Any) -> None:
     help="Change attributes, as a rule's action: SET region = 'eu'; REMOVE draft.",
 )
 @click.option(
+    "--data-from",
+    "data_file",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    metavar="FILE",
+    help="Publish what FILE holds (-: standard input) instead of the data of the one letter of --letter-id.",
+)
+@click.option(
+    "--map",
+    "command",
+    default="",
+    metavar="COMMAND",
+    help="Publish what COMMAND makes of the data on its standard input; it is run here, for each letter, by no shell.",
+)
+@click.option(
     "--dry-run", is_flag=True, help="Change nothing; say which letters it would be, and what of them changes."
 )
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most so many a second.")
@@ -168,6 +183,8 @@ def redrive(
     letter_id: tuple[str, ...],
     to_topic: str | None,
     action: str,
+    data_file: Path | None,
+    command: str,
     dry_run: bool,
     rate: float | None,
     **chosen: Any,
@@ -182,6 +199,7 @@ def redrive(
       syncpoint dead-letters redrive --subscription billing --reason MaxDeliveryCountExceeded --dry-run
       syncpoint dead-letters redrive --subscription billing --attribute region=eu --rate 50
       syncpoint dead-letters redrive --subscription billing --filter "parts = 0" --action "SET parts = 1" --dry-run
+      syncpoint dead-letters redrive --subscription billing --map "jq -c .amount=(.amount|tonumber)" --dry-run
     """
     from syncpoint.wire.messages import admin
 
@@ -191,40 +209,44 @@ def redrive(
         request.topic = settings.name("topics", to_topic)
     elif not chosen["subscription"]:
         raise click.UsageError("Give --subscription, to whose topic they go, or --to-topic.")
+    if data_file and (command or len(parse_list(letter_id)) != 1):
+        raise click.UsageError("--data-from is for one letter: name it by --letter-id, without --map.")
     reasons: Counter[str] = Counter()
     changes: list[tuple[str, str]] = []
+    redriven = 0
     with settings.client() as client:
         request.selection.CopyFrom(_selected(settings, client, **chosen))
         request.selection.message_ids.extend(parse_list(letter_id))
-        redriven, more = 0, True
-        failures: list[str] = []
-        while more and not failures:
-            answer = client.call("Admin.RedriveDeadLetters", request)
+        if data_file:
+            with click.open_file(str(data_file), "rb") as file:
+                request.data[parse_list(letter_id)[0]] = file.read()
+        work = Redrive(client, request, rate)
+        for answer in work.mapped(command) if command else work.plain():
             reasons.update(one.reason or "(none)" for one in answer.letters)
             redriven += answer.redriven
             changes += [
                 (letter.message.message_id, _changed(letter.message, one))
                 for letter, one in zip(answer.letters, answer.published, strict=False)
             ]
-            failures = list(answer.failures)
-            if not request.selection.HasField("end_time"):
-                request.selection.end_time.CopyFrom(answer.time)
-            request.page_token, more = answer.next_page_token, bool(answer.next_page_token)
-            if more and rate is not None and not dry_run:
-                time.sleep(answer.redriven / rate)
+    failures, topic = work.failures, work.topic
     if settings.format == "json":
         print_json(
-            {"topic": answer.topic, "letters": dict(reasons), "redriven": redriven, "failures": failures}
+            {"topic": topic, "letters": dict(reasons), "redriven": redriven, "failures": failures}
             | ({"changes": [dict(zip(("letterId", "changed"), one, strict=True)) for one in changes]} if action else {})
+            | ({"data": [one.as_json() for one in work.edits]} if command and dry_run else {})
         )
     elif dry_run:
         print_table(["REASON", "LETTERS"], [[reason, str(number)] for reason, number in reasons.most_common()])
         if action:
             click.echo()
             print_table(["LETTER_ID", "CHANGED"], changes[:SHOWN])
-        said(f"Would redrive {count(reasons.total(), 'letter')} to [{answer.topic}].")
+        if command:
+            click.echo()
+            rows = [[one.letter_id, data_text(one.before), data_text(one.after)] for one in work.edits[:SHOWN]]
+            print_table(["LETTER_ID", "DATA", "NEW DATA"], rows)
+        said(f"Would redrive {count(reasons.total(), 'letter')} to [{topic}].")
     else:
-        said(f"Redrove {count(redriven, 'letter')} to [{answer.topic}].")
+        said(f"Redrove {count(redriven, 'letter')} to [{topic}].")
     if failures:
         raise Problem("; ".join(failures) + "\nWhat was not published waits as before: begin again to go on.")
 

@@ -33,7 +33,7 @@ class Credentials:
 
     def __init__(self, path: Path) -> None:
         """Raises `InvalidArgument` for a file that holds neither, and `OSError`."""
-        self._path = path
+        self.path = path
         self._key: dict[str, Any] | None = None
         self._token, self._until = "", 0.0
         text = path.read_text().strip()
@@ -46,10 +46,15 @@ class Credentials:
         elif not text or any(char.isspace() for char in text):
             raise InvalidArgument("", f"{path} holds neither a token nor the key of a service account")
 
+    @property
+    def signing(self) -> bool:
+        """Whether the file has a key, and no token."""
+        return self._key is not None
+
     def token(self) -> str:
         """A token for now. Raises `OSError`, and `InvalidArgument` for a key that cannot sign."""
         if self._key is None:
-            return self._path.read_text().strip()
+            return self.path.read_text().strip()
         now = time.time()
         if now >= self._until - SPARE_S:
             self._token, self._until = self_signed(self._key, now), now + LIFE_S

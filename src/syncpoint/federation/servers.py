@@ -316,7 +316,7 @@ def _named(cluster: FederatedCluster, method: str) -> Iterator[None]:
             raise FailedPrecondition(f"{who} does not serve data pipelines: it is of a version without them") from error
         if error.code is Code.PERMISSION_DENIED:
             missing = missing_permission(error.details) or "a role that allows this"
-            raise SyncpointError(error.code, f"{who}: the task's account needs {missing}") from error
+            raise SyncpointError(error.code, f"{who}: the account that is used there needs {missing}") from error
         if error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
             raise SyncpointError(error.code, f"{who} does not answer: {error.message}") from error
         raise

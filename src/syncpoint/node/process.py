@@ -251,6 +251,7 @@ class Node:
     async def _listen(self) -> Listening:
         settings = self.settings
         self.schema_gate = SchemaGate(self.control.catalog, self.environment.apart)
+        self.admin.letters.prepare = self.schema_gate.marked_apart
         transforms = PublishTransforms(self.transformer, self.clock, self.random)
         self.publisher = PublisherService(self.publish, MessagePreparation(self.schema_gate, transforms))
         self.streams = StreamingPullService(self.subscribe, self.limits)

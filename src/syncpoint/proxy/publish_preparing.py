@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import InvalidArgument, NotFound, Unavailable
 from syncpoint.model.names import parse_topic
 from syncpoint.proxy.publish_attempt import PublishAttempt, outcome_unknown
@@ -50,6 +51,13 @@ class PublishPreparation:
         else:
             batch.request = request
         return True
+
+    async def edited(self, topic: Topic, request: bytes) -> bytes:
+        """A PublishRequest with data that an operator has changed, as it is stored: checked by the schema, and sealed. The
+        topic's transforms are not applied again. Raises `SyncpointError`.
+        """
+        marked = await self.schemas.marked_apart(topic, request)
+        return marked if self._sealer is None else await self._sealer.seal(topic.incarnation, marked)
 
     async def _checked(self, batch: PublishAttempt) -> bytes | None:
         """The messages as the topic stores them, None where it drops all. What they do not fit here they may fit by

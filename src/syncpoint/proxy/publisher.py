@@ -89,7 +89,7 @@ class ClusterPublisher:
         self.catalog, self.routes, self.route_client, self.calls = catalog, routes, route_client, calls
         self.refresh = refresh
         self._preparation = PublishPreparation(catalog, refresh, sealer, apart, transforms)
-        self.schemas = self._preparation.schemas
+        self.schemas, self.edited = self._preparation.schemas, self._preparation.edited
         self._regions = RegionReach(routes, calls.detector)
         self.rate_limiter = RateLimiter(limits)
         self.order = PublishOrder()

@@ -90,6 +90,7 @@ class ServicerHarness(ForwarderHarness):
             "sync",
             self.clock.time_ns(),
         )
+        self.admin.letters.prepare = self.preparation.schemas.marked_apart
         self.table: Methods = {
             **self.publisher.methods(),
             **SubscriberService(self.subscribe).methods(),

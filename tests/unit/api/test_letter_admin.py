@@ -310,6 +310,57 @@ async def test_letters_are_changed_by_an_action_before_they_are_published(harnes
 
 
 @simulated()
+async def test_letters_are_published_with_other_data_with_their_lineage_and_once(harness: ServicerHarness) -> None:
+    await prepare(harness)
+    await bury(harness, "a", "b", "c", colour="red", key="k")
+    first, *_ = found = await listed(harness)
+    ids = {one.message.data.decode(): one.message.message_id for one in found}
+    asked = {"selection": {"subscription": LETTERS, "source": WORK}, "data": {ids["b"]: b"better", "12": b"nobody"}}
+    dry = await harness.call("RedriveDeadLetters", **asked, dry_run=True, action="SET n = 1")
+    assert [(one.attributes["n"], one.data) for one in dry.published] == [("1", b"")] * 3
+    requests, right = [], harness.admin.letters.publish
+
+    async def publish(topic: str, request: bytes) -> bytes:
+        requests.append([one.data for one in pubsub.PublishRequest.FromString(request).messages])
+        return await right(topic, request)
+
+    harness.admin.letters.publish = publish
+    assert (await harness.call("RedriveDeadLetters", **asked)).redriven == 3
+    assert requests == [[b"a"], [b"better"], [b"c"]], "what is new is checked, what was accepted before is not"
+    got = [one.message for one in await pulled(harness)]
+    assert [one.data for one in got] == [b"a", b"better", b"c"]
+    assert [(one.attributes["colour"], one.attributes["sys.RedriveCount"]) for one in got] == [("red", "1")] * 3
+    assert got[0].attributes["sys.RedrivenFrom"] == first.original_message_id
+    assert not await listed(harness)
+
+
+@simulated()
+async def test_other_data_fits_the_schema_of_its_topic_or_its_letter_stays(harness: ServicerHarness) -> None:
+    kind = {"type_" if hasattr(pubsub.Schema, "type_") else "type": pubsub.Schema.AVRO}
+    schema = pubsub.Schema(name="projects/p/schemas/text", definition='"string"', **kind)
+    await harness.call("CreateSchema", parent="projects/p", schema_id="text", schema=schema)
+    await harness.call("CreateTopic", name=DEAD)
+    await harness.call("CreateSubscription", name=LETTERS, topic=DEAD)
+    strict = "projects/p/topics/strict"
+    settings = {"schema": schema.name, "encoding": 1}
+    await harness.call("CreateTopic", name=strict, schema_settings=settings)
+    policy = {"dead_letter_topic": DEAD, "max_delivery_attempts": 5}
+    await harness.call("CreateSubscription", name=WORK, topic=strict, dead_letter_policy=policy)
+    await harness.call("Publish", topic=strict, messages=[{"data": b'"a"'}, {"data": b'"b"'}])
+    ack_ids = [one.ack_id for one in await pulled(harness)]
+    await harness.call("DeadLetterMessages", subscription=WORK, ack_ids=ack_ids, reason="Odd")
+    ids = [one.message.message_id for one in await listed(harness)]
+    asked = {"selection": {"subscription": LETTERS, "source": WORK}}
+    answer = await harness.call("RedriveDeadLetters", **asked, data={ids[0]: b'"fits"', ids[1]: b"5"})
+    assert answer.redriven == 1
+    assert "failed schema validation" in answer.failures[0]
+    (message,) = [one.message for one in await pulled(harness)]
+    assert message.data == b'"fits"'
+    assert message.attributes["googclient_schemaname"] == schema.name
+    assert [one.message.message_id for one in await listed(harness)] == ids[1:]
+
+
+@simulated()
 async def test_an_action_without_meaning_is_refused(harness: ServicerHarness) -> None:
     await prepare(harness)
     with pytest.raises(InvalidArgument, match="action"):

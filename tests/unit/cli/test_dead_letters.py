@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -182,3 +185,113 @@ def test_a_dry_run_shows_what_an_action_changes(server, run, run_json):
         {"letterId": "7a", "changed": "n=2, draft removed"},
         {"letterId": "7b", "changed": "the action fails"},
     ]
+
+
+def test_one_letter_is_published_with_the_data_of_a_file(server, run, tmp_path):
+    (tmp_path / "new").write_bytes(b"better")
+    asked = pages(server, "RedriveDeadLetters", *[admin.RedriveDeadLettersResponse(redriven=1, topic="T")] * 2)
+    words = ["dead-letters", "redrive", "--subscription", "work", "--data-from", str(tmp_path / "new")]
+    assert "Redrove 1 letter" in run(*words, "--letter-id", "7a").stderr
+    assert (dict(asked[0].data), list(asked[0].selection.message_ids)) == ({"7a": b"better"}, ["7a"])
+    assert "Redrove 1 letter" in run(*words[:-1], "-", "--letter-id", "7a", input=b"typed").stderr
+    assert dict(asked[1].data) == {"7a": b"typed"}
+    for more in ([], ["--letter-id", "7a,7b"], ["--letter-id", "7a", "--map", "cat"]):
+        assert "--data-from is for one letter" in failing(run, 2, *words, *more).stderr
+
+
+class Letters:
+    """A server that has letters, in pages, and publishes what it is asked for."""
+
+    def __init__(self, server: Any, *found: admin.DeadLetter, page: int = 2) -> None:
+        self.found, self.page, self.asked = list(found), page, []
+        self.published: dict[str, bytes] = {}
+        self.failures: list[str] = []
+        server.answers |= {"Admin.ListDeadLetters": self.listed, "Admin.RedriveDeadLetters": self.redriven}
+
+    def _page(self, token: str) -> tuple[list[admin.DeadLetter], str]:
+        at = int(token or 0)
+        return self.found[at : at + self.page], str(at + self.page) if at + self.page < len(self.found) else ""
+
+    def listed(self, request: Any) -> Any:
+        assert request.selection.end_time.seconds == 5, "what becomes a letter again in the meantime is left alone"
+        letters, token = self._page(request.page_token)
+        return admin.ListDeadLettersResponse(letters=letters, next_page_token=token)
+
+    def redriven(self, request: Any) -> Any:
+        self.asked.append(type(request).FromString(request.SerializeToString()))
+        letters, token = self._page(request.page_token)
+        wanted = set(request.selection.message_ids)
+        chosen = [one for one in letters if one.message.message_id in wanted] if wanted else letters
+        if not request.dry_run:
+            self.published |= {
+                one.message.message_id: request.data.get(one.message.message_id, one.message.data) for one in chosen
+            }
+        return admin.RedriveDeadLettersResponse(
+            letters=chosen, redriven=0 if request.dry_run else len(chosen), next_page_token=token, topic="T",
+            time={"seconds": 5}, failures=self.failures if wanted else (),
+        )  # fmt: skip
+
+
+def command(tmp_path: Path, program: str) -> str:
+    (tmp_path / "edit.py").write_text(f"import sys\ndata = sys.stdin.buffer.read()\n{program}\n")
+    return f"{sys.executable} '{tmp_path / 'edit.py'}'"
+
+
+UPPER = "sys.stdout.buffer.write(data.upper() if data != b'9' else data)"
+FAILS = "sys.exit('cannot be read') if data == b'b' else sys.stdout.buffer.write(data.upper())"
+
+
+def test_a_command_makes_new_data_of_each_letter(server, run, tmp_path):
+    letters = Letters(server, *[letter(one) for one in "abc9"])
+    words = ["dead-letters", "redrive", "--subscription", "work", "--map", command(tmp_path, UPPER)]
+    dry = run(*words, "--dry-run")
+    assert dry.exit_code == 0, dry.output
+    assert not letters.published
+    assert "NEW DATA" in dry.stdout
+    assert ["7a", "a", "A"] in [line.split() for line in dry.stdout.splitlines()]
+    letters.asked.clear()
+    result = run(*words)
+    assert "Redrove 4 letters to [T]." in result.stderr
+    assert letters.published == {"7a": b"A", "7b": b"B", "7c": b"C", "79": b"9"}
+    begun, *asked = letters.asked
+    assert (begun.dry_run, begun.page_size) == (True, 1), "what would be refused is refused before a command is run"
+    assert [(one.page_token, list(one.selection.message_ids), dict(one.data)) for one in asked] == [
+        ("", ["7a", "7b"], {"7a": b"A", "7b": b"B"}), ("2", ["7c", "79"], {"7c": b"C"}),
+    ]  # fmt: skip
+
+
+def test_a_letter_that_the_command_fails_at_stays_with_later_ones_of_its_key(server, run, run_json, tmp_path):
+    found = [letter(one) for one in "abcd"]
+    for one in (found[1], found[2]):
+        one.message.ordering_key = "k"
+    letters = Letters(server, *found)
+    words = ["dead-letters", "redrive", "--subscription", "work", "--map", command(tmp_path, FAILS)]
+    result = failing(run, 1, *words)
+    assert letters.published == {"7a": b"A", "7d": b"D"}
+    assert "7b was not published" in result.stderr
+    assert "ended with 1: cannot be read" in result.stderr
+    assert "Redrove 2 letters" in result.stderr
+    shown = run(*words, "--dry-run", "--format", "json").stdout
+    assert base64.b64encode(b"A").decode() in shown
+
+
+def test_what_the_server_refuses_ends_a_redrive_by_a_command(server, run, tmp_path):
+    letters = Letters(server, *[letter(one) for one in "abcd"])
+    letters.failures = ["away"]
+    result = failing(run, 1, "dead-letters", "redrive", "--subscription", "work", "--map", command(tmp_path, UPPER))
+    assert "away" in result.stderr
+    assert len(letters.asked) == 2, "the first page, behind what asks whether it may be"
+
+
+def test_large_data_goes_in_several_calls(server, run, tmp_path, monkeypatch):
+    monkeypatch.setattr("syncpoint.cli.dead_letter_redrives.DATA_BYTES", 1)
+    letters = Letters(server, *[letter(one) for one in "abc"], page=3)
+    run("dead-letters", "redrive", "--subscription", "work", "--map", command(tmp_path, UPPER))
+    assert [list(one.data) for one in letters.asked[1:]] == [["7a"], ["7b"], ["7c"]]
+
+
+@pytest.mark.parametrize(("given", "text"), [("'", "--map: No closing"), (" ", "name a command"), ("no-such-x", "run")])
+def test_a_command_that_is_none_is_refused(server, run, given, text):
+    Letters(server, letter("a"))
+    result = failing(run, 2, "dead-letters", "redrive", "--subscription", "work", "--map", given)
+    assert text in result.stderr

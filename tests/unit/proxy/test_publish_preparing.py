@@ -99,7 +99,7 @@ async def test_what_comes_from_within_the_cluster_is_sealed_already(harness: Pro
 async def test_messages_of_a_topic_with_a_schema_are_checked_before_they_are_sealed(
     harness: ProxyHarness, *, sealed: bool
 ) -> None:
-    await harness.cluster(sealed=sealed)
+    proxy, *_ = await harness.cluster(sealed=sealed)
     schema = SCHEMA.with_revision("0000000a", 1)
     put_schema(harness, schema, "0000000a", '"string"')
     harness.topic = replace(harness.topic, schema=TopicSchema(schema.name, 7, 1))
@@ -110,6 +110,13 @@ async def test_messages_of_a_topic_with_a_schema_are_checked_before_they_are_sea
     (message,) = pubsub.PublishRequest.FromString(request).messages
     assert message.attributes["googclient_schemarevisionid"] == "0000000a"
     assert (message.data == b'"fits"') is not sealed
+    changed = pubsub.PublishRequest(topic=TOPIC, messages=[{"data": b'"fits"', "attributes": {"a": "b"}}])
+    edited = await proxy.publisher.edited(harness.topic, changed.SerializeToString())
+    (message,) = pubsub.PublishRequest.FromString(edited).messages
+    assert message.attributes["googclient_schemarevisionid"] == "0000000a"
+    assert (message.data == b'"fits"') is not sealed, "so it is with what is published again with other data"
+    changed.messages[0].data = b"5"
+    assert "schema" in (await failing(proxy.publisher.edited(harness.topic, changed.SerializeToString()))).message
     error = await failing(harness.publish(b"5"))
     assert (error.code, error.message) == (
         Code.INVALID_ARGUMENT,

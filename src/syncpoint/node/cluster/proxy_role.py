@@ -120,6 +120,7 @@ class ProxyRole:
         self.admin.peeks.may_pass = lambda topic: may_pass(topic, context.process.region)
         letters = ProxyLetters(context.peers, lambda: context.address_of(context.process.name), self.proxy.relay)
         self.admin.letters.give_up, self.admin.letters.publish = letters.give_up, letters.publish
+        self.admin.letters.prepare = self.proxy.publisher.edited
         self.expiry = Expiry(self.control, ReportedUses(context.store, context.catalog, context.clock), context.clock)
         self.cleaner = KeyCleaner(context.store, self._topic_exists, self._cleans, context.random)
         self.cursor_cleaner = CursorCleaner(self.proxy.cursors, self._cleans, context.random)

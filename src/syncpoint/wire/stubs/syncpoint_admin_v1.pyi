@@ -732,13 +732,18 @@ class ListDeadLettersResponse(_message.Message):
     unknown: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, letters: _Optional[_Iterable[_Union[DeadLetter, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., unknown: _Optional[_Iterable[str]] = ...) -> None: ...
 class RedriveDeadLettersRequest(_message.Message):
+    class DataEntry(_message.Message):
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
     selection: DeadLetterSelection
     topic: str
     dry_run: bool
     page_size: int
     page_token: str
     action: str
-    def __init__(self, selection: _Optional[_Union[DeadLetterSelection, _Mapping]] = ..., topic: _Optional[str] = ..., dry_run: _Optional[bool] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., action: _Optional[str] = ...) -> None: ...
+    data: _containers.ScalarMap[str, bytes]
+    def __init__(self, selection: _Optional[_Union[DeadLetterSelection, _Mapping]] = ..., topic: _Optional[str] = ..., dry_run: _Optional[bool] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., action: _Optional[str] = ..., data: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 class RedriveDeadLettersResponse(_message.Message):
     letters: _containers.RepeatedCompositeFieldContainer[DeadLetter]
     redriven: int
