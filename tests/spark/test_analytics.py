@@ -122,6 +122,7 @@ def test_a_back_test_of_rules_agrees_with_what_a_subscription_with_them_receives
     rules = (
         CandidateRule("large", "n >= 250", "SET size = 'large'; REMOVE kind"),
         CandidateRule("odd", "100 / (n - 7) > 40 AND kind = 'order'"),
+        CandidateRule("equal", correlation={"KIND": "order", "sys.SessionId": "k4", "n": "4"}),
     )
     found = back_test(spark, stored_topic(server(pair["a"]), topic), "", Progress(), rules=rules, against="",
                       against_rules=(CandidateRule("few", "n < 12"),))  # fmt: skip
@@ -130,19 +131,21 @@ def test_a_back_test_of_rules_agrees_with_what_a_subscription_with_them_receives
     judged = {
         rule.name: [
             try_rule(
-                MessageRule(rule.name, rule.sql, action=rule.action), RuleMessage(dict(one.attributes), one.message_id)
+                MessageRule(rule.name, rule.sql, tuple(rule.correlation.items()), rule.action),
+                RuleMessage(dict(one.attributes), one.message_id, one.ordering_key),
             )
             for one in published
         ]
         for rule in rules
     }
-    large, odd = found.rules
+    large, odd, equal = found.rules
     assert (large.selected, large.failed) == (sum(one.selected for one in judged["large"]), 0) == (50, 0)
     assert (odd.selected, odd.failed) == (sum(one.selected for one in judged["odd"]), 1)
     assert large.copies[0].before == {"kind": "order", "n": "250"}
     assert large.copies[0].after == {"n": "250", "size": "large"}
     assert not odd.copies
-    either = [a.selected or b.selected for a, b in zip(judged["large"], judged["odd"], strict=True)]
+    assert (equal.selected, equal.failed, equal.sql) == (1, 0, "KIND is 'order' AND n is '4' AND sys.SessionId is 'k4'")
+    either = [any(one.selected for one in of_rules) for of_rules in zip(*judged.values(), strict=True)]
     assert found.selected.messages == sum(either)
     few = [int(one.attributes["n"]) < 12 for one in published]
     assert found.gained is not None

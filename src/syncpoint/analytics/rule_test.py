@@ -1,4 +1,4 @@
-"""Rules of a back-test: which stored messages SQL rules would have selected, and what their actions would have made.
+"""Rules of a back-test: which stored messages rules would have selected, and what their actions would have made.
 
 Place: beside `back_test`, which counts what is selected; rules are compiled to Spark's own expressions
 (`rules.spark_rules`), which judge as the server does.
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from syncpoint.model.errors import InvalidArgument
+from syncpoint.rules.correlation import correlation
 from syncpoint.rules.spark_rules import SparkRules
 from syncpoint.rules.sql_parser import parse_action, parse_filter
 from syncpoint.rules.sql_values import Value
@@ -27,12 +28,18 @@ RULE_COLUMNS: Final = ("message_id", "source", "offset", "publish_time", "attrib
 
 @dataclass(frozen=True, slots=True)
 class CandidateRule:
-    """`sql` "": all messages; `action` "": they stay as they are."""
+    """`sql` "": all messages; `action` "": they stay as they are; `correlation`: a filter instead of `sql`."""
 
     name: str
     sql: str = ""
     action: str = ""
     parameters: Mapping[str, Value] = field(default_factory=dict)
+    correlation: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """Its filter in words."""
+        return self.sql or " AND ".join(f"{name} is {text!r}" for name, text in sorted(self.correlation.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,8 @@ def _compiled(rules: Sequence[CandidateRule]) -> list[dict[str, str]]:
     columns: dict[str, str] = {}
     for number, rule in enumerate(rules):
         try:
-            condition = made.filter(parse_filter(rule.sql or "1=1"), rule.parameters)
+            wanted = correlation(rule.correlation).predicate() if rule.correlation else parse_filter(rule.sql or "1=1")
+            condition = made.filter(wanted, rule.parameters)
             action = made.action(parse_action(rule.action), rule.parameters) if rule.action else None
         except InvalidArgument as error:
             raise InvalidArgument(f"rule {rule.name}", error.problem) from None
@@ -120,7 +128,7 @@ def outcomes(frame: DataFrame, rules: Sequence[CandidateRule]) -> tuple[RuleOutc
         found.append(
             RuleOutcome(
                 rule.name,
-                rule.sql,
+                rule.text,
                 rule.action,
                 counts[f"selected_{number}"],
                 counts[f"failed_{number}"],

@@ -19,6 +19,7 @@ from syncpoint.cli.errors import Problem
 from syncpoint.cli.output import print_fields, print_json, print_table, progress_bar, said
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.cli.spark_session import local_spark, master_option, server_of
+from syncpoint.cli.values import parse_pairs
 from syncpoint.model.counted import counted
 
 if TYPE_CHECKING:
@@ -84,7 +85,15 @@ def profile(settings: Settings, topic: str, since: str, plot: Path | None, maste
 @click.argument("topic")
 @click.option("--filter", "filter_text", default="", metavar="EXPRESSION", help="As a subscription's filter.")
 @click.option("--sql", multiple=True, metavar="SQL", help="The filter of a rule; again for each rule.")
-@click.option("--action", multiple=True, metavar="SQL", help="The action of the rule with the same place; '' for none.")
+@click.option(
+    "--correlation", multiple=True, metavar="NAME=VALUE,...", help="The filter of a rule: what has to be equal; again."
+)
+@click.option(
+    "--action",
+    multiple=True,
+    metavar="SQL",
+    help="The action of the rule with the same place, those of --sql before those of --correlation; '' for none.",
+)
 @click.option(
     "--against", metavar="SUBSCRIPTION", help="Show what this subscription's filter and rules select otherwise."
 )
@@ -97,13 +106,14 @@ def backtest(
     topic: str,
     filter_text: str,
     sql: tuple[str, ...],
+    correlation: tuple[str, ...],
     action: tuple[str, ...],
     against: str | None,
     since: str,
     plot: Path | None,
     master: str,
 ) -> None:
-    """Say which stored messages of TOPIC a filter, or SQL rules, would have selected, and what actions would have made.
+    """Say which stored messages of TOPIC a filter, or rules, would have selected, and what actions would have made.
 
     The server judges the messages by the filter, as it would for a subscription with it; rules are judged on Spark, as
     the server would. A message is selected that one of the rules selects, and the filter, where there is one.
@@ -118,15 +128,16 @@ def backtest(
     from syncpoint.wire.messages import admin, pubsub
 
     draw = plotter(plot)
-    if not filter_text and not sql:
-        raise click.UsageError("Give --filter, --sql, or both.")
-    if len(action) > len(sql):
-        raise click.UsageError("Each --action belongs to a --sql: give that, too; 1=1 selects all.")
+    equal = [parse_pairs((text,), "--correlation") for text in correlation]
+    filters = [{"sql": text} for text in sql] + [{"correlation": pairs} for pairs in equal]
+    if not filter_text and not filters:
+        raise click.UsageError("Give --filter, --sql or --correlation, or several of them.")
+    if len(action) > len(filters):
+        raise click.UsageError("Each --action belongs to a --sql or --correlation: give that, too; 1=1 selects all.")
+    actions = [*action, *[""] * (len(filters) - len(action))]
     rules = tuple(
-        CandidateRule(
-            f"rule {number}" if len(sql) > 1 else "rule", text, action[number - 1] if number <= len(action) else ""
-        )
-        for number, text in enumerate(sql, 1)
+        CandidateRule(f"rule {number}" if len(filters) > 1 else "rule", action=actions[number - 1], **one)
+        for number, one in enumerate(filters, 1)
     )
     check_rules(rules)
     other, other_rules = None, tuple[CandidateRule, ...]()
@@ -136,7 +147,7 @@ def backtest(
             request = pubsub.GetSubscriptionRequest(subscription=name)
             other = client.call("Subscriber.GetSubscription", request).filter
             listed = client.call("Admin.ListRules", admin.ListRulesRequest(subscription=name)).rules
-        other_rules = _rules_of(against, listed)
+        other_rules = _rules_of(listed)
     settings.called = True
     stored = stored_topic(server_of(settings), settings.name("topics", topic))
     with local_spark(APP, master) as spark, progress_bar("testing", "tasks") as progress:
@@ -146,7 +157,7 @@ def backtest(
     if settings.format == "json":
         print_json(plain(asdict(found)))
     else:
-        said(f"{found.topic}: {' and '.join(filter(None, [found.filter, ' or '.join(sql)]))}")
+        said(f"{found.topic}: {' and '.join(filter(None, [found.filter, ' or '.join(one.text for one in rules)]))}")
         parts: list[tuple[str, Selected | None]] = [
             ("stored", found.all),
             ("selected", found.selected),
@@ -173,25 +184,24 @@ def backtest(
         draw("backtest", found)
 
 
-def _rules_of(subscription: str, listed: Any) -> tuple[CandidateRule, ...]:
-    """The rules of a subscription; none where they select all. Raises `Problem` for what only the server judges."""
+def _rules_of(listed: Any) -> tuple[CandidateRule, ...]:
+    """The rules of a subscription; none where they select all."""
     from syncpoint.analytics.rule_test import CandidateRule
     from syncpoint.metadata.stored_options import parameter_of
 
-    if any(one.WhichOneof("filter") == "correlation" for one in listed):
-        raise Problem(
-            f"[{subscription}] has correlation filters, which are judged by the server alone.",
-            "Leave out --against, or compare with a subscription whose rules are SQL.",
-        )
     if not listed:  # it gets nothing
         return (CandidateRule("(none)", "1=0"),)
     rules = [
         CandidateRule(
-            one.name, one.sql, one.action, {name: parameter_of(value) for name, value in one.parameters.items()}
+            one.name,
+            one.sql,
+            one.action,
+            {name: parameter_of(value) for name, value in one.parameters.items()},
+            dict(one.correlation.properties),
         )
         for one in listed
     ]
-    return () if any(one.sql in ("", "1=1") and not one.action for one in rules) else tuple(rules)
+    return () if any(one.text in ("", "1=1") and not one.action for one in rules) else tuple(rules)
 
 
 def _print_outcomes(rules: tuple[RuleOutcome, ...]) -> None:

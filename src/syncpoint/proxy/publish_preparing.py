@@ -53,8 +53,8 @@ class PublishPreparation:
         return True
 
     async def edited(self, topic: Topic, request: bytes) -> bytes:
-        """A PublishRequest with data that an operator has changed, as it is stored: checked by the schema, and sealed. The
-        topic's transforms are not applied again. Raises `SyncpointError`.
+        """A PublishRequest with data that an operator has changed, as it is stored: checked by the schema, and sealed.
+        Transforms are not applied again. Raises `SyncpointError`.
         """
         marked = await self.schemas.marked_apart(topic, request)
         return marked if self._sealer is None else await self._sealer.seal(topic.incarnation, marked)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from syncpoint.model.errors import InvalidArgument
+from syncpoint.rules import sql_tree as tree
 from syncpoint.rules.system_properties import PREFIX, RuleMessage, system_name
 
 SYSTEM = frozenset(
@@ -29,6 +30,19 @@ class CorrelationFilter:
         """Whether all of them are."""
         return all(message.system(name) == text for name, text in self.system.items()) and all(
             message.user(name) == text for name, text in self.user.items()
+        )
+
+    def predicate(self) -> tree.Predicate:
+        """The SQL filter that selects the same messages, for who has no other reading of rules."""
+        pairs = [(name, text, True) for name, text in self.system.items()]
+        pairs += [(name, text, False) for name, text in self.user.items()]
+        nowhere = (0, 0)
+        return tree.Conjunction(
+            nowhere,
+            tuple(
+                tree.Comparison(nowhere, "=", tree.Property(nowhere, name, system), tree.Constant(nowhere, text))
+                for name, text, system in pairs
+            ),
         )
 
 

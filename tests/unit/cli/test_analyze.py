@@ -20,7 +20,9 @@ from syncpoint.analytics.rule_test import RuleCopy, RuleOutcome
 from syncpoint.analytics.topic_profile import Attribute, Bucket, Keys, Sizes, TopicProfile, ValueCount
 from syncpoint.cli import analyze
 from syncpoint.cli.main import cli
+from syncpoint.cli.settings import Settings
 from syncpoint.federation.servers import Servers
+from syncpoint.wire.messages import admin, pubsub
 
 TIME = datetime(2026, 11, 28, 12, 0, 0, tzinfo=UTC)
 TOPIC = "projects/p/topics/orders"
@@ -133,7 +135,37 @@ def test_a_back_test_of_rules_shows_what_they_would_have_made(monkeypatch: pytes
         ("rule 1", "a > 1", "SET b = 2"), ("rule 2", "a = 0", ""),
     ]  # fmt: skip
     assert "b=2, c removed" in text
+    words = ["--correlation", "kind=order,sys.Subject=a=b", "--action", "", "--action", "SET b = 2"]
+    said = run("analyze", "backtest", "orders", "--sql", "a = 0", *words).output
+    assert [(one.name, one.sql, dict(one.correlation), one.action) for one in asked["rules"]] == [
+        ("rule 1", "a = 0", {}, ""), ("rule 2", "", {"kind": "order", "sys.Subject": "a=b"}, "SET b = 2"),
+    ]  # fmt: skip
+    assert "a = 0 or kind is 'order' AND sys.Subject is 'a=b'" in said
     assert run("analyze", "backtest", "orders").exit_code == 2
+    refused = run("analyze", "backtest", "orders", "--correlation", "sys.TimeToLive=1")
+    assert "is none of" in str(refused.exception) + refused.output
     assert run("analyze", "backtest", "orders", "--filter", "x", "--action", "SET b = 2").exit_code == 2
     refused = run("analyze", "backtest", "orders", "--sql", "a >")
     assert refused.exit_code != 0
+
+
+def test_a_back_test_is_compared_with_all_rules_of_a_subscription(monkeypatch: pytest.MonkeyPatch, server: Any) -> None:
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(back_test, "back_test", lambda *args, **more: asked.update(more) or TESTED)
+    monkeypatch.setattr(Settings, "client", lambda self, **more: server)
+    server.answers["Subscriber.GetSubscription"] = pubsub.Subscription(filter="attributes:a")
+    rules = [
+        admin.Rule(name="eu", sql="region = @r", parameters={"r": {"text": "eu"}}),
+        admin.Rule(name="equal", correlation={"properties": {"kind": "order"}}, action="SET b = 1"),
+    ]
+    server.answers["Admin.ListRules"] = admin.ListRulesResponse(rules=rules)
+    words = ["analyze", "backtest", "orders", "--filter", "attributes:b", "--against", "billing"]
+    assert run(*words).exit_code == 0
+    assert asked["against"] == "attributes:a"
+    assert [(one.name, one.sql, dict(one.parameters), dict(one.correlation)) for one in asked["against_rules"]] == [
+        ("eu", "region = @r", {"r": "eu"}, {}), ("equal", "", {}, {"kind": "order"}),
+    ]  # fmt: skip
+    for only, wanted in (([admin.Rule(name="$Default", sql="1=1")], []), ([], ["1=0"])):
+        server.answers["Admin.ListRules"] = admin.ListRulesResponse(rules=only)
+        assert run(*words).exit_code == 0
+        assert [one.sql for one in asked["against_rules"]] == wanted

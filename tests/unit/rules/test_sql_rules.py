@@ -212,6 +212,19 @@ def test_a_time_to_live_beyond_all_times_fails_the_rule() -> None:
         compile_filter(parse_filter("sys.ExpiresAtUtc > '2026-01-01'"))(longest, str)
 
 
+TEXTS = st.sampled_from(["", "5", "5.0", "true", "x", "X", "2026-01-01T00:00:00Z"])
+NAMES = st.sampled_from(["a", "A", "sys.Subject", "sys.label", "sys.MessageId", "sys.SessionId", "größe"])
+
+
+@given(st.dictionaries(NAMES, TEXTS, min_size=1), st.dictionaries(NAMES, TEXTS), TEXTS, TEXTS)
+def test_a_correlation_filter_says_the_same_as_its_sql(
+    wanted: dict[str, str], attributes: dict[str, str], message_id: str, key: str
+) -> None:
+    message = RuleMessage(attributes, message_id, key)
+    found = correlation(wanted)
+    assert (compile_filter(found.predicate())(message, str) is True) == found.matches(message)
+
+
 def test_correlation_compares_texts_as_they_are() -> None:
     assert correlation({"NAME": "O'Hara", "sys.label": "greeting", "sys.SessionId": "key"}).matches(MESSAGE)
     assert not correlation({"name": "o'hara"}).matches(MESSAGE)
