@@ -244,8 +244,8 @@ def test_analyses_read_under_the_identity_of_the_command_line(regions: dict[str,
 
     kept, tokens = tmp_path / "token", [region.guarded.token(TASK)]
     kept.write_text(tokens[0])
-    told = {"endpoint_option": region.endpoint, "tls_ca": str(region.guarded.ca)}
-    server = server_of(Settings(**told, credentials_option=str(kept)))
+    given = {"endpoint_option": region.endpoint, "tls_ca": str(region.guarded.ca)}
+    server = server_of(Settings(**given, credentials_option=str(kept)))
     region.grant({"projects/a": ["roles/pubsub.viewer"]})
     with pytest.raises(SyncpointError, match=r"the account that is used there needs syncpoint\.topics\.read"):
         stored_topic(server, topic)
@@ -258,11 +258,11 @@ def test_analyses_read_under_the_identity_of_the_command_line(regions: dict[str,
     shown = repr((server, recorded, recorded.stored.reading(("data",))))
     assert not any(one in shown for one in tokens)
 
-    signing = server_of(Settings(**told, credentials_option=str(region.guarded.owner)))
+    signing = server_of(Settings(**given, credentials_option=str(region.guarded.owner)))
     assert analysed(stored_topic(signing, topic)) == [b"a", b"b"]
     assert "PRIVATE KEY" not in repr((signing, stored_topic(signing, topic).reading(("data",))))
     region.guarded.key_file("stranger@example.com")
-    stranger = server_of(Settings(**told, credentials_option=str(region.guarded.folder / "stranger@example.com.json")))
+    stranger = server_of(Settings(**given, credentials_option=str(region.guarded.folder / "stranger@example.com.json")))
     with pytest.raises(SyncpointError, match=r"UNAUTHENTICATED|credential"):
         stored_topic(stranger, topic)
     with pytest.raises(Problem, match="in the clear"):

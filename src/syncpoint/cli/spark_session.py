@@ -1,7 +1,7 @@
 """What commands that run a batch job on Spark share: the session, its master, and the server that is read.
 
 Place: under `archive` and `analyze`.
-Promise: the server is called with the same certificates and credentials as by other commands. Spark is told where they
+Promise: the server is called with the same certificates and credentials as by other commands. Spark knows where they
 are, never what they are: its options are shown in plans and logs.
 """
 

@@ -1,4 +1,4 @@
-"""How the server of a command line is told to Spark: where its credentials are, never what they are."""
+"""How the server of a command line is named to Spark: where its credentials are, never what they are."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ def key_file(folder: Path) -> Path:
     return path
 
 
-def test_without_credentials_only_the_endpoint_is_told() -> None:
+def test_without_credentials_only_the_endpoint_is_named() -> None:
     assert access(server_of(Settings(endpoint_option=HERE))) == {"endpoint": HERE}
 
 
-def test_a_token_and_certificates_are_told_by_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_and_certificates_are_named_by_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     authority = Authority(tmp_path / "ca")
     cert, key = authority.issue("me", ["me"])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "token").write_text("secret-token\n")
     monkeypatch.setenv("SYNCPOINT_CREDENTIALS", "token")
-    told = access(
+    given = access(
         server_of(Settings(endpoint_option=HERE, tls_ca=str(authority.ca), tls_cert=str(cert), tls_key=str(key)))
     )
-    assert told == {
+    assert given == {
         "endpoint": HERE, "tls": "true", "tls.ca": str(authority.ca), "tls.cert": str(cert), "tls.key": str(key),
         "token.file": str(tmp_path / "token"),
     }  # fmt: skip
 
 
-def test_a_key_is_told_by_a_command_that_makes_tokens_with_it(tmp_path: Path) -> None:
+def test_a_key_is_named_by_a_command_that_makes_tokens_with_it(tmp_path: Path) -> None:
     path = key_file(tmp_path)
-    told = access(server_of(Settings(endpoint_option=HERE, credentials_option=str(path))))
-    python, dash_m, module, *words = shlex.split(told["token.command"])
+    given = access(server_of(Settings(endpoint_option=HERE, credentials_option=str(path))))
+    python, dash_m, module, *words = shlex.split(given["token.command"])
     assert (dash_m, module, words[-1]) == ("-m", "syncpoint.cli", str(path))
     assert Path(python).exists()
     made = CliRunner().invoke(cli, words)
