@@ -44,13 +44,13 @@ WRITER: Final = "writer"
 
 
 class NumberedRecords(NamedTuple):
-    """A message with `count` records, for the records topic `target` of a recorded topic; `request`: the PublishRequest
-    that carries it.
+    """A message for the records topic `target` of a recorded topic; `records`: how many it has; `request`: the
+    PublishRequest that carries it.
     """
 
     topic: int
     target: str
-    count: int
+    records: int
     request: bytes
 
 
@@ -177,9 +177,9 @@ class Recorder:
         if error is not None:
             # There is no such topic, or it never takes this: readers see by the next number that some are gone.
             log.warning("%s: delivery records have nowhere to go: %s", topic.name, error)
-            self.records_lost += sent.count
+            self.records_lost += sent.records
         else:
-            self.records_published += sent.count
+            self.records_published += sent.records
         topic.sending = None
         if topic.held or topic.ended:
             self._noted = True
@@ -189,7 +189,7 @@ class Recorder:
     def waiting(self) -> int:
         """How many records are not known to be published."""
         topics = self.topics.values()
-        return sum(len(one.held) + (0 if one.sending is None else one.sending.count) for one in topics)
+        return sum(len(one.held) + (0 if one.sending is None else one.sending.records) for one in topics)
 
     def end(self) -> bool:
         """This process ends in order: the last message of each topic says so. Whether there is any."""

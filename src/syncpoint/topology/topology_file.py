@@ -221,8 +221,9 @@ class _Section:
         kind = described.message_type
         if kind is None:
             collection = _NAMES.get(described.name)
-            none = collection is None or (value == "" and described.name in _MAY_BE_NONE)
-            return value if none else self._name(collection, str(value), place)
+            if collection is None or (value == "" and described.name in _MAY_BE_NONE):
+                return value
+            return self._name(collection, str(value), place)
         if kind.full_name == _DURATION:
             seconds, nanos = parse_duration(str(value))
             return f"{seconds}.{nanos:09d}s"
