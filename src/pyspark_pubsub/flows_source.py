@@ -108,6 +108,9 @@ class FlowsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, plan in plans_from_json(end).items():
             for piece in self._pieces(name, plan):
                 if piece.end - piece.begin >= GROUP_ROWS:
+                    if any(one.flow == piece.flow for one in small):  # a topic's pieces become visible in their order
+                        found.append(_group(small))
+                        small = []
                     found.append(piece)
                     continue
                 if len(small) >= GROUP_SLICES or sum(one.end - one.begin for one in small) >= GROUP_ROWS:

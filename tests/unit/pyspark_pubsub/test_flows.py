@@ -290,6 +290,20 @@ def test_small_pieces_share_a_task(query: Query) -> None:
     assert [query.out(number) for number in range(4)] == [query.all_of(number) for number in range(4)]
 
 
+def test_pieces_of_a_topic_keep_their_order_whatever_their_sizes(query: Query) -> None:
+    """The rest of a source is small, the next one, which has the same keys, is large."""
+    query.twin.topic(name("in", 3), TwinSource(1, sealed=True), TwinSource(2, epoch=2))
+    query.twin.fill(5, name=name("in", 3), source=1)
+    query.twin.fill(3000, name=name("in", 3), source=2)
+    query.twin.fill(5, name=name("in", 0))
+    query.file.write([flow(0), flow(3)])
+    before = query.start
+    query.batch()
+    first, second = query.reader.partitions(before, query.end)
+    assert [(one.flow, one.source) for one in first.slices] == [("f0", 1), ("f3", 1)]
+    assert (second.flow, second.source) == ("f3", 2)
+
+
 def test_blocks_of_many_flows(running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(2):
         running.twin.topic(name("in", number), TwinSource(1))
