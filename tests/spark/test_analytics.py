@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
+from pyspark.errors import AnalysisException
 
 from syncpoint.analytics.back_test import back_test
+from syncpoint.analytics.letter_table import VIEW_COLUMNS, letter_table
 from syncpoint.analytics.plots import PLOTS
 from syncpoint.analytics.reconciliation import reconcile
 from syncpoint.analytics.rule_test import CandidateRule, check_rules
@@ -242,3 +247,52 @@ def copied(spark: Any, pair: dict[str, Site], flow: Flow, folder: Path, data: st
     )
     query.awaitTermination()
     query.stop()
+
+
+def test_dead_letters_are_counted_by_cause_asked_by_sql_and_written(
+    spark: Any, pair: dict[str, Site], tmp_path: Path
+) -> None:
+    site, dead = pair["a"], pair["a"].topic("dead")
+    waiting, billing = "projects/fed/subscriptions/dead-letters", "projects/fed/subscriptions/billing"
+    site.api.create_subscription({"name": waiting, "topic": dead})
+    for number in range(6):
+        attributes = {
+            "CloudPubSubDeadLetterSourceDeliveryCount": "5" if number else "often",
+            "CloudPubSubDeadLetterSourceSubscription": "billing",
+            "CloudPubSubDeadLetterSourceSubscriptionProject": "fed",
+            "CloudPubSubDeadLetterSourceTopicPublishTime": "2026-11-28T06:00:00.123Z",
+            **({"sys.DeadLetterReason": "Odd", "sys.DeadLetterErrorDescription": "why"} if number > 3 else {}),
+            **({"sys.RedriveCount": "1"} if number == 5 else {}),
+        }  # fmt: skip
+        data = json.dumps({"id": number}).encode() if number else b"\xff\xfe"
+        site.api.publish({"topic": dead, "messages": [{"data": data, "attributes": attributes}]})
+    site.api.publish({"topic": dead, "messages": [{"data": b"nobody's"}]})
+    ids = [one.message_id for one in site.log(dead)]
+
+    stored = stored_topic(server(site), dead)
+    found = letter_table(spark, stored, Progress(), subscription=billing, out=tmp_path / "all.csv")
+    assert [(one.reason, one.letters, one.attempts, one.redriven, one.example) for one in found.causes] == [
+        ("MaxDeliveryCountExceeded", 4, 5, 0, ids[0]), ("Odd", 2, 5, 1, ids[4]),
+    ]  # fmt: skip
+    assert {one.subscription for one in found.causes} == {billing}
+    assert [(one.description, one.letters) for one in found.descriptions] == [("why", 2)]
+    with (tmp_path / "all.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == list(VIEW_COLUMNS)
+    by_id = {row["letter_id"]: row for row in rows}
+    assert (by_id[ids[1]]["data"], by_id[ids[0]]["data"], by_id[ids[0]]["attempts"]) == ('{"id": 1}', "//4=", "")
+    assert json.loads(by_id[ids[5]]["attributes"])["sys.RedriveCount"] == "1"
+
+    answer = site.api.pull({"subscription": waiting, "max_messages": 10})
+    gone = [one for one in answer.received_messages if one.message.message_id in ids[:2]]
+    site.api.acknowledge({"subscription": waiting, "ack_ids": [one.ack_id for one in gone]})
+    sql = "SELECT reason, count(*) AS n, min(original_time) AS first FROM letters GROUP BY 1 ORDER BY 1"
+    found = letter_table(spark, stored, Progress(), waiting_for=waiting, sql=sql, out=tmp_path / "asked.parquet")
+    assert found.letters == 7 - len(gone)
+    assert found.columns == ("reason", "n", "first")
+    published = datetime(2026, 11, 28, 6, 0, 0, 123_000, tzinfo=UTC)
+    assert found.rows == (("", 1, None), ("MaxDeliveryCountExceeded", 4 - len(gone), published), ("Odd", 2, published))
+    assert parquet.read_table(tmp_path / "asked.parquet").column("n").to_pylist() == [1, 4 - len(gone), 2]
+    assert not [one for one in tmp_path.iterdir() if one.name.startswith(".")], "nothing else is left"
+    with pytest.raises(AnalysisException, match="no_such"):
+        letter_table(spark, stored, Progress(), sql="SELECT no_such FROM letters")

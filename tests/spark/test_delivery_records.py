@@ -23,7 +23,7 @@ from syncpoint.testing.official import eventually
 from syncpoint.testing.server_process import ServerFailed, ServerProcess
 from syncpoint.wire.messages import admin
 from tests.kit.delivery_faults.sitecustomize import DROPPED, FORGOTTEN, LENT_TWICE, SKIPPED
-from tests.spark.federation_kit import Site
+from tests.spark.federation_kit import Site, name_of
 
 FAULTS = Path(__file__).parents[1] / "kit" / "delivery_faults"
 MESSAGES = 40
@@ -43,9 +43,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     found.close()
 
 
-def recorded(site: Site, topic: str, *subscriptions: str, **fields: Any) -> str:
-    """A topic that is recorded into `TOPIC-records`, and its subscriptions."""
-    name, records = site.topic(topic), site.topic(f"{topic}-records")
+def recorded(site: Site, topic: str, *subscriptions: str, create: bool = True, **fields: Any) -> str:
+    """A topic that is recorded into `TOPIC-records`, and its subscriptions. `create` False: it is there."""
+    name, records = site.topic(topic) if create else name_of(topic), site.topic(f"{topic}-records")
     with Client(site.server.endpoint) as client:
         options = admin.TopicOptions(topic=name, records_topic=records)
         request = admin.UpdateTopicOptionsRequest(options=options)

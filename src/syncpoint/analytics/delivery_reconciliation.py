@@ -200,15 +200,17 @@ def _copies(log: DataFrame, offsets: DataFrame, topic: RecordedTopic) -> DataFra
         first(kind == ACKNOWLEDGED).alias("acknowledged_us"),
         first(kind.isin(*OVER)).alias("over_us"),
     )
+    # Of what was stored when recording began nobody knows since when subscribers had it.
+    since_us = F.when(F.col("recorded_us").isNull(), 0).otherwise(F.coalesce("published", "recorded_us"))
     stored = log.where("message_id IS NOT NULL").select(
-        "source", "offset", "message_id", "ordering_key", F.coalesce("published", "recorded_us").alias("published_us")
+        "source", "offset", "message_id", "ordering_key", since_us.alias("since_us")
     )
     spark = log.sparkSession
     living = spark.createDataFrame([(one,) for one in topic.subscriptions], "subscription string")
     plain = stored.crossJoin(F.broadcast(living)).withColumn("lane", F.lit(0))
     other = happened.where("lane <> 0").join(stored, ["source", "offset"])
-    both = plain.select(*_COPY, "message_id", "ordering_key", "published_us").unionByName(
-        other.select(*_COPY, "message_id", "ordering_key", "published_us")
+    both = plain.select(*_COPY, "message_id", "ordering_key", "since_us").unionByName(
+        other.select(*_COPY, "message_id", "ordering_key", "since_us")
     )
     ordered = F.col("subscription").isin(*topic.ordered) if topic.ordered else F.lit(False)
     both = both.withColumn("key", F.when(ordered, F.coalesce("ordering_key", F.lit(""))).otherwise(""))
@@ -236,7 +238,7 @@ def _of_copies(copies: DataFrame, old_us: int) -> DataFrame:
     return (
         copies.withColumn("kind", kind)
         .where("kind IS NOT NULL")
-        .select("kind", "message_id", "subscription", F.col("published_us").alias("from_us"), to_us.alias("to_us"))
+        .select("kind", "message_id", "subscription", F.col("since_us").alias("from_us"), to_us.alias("to_us"))
     )
 
 
@@ -295,10 +297,12 @@ def _with_ids(bad: DataFrame, log: DataFrame, topic: RecordedTopic) -> DataFrame
 
 
 def _excused(gaps: Sequence[RecordGap]) -> Column:
-    """Whether what happened between `from_us` and `to_us` may have been recorded where records are missing."""
+    """Whether what happened between `from_us` and `to_us` may have been recorded where records are missing. 0 as
+    `from_us`: it may have been before recording began.
+    """
     from pyspark.sql import functions as F
 
-    found = F.lit(False)
+    found = F.col("from_us") <= 0
     for one in gaps:
         found = found | ((F.col("from_us") <= one.end_us) & (F.col("to_us") >= one.begin_us))
     return F.coalesce(found, F.lit(False))

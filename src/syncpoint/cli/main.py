@@ -55,7 +55,7 @@ COMMANDS = {
     "federation": ("federation", "federation", "Move messages between servers, by a file, on Spark."),
     "probers": ("probers", "probers", "Try the service as clients do, and say whether it is as it should be."),
     "archive": ("archive", "archive", "Keep a topic as Parquet files, and publish them again."),
-    "analyze": ("analyze_records", "analyze", "Work out on Spark what a topic's log shows."),
+    "analyze": ("analyze_letters", "analyze", "Work out on Spark what a topic's log shows."),
     "simulate": ("simulate", "simulate", "Try out routing with a thousand forwarders, on paper."),
     "keys": ("keys", "keys", "Rotate the keys that message data is sealed with."),
     "iam": ("iam", "iam", "Say who may do what, and look after the accounts of programs."),

@@ -65,5 +65,5 @@ def spoil() -> None:
 
 
 FAULTY: set[int] = set()
-if "serve" in sys.orig_argv:
+if {"serve", "run"} & set(sys.orig_argv):
     spoil()

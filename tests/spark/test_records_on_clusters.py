@@ -1,0 +1,94 @@
+"""Delivery records and flows of a cluster, reconciled: nothing to name on a clean topic, faults of processes and tasks
+are named, and what was lent when recording began is not known.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pyspark_pubsub.rpc import close_idle
+from syncpoint.analytics.reconciliation import reconcile
+from syncpoint.model.identity import parse_message_id
+from syncpoint.node.cluster.local import LocalCluster, Shape
+from syncpoint.testing.etcd import why_not
+from syncpoint.testing.official import eventually
+from tests.kit.delivery_faults.sitecustomize import DROPPED, FORGOTTEN, LENT_TWICE, SKIPPED
+from tests.spark.federation_kit import Site
+from tests.spark.test_analytics import copied, federation, flow_of
+from tests.spark.test_delivery_records import FAULTS, concluded, drained, noted, nothing, published, pulled, recorded
+
+SHAPE = Shape(clusters=1, disks=3, forwarders=1, routers=1, proxies=1)
+MESSAGES = 20
+AT_FAULT = {SKIPPED, DROPPED, FORGOTTEN, LENT_TWICE}
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A cluster whose processes do wrong with subscriptions called `faulty`."""
+    if why_not():
+        pytest.skip("etcd is not installed (Debian: apt-get install etcd-server)")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FAULTS), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    cluster = LocalCluster(tmp_path / "cluster")
+    cluster.create(SHAPE)
+    try:
+        server: Any = SimpleNamespace(endpoint=cluster.up()[0], close=lambda: None)
+        found = Site("a", server)
+        yield found
+        found.close()
+    finally:
+        cluster.down()
+        close_idle()
+
+
+def test_what_a_cluster_did_is_reconciled(spark: Any, site: Site, tmp_path: Path) -> None:
+    clean, faulty = "projects/fed/subscriptions/clean", "projects/fed/subscriptions/faulty"
+    topic = site.topic("clean")
+    site.api.create_subscription({"name": clean, "topic": topic, "ack_deadline_seconds": 600})
+    early = published(site, topic, 3)
+    lent: list[Any] = []
+
+    def all_lent() -> bool:
+        request = {"subscription": clean, "max_messages": 10, "return_immediately": True}
+        lent.extend(site.api.pull(request).received_messages)
+        return len(lent) == len(early)
+
+    eventually(all_lent, 30, "messages are lent before they are recorded")
+    recorded(site, "clean", create=False)
+    site.api.acknowledge({"subscription": clean, "ack_ids": [one.ack_id for one in lent]})
+    ids = published(site, topic, MESSAGES)
+    assert sorted(drained(site, clean, MESSAGES)) == sorted(ids)
+    noted(site, topic, ids[-1], "acknowledged")
+    result = concluded(spark, site, topic)
+    assert result.clean, result
+    assert (result.stored, result.recorded, result.unknown) == (MESSAGES + 3, MESSAGES + 3, 3)
+
+    wrong = recorded(site, "wrong", faulty)
+    ids = published(site, wrong, MESSAGES)
+    by_offset = {parse_message_id(one)[2]: one for one in ids}
+    drained(site, faulty, MESSAGES - 2)
+    eventually(lambda: by_offset[FORGOTTEN] in pulled(site, faulty), 30, "what was acknowledged comes again")
+    noted(site, wrong, *published(site, wrong, 1), "persisted")
+    result = concluded(spark, site, wrong)
+    assert {(one.kind, one.hop, one.message_id) for one in result.anomalies} == {
+        ("never delivered", "deliver", by_offset[SKIPPED]),
+        ("acknowledged without delivery", "acknowledge", by_offset[DROPPED]),
+        ("delivered after acknowledgement", "deliver", by_offset[FORGOTTEN]),
+        ("delivered twice", "deliver", by_offset[LENT_TWICE]),
+    }
+    assert (sum(result.counts.values()), result.unknown) == (len(AT_FAULT), 0)
+
+    both = {"a": site, "b": site}
+    _, found = federation(both, tmp_path, "clean")
+    flow = flow_of(found)
+    site.topic("clean-copy")
+    missing, altered = early[1], early[2]
+    copied(spark, both, flow, tmp_path, f"CASE WHEN message_id = '{altered}' THEN 'x' ELSE data END", missing)
+    flows = reconcile(spark, flow, nothing)
+    assert {(one.kind, one.message_id) for one in flows.anomalies} == {("missing", missing), ("altered", altered)}
+    assert (flows.expected, flows.right) == (MESSAGES + 3, MESSAGES + 1)
