@@ -24,7 +24,7 @@ def kill_all(cluster, role):
         cluster.local.start(victim)
 
 
-@pytest.mark.parametrize("role", ["publish-forwarder", "subscribe-forwarder"])
+@pytest.mark.parametrize("role", ["publish-forwarder", pytest.param("subscribe-forwarder", marks=pytest.mark.long)])
 def test_attempts_and_rests_go_on_when_whoever_counts_is_killed(cluster, enter, role):
     space = enter(cluster.proxies[0])
     topic, letters = space.topic("main"), space.topic("dead")

@@ -16,6 +16,7 @@ from tests.kit.clusters import Load, note, run_all
 ALL = (checkers.order_per_key, checkers.exactly_once)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_process_of_every_role_is_restarted_under_load(cluster):
     """One after the other; tests/faults/soak.py goes on with all of them."""
@@ -86,6 +87,7 @@ class Racer(threading.Thread):
         self.api.close()
 
 
+@pytest.mark.long
 def test_subscriptions_created_while_forwarders_come_and_go_miss_nothing(cluster, enter):
     """Sync point: whatever is published after a creation returned is received, though chains come and go."""
     spaces = [enter(address) for address in cluster.proxies]

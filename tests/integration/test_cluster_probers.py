@@ -12,6 +12,7 @@ from tests.kit.clusters import Kit
 from tests.kit.probing import held_probers
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_killed_proxy_is_what_its_probers_miss_and_failover_passes_over(cluster: Kit, tmp_path: Path) -> None:
     alive, dead = cluster.proxies[:2]

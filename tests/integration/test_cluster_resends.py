@@ -116,7 +116,7 @@ def broken(cluster, topic, fault):
     return publishers.confirmed
 
 
-@pytest.mark.parametrize("fault", ["kill", "pause"])
+@pytest.mark.parametrize("fault", ["kill", pytest.param("pause", marks=pytest.mark.long)])
 def test_second_copies_in_another_chain_are_found_and_not_delivered(cluster, enter, fault):
     """Nobody reads in the meantime, so every second copy can be taken out in time.
 

@@ -77,6 +77,7 @@ class Caller(threading.Thread):
         self.channel.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_a_rolling_restart_of_proxies_fails_no_call(kit, enter):
     space = enter(kit.proxies[0])

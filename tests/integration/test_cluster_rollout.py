@@ -81,6 +81,7 @@ def test_a_canary_that_fails_goes_back_by_itself_and_customers_get_what_they_sen
     assert customers.failed() == []
 
 
+@pytest.mark.long
 def test_a_good_release_gets_everywhere_whoever_drives_it(three: ThreeEnvironments, customers: Customers) -> None:
     manifest = three.manifest({"version": "9.9", "program": program()}, name="good")
     assert "canary" in rollout("plan", manifest)[0]

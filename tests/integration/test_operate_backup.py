@@ -101,6 +101,7 @@ def sources(kit: Kit) -> int:
     return sum(chain["sources"] for roles in reported for chain in roles["publish-forwarder"]["chains"])
 
 
+@pytest.mark.long
 def test_topics_made_after_the_backup_are_kept_and_adopted(tmp_path: Path) -> None:
     """What was lost with the metadata stays on the disks while what is deleted goes, and can be read again."""
     kit = Kit(tmp_path / "c", Shape(clusters=1, disks=3, forwarders=2, routers=1, proxies=1)).up()

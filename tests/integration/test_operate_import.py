@@ -106,6 +106,7 @@ def check_epochs(endpoint: str) -> None:
     program.channel.close()
 
 
+@pytest.mark.long
 def test_a_folder_becomes_a_cluster(tmp_path: Path) -> None:
     data = tmp_path / "data"
     node = ServerProcess(data).start()

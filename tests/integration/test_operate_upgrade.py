@@ -68,6 +68,7 @@ class Load:
         self._thread.join()
 
 
+@pytest.mark.long
 def test_every_process_is_upgraded_under_load_and_the_format_finalized(tmp_path: Path) -> None:
     kit = Kit(tmp_path / "c", Shape(clusters=3, disks=1, forwarders=2, routers=1, proxies=2)).up()
     folder, local = ["--dir", str(tmp_path / "c")], kit.local

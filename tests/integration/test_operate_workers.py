@@ -50,6 +50,7 @@ def patiently(api: official.Api, body: bytes) -> str:
     return str(eventually(once, within=20))
 
 
+@pytest.mark.long
 def test_the_folder_of_one_server_is_taken_over(tmp_path: Path) -> None:
     single = ServerProcess(tmp_path / "data").start()
     try:
@@ -86,7 +87,7 @@ def again(server: ServerProcess) -> official.Api:
     return official.Api(server.endpoint)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.long)])
 def test_a_worker_that_dies_or_hangs_is_replaced(node: ServerProcess, number: signal.Signals) -> None:
     node.start()
     api = official.Api(node.endpoint)

@@ -307,6 +307,7 @@ def test_order_holds_within_a_query_and_within_publishers_of_the_same_keys(clust
             assert places == sorted(places), (key, kind)
 
 
+@pytest.mark.long
 def test_a_reader_has_a_subscription_to_itself_whoever_is_killed(cluster, enter, programs):
     one, two = programs[0], programs[-1]
     space = enter(cluster.proxies[-1])

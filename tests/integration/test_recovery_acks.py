@@ -20,7 +20,7 @@ def pull_everything(space, subscription, wait=2.0):
         got += fresh
 
 
-@pytest.mark.parametrize("step", [2, 7])
+@pytest.mark.parametrize("step", [pytest.param(2, marks=pytest.mark.long), 7])
 def test_twenty_thousand_gaps_survive_a_crash(boot, enter, step):
     """Every second (seventh) message is acknowledged: the others come after the crash, all of them and nothing else."""
     server = boot()

@@ -99,7 +99,7 @@ def test_a_disk_deleted_while_publishing_loses_nothing(boot, enter, tmp_path):
     receive_all(enter(server.endpoint), subscription, expected)
 
 
-@pytest.mark.parametrize("lost", [0, 1, 2])
+@pytest.mark.parametrize("lost", [0, pytest.param(1, marks=pytest.mark.long), pytest.param(2, marks=pytest.mark.long)])
 def test_any_one_disk_may_be_lost_while_the_server_is_down(boot, enter, tmp_path, lost):
     disks = trio(tmp_path)
     server = boot(tmp_path / "data", disks=disks)
@@ -164,7 +164,7 @@ def healed(server):
 
 @needs_mount
 @pytest.mark.parametrize("spoil", [make_read_only, make_dead])
-@pytest.mark.parametrize("number", [0, 2])
+@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.long), 2])
 def test_a_disk_that_fails_under_load_loses_nothing(boot, enter, tmp_path, spoil, number):
     disks = trio(tmp_path)
     with small_disk(disks[number], 512):
@@ -201,7 +201,7 @@ def test_a_full_disk_loses_nothing_and_publishing_goes_on(boot, enter, tmp_path)
 
 
 @needs_mount
-@pytest.mark.parametrize("kind", ["ext4", "tmpfs"])
+@pytest.mark.parametrize("kind", ["ext4", pytest.param("tmpfs", marks=pytest.mark.long)])
 def test_when_all_disks_are_full_publishing_is_refused_acks_work_and_it_resumes(boot, enter, tmp_path, kind):
     with contextlib.ExitStack() as stack:
         disks = [stack.enter_context(small_disk(folder, 400, kind)) for folder in trio(tmp_path)]
@@ -236,7 +236,7 @@ def fill_up(folder):
 
 
 @needs_mount
-@pytest.mark.parametrize("when", ["seconds after the start", "later"])
+@pytest.mark.parametrize("when", ["seconds after the start", pytest.param("later", marks=pytest.mark.long)])
 def test_without_one_free_byte_acks_free_room_and_a_restart_works(boot, enter, tmp_path, when):
     with small_disk(tmp_path / "disk", 500, "tmpfs") as disk:
         server = boot(tmp_path / "data", disks=[disk])
@@ -278,6 +278,7 @@ def test_disk_usage_falls_after_acknowledgement(boot, enter, tmp_path):
     eventually(lambda: used(tmp_path / "data") < 400_000_000, within=90, what="480 MB of dead messages are deleted")
 
 
+@pytest.mark.long
 def test_two_servers_exchange_messages_and_no_id_is_given_twice(boot, enter):
     first, second = boot(), boot()
     spaces = [enter(first.endpoint), enter(second.endpoint)]
