@@ -28,6 +28,8 @@ BY_FILE = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "--duratio
 # Tests start hundreds of processes, each of which would compile the sources where compiled modules are not kept.
 KEPT_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 
+STARTED_BY = "SYNCPOINT_TEST_PART"  # in the environment of all that a part starts
+
 # Rooms whose unit tests take seconds and need neither a compiler nor a socket.
 QUICK_ROOMS = ("model", "runtime", "rules", "wire", "metadata", "cli", "client", "docs", "access", "test_words.py")
 
@@ -189,16 +191,17 @@ def run(part: Part, *, long: bool) -> bool:
         wanted = [part.marked] if part.marked else []
         wanted += [] if long else ["not long"]
         command += ["-m", " and ".join(wanted)]
-    process = subprocess.Popen(command, cwd=ROOT, env=os.environ | KEPT_BYTECODE | part.env, start_new_session=True)
+    started = {STARTED_BY: f"{os.getpid()}-{part.name}"}
+    env = os.environ | KEPT_BYTECODE | part.env | started
+    process = subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True)
     try:
         code = process.wait(budget_s * 2)
     except subprocess.TimeoutExpired:
-        end_group(process)
         print(f"-- {part.name}: ended after twice its budget", flush=True)
         return False
-    except KeyboardInterrupt:
+    finally:
         end_group(process)
-        raise
+        end_rest(started)
     took = time.monotonic() - begun
     verdict = "ok" if code == 0 else f"FAILED (exit code {code})"
     over = "" if took <= budget_s else f", over its budget of {budget_s} s"
@@ -216,6 +219,17 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
             return
         except subprocess.TimeoutExpired:
             continue
+
+
+def end_rest(started: dict[str, str]) -> None:
+    """End what a part has left in sessions of their own: clusters of tests that were ended themselves."""
+    wanted = {f"{name}={value}".encode() for name, value in started.items()}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted <= set((folder / "environ").read_bytes().split(b"\0")):
+                os.kill(int(folder.name), signal.SIGKILL)
+        except OSError:
+            continue  # it has ended, or is not ours
 
 
 def tree() -> tuple[str, bool]:
