@@ -130,7 +130,7 @@ GROUPS = [
 TEST = (
     Part(
         "simulation",
-        "simulations: 200 seeds of chains, some of shapes hard on delivery, of whole clusters and pipelines",
+        "simulations: 100 seeds of chains, fewer of shapes hard on delivery, of whole clusters and pipelines",
         600,
         [sys.executable, "tools/sim.py", "--test"],
     ),

@@ -6,6 +6,8 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from syncpoint.client.client import Client
 from syncpoint.testing.official import eventually
 from syncpoint.wire.messages import admin
@@ -56,6 +58,7 @@ class Life:
         self.client.close()
 
 
+@pytest.mark.long
 def test_thirty_lives_leave_nothing_behind(boot, enter) -> None:
     server = boot()
     space = enter(server.endpoint)

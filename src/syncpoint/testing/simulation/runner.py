@@ -295,10 +295,10 @@ def _run_cluster_pipelines(seed: int, trace: Callable[[str], None] | None = None
 
 
 SIMULATIONS = {
-    "chains": SimulationKind(run_chains, CHAINS_WANTED, 200, 200),
-    "delivery": SimulationKind(run_delivery, DELIVERY_WANTED, 80, 80),
-    "scheduled": SimulationKind(run_scheduled, SCHEDULED_WANTED, 25, 20),
-    "cluster": SimulationKind(run_cluster, CLUSTER_WANTED, 30, 30),
-    "pipelines": SimulationKind(_run_pipelines, PIPELINES_WANTED, 100, 100),
-    "cluster-pipelines": SimulationKind(_run_cluster_pipelines, CLUSTER_PIPELINES_WANTED, 15, 60),
+    "chains": SimulationKind(run_chains, CHAINS_WANTED, 100, 200),
+    "delivery": SimulationKind(run_delivery, DELIVERY_WANTED, 40, 80),
+    "scheduled": SimulationKind(run_scheduled, SCHEDULED_WANTED, 20, 20),
+    "cluster": SimulationKind(run_cluster, CLUSTER_WANTED, 12, 30),
+    "pipelines": SimulationKind(_run_pipelines, PIPELINES_WANTED, 50, 100),
+    "cluster-pipelines": SimulationKind(_run_cluster_pipelines, CLUSTER_PIPELINES_WANTED, 8, 60),
 }
