@@ -2,7 +2,8 @@
 
     .venv/bin/python examples/federation/play.py enrich           # or any other folder beside this file
 
-It starts a server for each cluster of the example's `federation.yaml`, on free ports and in a temporary folder; makes
+It starts a server for each cluster of the example's `federation.yaml`, on free ports and in a temporary folder, and a
+Kafka broker for a stream that needs one, into which go the records of `records.jsonl`; makes
 what `topology.yaml` says, if there is one; publishes the messages of `input.jsonl`, runs `syncpoint federation run
 --once`, and prints what the topics hold then. Exit code 1 when that is not what `expected.jsonl` says, message by
 message. Spark takes half a minute to start.
@@ -26,16 +27,26 @@ import yaml
 
 from syncpoint.client.client import Client
 from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.testing.kafka.kafka_broker import KafkaBroker
+from syncpoint.testing.kafka.kafka_jars import KafkaMissing, kafka_jars, spark_jars
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.messages import admin, pubsub
 
 HERE = Path(__file__).parent
-DIFFERS = ("sys.DeadLetterMessageId",)  # from run to run
+DIFFERS = (  # from run to run
+    "sys.DeadLetterMessageId",
+    "kafka.timestamp",
+    "file.modified",
+    "syncpoint.message-id",
+    "syncpoint.publish-time",
+)
 DAY_S = 86_400
 
 
-def prepare(name: str, folder: Path, endpoints: Mapping[str, str]) -> Path:
-    """A copy of an example in `folder`, for servers at these endpoints; its federation file."""
+def prepare(name: str, folder: Path, endpoints: Mapping[str, str], jars: str = "") -> Path:
+    """A copy of an example in `folder`, for servers and brokers at these endpoints; its federation file. `jars`: of
+    Spark's Kafka source, if it needs one.
+    """
     shutil.copytree(HERE / name, folder, dirs_exist_ok=True)
     if (folder / "prepare.py").exists():
         spec = importlib.util.spec_from_file_location(f"prepare_{name}", folder / "prepare.py")
@@ -48,6 +59,9 @@ def prepare(name: str, folder: Path, endpoints: Mapping[str, str]) -> Path:
     content = yaml.safe_load(file.read_text())
     for cluster, keys in content["clusters"].items():
         keys["endpoint"] = endpoints[cluster]
+    for stream in streams_of(name):
+        content["streams"][stream]["kafka"]["bootstrap"] = endpoints[stream]
+        content["runtime"]["spark"] = {"spark.jars": jars}
     file.write_text(yaml.safe_dump(content, sort_keys=False))
     return file
 
@@ -55,6 +69,12 @@ def prepare(name: str, folder: Path, endpoints: Mapping[str, str]) -> Path:
 def clusters_of(name: str) -> list[str]:
     """The clusters that an example needs."""
     return list(yaml.safe_load((HERE / name / "federation.yaml").read_text())["clusters"])
+
+
+def streams_of(name: str) -> list[str]:
+    """The clusters of Kafka that an example needs."""
+    content = yaml.safe_load((HERE / name / "federation.yaml").read_text())
+    return [stream for stream, keys in content.get("streams", {}).items() if "kafka" in keys]
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -90,6 +110,22 @@ def publish(folder: Path, endpoints: Mapping[str, str]) -> None:
             client.call("Publisher.Publish", request)
 
 
+def produce_to(address: str, records: Iterable[Mapping[str, Any]]) -> None:
+    """Make the topics that the lines of `records.jsonl` name, and write these."""
+    from syncpoint.testing.kafka.kafka_client import KafkaRecord, create_topics, produce
+
+    partitions: dict[str, int] = {}
+    made = []
+    for one in records:
+        topic, number = one["topic"], one["partition"]
+        partitions[topic] = max(number + 1, partitions.get(topic, 1))
+        headers = [(name, value.encode()) for name, value in one.get("headers", {}).items()]
+        data = None if one["data"] is None else data_of(one)
+        made.append(KafkaRecord(topic, one["key"].encode(), data, headers, number))
+    create_topics(address, partitions)
+    produce(address, made)
+
+
 def data_of(line: Mapping[str, Any]) -> bytes:
     """The data of a line: text, an object as JSON, or bytes in base 64."""
     if "base64" in line:
@@ -104,6 +140,11 @@ def results(topics: Iterable[tuple[str, str]], endpoints: Mapping[str, str]) -> 
     """
     found = []
     for cluster, topic in topics:
+        if not topic.startswith("projects/"):
+            from syncpoint.testing.kafka.kafka_client import records_of
+
+            found += [_record(cluster, one) for one in records_of(endpoints[cluster], topic)]
+            continue
         with Client(endpoints[cluster]) as client:
             request = admin.PeekTopicRequest(topic=topic, page_size=1000)
             while True:
@@ -132,6 +173,12 @@ def _shown(cluster: str, topic: str, message: Any) -> dict[str, Any]:
     return shown
 
 
+def _record(stream: str, record: Any) -> dict[str, Any]:
+    headers = {name: value.decode() for name, value in sorted(record.headers) if name not in DIFFERS}
+    shown: dict[str, Any] = {"at": stream, "topic": record.topic, "data": record.value.decode(), "attributes": headers}
+    return shown if record.key is None else {**shown, "key": record.key.decode()}
+
+
 def topics_of(expected: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Where the messages of `expected.jsonl` are."""
     return list(dict.fromkeys((line["at"], line["topic"]) for line in expected))
@@ -156,7 +203,17 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         servers = {one: stack.enter_context(ServerProcess()) for one in clusters_of(name)}
         endpoints = {one: server.endpoint for one, server in servers.items()}
-        file = prepare(name, Path(folder) / name, endpoints)
+        jars = ""
+        for stream in streams_of(name):
+            try:
+                found_jars = kafka_jars(say=lambda text: print(text, file=sys.stderr))
+            except KafkaMissing as error:
+                print(f"{name} needs a Kafka broker, and {error}", file=sys.stderr)
+                return 1
+            broker = stack.enter_context(KafkaBroker(Path(folder) / "kafka", found_jars))
+            endpoints[stream], jars = broker.address, spark_jars(found_jars)
+            produce_to(broker.address, lines(HERE / name / "records.jsonl"))
+        file = prepare(name, Path(folder) / name, endpoints, jars)
         publish(file.parent, endpoints)
         command = [sys.executable, "-m", "syncpoint.cli", "federation", "run", "--once", "--quiet", str(file)]
         done = subprocess.run(command, check=False)

@@ -58,15 +58,7 @@ def planned_offsets(location: str, epoch: int) -> Offsets:
 
 
 def _planned(location: str, epoch: int, parse: Callable[[Mapping[str, Any]], _Plan]) -> _Plan:
-    path = f"{location.rstrip('/')}/offsets/{epoch}"
-    try:
-        text = _read(path)
-    except OSError as error:
-        raise OptionError(
-            f"The sink cannot read {path} ({error.strerror or error}): a link needs the checkpoint to be readable from"
-            " the driver's Python."
-        ) from None
-    found = sources(text)
+    found = epoch_sources(location, epoch)
     if len(found) != 1:
         raise OptionError(
             f"The query reads {len(found)} sources; a stream that writes with `link` must read exactly one, a topic of"
@@ -77,6 +69,18 @@ def _planned(location: str, epoch: int, parse: Callable[[Mapping[str, Any]], _Pl
     except ValueError as error:
         raise OptionError(
             f"The source of a stream that writes with `link` must be of the pubsub format: {error}"
+        ) from None
+
+
+def epoch_sources(location: str, epoch: int) -> list[dict[str, Any]]:
+    """How far each source of a query goes in an epoch, as the source itself wrote it. Raises OptionError."""
+    path = f"{location.rstrip('/')}/offsets/{epoch}"
+    try:
+        return sources(_read(path))
+    except OSError as error:
+        raise OptionError(
+            f"The sink cannot read {path} ({error.strerror or error}): a link needs the checkpoint to be readable from"
+            " the driver's Python."
         ) from None
 
 

@@ -28,7 +28,7 @@ class SharedFlow:
     """One topic on its way. `name`: of the record at the target, and of the cursor; `target` "": rows name their topic;
     `start`: a starting position; `at`: where it goes on instead, offsets as JSON; `until`: where it ends, as JSON ("":
     never); `query`: under which name its epochs are fenced, if not its own; `cursor`: whether the source keeps what is
-    not read.
+    not read; `stream`: what it reads, if that is no topic of ours (`stream_plans`).
     """
 
     name: str
@@ -40,6 +40,7 @@ class SharedFlow:
     until: str = ""
     query: str = ""
     cursor: bool = True
+    stream: str = ""
 
     @property
     def epochs(self) -> str:

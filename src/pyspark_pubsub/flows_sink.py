@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from pyspark_pubsub import stream_plans
 from pyspark_pubsub.checkpoint import FlowPlan, planned_flows
 from pyspark_pubsub.errors import OUT_OF_RANGE, SERVER_IS_GONE, CallError, OptionError
 from pyspark_pubsub.fault_points import pause
@@ -61,15 +62,17 @@ class FlowsWriter(Writer, DataSourceStreamArrowWriter):
 
         query, run, epoch = epoch_of_task()
         part = part_of_task(query, run, epoch)
+        if any(flow.stream == stream_plans.FILES for flow in self._flows.values()):
+            iterator = stream_plans.numbered(iterator, epoch, part.partition)
         staged = stage_flows(self._target(link=True), part, self._flows, iterator)
         spare_collections()
         return FlowsStaged(epoch, part.partition, part.attempt, staged)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make what was planned of each flow visible. Raises CallError when the server is gone."""
-        planned = planned_flows(self._options["checkpointLocation"], batchId)
         file = FlowsFile(self._options["flows"])
         file.read()
+        planned = self._planned(file.flows, batchId)
         stages = _by_name(messages)
         flows = [
             (flow, plan)
@@ -106,6 +109,14 @@ class FlowsWriter(Writer, DataSourceStreamArrowWriter):
             if flow is not None:
                 request = pb.AbortEpochRequest(run=pb.Run(query=flow.epochs, run=run), epoch=batchId)
                 channel.call(methods.EPOCH_WRITER.AbortEpoch, request)
+
+    def _planned(self, flows: Mapping[str, SharedFlow], epoch: int) -> Mapping[str, FlowPlan]:
+        """What an epoch was planned to read of each flow. One that reads a stream is alone."""
+        location = self._options["checkpointLocation"]
+        streams = [flow for flow in flows.values() if flow.stream]
+        if streams:
+            return {flow.name: FlowPlan(flow.run, stream_plans.planned(flow, location, epoch)) for flow in streams}
+        return planned_flows(location, epoch)
 
     def _commit_flow(
         self, flow: SharedFlow, plan: FlowPlan, epoch: int, stages: list[tuple[int, str, StagedFlow]]

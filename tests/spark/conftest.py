@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_pubsub.rpc import close_idle
 from syncpoint.federation.spark_home import quick_home
+from syncpoint.testing.kafka.kafka_jars import KafkaMissing, kafka_jars, spark_jars
 from syncpoint.testing.server_process import ServerProcess
 from tests.spark.spark_harness import Topic
 
@@ -33,9 +34,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["SPARK_HOME"] = str(quick_home())  # its Python workers start three times as fast
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     folder = tmp_path_factory.mktemp("spark")
+    try:
+        jars = spark_jars(kafka_jars())
+    except KafkaMissing:
+        jars = ""  # the tests that need them say so
     session = (
         SparkSession.builder.master("local[2]")
         .appName("tests")
+        .config("spark.jars", jars)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "1g")

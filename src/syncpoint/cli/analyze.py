@@ -246,7 +246,14 @@ def reconcile(settings: Settings, file: Path, flows: tuple[str, ...], master: st
     settings.called = True
     federation = load(file)
     with Servers() as servers:
-        known = {flow.name: flow for flow in servers.flows(links_of(federation))}
+        every = servers.flows(links_of(federation))
+    known = {flow.name: flow for flow in every if not flow.link.streams}
+    streams = {flow.name for flow in every} - known.keys()
+    if named := [name for name in flows if name in streams]:
+        raise Problem(
+            f"{named[0]} has a stream at one end, of which there is no log to compare.",
+            "Flows between servers have two.",
+        )
     unknown = [name for name in flows if name not in known]
     if unknown:
         raise Problem(

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 STOP_S = 60.0
 WATCH_S = 1.0
+LOSSES = ("DataLossError", "OUT_OF_RANGE")  # by which the job says that a source has deleted what was not copied
 
 
 @click.group()
@@ -103,8 +104,8 @@ def plan(settings: Settings, file: Path) -> None:
                 link.pattern,
                 link.source.name,
                 link.target.name,
-                link.source_project,
-                ", ".join(link.topics),
+                link.source_project or link.target_project,
+                _topics(link),
                 _origins(link),
                 _changes(link),
             ]
@@ -185,24 +186,24 @@ def status(settings: Settings, file: Path, watch: bool) -> None:
     from syncpoint.federation.flow_status import as_dict, table
     from syncpoint.federation.servers import Servers
     from syncpoint.federation.state import StateFolder
+    from syncpoint.federation.streams.stream_reports import with_reports
 
-    found, links = _load(file)
-    state = StateFolder(found.runtime.state)
+    whole, links = _load(file)
+    state = StateFolder(whole.runtime.state)
     console = Console(width=None if sys.stdout.isatty() else 200)
     with Servers() as servers:
         silent: dict[str, str] = {}
 
         def look() -> tuple[list[Any], dict[str, Any], Any]:
             reported, unlisted = servers.reported_flows(links)
-            paused = state.paused()
-            progress = [
-                dataclasses.replace(one, paused=one.flow.name in paused) for one in servers.progress_of(reported)
-            ]
+            paused, flows = state.paused(), state.flows()
+            found = with_reports(servers.progress_of(reported), flows)
+            progress = [dataclasses.replace(one, paused=one.flow.name in paused) for one in found]
             silent.clear()
             silent.update(unlisted)
             for one in progress:
                 silent.update(one.silent)
-            return progress, state.flows(), state.supervisor()
+            return progress, flows, state.supervisor()
 
         if settings.format == "json":
             progress, flows, supervisor = look()
@@ -285,9 +286,12 @@ def accept_gap(settings: Settings, flow: str, file: Path) -> None:
     """Let a FLOW go on behind messages that are gone. What is skipped is recorded, and counted for ever."""
     from syncpoint.federation.servers import Servers
     from syncpoint.federation.state import StateFolder
+    from syncpoint.federation.streams.stream_ends import FileStream
 
     whole, links = _load(file)
     found = _flow_named(links, flow, file)
+    if found.link.target.stream is not None or isinstance(found.link.source.stream, FileStream):
+        raise Problem(f"{flow} has no gaps that could be accepted.", "`status` says what stops it, and what to do.")
     with Servers() as servers:
         lost = servers.lost(found)
         if lost:
@@ -321,7 +325,7 @@ def _accept_at_target(servers: Servers, flow: Flow, state: StateFolder) -> list[
         return list(servers.accept_gap(flow).skipped)
     except SyncpointError as error:
         shown = state.flows().get(flow.name)
-        if error.code is not Code.FAILED_PRECONDITION or shown is None or "DataLossError" not in shown.error:
+        if error.code is not Code.FAILED_PRECONDITION or shown is None or not any(one in shown.error for one in LOSSES):
             raise
         state.accept(flow.name, shown.error)
         said(f"{flow.name} begins anew where its target is.")
@@ -332,6 +336,11 @@ def _origins(link: FederationLink) -> str:
     if link.origins is None:
         return "all"
     return ", ".join(one or link.source.name for one in link.origins)
+
+
+def _topics(link: FederationLink) -> str:
+    found = ", ".join(link.topics)
+    return f"{found} [{', '.join(map(str, link.partitions))}]" if link.partitions else found
 
 
 def _changes(link: FederationLink) -> str:
@@ -350,6 +359,7 @@ def _link_dict(link: FederationLink) -> dict[str, Any]:
         "source": {"cluster": link.source.name, "endpoint": link.source.endpoint, "project": link.source_project},
         "target": {"cluster": link.target.name, "endpoint": link.target.endpoint, "project": link.target_project},
         "topics": list(link.topics),
+        "partitions": list(link.partitions),
         "origins": None if link.origins is None else [one or link.source.name for one in link.origins],
         "rules": [dataclasses.asdict(rule) for rule in link.change.rules],
         "where": link.change.where,

@@ -45,6 +45,11 @@ def backfill(settings: Settings, flow: str, file: Path, begin: str, end: str, dr
         found = next((one for one in servers.flows(links_of(federation)) if one.name == flow), None)
         if found is None:
             raise Problem(f"There is no flow {flow}.", f"`syncpoint federation plan {file}` lists them.")
+        if found.link.streams:
+            raise Problem(
+                f"{flow} has a stream at one end, and only flows between servers can be filled up.",
+                "A task of another name, with the `start` that is wanted, copies from there.",
+            )
         work = Backfill(servers, found)
         plan = work.plan(begin, end, only_look=dry_run)
         stored = 0

@@ -86,7 +86,7 @@ def _copies(settings: Settings, file: Path, first: RecordedPath) -> Iterator[Rec
     from syncpoint.federation.spec import load
 
     with Servers(patience_s=10.0) as servers:
-        flows = servers.flows(links_of(load(file)))
+        flows = [one for one in servers.flows(links_of(load(file))) if not one.link.streams]
         here = [one for one in flows if one.source_topic == first.topic]
         begun = [one for one in here if one.link.source.endpoint == settings.endpoint] or here
         waiting = [(flow, first) for flow in begun]

@@ -18,9 +18,10 @@ from syncpoint.federation.steps.step import StepChain
 
 @dataclass(frozen=True, slots=True)
 class FederationLink:
-    """One way from cluster to cluster. `topics`: patterns of topic ids; `rename`: the id at the target, {topic} being
-    the one at the source. `origins`: only copies that come from these clusters, "" standing for what was published at
-    the source; None: everything. Nothing goes to a cluster that it came through, unless the link `returns` messages.
+    """One way from cluster to cluster; one of the two may be a stream of another system. `topics`: patterns of topic
+    ids; `rename`: the id at the target, {topic} being the one at the source. `origins`: only copies that come from
+    these clusters, "" standing for what was published at the source; None: everything. Nothing goes to a cluster that
+    it came through, unless the link `returns` messages. `partitions`: those of a Kafka topic that are read; none: all.
     """
 
     name: str
@@ -35,11 +36,17 @@ class FederationLink:
     returns: bool = False
     change: FieldChange = field(default_factory=FieldChange)
     steps: StepChain = field(default_factory=StepChain)
+    partitions: tuple[int, ...] = ()
 
     @property
     def unchanged(self) -> bool:
         """Whether messages stay as they are and all go to one topic."""
-        return self.change.unchanged and not self.steps
+        return self.change.unchanged and not self.steps and not self.streams
+
+    @property
+    def streams(self) -> bool:
+        """Whether one of its ends is a stream of another system."""
+        return self.source.stream is not None or self.target.stream is not None
 
     @property
     def single(self) -> bool:
@@ -47,13 +54,20 @@ class FederationLink:
         return len(self.topics) == 1 and not any(mark in self.topics[0] for mark in "*?[")
 
     def flows(self, existing: Iterable[str]) -> list[Flow]:
-        """A flow for each of these topics of the source (full names) that the link is for."""
+        """A flow for each of these topics of the source (full names) that the link is for. Of a stream it is the one
+        that the file names: what exists there is Spark's to see.
+        """
+        if self.source.stream is not None:
+            (topic,) = self.topics
+            return [Flow(f"{self.name}.{topic}", self, topic, f"projects/{self.target_project}/topics/{self.rename}")]
         head = f"projects/{self.source_project}/topics/"
         found = []
         for topic in sorted(existing):
             short = topic.removeprefix(head)
             if topic.startswith(head) and any(fnmatchcase(short, one) for one in self.topics):
-                target = f"projects/{self.target_project}/topics/{self.rename.format(topic=short)}"
+                renamed = self.rename.format(topic=short)
+                at_stream = self.target.stream is not None
+                target = renamed if at_stream else f"projects/{self.target_project}/topics/{renamed}"
                 found.append(Flow(f"{self.name}.{short}", self, topic, target))
         return found
 

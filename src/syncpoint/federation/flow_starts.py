@@ -13,30 +13,31 @@ from typing import Any
 from syncpoint.federation.flow_plan import Flow
 from syncpoint.federation.servers import Servers, source_of
 from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.wire.messages import pipeline
 
 
 @dataclass(frozen=True, slots=True)
 class FlowStart:
     """Where a flow begins, or goes on: a starting position; or, if it is not "", offsets as the `pubsub` source writes
-    them, so that what is gone between there and what is stored is found.
+    them, so that what is gone between there and what is stored is found. `stream`: what is read, if that is no topic of
+    ours (`pyspark_pubsub.stream_plans`).
     """
 
     position: str
     offsets: str = ""
+    stream: str = ""
 
 
 def begin_at(servers: Servers, flow: Flow) -> str:
     """The `startingPosition` of a flow that begins anew: where its target is, if it has copied anything, behind
     whatever is gone; else what the file says. Raises `SyncpointError`.
     """
-    found = servers.call(flow.link.target, "EpochWriter.ListLinks", pipeline.ListLinksRequest(name=flow.name)).links
+    found = servers.link_of(flow)
     positions = servers.positions_of(flow)
-    if not found or found[0].source_topic != f"{positions.universe}/{positions.topic_incarnation}":
+    if found is None or found.source_topic != f"{positions.universe}/{positions.topic_incarnation}":
         return flow.link.change.start  # of another topic under the same name: the target refuses it
-    ends = {one.source: one.end for one in found[0].committed}
+    ends = {one.source: one.end for one in found.committed}
     newest: dict[int, int] = {}
-    for one in found[0].committed:
+    for one in found.committed:
         newest[one.chain] = max(one.source, newest.get(one.chain, 0))
     starts: dict[str, int] = {}
     for one in positions.sources:

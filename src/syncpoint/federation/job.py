@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ from syncpoint.federation.session import session
 from syncpoint.federation.spec import Federation, load
 from syncpoint.federation.state import FlowState, StateFolder
 from syncpoint.federation.steps.step_counts import StepCounts
+from syncpoint.federation.streams.stream_queries import stream_query, stream_start
 from syncpoint.federation.transform import FlowsUnknown
 from syncpoint.model.errors import SyncpointError
 
@@ -221,6 +222,9 @@ class FederationJob:
             lenient = only is not None and self.state.accepted(only.flow.name)
             if only is not None and lenient:
                 log.warning("flow %s begins anew behind messages that are gone, as accepted", only.flow.name)
+            if link.source.stream is not None:
+                found = self._stream_starts(servers, [one.flow for one in flows], accepted=lenient)
+            elif only is not None and lenient:
                 found = {one.flow.name: FlowStart(begin_at(servers, one.flow)) for one in flows}
             else:
                 found = starts(servers, [one.flow for one in flows])
@@ -249,6 +253,18 @@ class FederationJob:
                 one.place = query
                 log.info("flow %s has begun", one.flow.name)
 
+    def _stream_starts(
+        self, servers: Servers, flows: Sequence[Flow], *, accepted: bool
+    ) -> dict[str, FlowStart | SyncpointError]:
+        """Where flows begin that read a stream; Spark is asked, which alone can see it."""
+        found: dict[str, FlowStart | SyncpointError] = {}
+        for flow in flows:
+            try:
+                found[flow.name] = stream_start(self.spark, servers, flow, self.state, accepted=accepted)
+            except SyncpointError as error:
+                found[flow.name] = error
+        return found
+
     def _able(self, flows: Sequence[_Running], failed: Mapping[str, SyncpointError], now: float) -> Sequence[_Running]:
         """Those of which nothing has failed; the others wait."""
         for one in flows:
@@ -262,9 +278,8 @@ class FederationJob:
         found = self.queries.get(name)
         if found is None:
             folder, counts = self.state.query(name), self._counts.setdefault(name, StepCounts())
-            found = self.queries[name] = LinkQuery(
-                link, self.federation.runtime, folder, counts, only=only, lenient=lenient
-            )
+            make = stream_query(link) or LinkQuery
+            found = self.queries[name] = make(link, self.federation.runtime, folder, counts, only=only, lenient=lenient)
             found.prepare()
         return found
 
@@ -286,15 +301,11 @@ class FederationJob:
         counts = query.counts.totals
         if counts and len(query.flows) > 1:
             counts = {**counts, "flows": len(query.flows)}
+        said = FlowState(state, one.error, counts=counts, lag=query.lag, rows=query.rows)
         if not query.last:
-            return FlowState(state, one.error, counts=counts)
-        return FlowState(
-            state,
-            one.error,
-            batches=query.last["batchId"] + 1,
-            batch_s=query.last["durationMs"]["triggerExecution"] / 1000,
-            counts=counts,
-        )
+            return said
+        batch_s = query.last["durationMs"]["triggerExecution"] / 1000
+        return replace(said, batches=query.last["batchId"] + 1, batch_s=batch_s)
 
 
 def _error_text(error: BaseException) -> str:

@@ -27,6 +27,7 @@ from syncpoint.federation.transform import prepared
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 INITIALISING = "Initializing sources"
 
@@ -86,16 +87,27 @@ class LinkQuery:
 
     def start(self, spark: SparkSession) -> None:
         """Begin. Raises `InvalidArgument`, FlowsUnknown, and whatever Spark makes of it."""
-        checkpoint, shared = self.folder / "checkpoint", self.only is None
-        source = reading(self.link, self.runtime, self._file.path, shared=shared)
-        frame: DataFrame = spark.readStream.format("pubsub").options(**source).load()
-        frame = prepared(frame, self.link, self.only)
-        writer = frame.writeStream.format("pubsub").queryName(self.name).outputMode("append")
-        writer = writer.options(**writing(self.link, self._file.path, checkpoint))
-        if self.lenient:
-            writer = writer.option("failOnDataLoss", "false")
+        writer = self.written(prepared(self.read(spark), self.link, self.only))
         trigger = f"{round(self.runtime.trigger_s * 1000)} milliseconds"
-        self.query = writer.trigger(processingTime=trigger).start()
+        self.query = writer.queryName(self.name).outputMode("append").trigger(processingTime=trigger).start()
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """What is copied, as columns of messages."""
+        source = reading(self.link, self.runtime, self._file.path, shared=self.only is None)
+        frame: DataFrame = spark.readStream.format("pubsub").options(**source).load()
+        return frame
+
+    def written(self, frame: DataFrame) -> DataStreamWriter:
+        """Where it is copied to."""
+        options = writing(self.link, self._file.path, self.checkpoint)
+        if self.lenient:
+            options["failOnDataLoss"] = "false"
+        return frame.writeStream.format("pubsub").options(**options)
+
+    @property
+    def checkpoint(self) -> Path:
+        """Spark's, of this query."""
+        return self.folder / "checkpoint"
 
     def prepare(self) -> None:
         """An empty folder: whatever an earlier run has left counts for nothing."""
@@ -130,9 +142,19 @@ class LinkQuery:
             self.last = dict(progress)
         return progress is not None
 
+    @property
+    def lag(self) -> int | None:
+        """Messages that wait, where only Spark can know; None: ask the servers, or not known yet."""
+        return None
+
+    @property
+    def rows(self) -> int:
+        """Rows it has written, where the target keeps no record of it."""
+        return 0
+
     def suspects(self) -> list[str]:
         """The flows that the batch under way was to read. When a task fails, it is one of these."""
-        offsets = self.folder / "checkpoint" / "offsets"
+        offsets = self.checkpoint / "offsets"
         numbers = [int(path.name) for path in offsets.glob("[0-9]*") if path.name.isdigit()]
         if not numbers or (offsets.parent / "commits" / str(max(numbers))).exists():
             return []
@@ -145,4 +167,6 @@ class LinkQuery:
 def shared_flow(flow: Flow, start: FlowStart) -> SharedFlow:
     """A flow as the file has it, under a new run."""
     target = "" if flow.link.steps.topics else flow.target_topic
-    return SharedFlow(flow.name, flow.source_topic, uuid.uuid4().hex, target, start.position, start.offsets)
+    return SharedFlow(
+        flow.name, flow.source_topic, uuid.uuid4().hex, target, start.position, start.offsets, stream=start.stream
+    )

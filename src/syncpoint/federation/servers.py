@@ -23,6 +23,7 @@ from syncpoint.wire.status import missing_permission
 from syncpoint.wire.token_commands import TokenCommandError, token_command
 
 CALL_S = 10.0
+STREAM_RETENTION_S = 7 * 86_400  # of a topic that is made for what comes from a stream
 SERVER_IS_GONE = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
 
 
@@ -48,6 +49,12 @@ class FlowProgress:
     def error(self) -> str:
         """All of that in one line."""
         return "; ".join(self.silent.values())
+
+    @property
+    def waiting(self) -> int:
+        """Messages that Spark has something to do for, as far as is known: what a stream has, only Spark can see."""
+        unseen = self.lag is None and self.flow.link.source.stream is not None
+        return 1 if unseen else self.lag or 0
 
 
 class Servers:
@@ -96,6 +103,8 @@ class Servers:
         found: list[Flow] = []
         for link in links:
             key = link.source.name, link.source_project
+            if link.source.stream is not None:
+                topics[key] = []
             if key not in topics:
                 topics[key] = self.topics(link.source, link.source_project)
             found += link.flows(topics[key])
@@ -120,12 +129,14 @@ class Servers:
         """
         links = list(links)
         for cluster, project in {link.source.name: (link.source, link.source_project) for link in links}.values():
+            if cluster.stream is not None:
+                continue
             try:
                 self.call(cluster, "LogReader.ListCursors", pipeline.ListCursorsRequest(project=f"projects/{project}"))
             except SyncpointError as error:
                 if error.code is not Code.PERMISSION_DENIED:  # of the whole project; flows ask topic by topic
                     raise
-        for cluster in {link.target.name: link.target for link in links}.values():
+        for cluster in {link.target.name: link.target for link in links if link.target.stream is None}.values():
             self.call(cluster, "EpochWriter.ListLinks", pipeline.ListLinksRequest())
 
     def ensure_target(self, flow: Flow) -> None:
@@ -138,6 +149,8 @@ class Servers:
         known: dict[tuple[str, str], set[str]] = {}
         failed: dict[str, SyncpointError] = {}
         for flow in flows:
+            if flow.link.target.stream is not None:
+                continue
             try:
                 for name in (flow.target_topic, *flow.link.steps.topics):
                     target, project = flow.link.target, name.split("/")[1]
@@ -154,10 +167,14 @@ class Servers:
 
     def _ensure_topic(self, flow: Flow, name: str) -> None:
         link = flow.link
-        topic = self.call(link.source, "Publisher.GetTopic", pubsub.GetTopicRequest(topic=flow.source_topic))
-        made = pubsub.Topic(name=name, labels=dict(topic.labels))
-        if topic.HasField("message_retention_duration"):
-            made.message_retention_duration.CopyFrom(topic.message_retention_duration)
+        if link.source.stream is not None:
+            # Whoever subscribes later finds by a seek what was copied before.
+            made = pubsub.Topic(name=name, message_retention_duration={"seconds": STREAM_RETENTION_S})
+        else:
+            topic = self.call(link.source, "Publisher.GetTopic", pubsub.GetTopicRequest(topic=flow.source_topic))
+            made = pubsub.Topic(name=name, labels=dict(topic.labels))
+            if topic.HasField("message_retention_duration"):
+                made.message_retention_duration.CopyFrom(topic.message_retention_duration)
         try:
             self.call(link.target, "Publisher.CreateTopic", made)
         except SyncpointError as error:
@@ -166,9 +183,13 @@ class Servers:
 
     # -- how far flows are ---------------------------------------------------------------------------------------------
 
-    def lag(self, flow: Flow) -> tuple[int, int]:
-        """Messages and bytes a flow has not copied yet. Raises `SyncpointError`."""
+    def lag(self, flow: Flow) -> tuple[int | None, int]:
+        """Messages and bytes a flow has not copied yet; None: of a stream, which only Spark sees. Raises
+        `SyncpointError`.
+        """
         link = flow.link
+        if link.source.stream is not None:
+            return None, 0
         cursors = self.call(link.source, "LogReader.ListCursors", pipeline.ListCursorsRequest(topic=flow.source_topic))
         for cursor in cursors.cursors:
             if cursor.name == flow.name:
@@ -183,18 +204,27 @@ class Servers:
 
     def progress(self, flow: Flow) -> FlowProgress:
         """How far a flow is; `error` names the servers that do not answer."""
-        lag, lag_bytes, silent = None, 0, dict[str, str]()
+        lag: int | None = None
+        lag_bytes, silent = 0, dict[str, str]()
         link = flow.link
         try:
             lag, lag_bytes = self.lag(flow)
         except SyncpointError as error:
             silent[link.source.name] = str(error)
         try:
-            found = self.call(link.target, "EpochWriter.ListLinks", pipeline.ListLinksRequest(name=flow.name)).links
+            known = self.link_of(flow)
         except SyncpointError as error:
-            found = []
+            known = None
             silent[link.target.name] = str(error)
-        return _reported(flow, (lag, lag_bytes), found[0] if found else None, silent)
+        return _reported(flow, (lag, lag_bytes), known, silent)
+
+    def link_of(self, flow: Flow) -> Any:
+        """What the target knows of a flow; None: nothing, or it is a stream. Raises `SyncpointError`."""
+        if flow.link.target.stream is not None:
+            return None
+        request = pipeline.ListLinksRequest(name=flow.name)
+        found = self.call(flow.link.target, "EpochWriter.ListLinks", request).links
+        return found[0] if found else None
 
     def progress_of(self, flows: Sequence[Flow], asked_max: int | None = None) -> list[FlowProgress]:
         """How far all these flows are, as `progress` says of one, with one call for each project of a source and one
@@ -209,7 +239,9 @@ class Servers:
         return [self._one_of(flow, cursors, links, flow.name in turn) for flow in flows]
 
     def cursors_in(self, source: FederatedCluster, project: str) -> dict[str, Any] | SyncpointError:
-        """The cursors of a project by name."""
+        """The cursors of a project by name; a stream has none."""
+        if source.stream is not None:
+            return {}
         request = pipeline.ListCursorsRequest(project=f"projects/{project}")
         try:
             return {one.name: one for one in self.call(source, "LogReader.ListCursors", request).cursors}
@@ -217,7 +249,9 @@ class Servers:
             return error
 
     def links_at(self, target: FederatedCluster) -> dict[str, Any] | SyncpointError:
-        """The links of a target by name."""
+        """The links of a target by name; a stream has none."""
+        if target.stream is not None:
+            return {}
         try:
             found = self.call(target, "EpochWriter.ListLinks", pipeline.ListLinksRequest()).links
             return {one.name: one for one in found}
@@ -258,6 +292,8 @@ class Servers:
 
     def cursor(self, flow: Flow) -> Any:
         """The cursor of a flow, or None. Raises `SyncpointError`."""
+        if flow.link.source.stream is not None:
+            return None
         request = pipeline.ListCursorsRequest(topic=flow.source_topic)
         found = self.call(flow.link.source, "LogReader.ListCursors", request).cursors
         return next((one for one in found if one.name == flow.name), None)

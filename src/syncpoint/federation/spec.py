@@ -20,6 +20,7 @@ import jsonschema
 import yaml
 
 from syncpoint.federation.flow_rules import FlowRule, compiled
+from syncpoint.federation.streams.stream_ends import FileStream, KafkaStream, stream_of
 from syncpoint.model.errors import InvalidArgument
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -31,12 +32,15 @@ MAX_ROWS, MAX_BYTES = 200_000, 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class FederatedCluster:
-    """A server of one process, or a proxy of a cluster, under the name that copies carry as their origin."""
+    """A server of one process, or a proxy of a cluster, under the name that copies carry as their origin; or, where
+    `stream` says what it is, an end that is no server of ours.
+    """
 
     name: str
     endpoint: str
     tls: Mapping[str, str] | None = None  # ca, cert, key: files
     token: Mapping[str, str] | None = None  # file, env or command: where the token is
+    stream: KafkaStream | FileStream | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +106,22 @@ class Federation:
     tasks: tuple[Task, ...]
     runtime: Runtime
     base: Path = Path()  # where relative paths start
+    streams: Mapping[str, FederatedCluster] = field(default_factory=dict)
 
     def cluster(self, name: str, where: str) -> FederatedCluster:
         """A cluster of the file. Raises `InvalidArgument` naming the place that asked for it."""
         found = self.clusters.get(name)
         if found is None:
             raise InvalidArgument(where, f"there is no cluster {name!r}; there are {', '.join(sorted(self.clusters))}")
+        return found
+
+    def stream(self, name: str, where: str) -> FederatedCluster:
+        """A stream of the file. Raises `InvalidArgument` naming the place that asked for it."""
+        found = self.streams.get(name)
+        if found is None:
+            raise InvalidArgument(
+                where, f"there is no stream {name!r}; there are {', '.join(sorted(self.streams)) or 'none'}"
+            )
         return found
 
 
@@ -132,6 +146,9 @@ def parse(content: Any, base: Path) -> Federation:
     """The file's content; relative paths start at `base`. Raises `InvalidArgument`."""
     check(content, schema())
     clusters = {name: _cluster(name, keys, base) for name, keys in content["clusters"].items()}
+    streams = {name: _stream(name, keys, base) for name, keys in content.get("streams", {}).items()}
+    if both := sorted(clusters.keys() & streams.keys()):
+        raise InvalidArgument(f"streams.{both[0]}", "a cluster has this name already")
     tasks = [
         Task(name, "all-active", {**keys, "project": name}, change_of(keys), "namespaces")
         for name, keys in content.get("namespaces", {}).items()
@@ -143,7 +160,7 @@ def parse(content: Any, base: Path) -> Federation:
     for task in tasks:
         if task.change.rules:
             compiled(task.change.rules, f"{task.place}.rules")
-    return Federation(clusters, tuple(tasks), _runtime(content.get("runtime", {}), base), base)
+    return Federation(clusters, tuple(tasks), _runtime(content.get("runtime", {}), base), base, streams)
 
 
 def check(content: Any, against: Mapping[str, Any], place: str = "") -> None:
@@ -186,6 +203,11 @@ def _cluster(name: str, keys: Mapping[str, Any], base: Path) -> FederatedCluster
     return FederatedCluster(
         name, keys["endpoint"], None if tls is None else {one: str(base / path) for one, path in tls.items()}, token
     )
+
+
+def _stream(name: str, keys: Mapping[str, Any], base: Path) -> FederatedCluster:
+    stream = stream_of(keys, base, f"streams.{name}")
+    return FederatedCluster(name, stream.place, stream=stream)
 
 
 def _runtime(keys: Mapping[str, Any], base: Path) -> Runtime:

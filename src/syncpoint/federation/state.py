@@ -3,6 +3,7 @@
     lock, supervisor.json    who runs, since when, how many executors
     flows.json               what the job on Spark last said of each flow
     queries/NAME/            of a streaming query while it runs: its flows, and Spark's checkpoint
+    files/FLOW/              Spark's checkpoint of a flow that reads files: it alone knows which of them are copied
     accepted/FLOW            losses at the source that a user has accepted and the job has not yet seen
     paused/FLOW              flows that a user has stopped, until they are resumed
     logs/                    output of the processes of Spark
@@ -27,7 +28,8 @@ from syncpoint.node.locks import FolderLocks
 @dataclass(frozen=True, slots=True)
 class FlowState:
     """What the job says of one flow: starting, running, paused, failed. `batch_s`: how long the newest batch took.
-    `counts`: read, passed, refused, bytes_read, bytes_written.
+    `counts`: read, passed, refused, bytes_read, bytes_written. `lag`, `rows`: of a flow from or to a stream, of which
+    no server knows them; None: not known yet.
     """
 
     state: str
@@ -35,6 +37,8 @@ class FlowState:
     batches: int = 0
     batch_s: float = 0.0
     counts: Mapping[str, int] = field(default_factory=dict)  # of a pattern's steps, since the job began
+    lag: int | None = None
+    rows: int = 0  # since the job began
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,10 @@ class StateFolder:
     def query(self, name: str) -> Path:
         """The folder of a streaming query."""
         return self.path / "queries" / name
+
+    def files(self, flow: str) -> Path:
+        """The checkpoint of a flow that reads files."""
+        return self.path / "files" / flow
 
     def clear_queries(self) -> None:
         """Forget the queries of an earlier job: flows go on where their targets and their cursors are. So do those of a

@@ -22,6 +22,7 @@ from syncpoint.federation.servers import FlowProgress, Servers
 from syncpoint.federation.sparks import Spark
 from syncpoint.federation.spec import Federation
 from syncpoint.federation.state import StateFolder, SupervisorState
+from syncpoint.federation.streams.stream_reports import with_reports
 from syncpoint.model.errors import SyncpointError
 
 LOOK_S = 1.0
@@ -49,7 +50,10 @@ class Supervisor:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.links, self.spark, self.state, self.metrics = list(links), spark, state, metrics
-        self.scaling = Scaling(federation.runtime)
+        runtime = federation.runtime
+        if any(link.source.stream is not None for link in links):
+            runtime = replace(runtime, warm=True)  # asleep, nobody would see what comes
+        self.scaling = Scaling(runtime)
         self.flows: list[Flow] = []
         self.stopping = threading.Event()
         self.on_progress: Callable[[Sequence[FlowProgress], SupervisorState], None] = lambda progress, state: None
@@ -96,7 +100,7 @@ class Supervisor:
             name, state = one.flow.name, flows.get(one.flow.name)
             if one.gap:
                 found[name] = f"a gap before {one.gap}"
-            elif not one.lag or state is None or state.state != "failed":
+            elif not one.waiting or state is None or state.state != "failed":
                 self._failing.pop(name, None)
             else:
                 rows, since = self._failing.get(name, (-1, now))
@@ -132,11 +136,10 @@ class Supervisor:
             self._topics_at = now
             self.flows = self._existing(servers)
         paused = self.state.paused()
-        progress = [
-            replace(one, paused=one.flow.name in paused) for one in servers.progress_of(self.flows, self._asked_max)
-        ]
+        found = with_reports(servers.progress_of(self.flows, self._asked_max), self.state.flows())
+        progress = [replace(one, paused=one.flow.name in paused) for one in found]
         self._note_silence(progress)
-        lag = sum(one.lag or 0 for one in progress if not one.gap and not one.paused)
+        lag = sum(one.waiting for one in progress if not one.gap and not one.paused)
         wanted = self.scaling.wanted(now, lag)
         self._notice_death(now)
         self._notice_life(now)

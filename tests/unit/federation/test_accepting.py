@@ -24,9 +24,10 @@ def test_what_the_target_has_skipped_is_reported(tmp_path: Path) -> None:
     assert _accept_at_target(servers, FLOW, StateFolder(tmp_path)) == ["a gap"]
 
 
-def test_a_flow_whose_batch_can_not_be_read_again_begins_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", ["pyspark_pubsub.errors.DataLossError: gone", "OUT_OF_RANGE: Kafka has deleted"])
+def test_a_flow_whose_batch_can_not_be_read_again_begins_anew(tmp_path: Path, error: str) -> None:
     state, servers = StateFolder(tmp_path), SimpleNamespace(accept_gap=refusing)
-    state.say_flows({FLOW.name: FlowState("failed", "pyspark_pubsub.errors.DataLossError: gone")})
+    state.say_flows({FLOW.name: FlowState("failed", error)})
     assert _accept_at_target(servers, FLOW, state) == []  # type: ignore[arg-type]
     assert state.accepted(FLOW.name)
 

@@ -29,8 +29,7 @@ INVALID: dict[str, Any] = {
         {"type": "object", "required": ["topic"], "additionalProperties": False, "properties": {"topic": _TOPIC}},
     ],
 }
-_KEYS: dict[str, Any] = {
-    **replicate.PATTERN.keys,
+STEP_KEYS: dict[str, Any] = {
     "schema": validating.KEYS,
     "lookups": enriching.KEYS,
     **reducing.KEYS,
@@ -47,12 +46,22 @@ _KEYS: dict[str, Any] = {
     "otherwise": {**INVALID, "description": "Where a message goes for which no condition is true."},
     "invalid": INVALID,
 }
+_KEYS: dict[str, Any] = {**replicate.PATTERN.keys, **STEP_KEYS}
 _REFUSING = ("schema", "lookups", "omit", "keep")
 
 
 def links(task: Task, federation: Federation) -> list[FederationLink]:
     """The link of `replicate` with the steps that the task names."""
     PATTERNS[task.pattern].check(task)
+    steps = steps_of(task, federation)
+    if not steps:
+        raise InvalidArgument(task.place, f"{task.pattern} has nothing to do; give one of {', '.join(_REFUSING)}")
+    (link,) = replicate.links_of(task, federation)
+    return [replace(link, steps=steps)]
+
+
+def steps_of(task: Task, federation: Federation) -> StepChain:
+    """The steps that a task names, in their order, whichever pattern it is of. Raises `InvalidArgument`."""
     refusing = [name for name in _REFUSING if name in task.keys]
     if refusing and "invalid" not in task.keys:
         raise InvalidArgument(
@@ -60,11 +69,7 @@ def links(task: Task, federation: Federation) -> list[FederationLink]:
             f"say what becomes of messages that `{refusing[0]}` refuses: `drop`, or `{{topic: projects/P/topics/T}}`",
         )
     steps = [*_validation(task, federation), *_enrichment(task, federation), *_reduction(task), *_routes(task)]
-    if not steps:
-        raise InvalidArgument(task.place, f"{task.pattern} has nothing to do; give one of {', '.join(_REFUSING)}")
-    (link,) = replicate.links_of(task, federation)
-    chain = StepChain(tuple(steps), topic_of(task.keys.get("invalid", DROP), f"{task.place}.invalid"))
-    return [replace(link, steps=chain)]
+    return StepChain(tuple(steps), topic_of(task.keys.get("invalid", DROP), f"{task.place}.invalid"))
 
 
 def _validation(task: Task, federation: Federation) -> list[FrameStep]:

@@ -15,8 +15,10 @@ from syncpoint.federation.patterns import (
     by_message,
     consolidate,
     normalise,
+    queue_to_stream,
     replicate,
     spillover,
+    stream_to_queue,
 )
 from syncpoint.federation.spec import Federation
 from syncpoint.model.errors import InvalidArgument
@@ -29,6 +31,8 @@ _ALL = (
     consolidate.PATTERN,
     active_passive.PATTERN,
     spillover.PATTERN,
+    stream_to_queue.PATTERN,
+    queue_to_stream.PATTERN,
 )
 PATTERNS = {one.name: one for one in _ALL}
 

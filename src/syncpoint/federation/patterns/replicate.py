@@ -48,7 +48,7 @@ def links_of(task: Task, federation: Federation) -> list[FederationLink]:
     project, topics = _read_from(source, f"{place}.from")
     to_project, rename = project, "{topic}"
     if "topic" in target:
-        to_project, rename = _split(target["topic"], f"{place}.to.topic")
+        to_project, rename = split_topic(target["topic"], f"{place}.to.topic")
     elif "project" in target:
         to_project = target["project"]
     made = FederationLink(
@@ -74,13 +74,13 @@ def _read_from(keys: Mapping[str, Any], place: str) -> tuple[str, tuple[str, ...
     if "topic" in keys:
         if "topics" in keys:
             raise InvalidArgument(place, "give `topic`, or `project` and `topics`")
-        project, short = _split(keys["topic"], f"{place}.topic")
+        project, short = split_topic(keys["topic"], f"{place}.topic")
         return project, (short,)
     return keys["project"], tuple(keys.get("topics", ["*"]))
 
 
-def _split(name: str, place: str) -> tuple[str, str]:
-    """(project, id) of a topic's full name, in which {topic} may stand."""
+def split_topic(name: str, place: str) -> tuple[str, str]:
+    """(project, id) of a topic's full name, in which {topic} may stand. Raises `InvalidArgument`."""
     try:
         parse_topic(name.replace("{topic}", "topic"))
     except InvalidArgument as error:

@@ -1,0 +1,123 @@
+"""What a batch was planned to copy of a source that is not of the pubsub format: Spark's own Kafka source, or files.
+
+Place: on the driver, when `flows_sink` commits; `numbered` in tasks. A target knows links by intervals of offsets,
+whatever is read; here these intervals come from what Spark writes into the checkpoint before an epoch's first task.
+
+    Kafka    a partition is a source and a chain of its own, with Kafka's offsets. So the target knows by itself which
+             records it has, and no checkpoint is needed. Offsets without a record (of compacted topics, of
+             transactions) lie within the intervals like any other.
+    files    an epoch is an interval, and rows are numbered in it. So the checkpoint, which knows the files, is
+             needed: `files_copied` and `checkpoint_id` say whether it is the one by which the target has copied.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark_pubsub.checkpoint import epoch_sources
+from pyspark_pubsub.errors import OptionError, SchemaError
+from pyspark_pubsub.offsets import Offsets
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from pyspark_pubsub.flows_file import SharedFlow
+
+KAFKA, FILES = "kafka", "files"
+EPOCH_BITS, PART_BITS, ROW_BITS = 22, 12, 28
+"""How the number of a row from a file is made up: of its epoch, its task in it, and its place in that."""
+_EPOCH = 1 << PART_BITS + ROW_BITS
+
+
+def planned(flow: SharedFlow, location: str, epoch: int) -> Offsets:
+    """What an epoch was planned to copy of a flow that reads a stream. Raises OptionError."""
+    if flow.stream == KAFKA:
+        return _kafka(Offsets.from_json(json.loads(flow.at)), location, epoch)
+    _make_lasting(Path(location), epoch)
+    return files_plan(flow.topic, checkpoint_id(Path(location)), epoch)
+
+
+def kafka_at(topic: str, cluster: str, topic_id: int, ends: Mapping[int, int]) -> Offsets:
+    """A place in a topic of Kafka, by partition."""
+    chains = {number: (0, number) for number in ends}
+    return Offsets(topic, topic_id, f"{KAFKA}:{cluster}", dict(ends), dict(ends), chains)
+
+
+def _kafka(start: Offsets, location: str, epoch: int) -> Offsets:
+    """`start`: where the query's first epoch began. Partitions that have come since begin at their beginning."""
+    before = _partitions(location, epoch - 1, start.topic) if epoch else start.sources
+    ends = _partitions(location, epoch, start.topic)
+    begins = {number: before.get(number, 0) for number in ends}
+    places = {number: (0, number) for number in ends}
+    return Offsets(start.topic, start.incarnation, start.universe, ends, begins, places)
+
+
+def _partitions(location: str, epoch: int, topic: str) -> dict[int, int]:
+    (found,) = epoch_sources(location, epoch)
+    try:
+        return {int(number): int(offset) for number, offset in found[topic].items()}
+    except (KeyError, ValueError, AttributeError) as error:
+        raise OptionError(f"Epoch {epoch} has no offsets of the Kafka topic {topic}: {error!r}") from None
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+def files_plan(folder: str, checkpoint: str, epoch: int) -> Offsets:
+    """The interval of an epoch that reads files."""
+    begin, end = epoch * _EPOCH, (epoch + 1) * _EPOCH
+    return Offsets(folder, 0, f"{FILES}:{checkpoint}", {0: end}, {0: begin}, {0: (0, 0)})
+
+
+def files_copied(committed_end: int) -> int:
+    """How many epochs a target has, by the end of its interval."""
+    return committed_end // _EPOCH
+
+
+def checkpoint_id(checkpoint: Path) -> str:
+    """The id that Spark gave a checkpoint; "": there is none. Raises OptionError."""
+    try:
+        found: str = json.loads((checkpoint / "metadata").read_text())["id"]
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError, KeyError) as error:
+        raise OptionError(f"The checkpoint {checkpoint} cannot be read: {error!r}") from None
+    return found
+
+
+def epochs_planned(checkpoint: Path) -> int:
+    """How many epochs a checkpoint knows."""
+    return 1 + max((int(path.name) for path in (checkpoint / "offsets").glob("*") if path.name.isdigit()), default=-1)
+
+
+def _make_lasting(checkpoint: Path, epoch: int) -> None:
+    """Have the disk what Spark has written of an epoch, before the target has the epoch: Spark does not wait for it."""
+    places = [checkpoint, checkpoint / "offsets", checkpoint / "sources" / "0"]
+    logged = [path for path in places[2].glob("*") if path.name.split(".")[0].isdigit()]
+    newest = sorted(logged, key=lambda path: int(path.name.split(".")[0]))[-1:]
+    for path in [checkpoint / "metadata", checkpoint / "offsets" / str(epoch), *newest, *places]:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def numbered(batches: Iterator[pyarrow.RecordBatch], epoch: int, part: int) -> Iterator[pyarrow.RecordBatch]:
+    """The rows of one task, numbered anew in the column `offset`. Raises SchemaError when numbers do not suffice."""
+    import numpy as np
+    import pyarrow as pa
+
+    if epoch >> EPOCH_BITS or part >> PART_BITS:
+        raise SchemaError(f"Files are copied in at most {1 << EPOCH_BITS} batches of {1 << PART_BITS} tasks each.")
+    first = at = epoch * _EPOCH + (part << ROW_BITS)
+    for batch in batches:
+        if at + batch.num_rows - first > 1 << ROW_BITS:
+            raise SchemaError(f"A task has more than {1 << ROW_BITS} rows of files; read fewer files in a batch.")
+        offsets = pa.array(np.arange(at, at + batch.num_rows, dtype=np.int64))
+        yield batch.set_column(batch.schema.get_field_index("offset"), "offset", offsets)
+        at += batch.num_rows
