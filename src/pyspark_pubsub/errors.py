@@ -65,6 +65,10 @@ class DataLossError(RuntimeError):
     """Messages between two offsets are gone, or the topic or server is another one than before."""
 
 
+class FlowRefused(RuntimeError):
+    """What a target did not take of a flow that has its query for itself; the text begins with the error's own name."""
+
+
 class CallError(RuntimeError):
     """A call failed. `code`: of gRPC; `text`: what the server said; `details`: serialised `google.protobuf.Any`s.
 

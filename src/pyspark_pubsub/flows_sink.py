@@ -3,8 +3,8 @@
 Place: made by `DefaultSource` for the option `flows`; Spark makes one anew for every micro-batch, as of the writer in
 `sink`, whose promises hold for each flow: an epoch is committed once, what overlaps is dropped, a gap is refused.
 Promise: what stops one flow is noted beside the file before the batch ends, so that the source does not take it for
-processed; the others are committed. A batch that fails may be committed of some flows and not of others: who begins
-again begins each where its target is.
+processed; the others are committed. A flow that reads a stream fails its batch instead, which is its own. A batch that
+fails may be committed of some flows and not of others: who begins again begins each where its target is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_pubsub import stream_plans
 from pyspark_pubsub.checkpoint import FlowPlan, planned_flows
-from pyspark_pubsub.errors import OUT_OF_RANGE, SERVER_IS_GONE, CallError, OptionError
+from pyspark_pubsub.errors import OUT_OF_RANGE, SERVER_IS_GONE, CallError, FlowRefused, OptionError
 from pyspark_pubsub.fault_points import pause
 from pyspark_pubsub.flows_file import FlowsFile, SharedFlow, StagedFlow
 from pyspark_pubsub.gc_pause import spare_collections
@@ -85,6 +85,8 @@ class FlowsWriter(Writer, DataSourceStreamArrowWriter):
         def commit(one: tuple[SharedFlow, FlowPlan]) -> None:
             flow, plan = one
             error = self._commit_flow(flow, plan, batchId, stages.get(flow.name, []))
+            if error and flow.stream:
+                raise FlowRefused(error)  # Spark's own sources do not read the file, and would take it for processed
             if error:
                 file.fail(flow, error)
             if not done.is_set():

@@ -3,9 +3,9 @@
 Place: on the driver, when `flows_sink` commits; `numbered` in tasks. A target knows links by intervals of offsets,
 whatever is read; here these intervals come from what Spark writes into the checkpoint before an epoch's first task.
 
-    Kafka    a partition is a source and a chain of its own, with Kafka's offsets. So the target knows by itself which
-             records it has, and no checkpoint is needed. Offsets without a record (of compacted topics, of
-             transactions) lie within the intervals like any other.
+    Kafka    a partition is a source and a chain of its own, its number plus one (a row of source 0 is of none), with
+             Kafka's offsets. So the target knows by itself which records it has, and no checkpoint is needed. Offsets
+             without a record (of compacted topics, of transactions) lie within the intervals like any other.
     files    an epoch is an interval, and rows are numbered in it. So the checkpoint, which knows the files, is
              needed: `files_copied` and `checkpoint_id` say whether it is the one by which the target has copied.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,18 +43,29 @@ def planned(flow: SharedFlow, location: str, epoch: int) -> Offsets:
 
 
 def kafka_at(topic: str, cluster: str, topic_id: int, ends: Mapping[int, int]) -> Offsets:
-    """A place in a topic of Kafka, by partition."""
-    chains = {number: (0, number) for number in ends}
-    return Offsets(topic, topic_id, f"{KAFKA}:{cluster}", dict(ends), dict(ends), chains)
+    """A place in a topic of Kafka; `ends`: by partition."""
+    return _by_source(Offsets(topic, topic_id, f"{KAFKA}:{cluster}", {}), ends, ends)
+
+
+def partitions_of(offsets: Mapping[int, int]) -> dict[int, int]:
+    """Offsets by source, by partition."""
+    return {source - 1: offset for source, offset in offsets.items()}
 
 
 def _kafka(start: Offsets, location: str, epoch: int) -> Offsets:
     """`start`: where the query's first epoch began. Partitions that have come since begin at their beginning."""
-    before = _partitions(location, epoch - 1, start.topic) if epoch else start.sources
+    before = _partitions(location, epoch - 1, start.topic) if epoch else partitions_of(start.sources)
     ends = _partitions(location, epoch, start.topic)
-    begins = {number: before.get(number, 0) for number in ends}
-    places = {number: (0, number) for number in ends}
-    return Offsets(start.topic, start.incarnation, start.universe, ends, begins, places)
+    return _by_source(start, {number: before.get(number, 0) for number in ends}, ends)
+
+
+def _by_source(topic: Offsets, begins: Mapping[int, int], ends: Mapping[int, int]) -> Offsets:
+    return replace(
+        topic,
+        sources={number + 1: end for number, end in ends.items()},
+        begins={number + 1: begin for number, begin in begins.items()},
+        places={number + 1: (0, number + 1) for number in ends},
+    )
 
 
 def _partitions(location: str, epoch: int, topic: str) -> dict[int, int]:
@@ -70,7 +82,7 @@ def _partitions(location: str, epoch: int, topic: str) -> dict[int, int]:
 def files_plan(folder: str, checkpoint: str, epoch: int) -> Offsets:
     """The interval of an epoch that reads files."""
     begin, end = epoch * _EPOCH, (epoch + 1) * _EPOCH
-    return Offsets(folder, 0, f"{FILES}:{checkpoint}", {0: end}, {0: begin}, {0: (0, 0)})
+    return Offsets(folder, 0, f"{FILES}:{checkpoint}", {1: end}, {1: begin}, {1: (0, 1)})
 
 
 def files_copied(committed_end: int) -> int:

@@ -73,18 +73,20 @@ class Servers:
         return FlowProgress(flow, None if self.down else self.lag, gap=self.gap, silent=silent)
 
 
+COPY = {
+    "pattern": "replicate",
+    "from": {"cluster": "a", "topic": "projects/shop/topics/orders"},
+    "to": {"cluster": "b"},
+}
+
+
 class Harness:
-    def __init__(self, folder: Path, **runtime: Any) -> None:
+    def __init__(self, folder: Path, task: dict[str, Any] = COPY, **runtime: Any) -> None:
         content = {
             "version": 1,
             "clusters": {"a": {"endpoint": "a:1"}, "b": {"endpoint": "b:1"}},
-            "tasks": {
-                "copy": {
-                    "pattern": "replicate",
-                    "from": {"cluster": "a", "topic": "projects/shop/topics/orders"},
-                    "to": {"cluster": "b"},
-                }
-            },
+            "streams": {"lake": {"kafka": {"bootstrap": "k:1"}}},
+            "tasks": {"copy": task},
             "runtime": {**RUNTIME, **runtime},
         }
         federation = parse(content, folder)
@@ -152,6 +154,33 @@ def test_kept_warm_it_keeps_one(tmp_path: Path) -> None:
     harness = Harness(tmp_path, warm=True)
     assert harness.look(0).executors == 1
     assert harness.look(0, after=500).executors == 1
+
+
+def test_for_a_stream_spark_wakes_up_to_look_and_stays_awake(tmp_path: Path) -> None:
+    """What waits there the job alone can see: until it has said so, nothing is done."""
+    stream = {**COPY, "pattern": "stream-to-queue", "from": {"stream": "lake", "topic": "orders"}}
+    harness = Harness(tmp_path, stream | {"to": {"cluster": "b", "topic": "projects/shop/topics/orders"}})
+    harness.servers.lag = None
+    assert harness.look().executors == 1
+    progress = harness.supervisor.step(harness.servers)  # type: ignore[arg-type]
+    assert not harness.supervisor.quiet(progress, {})
+    harness.state.say_flows({"copy.orders": FlowState("running", lag=7)})
+    assert harness.look().lags == {"copy.orders": 7}
+    harness.state.say_flows({"copy.orders": FlowState("running", lag=0)})
+    assert harness.look(after=500).executors == 1
+    assert harness.supervisor.quiet(harness.supervisor.step(harness.servers), {})  # type: ignore[arg-type]
+
+
+def test_a_stream_that_fails_is_given_up_though_nobody_knows_what_waits(tmp_path: Path) -> None:
+    stream = {**COPY, "pattern": "stream-to-queue", "from": {"stream": "lake", "topic": "orders"}}
+    harness = Harness(tmp_path, stream | {"to": {"cluster": "b", "topic": "projects/shop/topics/orders"}})
+    harness.servers.lag = None
+    harness.look()
+    harness.state.say_flows({"copy.orders": FlowState("failed", "Spark has no Kafka source")})
+    assert not harness.supervisor.unable(harness.supervisor.step(harness.servers))  # type: ignore[arg-type]
+    harness.now += 31
+    progress = harness.supervisor.step(harness.servers)  # type: ignore[arg-type]
+    assert harness.supervisor.unable(progress) == {"copy.orders": "Spark has no Kafka source"}
 
 
 def test_a_job_that_dies_is_started_again_with_growing_pauses(harness: Harness) -> None:

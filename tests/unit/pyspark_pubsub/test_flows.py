@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pyspark_pubsub import DefaultSource, flows_sink
 from pyspark_pubsub.checkpoint import plans_from_json
-from pyspark_pubsub.errors import CallError, OptionError, SchemaError
+from pyspark_pubsub.errors import CallError, FlowRefused, OptionError, SchemaError
 from pyspark_pubsub.flows_file import FlowsFile, SharedFlow
 from pyspark_pubsub.flows_sink import FlowsWriter
 from pyspark_pubsub.flows_source import FlowsReader
@@ -22,6 +22,7 @@ from pyspark_pubsub.options import READ, WRITE, Options
 from pyspark_pubsub.schema import source_schema
 from pyspark_pubsub.slices import SliceGroup
 from pyspark_pubsub.staging import StagedPart
+from pyspark_pubsub.stream_plans import kafka_at
 from syncpoint.model.errors import Code
 from tests.unit.pyspark_pubsub.pubsub_twin import Running, TwinSource, failure
 
@@ -170,6 +171,24 @@ def test_a_server_that_does_not_answer_stops_all(query: Query) -> None:
     query.twin.failures = [failure(Code.UNAVAILABLE, "away")] * 50
     with pytest.raises(CallError, match="away"):
         query.plan()
+    assert query.file.failures() == {}
+
+
+def test_what_a_target_refuses_of_a_stream_fails_the_batch_that_spark_would_take_for_processed(query: Query) -> None:
+    at = json.dumps(kafka_at("orders", "cluster", 7, {0: 3}).to_json())
+    query.file.write([flow(0, stream="kafka", at=at)])
+    query.twin.links["f0"] = {1: 0}
+    query.twin.fill(5, name=name("in", 0))
+    query.twin.topics[name("in", 0)].sources[1].delete_below(3)
+    query.plan()
+    writer = query.writer()
+    staged = query.write(writer)
+    (query.folder / "offsets" / "0").write_text('v1\n{}\n{"orders":{"0":5}}')  # as Spark's Kafka source has it
+    with pytest.raises(FlowRefused, match=r"DataLossError: The link f0 would leave a gap"):
+        writer.commit(staged, 0)
+    query.twin.links["f0"] = {1: 3}
+    writer.commit(staged, 0)
+    assert query.out(0) == query.all_of(0)
     assert query.file.failures() == {}
 
 

@@ -30,11 +30,11 @@ def test_an_epoch_of_kafka_goes_from_the_one_before_to_its_own_end(tmp_path: Pat
     planned_in(tmp_path, 0, {"orders": {"0": 15, "1": 20}})
     planned_in(tmp_path, 1, {"orders": {"0": 15, "1": 40, "2": 3}})  # a partition has come
     first = plans.planned(flow(at), str(tmp_path), 0)
-    assert (first.begins, first.sources) == ({0: 10, 1: 20}, {0: 15, 1: 20})
+    assert (first.begins, first.sources) == ({1: 10, 2: 20}, {1: 15, 2: 20})
     assert f"{first.universe}/{first.incarnation}" == "kafka:CL/7"
     second = plans.planned(flow(at), str(tmp_path), 1)
-    assert (second.begins, second.sources) == ({0: 15, 1: 20, 2: 0}, {0: 15, 1: 40, 2: 3})
-    assert second.places[2] == (0, 2), "a partition is a chain of its own"
+    assert (second.begins, second.sources) == ({1: 15, 2: 20, 3: 0}, {1: 15, 2: 40, 3: 3})
+    assert second.places[3] == (0, 3), "a partition is a chain of its own"
 
 
 def test_offsets_of_another_topic_are_refused(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_an_epoch_of_files_is_an_interval_of_its_checkpoint(tmp_path: Path) -> N
     (tmp_path / "sources" / "0" / "9.compact").write_text("")
     planned_in(tmp_path, 3, {"logOffset": 3})
     found = plans.planned(flow(stream=plans.FILES), str(tmp_path), 3)
-    assert (plans.files_copied(found.begins[0]), plans.files_copied(found.sources[0])) == (3, 4)
+    assert (plans.files_copied(found.begins[1]), plans.files_copied(found.sources[1])) == (3, 4)
     assert (found.universe, plans.epochs_planned(tmp_path)) == ("files:abc", 4)
     assert plans.checkpoint_id(tmp_path / "none") == ""
     assert plans.epochs_planned(tmp_path / "none") == 0
@@ -65,7 +65,7 @@ def test_rows_of_files_are_numbered_within_their_epoch_and_rise(epoch: int, part
     found = [n for one in plans.numbered(iter(batches), epoch, part) for n in one.column("offset").to_pylist()]
     whole = plans.files_plan("folder", "id", epoch)
     assert found == list(range(found[0], found[0] + sum(sizes))) if found else not sum(sizes)
-    assert all(whole.begins[0] <= n < whole.sources[0] < 1 << 63 for n in found)
+    assert all(whole.begins[1] <= n < whole.sources[1] < 1 << 63 for n in found)
     if found and part:
         others = plans.numbered(iter(batches), epoch, part - 1)
         assert found[0] > max(n for one in others for n in one.column("offset").to_pylist())

@@ -41,7 +41,7 @@ def messages(frame: DataFrame, kind: str) -> DataFrame:
     modified = "date_format(_metadata.file_modification_time, \"yyyy-MM-dd'T'HH:mm:ss.SSSXXX\")"
     return frame.selectExpr(
         "CAST(NULL AS STRING) AS message_id",
-        "CAST(0 AS BIGINT) AS source",
+        "CAST(1 AS BIGINT) AS source",
         "CAST(0 AS BIGINT) AS offset",
         "CAST(NULL AS TIMESTAMP) AS publish_time",
         f"{data} AS data",

@@ -68,7 +68,7 @@ def messages(frame: DataFrame, stream: str, topic: str) -> DataFrame:
     about = ", ".join(f"'{name}', {expression}" for name, expression in said.items())
     return frame.selectExpr(
         f"coalesce(nullif(sent_id, ''), concat('{_id_prefix(stream, topic)}', partition, ':', offset)) AS message_id",
-        "CAST(partition AS BIGINT) AS source",
+        "CAST(partition AS BIGINT) + 1 AS source",
         "offset",
         "CAST(NULL AS TIMESTAMP) AS publish_time",  # here and now: its own time may be past any retention
         "coalesce(value, X'') AS data",
@@ -88,7 +88,7 @@ def _id_prefix(stream: str, topic: str) -> str:
 
 
 def records(frame: DataFrame, cluster: str) -> DataFrame:
-    """Messages that were read at a cluster, as records for Spark's Kafka sink, those of a key in their order."""
+    """A batch of messages that were read at a cluster, as records for Spark's Kafka sink; each key in its order."""
     from pyspark.sql.functions import expr
 
     said = {

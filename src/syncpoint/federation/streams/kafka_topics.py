@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from pyspark_pubsub.stream_plans import partitions_of
 from syncpoint.federation.streams.stream_ends import KafkaStream
 from syncpoint.model.errors import (
     Code,
@@ -63,7 +64,7 @@ def begin_of(topic: KafkaTopic, wanted: Sequence[int], known: Any, flow: str, *,
             f"{flow} has copied another topic of this name, or one of another cluster ({known.source_topic}, not"
             f" {topic.identity}): a task of another name copies this one from its beginning"
         )
-    committed = {} if known is None else {one.source: one.end for one in known.committed}
+    committed = {} if known is None else partitions_of({one.source: one.end for one in known.committed})
     found, gone = {}, []
     for one in chosen:
         at = committed.get(one, topic.starts[one])

@@ -10,11 +10,19 @@ row is written at least once.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark_pubsub.stream_plans import FILES, KAFKA, checkpoint_id, epochs_planned, files_copied, kafka_at
+from pyspark_pubsub.offsets import Offsets
+from pyspark_pubsub.stream_plans import (
+    FILES,
+    KAFKA,
+    checkpoint_id,
+    epochs_planned,
+    files_copied,
+    kafka_at,
+    partitions_of,
+)
 from syncpoint.federation.flow_plan import FederationLink, Flow
 from syncpoint.federation.flow_starts import FlowStart
 from syncpoint.federation.link_query import LinkQuery
@@ -88,7 +96,7 @@ class FromKafka(FromStream):
         stream, topic = self.link.source.stream, self.link.topics[0]
         assert isinstance(stream, KafkaStream)
         (flow,) = self._members.values()
-        at: Mapping[str, int] = json.loads(flow.at)["sources"]
+        at = partitions_of(Offsets.from_json(json.loads(flow.at)).sources)
         options = {
             **stream.spark_options,
             "startingOffsets": json.dumps({topic: at}),
@@ -154,9 +162,13 @@ class ToKafka(LinkQuery):
     def written(self, frame: DataFrame) -> DataStreamWriter:
         stream = self.link.target.stream
         assert isinstance(stream, KafkaStream)
-        records = kafka_columns.records(frame, self.link.source.name)
-        options = {**stream.spark_options, "topic": self.link.rename, "checkpointLocation": str(self.checkpoint)}
-        return records.writeStream.format("kafka").options(**options)
+        options, cluster = {**stream.spark_options, "topic": self.link.rename}, self.link.source.name
+
+        def write(batch: DataFrame, number: int) -> None:
+            # A stream cannot be sorted, a batch of it can.
+            kafka_columns.records(batch, cluster).write.format("kafka").options(**options).save()
+
+        return frame.writeStream.foreachBatch(write).option("checkpointLocation", str(self.checkpoint))
 
     def look(self) -> bool:
         for report in self.query.recentProgress if self.query is not None else ():

@@ -33,7 +33,9 @@ def flow(task: dict[str, Any]) -> Flow:
 
 def known(ends: dict[int, int], topic: str = "kafka:CL/7") -> Any:
     return pipeline.Link(
-        name="f", source_topic=topic, committed=[{"source": one, "end": end, "chain": one} for one, end in ends.items()]
+        name="f",
+        source_topic=topic,
+        committed=[{"source": one + 1, "end": end, "chain": one + 1} for one, end in ends.items()],
     )
 
 
@@ -67,7 +69,7 @@ def test_another_topic_of_the_same_name_and_lost_records_stop_the_flow() -> None
 def test_files_go_on_only_by_the_checkpoint_by_which_they_were_copied(tmp_path: Path) -> None:
     one = flow(FROM_FILES)
     check_files(tmp_path, None, one)
-    link = known({0: files_plan("x", "abc", 1).sources[0]}, "files:abc/0")
+    link = known({0: files_plan("x", "abc", 1).sources[1]}, "files:abc/0")
     with pytest.raises(FailedPrecondition, match="not what it was"):
         check_files(tmp_path, link, one)
     (tmp_path / "metadata").write_text(json.dumps({"id": "abc"}))
