@@ -176,11 +176,12 @@ def test_a_server_that_does_not_answer_stops_all(query: Query) -> None:
 
 def test_what_a_target_refuses_of_a_stream_fails_the_batch_that_spark_would_take_for_processed(query: Query) -> None:
     at = json.dumps(kafka_at("orders", "cluster", 7, {0: 3}).to_json())
-    query.file.write([flow(0, stream="kafka", at=at)])
+    query.file.write([flow(0)])  # its rows come from a topic here, as they would from Kafka
     query.twin.links["f0"] = {1: 0}
     query.twin.fill(5, name=name("in", 0))
     query.twin.topics[name("in", 0)].sources[1].delete_below(3)
     query.plan()
+    query.file.write([flow(0, stream="kafka", at=at)])
     writer = query.writer()
     staged = query.write(writer)
     (query.folder / "offsets" / "0").write_text('v1\n{}\n{"orders":{"0":5}}')  # as Spark's Kafka source has it
