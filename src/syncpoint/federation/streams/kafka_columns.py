@@ -95,13 +95,13 @@ def records(frame: DataFrame, cluster: str) -> DataFrame:
         "message-id": "message_id",
         "publish-time": "date_format(publish_time, \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")",
         "origin": f"coalesce(nullif(origin, ''), '{cluster}')",
-        "visited": f"array_join(concat(coalesce(visited, array()), array('{cluster}')), ',')",
+        "visited": f"concat_ws(',', visited, '{cluster}')",
     }
     about = ", ".join(
         f"struct('syncpoint.{name}' AS key, CAST({expression} AS BINARY) AS value)" for name, expression in said.items()
     )
     others = (
-        "transform(filter(map_entries(coalesce(attributes, map())), e -> NOT startswith(e.key, 'kafka.')),"
+        "transform(filter(map_entries(attributes), e -> NOT startswith(e.key, 'kafka.')),"
         " e -> struct(e.key AS key, CAST(e.value AS BINARY) AS value))"
     )
     # Tasks write side by side: all messages of a key go through one of them, in the order in which they were read.
