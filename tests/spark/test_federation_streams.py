@@ -1,8 +1,8 @@
 """Streams of other systems, from end to end: a real Kafka broker with Spark's own Kafka source and sink, and a folder.
 
-One broker, one server, two lives of the job. The first one is killed between the target's commit and Spark's, and all
-that it had on disk is deleted; the second one has all flows. Every record must be in the log once, those of a key in
-their order. Kafka's side is written and read by a client of its own (kafka-python).
+One broker, one server, two lives of the job. The first one is stopped in the middle, and all that it had on disk is
+deleted, so that nothing but the target knows what was copied; the second one has all flows. Every record must be in the
+log once, those of a key in their order. Kafka's side is written and read by a client of its own (kafka-python).
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,11 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from syncpoint.federation.sparks import python_env
 from syncpoint.testing.kafka.kafka_broker import KafkaBroker
-from syncpoint.testing.kafka.kafka_jars import KafkaMissing, kafka_jars, spark_jars
+from syncpoint.testing.kafka.kafka_jars import KafkaMissing, kafka_jars
 from syncpoint.testing.log_oracle import Message
 from syncpoint.testing.server_process import ServerProcess
 from tests.spark.federation_kit import Site, awaited, running_job
@@ -55,7 +50,7 @@ class Streams:
     broker: KafkaBroker
     produced: list[tuple[int, int, str, bytes]] = field(default_factory=list)  # partition, offset, key, value
     odd: dict[bytes, tuple[int, int]] = field(default_factory=dict)  # where each odd record is
-    killed_at: int = 0  # rows at the target when the first job was killed
+    stopped_at: int = 0  # rows at the target when the first job had ended
     state: Mapping[str, Any] = field(default_factory=dict)
     lags: dict[str, list[int | None]] = field(default_factory=dict)
 
@@ -116,9 +111,7 @@ def streams(spark: Any, jars: list[Path], tmp_path_factory: pytest.TempPathFacto
         with KafkaBroker(folder / "kafka", jars, partitions=3) as broker:
             made = Streams(site, broker)
             produced(made, range(COUNT))
-            killed_behind_a_commit(made, folder, jars)
-            # Nothing that it had on disk of Kafka is left; the files' checkpoint has not begun.
-            shutil.rmtree(folder / "state")
+            interrupted(made, spark, folder)
             (folder / "drop").mkdir()
             dropped(folder, 0)
             with running_job(spark, federation(site, broker, folder), folder) as running:
@@ -151,29 +144,12 @@ def dropped(folder: Path, number: int) -> None:
     (folder / f"{number}.new").rename(folder / "drop" / f"{number}.jsonl")
 
 
-def killed_behind_a_commit(made: Streams, folder: Path, jars: list[Path]) -> None:
-    """A job of one flow, killed when its target has a batch and Spark does not know it yet."""
-    file = folder / "federation.yaml"
-    file.write_text(yaml.safe_dump(federation(made.site, made.broker, folder, "whole")))
-    pauses = folder / "pauses"
-    pauses.mkdir()
-    (pauses / "committed").touch()
-    command = [sys.executable, "-m", "syncpoint.federation.job", str(file), "--master", "local[2]"]
-    command += ["--conf", f"spark.jars={spark_jars(jars)}"]
-    with (folder / "job.log").open("w") as log:
-        job = subprocess.Popen(
-            command,
-            stdout=log,
-            stderr=log,
-            env=os.environ | python_env() | {"SYNCPOINT_PAUSES": str(pauses)},
-            start_new_session=True,
-        )
-    try:
-        awaited((pauses / "committed.reached").exists, f"a batch is committed; see {folder / 'job.log'}", PATIENCE_S)
-    finally:
-        os.killpg(job.pid, signal.SIGKILL)
-        job.wait()
-    made.killed_at = len(made.site.log(ALL))
+def interrupted(made: Streams, spark: Any, folder: Path) -> None:
+    """A job of one flow, stopped in the middle of what it does, and nothing of it left."""
+    with running_job(spark, federation(made.site, made.broker, folder, "whole"), folder):
+        awaited(lambda: made.site.log(ALL), "a batch is committed", PATIENCE_S)
+    shutil.rmtree(folder / "state")
+    made.stopped_at = len(made.site.log(ALL))
 
 
 def finished(made: Streams, running: Any) -> None:
@@ -203,7 +179,7 @@ def place_of(message: Message) -> tuple[int, int]:
 
 def test_every_record_is_in_the_log_once_in_the_order_of_its_key(streams: Streams) -> None:
     log = [one for one in streams.site.log(ALL) if one.ordering_key.startswith("key-")]
-    assert 0 < streams.killed_at < len(log), "the first job was killed in the middle"
+    assert 0 < streams.stopped_at < len(log), "the first job was stopped in the middle"
     assert Counter(map(place_of, log)) == Counter((partition, offset) for partition, offset, _, _ in streams.produced)
     assert len({partition for partition, _ in map(place_of, log)}) == 3
     for key in {one.ordering_key for one in log}:
