@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/kernel/*.py src/syncpoint/kernel/*.pxd)
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd prometheus chromium console demo demo-spark test test-long test-clients check life house sim planted sim-long faults faults-spark rules-spark rollout-drill loss-drill regions-drill console-disaster bench bench-cluster bench-peers bench-spark protos wheel locks clean
+.PHONY: help setup dev etcd prometheus chromium console demo demo-spark test test-long test-clients test-kafka check life house sim planted sim-long faults faults-spark rules-spark rollout-drill loss-drill regions-drill console-disaster bench bench-cluster bench-peers bench-spark protos wheel locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -62,6 +62,9 @@ test-long: dev ## all of `make test`, and the tests that take longest (two hours
 
 test-clients: dev ## the official clients of Python, Node, Go and Java, and REST, on a node and in a cluster; result into docs/compatibility.md; CLIENTS="--only go,java"
 	@$(BIN)/python -m tests.clients.run $(CLIENTS)
+
+test-kafka: dev ## topics of a real Kafka broker and files into a server, through Spark's own sources; needs Java and Maven
+	@SYNCPOINT_KAFKA=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/spark/test_federation_streams.py
 
 sim: dev ## replay one simulation and all that happens in it: make sim SEED=42 [KIND=chains|delivery|cluster|pipelines|cluster-pipelines]
 	@$(BIN)/python tools/sim.py $(or $(SEED),42) --kind $(or $(KIND),chains)
