@@ -220,7 +220,7 @@ def test_many_messages_come_again_whatever_their_size(space, size, give_back, or
     ids = [space.publish(topic, b"x" * size, key="k" if ordered else "")[0] for _ in range(100)]
     stream = space.stream(subscription)
     for turn in (1, 2, 3):
-        stream.wait(100 * turn)
+        stream.wait(100 * turn, 60)
         got = stream.messages[-100:]
         assert sorted(one.message.message_id for one in got) == ids
         assert not ordered or [one.message.message_id for one in got] == ids
