@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 # Servers are waited for most of the time: more files than cores run at once, in the order in which they are named.
-BY_FILE = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=40", "--durations-min=8"]
+BY_FILE = ["--dist", "loadfile", "--no-loadscope-reorder", "--durations=30", "--durations-min=8"]
+THREE, TWO = ["-n", "3", *BY_FILE], ["-n", "2", *BY_FILE]
 
 # Tests start hundreds of processes, each of which would compile the sources where compiled modules are not kept.
 KEPT_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
@@ -123,7 +124,7 @@ def integration_paths(*groups: str) -> list[str]:
 
 
 GROUPS = [
-    Part(name, f"integration: {what}", budget_s, [*PYTEST, *BY_FILE, *integration_paths(name)])
+    Part(name, f"integration: {what}", budget_s, [*PYTEST, *THREE, *integration_paths(name)])
     for name, (what, budget_s, _) in INTEGRATION.items()
 ]
 
@@ -163,14 +164,14 @@ TEST = (
         "integration",
         "real servers, official clients, faults",
         480,
-        [*PYTEST, *BY_FILE, *integration_paths(*INTEGRATION)],
+        [*PYTEST, *THREE, *integration_paths(*INTEGRATION)],
         marked="not shared_cluster",
     ),
     Part(
         "clusters",
         "on one cluster: failover, copies, drains, regions",  # apart: a cluster that only waits costs a fifth of a core
         300,
-        [*PYTEST, *BY_FILE, *integration_paths(*INTEGRATION)],
+        [*PYTEST, *TWO, *integration_paths(*INTEGRATION)],
         marked="shared_cluster",
     ),
     Part("packages", "the wheel, in a new environment; the pods of the chart", 460, [*PYTEST, "tests/packages"]),

@@ -30,9 +30,9 @@ def test_what_is_foretold_of_processes_disks_and_clusters_is_what_happens(cluste
 
     def noticed():
         found = asked(cluster)
-        return found if found["CLUSTER", "c1"].stopped else None
+        return found if of_topic(found["CLUSTER", "c1"], topic)[1] else None
 
-    singles = eventually(noticed, 60, "the owners see that a storage cluster is away")
+    singles = eventually(noticed, 60, "the owner of these messages sees that a storage cluster is away")
     nothing = set(), set(), set()
     assert of_topic(singles["CLUSTER", "c3"], topic) == nothing
     for disk in ("d1", "d2", "d3"):  # one disk of each cluster that is left may go, also now

@@ -26,7 +26,11 @@ class Endpoint:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
+                length = int(self.headers["content-length"])
+                body = self.rfile.read(length)
+                if len(body) < length:  # whoever sent it was killed
+                    self.close_connection = True
+                    return
                 status, answer = endpoint.status, endpoint.answer
                 time.sleep(endpoint.delay_s)
                 endpoint.requests.put(({name.lower(): value for name, value in self.headers.items()}, body))
