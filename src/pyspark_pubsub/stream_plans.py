@@ -6,7 +6,7 @@ whatever is read; here these intervals come from what Spark writes into the chec
     Kafka    a partition is a source and a chain of its own, its number plus one (a row of source 0 is of none), with
              Kafka's offsets. So the target knows by itself which records it has, and no checkpoint is needed. Offsets
              without a record (of compacted topics, of transactions) lie within the intervals like any other.
-    files    an epoch is an interval, and rows are numbered in it. So the checkpoint, which knows the files, is
+    files    an epoch is a source, and rows are numbered in it. So the checkpoint, which knows the files, is
              needed: `files_copied` and `checkpoint_id` say whether it is the one by which the target has copied.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from pyspark_pubsub.flows_file import SharedFlow
 
 KAFKA, FILES = "kafka", "files"
-EPOCH_BITS, PART_BITS, ROW_BITS = 22, 12, 28
-"""How the number of a row from a file is made up: of its epoch, its task in it, and its place in that."""
-_EPOCH = 1 << PART_BITS + ROW_BITS
+PART_BITS, ROW_BITS = 11, 28
+"""How the number of a row from a file is made up: of its task in the epoch, and its place in that."""
+_ROWS = 1 << PART_BITS + ROW_BITS
 
 
 def planned(flow: SharedFlow, location: str, epoch: int) -> Offsets:
@@ -81,13 +81,13 @@ def _partitions(location: str, epoch: int, topic: str) -> dict[int, int]:
 
 def files_plan(folder: str, checkpoint: str, epoch: int) -> Offsets:
     """The interval of an epoch that reads files."""
-    begin, end = epoch * _EPOCH, (epoch + 1) * _EPOCH
-    return Offsets(folder, 0, f"{FILES}:{checkpoint}", {1: end}, {1: begin}, {1: (0, 1)})
+    source = epoch + 1
+    return Offsets(folder, 0, f"{FILES}:{checkpoint}", {source: _ROWS}, {source: 0}, {source: (0, 1)})
 
 
-def files_copied(committed_end: int) -> int:
-    """How many epochs a target has, by the end of its interval."""
-    return committed_end // _EPOCH
+def files_copied(sources: Iterable[int]) -> int:
+    """How many epochs a target has, by the sources of its link."""
+    return max(sources, default=0)
 
 
 def checkpoint_id(checkpoint: Path) -> str:
@@ -120,16 +120,18 @@ def _make_lasting(checkpoint: Path, epoch: int) -> None:
 
 
 def numbered(batches: Iterator[pyarrow.RecordBatch], epoch: int, part: int) -> Iterator[pyarrow.RecordBatch]:
-    """The rows of one task, numbered anew in the column `offset`. Raises SchemaError when numbers do not suffice."""
+    """The rows of one task, numbered anew in `source` and `offset`. Raises SchemaError when numbers do not suffice."""
     import numpy as np
     import pyarrow as pa
 
-    if epoch >> EPOCH_BITS or part >> PART_BITS:
-        raise SchemaError(f"Files are copied in at most {1 << EPOCH_BITS} batches of {1 << PART_BITS} tasks each.")
-    first = at = epoch * _EPOCH + (part << ROW_BITS)
+    if part >> PART_BITS:
+        raise SchemaError(f"Files are copied in batches of at most {1 << PART_BITS} tasks; read fewer in a batch.")
+    first = at = part << ROW_BITS
     for batch in batches:
         if at + batch.num_rows - first > 1 << ROW_BITS:
             raise SchemaError(f"A task has more than {1 << ROW_BITS} rows of files; read fewer files in a batch.")
         offsets = pa.array(np.arange(at, at + batch.num_rows, dtype=np.int64))
+        sources = pa.array(np.full(batch.num_rows, epoch + 1, dtype=np.int64))
+        batch = batch.set_column(batch.schema.get_field_index("source"), "source", sources)
         yield batch.set_column(batch.schema.get_field_index("offset"), "offset", offsets)
         at += batch.num_rows

@@ -70,7 +70,7 @@ def check_files(checkpoint: Path, known: Any, flow: Flow) -> None:
     if known is None:
         return
     mine = f"{FILES}:{checkpoint_id(checkpoint)}/0"
-    copied = max((files_copied(one.end) for one in known.committed), default=0)
+    copied = files_copied(one.source for one in known.committed)
     if known.source_topic == mine and epochs_planned(checkpoint) >= copied:
         return
     wrong = "older than what the target has" if known.source_topic == mine else "not what it was"
