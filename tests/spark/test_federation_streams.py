@@ -1,9 +1,9 @@
-"""Streams of other systems, from end to end: a real Kafka broker with Spark's own Kafka source, and a folder.
+"""Streams of other systems, from end to end: a real Kafka broker with Spark's own Kafka source and sink, and a folder.
 
 One broker, one server, two lives of the job. The first one is stopped in the middle, and all that it had on disk is
 deleted, so that nothing but the target knows what was copied; the second one has all flows. Every record must be in the
-log once, those of a key in their order. Kafka's side is written by a client of its own (kafka-python). Run by
-`make test-kafka`.
+log once, those of a key in their order. Kafka's side is written and read by a client of its own (kafka-python). Run
+by `make test-kafka`.
 """
 
 from __future__ import annotations
@@ -74,6 +74,11 @@ def federation(site: Site, broker: KafkaBroker, folder: Path, *tasks: str) -> di
             "from": {"stream": "drop"},
             "to": {"cluster": "eu", "topic": DROPPED},
             "select": {"ordering_key": "get_json_object(CAST(data AS STRING), '$.key')"},
+        },
+        "back": {
+            "pattern": "queue-to-stream",
+            "from": {"cluster": "eu", "topic": DROPPED},
+            "to": {"stream": "lake", "topic": "accepted"},
         },
     }
     return {
@@ -152,7 +157,7 @@ def interrupted(made: Streams, spark: Any, folder: Path) -> None:
 
 def finished(made: Streams, running: Any) -> None:
     """Until every flow has copied what there is; what was said of them in the meantime."""
-    names = ("whole.orders", "part.orders", "files.files")
+    names = ("whole.orders", "part.orders", "files.files", "back.dropped")
 
     def done() -> bool:
         said = running.state.flows()
@@ -163,7 +168,8 @@ def finished(made: Streams, running: Any) -> None:
         return (
             len(made.site.log(ALL)) >= known
             and len(made.site.log(DROPPED)) >= 20
-            and all(name in said and said[name].lag == 0 for name in names)
+            and all(said[name].lag == 0 for name in names[:3])
+            and said["back.dropped"].rows >= 20
         )
 
     awaited(done, f"all is copied; {running.state.flows()}", PATIENCE_S)
@@ -214,16 +220,28 @@ def test_a_record_becomes_a_message_whatever_is_in_it(streams: Streams) -> None:
     assert (messages[b"elsewhere"].message_id, messages[b"elsewhere"].visited) == ("41", ("us", "lake"))
 
 
-def test_each_line_of_a_file_is_in_the_log_once(streams: Streams) -> None:
+def test_each_line_of_a_file_is_in_the_log_once_and_at_kafka_at_least_once(streams: Streams) -> None:
     log = streams.site.log(DROPPED)
     assert sorted(json.loads(one.data)["n"] for one in log) == list(range(20))
     assert {one.attributes["file.name"] for one in log} == {"0.jsonl", "1.jsonl"}
     for key in ("f0", "f1", "f2"):
         numbers = [json.loads(one.data)["n"] for one in log if one.ordering_key == key]
         assert numbers == sorted(numbers)
+    records = kafka_client.records_of(streams.broker.address, "accepted")
+    ids = Counter(dict(one.headers)["syncpoint.message-id"].decode() for one in records)
+    assert ids.keys() == {one.message_id for one in log}
+    assert sum(ids.values()) - len(ids) <= 2 * BATCH
+    first = {}
+    for one in records:
+        first.setdefault(dict(one.headers)["syncpoint.message-id"], one)
+    for key in (b"f0", b"f1", b"f2"):
+        numbers = [json.loads(one.value)["n"] for one in first.values() if one.key == key]
+        assert numbers == sorted(numbers)
+        assert len({one.partition for one in first.values() if one.key == key}) == 1
 
 
 def test_what_is_said_of_the_flows(streams: Streams) -> None:
     assert {name: one.error for name, one in streams.state.items() if one.error} == {}
     assert streams.state["whole.orders"].lag == 0
     assert any(lag for lag in streams.lags["whole.orders"]), "what waited was seen"
+    assert streams.state["back.dropped"].rows >= 20

@@ -15,6 +15,7 @@ from syncpoint.federation.patterns import (
     by_message,
     consolidate,
     normalise,
+    queue_to_stream,
     replicate,
     spillover,
     stream_to_queue,
@@ -31,6 +32,7 @@ _ALL = (
     active_passive.PATTERN,
     spillover.PATTERN,
     stream_to_queue.PATTERN,
+    queue_to_stream.PATTERN,
 )
 PATTERNS = {one.name: one for one in _ALL}
 

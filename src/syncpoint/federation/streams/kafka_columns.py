@@ -1,6 +1,6 @@
-"""A record of Kafka as the columns of a message.
+"""A record of Kafka as the columns of a message, and back.
 
-Place: on Spark, right behind its Kafka source; expressions, which the JVM compiles.
+Place: on Spark, right behind its Kafka source and in front of its Kafka sink; expressions, which the JVM compiles.
 Promise: key, value and headers are kept, and where a record comes from stands in attributes that begin with `kafka.`.
 A record becomes a message whatever is in it: what no attribute or ordering key can be is encoded, or left out and
 counted in the message itself. What a message is known by travels in headers that begin with `syncpoint.`, so that one
@@ -85,3 +85,31 @@ def _id_prefix(stream: str, topic: str) -> str:
     """What ids of messages of a topic begin with; names of Kafka's topics have no quotes."""
     found = f"{stream}:{topic}:"
     return found if len(found) <= _PREFIX_BYTES_MAX else f"{sha256(found.encode()).hexdigest()}:"
+
+
+def records(frame: DataFrame, cluster: str) -> DataFrame:
+    """A batch of messages that were read at a cluster, as records for Spark's Kafka sink; each key in its order."""
+    from pyspark.sql.functions import expr
+
+    said = {
+        "message-id": "message_id",
+        "publish-time": "date_format(publish_time, \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")",
+        "origin": f"coalesce(nullif(origin, ''), '{cluster}')",
+        "visited": f"concat_ws(',', visited, '{cluster}')",
+    }
+    about = ", ".join(
+        f"struct('syncpoint.{name}' AS key, CAST({expression} AS BINARY) AS value)" for name, expression in said.items()
+    )
+    others = (
+        "transform(filter(map_entries(attributes), e -> NOT startswith(e.key, 'kafka.')),"
+        " e -> struct(e.key AS key, CAST(e.value AS BINARY) AS value))"
+    )
+    # Tasks write side by side: all messages of a key go through one of them, in the order in which they were read.
+    ordered = frame.repartition(expr("coalesce(nullif(ordering_key, ''), message_id)"))
+    return ordered.sortWithinPartitions("source", "offset").selectExpr(
+        "CASE WHEN ordering_key IS NULL OR ordering_key = '' THEN NULL"
+        " WHEN attributes['kafka.key'] = 'base64' THEN unbase64(ordering_key)"
+        " ELSE CAST(ordering_key AS BINARY) END AS key",
+        "IF(attributes['kafka.tombstone'] = 'true', NULL, data) AS value",
+        f"concat({others}, array({about})) AS headers",
+    )

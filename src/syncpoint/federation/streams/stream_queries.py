@@ -3,7 +3,8 @@
 Place: beside `link_query`, whose queries these are with another source or another sink; under the job, which alone has
 a JVM and so alone sees what a stream has.
 Promise: from Kafka and from files each row is in the target's log once, since the target knows what it has
-(`pyspark_pubsub.stream_plans`); a checkpoint that is not the one by which files were copied stops the flow.
+(`pyspark_pubsub.stream_plans`); a checkpoint that is not the one by which files were copied stops the flow. To Kafka a
+row is written at least once.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from syncpoint.federation.link_query import LinkQuery
 from syncpoint.federation.servers import Servers
 from syncpoint.federation.state import StateFolder
 from syncpoint.federation.streams import file_columns, kafka_columns
-from syncpoint.federation.streams.kafka_topics import KafkaTopics, begin_of
+from syncpoint.federation.streams.kafka_topics import KafkaTopics, begin_of, check_source
 from syncpoint.federation.streams.stream_ends import FileStream, KafkaStream
 from syncpoint.model.errors import FailedPrecondition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 NOTHING_WAITS = "Waiting for data to arrive"  # what Spark says of a query that has looked and found nothing
 
@@ -44,7 +46,7 @@ def stream_query(link: FederationLink) -> type[LinkQuery] | None:
         return FromKafka
     if isinstance(link.source.stream, FileStream):
         return FromFiles
-    return None
+    return ToKafka if link.target.stream is not None else None
 
 
 def stream_start(spark: SparkSession, servers: Servers, flow: Flow, state: StateFolder, *, accepted: bool) -> FlowStart:
@@ -145,6 +147,40 @@ class FromFiles(FromStream):
     def lag(self) -> int | None:
         """1 while a batch of files is under way: how many rows files have is not known before they are read."""
         return self._waits
+
+
+class ToKafka(LinkQuery):
+    """Messages of a topic to Kafka, by Spark's own sink."""
+
+    _rows = 0
+    _counted: tuple[str, int] = ("", -1)  # run of the query, batch
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        check_source(spark)
+        return super().read(spark)
+
+    def written(self, frame: DataFrame) -> DataStreamWriter:
+        stream = self.link.target.stream
+        assert isinstance(stream, KafkaStream)
+        options, cluster = {**stream.spark_options, "topic": self.link.rename}, self.link.source.name
+
+        def write(batch: DataFrame, number: int) -> None:
+            # A stream cannot be sorted, a batch of it can.
+            kafka_columns.records(batch, cluster).write.format("kafka").options(**options).save()
+
+        return frame.writeStream.foreachBatch(write).option("checkpointLocation", str(self.checkpoint))
+
+    def look(self) -> bool:
+        for report in self.query.recentProgress if self.query is not None else ():
+            batch = str(report["runId"]), int(report["batchId"])
+            if report["numInputRows"] and (batch[0] != self._counted[0] or batch[1] > self._counted[1]):
+                self._counted = batch
+                self._rows += int(report["numInputRows"])
+        return super().look()
+
+    @property
+    def rows(self) -> int:
+        return self._rows
 
 
 def behind(at: Any, latest: Any) -> int | None:

@@ -1,4 +1,4 @@
-"""Kafka's side of tests and examples: topics made and records written, by a client that is none of Spark's.
+"""Kafka's side of tests and examples: topics made, records written, and read back, by a client that is none of Spark's.
 
 Needs the package kafka-python.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from kafka import KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 
 ANSWER_S = 30
@@ -46,3 +47,19 @@ def produce(address: str, records: Iterable[KafkaRecord]) -> list[tuple[int, int
     finally:
         producer.close()
     return [(place.partition, place.offset) for place in places]
+
+
+def records_of(address: str, topic: str) -> list[Any]:
+    """All records of a topic, partition by partition in their order."""
+    found: list[Any] = []
+    consumer = KafkaConsumer(bootstrap_servers=address, auto_offset_reset="earliest", enable_auto_commit=False)
+    try:
+        places = [TopicPartition(topic, one) for one in consumer.partitions_for_topic(topic) or ()]
+        consumer.assign(places)
+        ends = consumer.end_offsets(places)
+        while any(consumer.position(place) < ends[place] for place in places):
+            for some in consumer.poll(1000).values():
+                found += some
+    finally:
+        consumer.close()
+    return sorted(found, key=lambda one: (one.partition, one.offset))

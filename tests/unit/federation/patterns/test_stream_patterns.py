@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from syncpoint.federation.flow_options import writing
+from syncpoint.federation.flow_options import reading, writing
 from syncpoint.federation.flow_plan import FederationLink
 from syncpoint.federation.patterns.registry import links_of
-from syncpoint.federation.spec import parse
+from syncpoint.federation.spec import Runtime, parse
 from syncpoint.federation.streams.stream_ends import FileStream, KafkaStream
-from syncpoint.federation.streams.stream_queries import FromFiles, FromKafka, stream_query
+from syncpoint.federation.streams.stream_queries import FromFiles, FromKafka, ToKafka, stream_query
+from syncpoint.federation.transform import CARRIED
 from syncpoint.model.errors import InvalidArgument
 
 T = "projects/p/topics/"
@@ -25,6 +26,11 @@ FROM_FILES: dict[str, Any] = {
     "pattern": "stream-to-queue",
     "from": {"stream": "drop"},
     "to": {"cluster": "a", "topic": T + "lines"},
+}
+TO_KAFKA: dict[str, Any] = {
+    "pattern": "queue-to-stream",
+    "from": {"cluster": "a", "topic": T + "orders"},
+    "to": {"stream": "lake", "topic": "out"},
 }
 LAKE: dict[str, Any] = {"kafka": {"bootstrap": "k1:9092,k2:9092"}}
 DROP: dict[str, Any] = {"files": {"path": "incoming", "format": "text"}}
@@ -59,6 +65,15 @@ def test_a_folder_is_one_flow() -> None:
     assert (flow.name, flow.target_topic) == ("one.files", T + "lines")
     assert link.source.endpoint == "/base/incoming"
     assert stream_query(link) is FromFiles
+
+
+def test_what_goes_to_kafka_is_read_row_by_row_and_not_what_came_from_there() -> None:
+    link = link_of(TO_KAFKA)
+    (flow,) = link.flows([T + "orders", T + "others"])
+    assert (flow.name, flow.source_topic, flow.target_topic) == ("one.orders", T + "orders", "out")
+    options = reading(link, Runtime(Path("/")), "flows.json")
+    assert (options["columns"], options["notVisited"]) == (",".join(CARRIED), "lake")
+    assert stream_query(link) is ToKafka
 
 
 def test_steps_and_changes_are_those_of_any_task(tmp_path: Path) -> None:
@@ -102,6 +117,8 @@ def test_secrets_are_named_and_never_given() -> None:
         (FROM_KAFKA | {"to": {"cluster": "a", "topic": T + "{topic}"}}, {}, "tasks.one.to.topic", "itself"),
         (FROM_KAFKA | {"from": {"stream": "drop", "topic": "o"}}, {}, "tasks.one.from.topic", "folder"),
         (FROM_FILES | {"start": "latest"}, {}, "tasks.one.start", "all files"),
+        (TO_KAFKA | {"to": {"stream": "drop", "topic": "o"}}, {}, "tasks.one.to.stream", "only Kafka"),
+        (TO_KAFKA | {"omit": ["x"]}, {}, "tasks.one", "omit"),
         (FROM_KAFKA, {"a": LAKE}, "streams.a", "a cluster has this name"),
         (FROM_KAFKA, {"lake": {"kafka": {"bootstrap": "k"}}}, "streams.lake.kafka.bootstrap", "does not match"),
         (FROM_KAFKA, {"lake": {"kafka": {"bootstrap": "k:1", "options": {"sasl.jaas.config": "x"}}}},

@@ -19,7 +19,7 @@ from syncpoint.federation.streams.stream_queries import behind, check_files
 from syncpoint.federation.streams.stream_reports import with_reports
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError
 from syncpoint.wire.messages import pipeline
-from tests.unit.federation.patterns.test_stream_patterns import FROM_FILES, FROM_KAFKA, content
+from tests.unit.federation.patterns.test_stream_patterns import FROM_FILES, FROM_KAFKA, TO_KAFKA, content
 
 TOPIC = KafkaTopic("orders", "CL", 7, {0: 0, 1: 5}, {0: 10, 1: 20}, {0: 0, 1: 5})
 
@@ -86,10 +86,11 @@ def test_the_lag_by_sparks_progress() -> None:
 
 
 def test_what_a_stream_has_is_not_known_without_a_job() -> None:
-    reader = FlowProgress(flow(FROM_KAFKA), None)
-    assert reader.waiting == 1, "somebody has to look"
-    (found,) = with_reports([reader], {reader.flow.name: FlowState("running", lag=0)})
-    assert (found.lag, found.waiting) == (0, 0)
+    reader, writer = FlowProgress(flow(FROM_KAFKA), None), FlowProgress(flow(TO_KAFKA), 4)
+    assert (reader.waiting, writer.waiting) == (1, 4), "somebody has to look"
+    said = {reader.flow.name: FlowState("running", lag=0), writer.flow.name: FlowState("running", rows=9)}
+    found = with_reports([reader, writer], said)
+    assert [(one.lag, one.rows, one.waiting) for one in found] == [(0, 0, 0), (4, 9, 4)]
     assert with_reports([reader], {}) == [reader]
 
 
@@ -101,3 +102,7 @@ def test_a_stream_is_asked_for_nothing() -> None:
         assert servers.lag(one) == (None, 0)
         assert servers.cursor(one) is None
         assert servers.cursors_in(one.link.source, "") == {}
+        back = flow(TO_KAFKA)
+        assert servers.link_of(back) is None
+        assert servers.links_at(back.link.target) == {}
+        assert servers.ensure_targets([back]) == {}
