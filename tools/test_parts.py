@@ -163,14 +163,14 @@ TEST = (
     Part(
         "integration",
         "real servers, official clients, faults",
-        480,
+        1200,
         [*PYTEST, *THREE, *integration_paths(*INTEGRATION)],
         marked="not shared_cluster",
     ),
     Part(
         "clusters",
         "on one cluster: failover, copies, drains, regions",  # apart: a cluster that only waits costs a fifth of a core
-        300,
+        480,
         [*PYTEST, *TWO, *integration_paths(*INTEGRATION)],
         marked="shared_cluster",
     ),

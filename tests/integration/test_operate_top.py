@@ -14,6 +14,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from syncpoint.testing.server_process import ServerProcess
+
 COMMAND = [sys.executable, "-m", "syncpoint.cli", "top"]
 
 
@@ -45,6 +47,13 @@ class Terminal:
         self.process.wait(10)
         os.close(self._outer)
         os.close(self.inner)
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of a server of its own: of the one that all tests share only what is busiest would be shown."""
+    with ServerProcess(tmp_path_factory.mktemp("top") / "data") as server:
+        yield server.endpoint
 
 
 @pytest.fixture
