@@ -15,7 +15,10 @@ from syncpoint.testing.official import eventually
 from syncpoint.wire.messages import admin
 from tests.kit.clusters import Kit
 
-pytestmark = pytest.mark.timeout(500)
+pytestmark = [
+    pytest.mark.timeout(500),
+    pytest.mark.long,  # where everything else writes, too, all disks are slow, and none is slower than the others
+]
 SLOW_S = 1.5
 SETTINGS = {
     "mitigation": {"mode": "act", "probation_s": 12},
