@@ -11,21 +11,13 @@ from typing import Any
 from syncpoint.federation.flow_plan import FederationLink
 from syncpoint.federation.patterns.pattern import Pattern
 from syncpoint.federation.patterns.replicate import split_topic
-from syncpoint.federation.patterns.stream_to_queue import KAFKA_TOPIC
+from syncpoint.federation.patterns.stream_to_queue import KAFKA_TOPIC, TOPIC_OF_CLUSTER
 from syncpoint.federation.spec import Federation, Task
 from syncpoint.federation.streams.stream_ends import KafkaStream
 from syncpoint.model.errors import InvalidArgument
 
 _KEYS: dict[str, Any] = {
-    "from": {
-        "type": "object",
-        "required": ["cluster", "topic"],
-        "additionalProperties": False,
-        "properties": {
-            "cluster": {"$ref": "#/$defs/name"},
-            "topic": {"type": "string", "description": "A full name."},
-        },
-    },
+    "from": TOPIC_OF_CLUSTER,
     "to": {
         "type": "object",
         "required": ["stream", "topic"],

@@ -18,6 +18,15 @@ from syncpoint.model.errors import InvalidArgument
 KAFKA_TOPIC = {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$", "description": "The name of a topic of Kafka."}
 FILES = "files"
 """What stands for the topic in the name of a flow that reads a folder."""
+TOPIC_OF_CLUSTER: dict[str, Any] = {
+    "type": "object",
+    "required": ["cluster", "topic"],
+    "additionalProperties": False,
+    "properties": {
+        "cluster": {"$ref": "#/$defs/name"},
+        "topic": {"type": "string", "description": "A full name."},
+    },
+}
 _KEYS: dict[str, Any] = {
     "from": {
         "type": "object",
@@ -34,15 +43,7 @@ _KEYS: dict[str, Any] = {
             },
         },
     },
-    "to": {
-        "type": "object",
-        "required": ["cluster", "topic"],
-        "additionalProperties": False,
-        "properties": {
-            "cluster": {"$ref": "#/$defs/name"},
-            "topic": {"type": "string", "description": "A full name."},
-        },
-    },
+    "to": TOPIC_OF_CLUSTER,
     **STEP_KEYS,
 }
 
