@@ -63,6 +63,10 @@ class Site:
     def log(self, topic: str) -> list[Message]:
         return self.oracle.log(topic)
 
+    def topics(self, project: str = PROJECT) -> set[str]:
+        """Full names of a project's topics."""
+        return {one.name for one in self.api.list_topics({"project": f"projects/{project}"}).topics}
+
 
 @contextlib.contextmanager
 def sites(names: str, folder: Path) -> Iterator[dict[str, Site]]:

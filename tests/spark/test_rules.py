@@ -5,7 +5,11 @@ and a flow's rules, whose plan holds no Python. A million messages: `make rules-
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Iterator
+from dataclasses import asdict
+from math import isfinite
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +17,11 @@ import pytest
 from syncpoint.federation.flow_rules import FlowRule, applied
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.rules.spark_rules import SparkRules
+from syncpoint.rules.spark_values import double_text
 from syncpoint.rules.sql_parser import parse_filter
 from syncpoint.rules.system_properties import RuleMessage
 from tests.spark import rules_kit as kit
+from tests.spark.federation_kit import awaited, running_job, sites
 from tests.unit.rules import test_sql_rules as rule_tests
 from tests.unit.rules import test_vectors as vectors
 
@@ -92,6 +98,29 @@ def test_random_rules_on_random_messages(spark: Any) -> None:
         assert kit.differences(spark, made, wanted, acted) == []
 
 
+def test_doubles_are_written_as_the_server_writes_them(spark: Any) -> None:
+    rng = random.Random(7)
+    doubles = [
+        0.0,
+        -0.0,
+        5e-324,
+        5e-323,
+        1e-322,
+        1e-4,
+        9.999e-5,
+        1e16,
+        2e23,
+        9999999999999998.0,
+        1.7976931348623157e308,
+    ]
+    while len(doubles) < 20_000:
+        (anything,) = struct.unpack("d", rng.randbytes(8))
+        doubles += [anything] if isfinite(anything) else []
+        doubles += [2.0**63 - rng.random() * 1e9, rng.uniform(-1e19, 1e19), round(rng.random() * 1000, 3)]
+    rows = spark.createDataFrame([(one,) for one in doubles], "v double").selectExpr("v", f"{double_text('v')} AS text")
+    assert [row for row in rows.collect() if row.text != repr(row.v)] == []
+
+
 RULES = (
     FlowRule("kind = 'order' AND amount / parts >= 10", "SET each = amount / parts; REMOVE parts"),
     FlowRule("Kind LIKE 'ref_n%'", "SET kind = 'r-' + kind"),
@@ -123,3 +152,31 @@ def test_the_first_rule_of_a_flow_that_selects_a_message_decides(spark: Any) -> 
     assert through(spark, MESSAGES[2:], "stop")[0].keys() == {"m2", "m4"}
     with pytest.raises(Exception, match="the filter of rule 0 fails on message m1"):
         through(spark, MESSAGES[:2], "stop")
+
+
+def test_a_flow_with_rules_copies_what_they_select_and_stops_where_one_fails(spark: Any, tmp_path: Path) -> None:
+    rules = [{key: value for key, value in asdict(one).items() if value} for one in RULES]
+    with sites("ab", tmp_path) as pair:
+        topic = pair["a"].topic("ruled")
+        ends = {"from": {"cluster": "a", "topic": topic}, "to": {"cluster": "b"}}
+        content = {
+            "version": 1,
+            "clusters": {name: {"endpoint": site.server.endpoint} for name, site in pair.items()},
+            "tasks": {"copy": {"pattern": "replicate", **ends, "rules": rules}},
+        }
+
+        def publish(message: RuleMessage) -> None:
+            pair["a"].api.publish({"topic": topic, "messages": [{"data": b"x", "attributes": message.attributes}]})
+
+        with running_job(spark, content, tmp_path) as running:
+            for at in (0, 2, 3, 4):
+                publish(MESSAGES[at])
+            awaited(lambda: topic in pair["b"].topics() and len(pair["b"].log(topic)) >= 3, "what the rules select")
+            publish(MESSAGES[1])
+            awaited(lambda: running.state.flows()["copy.ruled"].error, "a rule fails")
+            assert "the filter of rule 0 fails on message" in running.state.flows()["copy.ruled"].error
+        assert [one.attributes for one in pair["b"].log(topic)] == [
+            {"kind": "order", "amount": "25", "each": "12"},
+            {"KIND": "r-refund"},
+            MESSAGES[4].attributes,
+        ]

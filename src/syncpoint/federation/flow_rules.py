@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 CHOSEN, FAILURE = "rule_chosen__", "rule_failure__"
-_CHANGED, _ORDER = "rule_attributes__", "rule_order__"
+_CHANGED, _HERE = "rule_attributes__", "rule_here__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ def applied(frame: DataFrame, rules: Sequence[FlowRule], on_failure: str, place:
     frame = with_decision(frame, compiled(rules, place))
     # Spark would move the condition below the steps, and write out each column of theirs wherever it is used: with a
     # column that it must not evaluate elsewhere it does not.
-    frame = frame.withColumn(_ORDER, expr("monotonically_increasing_id()"))
-    here = f"{_ORDER} >= 0"
+    frame = frame.withColumn(_HERE, expr("spark_partition_id()"))
+    here = f"{_HERE} >= 0"
     if on_failure == "stop":
         # Raised where the row is judged: the batch ends, nothing of it is committed, and the flow says this text.
         failing = f"raise_error(concat({text_literal(f'{place}: ')}, {FAILURE}, ' on message ', message_id))"

@@ -180,29 +180,40 @@ def _clock(micros: str) -> str:
 
 
 def double_text(double: str) -> str:
-    """The shortest text that is read as this double, laid out as Python does it. Java's own has a digit too many at
-    times, so what it writes with 16 or 17 digits is tried with fewer.
+    """The shortest text that is read as this double, and of several the nearest, laid out as Python does it. Java's own
+    has a digit too many at times, or is not the nearest; what Spark has for its JSON knows better (Schubfach), but for
+    the least of all, which are one digit for Python and two for Java.
     """
-    tries = [f"format_string('%.{places}e', {double})" for places in (14, 15, 16)]
-    chosen = " ".join(f"WHEN try_cast({one} AS DOUBLE) = {double} THEN {one}" for one in tries[:2])
-    return laid_out(f"CASE {chosen} ELSE {tries[2]} END", double)
-
-
-def laid_out(scientific: str, double: str) -> str:
-    """d.ddde+XX as Python writes the number: with an exponent from 1e16 on and below 1e-4."""
-    parts = f"split({scientific}, 'e')"
-    digits = f"trim(TRAILING '0' FROM replace(replace({parts}[0], '.', ''), '-', ''))"
+    written = f"reflect('com.fasterxml.jackson.core.io.schubfach.DoubleToDecimal', 'toString', {double})"
+    least = f"format_string('%.0E', {double})"
+    written = (
+        f"CASE WHEN abs({double}) < 1e-321D AND try_cast({least} AS DOUBLE) = {double} THEN {least} ELSE {written} END"
+    )
+    parts = f"split(trim(LEADING '-' FROM {written}) || 'E0', 'E')"  # ddd.ddd, and an exponent that may be missing
     return (
         f"CASE WHEN {double} IS NULL THEN NULL WHEN {double} = 0 THEN CAST({double} AS STRING) ELSE"
-        f" CASE WHEN {double} < 0 THEN '-' ELSE '' END ||"
-        f" element_at(transform(array(named_struct('d', {digits}, 'e', CAST({parts}[1] AS INT))), x ->"
-        " CASE WHEN x.e >= 16 OR x.e < -4 THEN left(x.d, 1) || CASE WHEN length(x.d) > 1 THEN '.' || substring(x.d, 2)"
-        " ELSE '' END || 'e' || CASE WHEN x.e < 0 THEN '-' ELSE '+' END || lpad(CAST(abs(x.e) AS STRING),"
-        " greatest(2, length(CAST(abs(x.e) AS STRING))), '0')"
-        " WHEN x.e < 0 THEN '0.' || repeat('0', -x.e - 1) || x.d"
-        " WHEN length(x.d) <= x.e + 1 THEN rpad(x.d, x.e + 1, '0') || '.0'"
-        " ELSE left(x.d, x.e + 1) || '.' || substring(x.d, x.e + 2) END), 1) END"
+        f" CASE WHEN {double} < 0 THEN '-' ELSE '' END || {_applied(parts, _SPLIT, _TRIMMED, _LAID_OUT)} END"
     )
+
+
+def _applied(value: str, *steps: str) -> str:
+    """What comes of a value by expressions one after the other, each of x: computed once, however often it has x."""
+    for step in steps:
+        value = f"element_at(transform(array({value}), x -> {step}), 1)"
+    return value
+
+
+_SPLIT = "named_struct('d', replace(x[0], '.', ''), 'e', CAST(x[1] AS INT) + length(substring_index(x[0], '.', 1)) - 1)"
+_TRIMMED = "named_struct('d', trim(BOTH '0' FROM x.d), 'e', x.e - (length(x.d) - length(trim(LEADING '0' FROM x.d))))"
+_LAID_OUT = (
+    "CASE WHEN x.e >= 16 OR x.e < -4 THEN left(x.d, 1) || CASE WHEN length(x.d) > 1 THEN '.' || substring(x.d, 2)"
+    " ELSE '' END || 'e' || CASE WHEN x.e < 0 THEN '-' ELSE '+' END || lpad(CAST(abs(x.e) AS STRING),"
+    " greatest(2, length(CAST(abs(x.e) AS STRING))), '0')"
+    " WHEN x.e < 0 THEN '0.' || repeat('0', -x.e - 1) || x.d"
+    " WHEN length(x.d) <= x.e + 1 THEN rpad(x.d, x.e + 1, '0') || '.0'"
+    " ELSE left(x.d, x.e + 1) || '.' || substring(x.d, x.e + 2) END"
+)
+"""With an exponent from 1e16 on and below 1e-4."""
 
 
 # -- attributes by name ------------------------------------------------------------------------------------------------
