@@ -106,23 +106,27 @@ class FlowsFile:
 
     def fail(self, flow: SharedFlow, error: str) -> None:
         """Let one flow stand still, and say why; it is nobody's until it is put into a file under a new run."""
-        place = self._failed(flow)
+        place = self._failed / _failed_name(flow)
         place.parent.mkdir(parents=True, exist_ok=True)
         _replace(place, error)
 
-    def has_failed(self, flow: SharedFlow) -> bool:
-        return self._failed(flow).exists()
-
     def failures(self) -> dict[str, str]:
         """The flows of the file that stand still, and why."""
-        if not self.path.with_name("failed").exists():
+        try:
+            found = set(os.listdir(self._failed))
+        except FileNotFoundError:
             return {}
-        places = {name: self._failed(flow) for name, flow in self.flows.items()}
-        return {name: place.read_text() for name, place in places.items() if place.exists()}
+        names = {name: _failed_name(flow) for name, flow in self.flows.items()}
+        return {name: (self._failed / place).read_text() for name, place in names.items() if place in found}
 
-    def _failed(self, flow: SharedFlow) -> Path:
-        # By a hash: names of flows may be longer than those of files.
-        return self.path.with_name("failed") / sha256(f"{flow.name}@{flow.run}".encode()).hexdigest()
+    @property
+    def _failed(self) -> Path:
+        return self.path.with_name("failed")
+
+
+def _failed_name(flow: SharedFlow) -> str:
+    # A hash: names of flows may be longer than those of files.
+    return sha256(f"{flow.name}@{flow.run}".encode()).hexdigest()
 
 
 def _replace(path: Path, text: str) -> None:

@@ -33,6 +33,7 @@ from pyspark_pubsub.source import rows_of, slices
 from syncpoint.wire import methods
 
 PAUSE_LOOKS = 30  # a look that found nothing is followed by a pause of so many times its length
+IDLE_S, IDLE_LOOKS = 30.0, 100  # and of so many, once nothing was found for so long
 PAUSE_MAX_S = 1.0
 TOUCH_S = 600.0  # how often a flow without anything to read says that its cursor is used
 GROUP_ROWS, GROUP_SLICES = 2000, 16  # pieces that are smaller share a task
@@ -54,11 +55,17 @@ class _Standing:
 class FlowsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """See the module."""
 
-    def __init__(self, options: Options, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
-        self._options, self._schema, self._clock = options, schema, clock
+    def __init__(
+        self,
+        options: Options,
+        schema: StructType,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._options, self._schema, self._clock, self._sleep = options, schema, clock, sleep
         self._file = FlowsFile(options["flows"])
         self._standings: dict[str, _Standing] = {}
-        self._not_before = 0.0
+        self._not_before = self._found_at = 0.0
         self._behind = 0
         self._bounds: dict[str, Listing] | None = (
             None  # of a stream that ends: what each flow was seen to have at first
@@ -78,21 +85,23 @@ class FlowsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch; `start` again when there is nothing to read. Raises CallError, OptionError."""
+        if self._bounds is None:
+            self._sleep(
+                max(0.0, self._not_before - self._clock())
+            )  # Spark asks anew at once, which costs more than this
         now = self._clock()
-        changed = self._file.read()
-        before = plans_from_json(start)
-        if changed:
-            self._take_over(before)
+        if self._file.read():
+            self._take_over(plans_from_json(start))
             self._file.say_seen()
-        elif now < self._not_before and self._bounds is None:
-            return start
         for one in self._asked(now):
             self._ask(one, now)
         planned = self._plan()
         if not planned:
             took = self._clock() - now
-            self._not_before = now + took + min(took * PAUSE_LOOKS, PAUSE_MAX_S) * (len(self._standings) > 1)
+            looks = IDLE_LOOKS if now - self._found_at >= IDLE_S else PAUSE_LOOKS
+            self._not_before = now + took + min(took * looks, PAUSE_MAX_S) * (len(self._standings) > 1)
             return start
+        self._found_at = now
         for name, plan in planned.items():
             self._standings[name].at, self._standings[name].moved = plan.at, True
         return plans_to_json(planned)
@@ -146,8 +155,8 @@ class FlowsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _asked(self, now: float) -> list[_Standing]:
         """Those about which something is to be learned. One alone is simply asked."""
-        for name in [name for name, one in self._standings.items() if self._file.has_failed(one.flow)]:
-            del self._standings[name]
+        for name in self._file.failures():
+            self._standings.pop(name, None)
         every = list(self._standings.values())
         if len(every) <= 1 or all(one.at is None or one.moved for one in every):
             return every

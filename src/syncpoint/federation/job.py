@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -301,11 +301,10 @@ class FederationJob:
         counts = query.counts.totals
         if counts and len(query.flows) > 1:
             counts = {**counts, "flows": len(query.flows)}
-        said = FlowState(state, one.error, counts=counts, lag=query.lag, rows=query.rows)
-        if not query.last:
-            return said
-        batch_s = query.last["durationMs"]["triggerExecution"] / 1000
-        return replace(said, batches=query.last["batchId"] + 1, batch_s=batch_s)
+        batches, batch_s = 0, 0.0
+        if query.last:
+            batches, batch_s = query.last["batchId"] + 1, query.last["durationMs"]["triggerExecution"] / 1000
+        return FlowState(state, one.error, batches, batch_s, counts, query.lag, query.rows)
 
 
 def _error_text(error: BaseException) -> str:

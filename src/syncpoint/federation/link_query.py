@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 INITIALISING = "Initializing sources"
+IDLE_LOOKS = 5  # the progress of a query that has nothing to do, which is long where it has many flows, is read so seldom
 
 
 class LinkQuery:
@@ -51,6 +52,7 @@ class LinkQuery:
         self.name = only.name if only is not None else link.name
         self.counts = counts
         self.last: Mapping[str, Any] = {}  # progress of the newest batch
+        self._skip = 0  # looks that do not read the progress
         self.query: StreamingQuery | None = None
         self._file = FlowsFile(folder / "flows.json")
         self._members: dict[str, SharedFlow] = {}
@@ -135,12 +137,19 @@ class LinkQuery:
         """Take in what Spark reports; whether it has come through a batch, or found nothing to do."""
         if self.query is None:
             return False
+        if self._skip:
+            self._skip -= 1
+            return True
         if self.link.steps:
             self.counts.add(self.query.recentProgress)
         progress = self.query.lastProgress
-        if progress is not None and progress["numInputRows"]:
+        if progress is None:
+            return False
+        if progress["numInputRows"]:
             self.last = dict(progress)
-        return progress is not None
+        else:
+            self._skip = IDLE_LOOKS - 1
+        return True
 
     @property
     def lag(self) -> int | None:

@@ -63,6 +63,7 @@ class StateFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._locks = FolderLocks()
+        self._flows_said: dict[str, FlowState] | None = None
 
     def take(self) -> None:
         """Be the one that runs it. Raises `FailedPrecondition` when somebody else does."""
@@ -145,11 +146,14 @@ class StateFolder:
 
     def forget_flows(self) -> None:
         """A new job has said nothing yet."""
+        self._flows_said = None
         (self.path / "flows.json").unlink(missing_ok=True)
 
     def say_flows(self, flows: Mapping[str, FlowState]) -> None:
-        """Replace what is known of the flows."""
-        self._write("flows.json", {name: asdict(state) for name, state in flows.items()})
+        """Replace what is known of the flows, if it is not what this object has said last."""
+        if flows != self._flows_said:
+            self._write("flows.json", {name: asdict(state) for name, state in flows.items()})
+            self._flows_said = dict(flows)
 
     def flows(self) -> dict[str, FlowState]:
         """What the job last said, by flow."""
@@ -162,7 +166,7 @@ class StateFolder:
     def _write(self, name: str, content: Any) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         temporary = self.path / f".{name}.{os.getpid()}"
-        temporary.write_text(json.dumps(content, indent=1))
+        temporary.write_text(json.dumps(content))
         temporary.replace(self.path / name)
 
     def _read(self, name: str) -> Any:
