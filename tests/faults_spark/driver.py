@@ -102,7 +102,7 @@ def _expr(text: str) -> Any:
 
 
 def main() -> None:
-    spark = session("faults", sys.argv[1], {"spark.driver.memory": "768m"})
+    spark = session("faults", sys.argv[1], {"spark.driver.memory": "768m", **json.loads(sys.argv[2])})
     spark.sparkContext.setLogLevel("OFF")
     names: dict[str, Any] = {"spark": spark, "copy": copy, "naive": naive, "job": job}
     print(json.dumps({"value": "ready"}), flush=True)

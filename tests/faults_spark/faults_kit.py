@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,10 @@ class Failed(Exception):
 
 
 class Driver:
-    """Spark in a process of its own. `pauses`: the folder of its pause points."""
+    """Spark in a process of its own. `pauses`: the folder of its pause points; `settings`: more of the session's."""
 
-    def __init__(self, folder: Path, master: str = "local[2,4]") -> None:
-        self.folder, self.master = folder, master
+    def __init__(self, folder: Path, master: str = "local[2,4]", settings: Mapping[str, str] | None = None) -> None:
+        self.folder, self.master, self._settings = folder, master, dict(settings or {})
         self.pauses = folder / "pauses-0"
         self.starts = 0
         self._process: subprocess.Popen[str] | None = None
@@ -48,7 +49,7 @@ class Driver:
         self.pauses.mkdir(parents=True)
         env = os.environ | python_env() | {"SYNCPOINT_PAUSES": str(self.pauses)}
         log = (self.folder / f"driver-{self.starts}.log").open("w")
-        command = [sys.executable, str(HERE / "driver.py"), self.master]
+        command = [sys.executable, str(HERE / "driver.py"), self.master, json.dumps(self._settings)]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -16,8 +16,10 @@ from pyspark_pubsub.rpc import close_idle
 from syncpoint.federation.spark_home import quick_home
 from syncpoint.testing.kafka.kafka_jars import KafkaMissing, kafka_jars, spark_jars
 from syncpoint.testing.server_process import ServerProcess
+from tests.kit import forked_programs
 from tests.spark.spark_harness import Topic
 
+forked_programs.install()
 HANGS_S = 900  # two cores, with a JVM and several servers on them: a busy machine takes no test so long
 
 

@@ -1,9 +1,9 @@
 """Streams of other systems, from end to end: a real Kafka broker with Spark's own Kafka source and sink, and a folder.
 
-One broker, one server, two lives of the job. The first one is stopped in the middle, and all that it had on disk is
-deleted, so that nothing but the target knows what was copied; the second one has all flows. Every record must be in the
-log once, those of a key in their order. Kafka's side is written and read by a client of its own (kafka-python). Run
-by `make test-kafka`.
+One broker, one server, three lives of the job. The first one is killed (SIGKILL of all of Spark) behind a commit, the
+second one in the middle of a stage, and all that they had on disk is deleted, so that nothing but the target knows what
+was copied; the third one has all flows. Every record must be in the log once, those of a key in their order. Kafka's
+side is written and read by a client of its own (kafka-python). Run by `make test-kafka`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 
 from syncpoint.testing.kafka.kafka_broker import KafkaBroker
-from syncpoint.testing.kafka.kafka_jars import KafkaMissing, kafka_jars
+from syncpoint.testing.kafka.kafka_jars import KafkaMissing, kafka_jars, spark_jars
 from syncpoint.testing.log_oracle import Message
 from syncpoint.testing.server_process import ServerProcess
+from tests.faults_spark.faults_kit import Driver
 from tests.spark.federation_kit import Site, awaited, running_job
 
 pytest.importorskip("kafka")
@@ -51,7 +52,7 @@ class Streams:
     broker: KafkaBroker
     produced: list[tuple[int, int, str, bytes]] = field(default_factory=list)  # partition, offset, key, value
     odd: dict[bytes, tuple[int, int]] = field(default_factory=dict)  # where each odd record is
-    stopped_at: int = 0  # rows at the target when the first job had ended
+    killed_at: list[int] = field(default_factory=list)  # rows at the target when each job had died
     state: Mapping[str, Any] = field(default_factory=dict)
     lags: dict[str, list[int | None]] = field(default_factory=dict)
 
@@ -114,7 +115,8 @@ def streams(jars: list[Path], spark: Any, tmp_path_factory: pytest.TempPathFacto
         with KafkaBroker(folder / "kafka", jars, partitions=3) as broker:
             made = Streams(site, broker)
             produced(made, range(COUNT))
-            interrupted(made, spark, folder)
+            killed(made, folder, jars, "committed")
+            killed(made, folder, jars, "staging")
             (folder / "drop").mkdir()
             dropped(folder, 0)
             with running_job(spark, federation(site, broker, folder), folder) as running:
@@ -147,12 +149,20 @@ def dropped(folder: Path, number: int) -> None:
     (folder / f"{number}.new").rename(folder / "drop" / f"{number}.jsonl")
 
 
-def interrupted(made: Streams, spark: Any, folder: Path) -> None:
-    """A job of one flow, stopped in the middle of what it does, and nothing of it left."""
-    with running_job(spark, federation(made.site, made.broker, folder, "whole"), folder):
-        awaited(lambda: made.site.log(ALL), "a batch is committed", PATIENCE_S)
+def killed(made: Streams, folder: Path, jars: list[Path], point: str) -> None:
+    """A job of one flow, killed as a whole when it comes to a point, and nothing of it left."""
+    file = folder / "federation.yaml"
+    file.write_text(json.dumps(federation(made.site, made.broker, folder, "whole")))  # JSON is YAML
+    driver = Driver(folder / f"driver-{point}", settings={"spark.jars": spark_jars(jars)})
+    driver.start()
+    try:
+        driver.hold(point)
+        driver.do(f"job(spark, {str(file)!r})")
+        driver.reached(point)
+    finally:
+        driver.kill()
     shutil.rmtree(folder / "state")
-    made.stopped_at = len(made.site.log(ALL))
+    made.killed_at.append(len(made.site.log(ALL)))
 
 
 def finished(made: Streams, running: Any) -> None:
@@ -182,7 +192,8 @@ def place_of(message: Message) -> tuple[int, int]:
 
 def test_every_record_is_in_the_log_once_in_the_order_of_its_key(streams: Streams) -> None:
     log = [one for one in streams.site.log(ALL) if one.ordering_key.startswith("key-")]
-    assert 0 < streams.stopped_at < len(log), "the first job was stopped in the middle"
+    behind_a_commit, in_a_stage = streams.killed_at
+    assert 0 < behind_a_commit == in_a_stage < len(log), "the jobs were killed in the middle"
     assert Counter(map(place_of, log)) == Counter((partition, offset) for partition, offset, _, _ in streams.produced)
     assert len({partition for partition, _ in map(place_of, log)}) == 3
     for key in {one.ordering_key for one in log}:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 INITIALISING = "Initializing sources"
-IDLE_LOOKS = 5  # the progress of a query that has nothing to do, which is long where it has many flows, is read so seldom
+IDLE_LOOKS = 5  # so seldom is the progress of an idle query read, which is long where it has many flows
 
 
 class LinkQuery:
