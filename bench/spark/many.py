@@ -15,7 +15,7 @@ from pyspark_pubsub.flows_source import IDLE_S
 
 FEW, MANY = 10, 300
 _COPIED_SECONDS, _IDLE_SECONDS = 300.0, 20.0
-_SETTLE_SECONDS = IDLE_S + 15
+_SETTLE_SECONDS = max(IDLE_S, 60.0) + 15  # Spark ends Python workers that had nothing to do for a minute
 _ENRICHED = 80_000
 PATTERNS: dict[str, dict[str, Any]] = {
     "validate": {"schema": {"type": "json-schema", "file": "row.schema.json"}, "invalid": "drop"},
@@ -104,9 +104,9 @@ def _copied(targets: Topics, names: list[str], each: int = 1) -> None:
 def _memory_mib(session: int) -> float:
     """What the processes of a kernel session have for themselves, and their shares of what they have in common."""
     total = 0
-    for pid, _ in members(session, living=True):
+    for one in members(session, living=True):
         try:
-            with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+            with open(f"/proc/{one.pid}/smaps_rollup", encoding="ascii") as file:
                 total += sum(int(line.split()[1]) for line in file if line.startswith("Pss:"))
         except OSError:
             continue  # it ended in the meantime

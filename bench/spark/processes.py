@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,8 +26,17 @@ _TICK = os.sysconf("SC_CLK_TCK")
 _END_SECONDS = 30.0
 
 
-def members(session: int, *, living: bool = False) -> list[tuple[int, float]]:
-    """Processes of a kernel session: id, and CPU seconds of those of their children that ended."""
+@dataclass(frozen=True)
+class Member:
+    """A process of a kernel session: CPU seconds of its own, in ticks, and of those of its children that ended."""
+
+    pid: int
+    own: float
+    of_ended: float
+
+
+def members(session: int, *, living: bool = False) -> list[Member]:
+    """The processes of a kernel session; those that have ended, but whose parent has not asked yet, are among them."""
     found = []
     for path in Path("/proc").iterdir():
         if not path.name.isdigit():
@@ -36,18 +46,19 @@ def members(session: int, *, living: bool = False) -> list[tuple[int, float]]:
         except OSError:
             continue  # it ended in the meantime
         if int(fields[3]) == session and not (living and fields[0] == "Z"):
-            found.append((int(path.name), (int(fields[13]) + int(fields[14])) / _TICK))
+            own, of_ended = (sum(map(int, fields[at : at + 2])) / _TICK for at in (11, 13))
+            found.append(Member(int(path.name), own, of_ended))
     return found
 
 
 def session_cpu_seconds(session: int) -> float:
     """CPU seconds so far of all processes of a session, ended ones too."""
     total = 0.0
-    for pid, of_ended in members(session):
+    for one in members(session):
         try:
-            total += machine.cpu_seconds(pid) + of_ended
+            total += machine.cpu_seconds(one.pid) + one.of_ended
         except OSError:
-            continue  # its parent has its time now; seen with the next look
+            total += one.own + one.of_ended  # it has ended, and has no clock any more
     return total
 
 
@@ -127,9 +138,9 @@ class Spark:
         while self._process.poll() is None and time.monotonic() < end:
             time.sleep(0.05)
         while left := members(session, living=True):
-            for pid, _ in left:
+            for one in left:
                 try:
-                    os.kill(pid, signal.SIGKILL)
+                    os.kill(one.pid, signal.SIGKILL)
                 except ProcessLookupError:
                     continue  # it was faster
             self._process.poll()

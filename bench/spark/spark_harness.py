@@ -63,6 +63,7 @@ class SparkHarness:
         folder = self.bench.data("spark")
         common = {
             "spark.driver.memory": "2g",
+            "spark.python.daemon.module": "bench.spark.counted_daemon",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.sql.streaming.numRecentProgressUpdates": "1000",
         }

@@ -17,24 +17,30 @@ from syncpoint.testing.log_oracle import LogComparison
 from tests.faults_spark.faults_kit import Case, Driver
 from tests.spark.federation_kit import Site, sites
 
-CLUSTERS = "--clusters"
-MARKS = {False: "<!-- results -->", True: "<!-- results on clusters -->"}
+APART = {"clusters": "between two clusters", "patterns": "under the patterns of a federation"}
 FOUND: list[tuple[str, LogComparison, float, str]] = []
 FIGURES: list[str] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(CLUSTERS, action="store_true", help="the matrix between two clusters, and nothing else")
+    for name, what in APART.items():
+        parser.addoption(f"--{name}", action="store_true", help=f"the matrix {what}, and nothing else")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "clusters: of the matrix between two clusters")
+    for name, what in APART.items():
+        config.addinivalue_line("markers", f"{name}: of the matrix {what}")
+
+
+def _chosen(config: pytest.Config) -> str:
+    """Which matrix this run is; "": the one that has no name."""
+    return next((name for name in APART if config.getoption(f"--{name}")), "")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Each run of the matrix has a table of its own."""
-    wanted = bool(config.getoption(CLUSTERS))
-    others = [one for one in items if (one.get_closest_marker("clusters") is not None) != wanted]
+    chosen = _chosen(config)
+    others = [one for one in items if next((name for name in APART if one.get_closest_marker(name)), "") != chosen]
     config.hook.pytest_deselected(items=others)
     items[:] = [one for one in items if one not in others]
 
@@ -94,7 +100,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     path = os.environ.get("SYNCPOINT_FAULTS_TABLE")
     if not path or not (FOUND or FIGURES):
         return
-    text, mark = Path(path).read_text(), MARKS[bool(session.config.getoption(CLUSTERS))] + "\n"
+    chosen = _chosen(session.config)
+    text, mark = Path(path).read_text(), f"<!-- results{f' of {chosen}' if chosen else ''} -->\n"
     head, _, rest = text.partition(mark)
     following = rest.find("<!-- ")
     rows = [

@@ -16,6 +16,8 @@ from tests.faults_spark.faults_kit import Driver
 from tests.spark.federation_kit import Site
 from tests.spark.patterns_kit import PatternTasks
 
+pytestmark = pytest.mark.patterns
+
 
 @pytest.fixture(scope="module")
 def patterns(driver: Driver, clusters: dict[str, Site], folder: Path) -> PatternTasks:

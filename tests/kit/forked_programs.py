@@ -55,6 +55,8 @@ class _Template:
             socket.send_fds(self._socket, [message], files)
             with self._said:
                 self._said.wait_for(lambda: self._pids or self._gone)
+                if not self._pids:
+                    raise ChildProcessError("the process that programs are forked from has ended: its output says why")
                 return self._pids.pop()
 
     def status(self, pid: int, *, wait: bool) -> int | None:

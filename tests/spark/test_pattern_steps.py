@@ -224,6 +224,40 @@ def test_fields_are_added_from_tables_that_are_read_again_when_they_change(
     assert "BroadcastHashJoin" in frame._jdf.queryExecution().executedPlan().toString()
 
 
+def test_a_field_is_added_whatever_an_object_looks_like(run: Any, tmp_path: Path) -> None:
+    """Behind the last field, all bytes before it staying as they are, where that is possible; else written anew."""
+    (tmp_path / "names.json").write_text('{"id": "1", "name": "o\\"n\\\\e", "size": 2.5, "none": null}\n')
+    take = {"name": "name", "size": "größe", "none": "none"}
+    lookups = [{"table": "names.json", "format": "json", "match": {"id": "id"}, "take": take}]
+    added = {"name": 'o"n\\e', "größe": 2.5}
+    tail = ',"name":"o\\"n\\\\e","größe":2.5}'.encode()
+    kept = [
+        b'{"id":1',
+        b'{"id" : "1", "x": 2.50, "deep": {"name": {}}',
+        b'{\n  "id": "1",\n  "n": [1, {"a": "}"}]\n',
+        '{"é": "ü", "id": 1'.encode(),
+    ]
+    objects = [
+        b'{"id":1,"name":"old","x":1}',
+        b'{"id":1,"name":null}',
+        b'{"id":1,"n\\u0061me":"old"}',
+        b'{"id":1}\n',
+        b"{'id':1}",
+        b'{"id":1} x}',
+        b'{"id":1}, "y": {"z": 2}',
+    ]
+    rest = [b"{}", b"{ }", b'{"id":2}', b'{"name":"old"}', b'{"id":3,"id":2}']
+    wrong = [b"", b"1", b'"}"', b'[{"id":1}]', b'{"id":1', b'{"id":"}', b'{"id":1,}', b'{"a":{"id":1}', b"\xff}"]
+    data = [*(one + b"}" for one in kept), *(one + b"}  " for one in kept[:2]), *objects, *rest, *wrong]
+    found = [row.data for row in run("enrich", data, lookups=lookups, invalid={"topic": INVALID})]
+    assert found[:6] == [one + tail for one in (*kept, *kept[:2])]
+    for before, after in zip(objects, found[6:13], strict=True):
+        fields = {"x": 1} if b'"x":1' in before else {}
+        assert json.loads(after) == {"id": 1, **fields, **added}, before
+    assert [json.loads(one) for one in found[13:18]] == [{}, {}, {"id": 2}, {"name": "old"}, {"id": 2}]
+    assert found[18:] == wrong
+
+
 def test_the_first_true_condition_says_where_a_message_goes(run: Any) -> None:
     gold, rest = "projects/p/topics/gold", "projects/q/topics/rest"
     routes = [

@@ -40,6 +40,7 @@ SETTINGS = {
     "spark.speculation": "false",  # a second attempt stages everything again, for nothing
     "spark.sql.streaming.stopTimeout": "20s",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",  # JSON that has a field twice would stop its flow
 }
 
 

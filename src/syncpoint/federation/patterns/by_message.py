@@ -80,8 +80,15 @@ def _validation(task: Task, federation: Federation) -> list[FrameStep]:
 
 
 def _enrichment(task: Task, federation: Federation) -> list[FrameStep]:
-    found = []
+    found, taken = [], set[str]()
     for number, keys in enumerate(task.keys.get("lookups", ())):
+        for name in keys["take"].values():
+            if name in taken:
+                raise InvalidArgument(f"{task.place}.lookups.{number}.take", f"the field {name} has come already")
+            taken.add(name)
+        for name in (*keys["take"].values(), *keys.get("match", {}).values()):
+            if "'" in name and '"' in name:
+                raise InvalidArgument(f"{task.place}.lookups.{number}", f"Spark cannot name a field {name}")
         path = federation.base / keys["table"]
         if not path.exists():
             raise InvalidArgument(f"{task.place}.lookups.{number}.table", f"there is no {path}")

@@ -1,7 +1,8 @@
 """Enrichment: fields are added to data from reference tables.
 
 Place: a step; a broadcast join of Spark with each table, so the order of rows stays. Promise: a message is written
-once, whatever the table holds. One whose key is in no table goes on without the fields, or is refused.
+once, whatever the table holds. One whose key is in no table goes on without the fields, or is refused. Fields are put
+behind those that are there, whose bytes stay as they are, unless one of the same name has to go.
 """
 
 from __future__ import annotations
@@ -10,7 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from syncpoint.federation.steps.json_objects import NO_OBJECT, OBJECT, field, literal, with_object, written
+from syncpoint.federation.steps.json_objects import (
+    EXTENSIBLE,
+    NO_OBJECT,
+    OBJECT,
+    extended,
+    literal,
+    members,
+    with_extensible,
+    written,
+)
 from syncpoint.federation.steps.references import READING, Reference, tables_of
 from syncpoint.federation.steps.step import REASON, refuse
 
@@ -66,19 +76,25 @@ class Enrich:
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """Join with every table, and write the fields into the data."""
-        from pyspark.sql.functions import broadcast, coalesce, col, expr, lit, when
+        from pyspark.sql.functions import broadcast, col, expr, lit, when
 
         columns = frame.columns
-        frame = with_object(frame)
-        frame = refuse(frame, REFUSED, when(col(OBJECT).isNull(), lit(NO_OBJECT)))
+        taken = [name for lookup in self.lookups for name in lookup.take.values()]
+        compared = {
+            f"lookup{number}_c{i}": path
+            for number, lookup in enumerate(self.lookups)
+            for i, path in enumerate(lookup.fields.values())
+        }
+        frame = with_extensible(frame, compared, taken)
+        frame = refuse(frame, REFUSED, when(~col(EXTENSIBLE) & col(OBJECT).isNull(), lit(NO_OBJECT)))
         tables = tables_of(frame.sparkSession)
         added: list[str] = []
         for number, lookup in enumerate(self.lookups):
-            table = tables.frame(lookup.reference).withColumn("found", lit(True))
+            values = {name: f"CAST(v{i} AS VARIANT)" for i, name in enumerate(lookup.take.values())}
+            table = tables.frame(lookup.reference).withColumns({"found": lit(True), "text": expr(members(values))})
             table = table.toDF(*(f"lookup{number}_{name}" for name in table.columns))
-            keys = [field(lookup.fields[name]) if name in lookup.fields
-                    else f"attributes[{literal(lookup.attributes[name])}]"
-                    for name in lookup.reference.keys]  # fmt: skip
+            keys = [*(f"lookup{number}_c{i}" for i in range(len(lookup.fields))),
+                    *(f"attributes[{literal(name)}]" for name in lookup.attributes.values())]  # fmt: skip
             on = [expr(f"lookup{number}_k{i} = {key}") for i, key in enumerate(keys)]
             frame = frame.join(broadcast(table), on, "left")
             if lookup.refuse_missing:
@@ -88,5 +104,10 @@ class Enrich:
                 added += [literal(name), f"CAST(lookup{number}_v{i} AS VARIANT)"]
         new = f"map_filter(map({', '.join(added)}), (k, v) -> v IS NOT NULL)"
         kept = f"map_filter({OBJECT}, (k, v) -> NOT array_contains(map_keys({new}), k))"
-        enriched = coalesce(written(expr(f"map_concat({kept}, {new})")), col("data"))
-        return frame.withColumn("data", when(col(REASON).isNull(), enriched).otherwise(col("data"))).select(*columns)
+        more = " || ".join(f"coalesce(lookup{number}_text, '')" for number in range(len(self.lookups)))
+        enriched = (
+            when(col(REASON).isNotNull(), col("data"))
+            .when(col(EXTENSIBLE), expr(extended(more)))
+            .otherwise(written(expr(f"map_concat({kept}, {new})")))
+        )
+        return frame.withColumn("data", enriched).select(*columns)
