@@ -34,7 +34,8 @@ def with_extensible(frame: DataFrame, fields: Mapping[str, str], new: Sequence[s
     """
     from pyspark.sql.functions import expr
 
-    # With the new fields behind the last one, what is no object, or has one of them already, is not read, or without.
+    # The new fields are tried behind the last one: with them, what is no object, or has one of them already, cannot be
+    # read as JSON, or is read without the last of them.
     ends = literal("".join(f',{json.dumps(name, ensure_ascii=False)}:""' for name in new) + "}")
     probe = f"concat({_opened()}, CAST({ends} AS BINARY))"
     able = f"({_text_at(_PARSED, [new[-1]])} IS NOT NULL)"
