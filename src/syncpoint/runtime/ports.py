@@ -15,19 +15,22 @@ from pathlib import Path
 
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _FIRST = 10_240
+_given: set[int] = set()
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     """`count` different TCP ports nobody listens on, below the range the system takes outgoing ports from.
 
     From inside that range a client that keeps reconnecting to a killed server can be given the server's own port and
-    connect to itself, and the restarted server finds its port taken. A port may be taken between this call and its
-    use, so the caller has to be ready to try another. Raises `OSError` when there are not enough, and `ValueError` for
-    a SYNCPOINT_PORTS that is no range.
+    connect to itself, and the restarted server finds its port taken. One that was given earlier, and where nobody
+    listens yet, is not given again while there are others. A port may be taken between this call and its use, so the
+    caller has to be ready to try another. Raises `OSError` when there are not enough, and `ValueError` for a
+    SYNCPOINT_PORTS that is no range.
     """
-    candidates = _candidates()
+    tries = 100 + 4 * count
+    fresh, given = ([port for port in _candidates() if (port in _given) is before] for before in (False, True))
     found: list[int] = []
-    for port in random.sample(candidates, min(len(candidates), 100 + 4 * count)):
+    for port in (one for some in (fresh, given) for one in random.sample(some, min(len(some), tries))):
         if len(found) == count:
             break
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
@@ -37,6 +40,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
                 found.append(port)
     if len(found) < count:
         raise OSError(f"{len(found)} of {count} free ports found on {host}")
+    _given.update(found)
     return found
 
 
