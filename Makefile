@@ -53,7 +53,7 @@ metrics: dev ## write the table of docs/metrics.md from the families that there 
 house: dev ## draw the rooms of src/syncpoint into docs/ARCHITECTURE.md
 	@$(BIN)/python tools/house.py
 
-test: dev ## check, unit, property, uncompiled kernel, simulation, official clients, clusters, faults, Spark: 45 minutes; RESULT=FILE keeps the outcome for `syncpoint rollout`
+test: dev ## check, unit, property, uncompiled kernel, simulation, official clients, clusters, faults, Spark: 35 minutes; RESULT=FILE keeps the outcome for `syncpoint rollout`
 	@tools/setup.sh etcd || echo "without etcd the tests of clusters are skipped" >&2
 	@$(BIN)/python tools/test_parts.py all $(if $(RESULT),--result $(RESULT))
 
