@@ -18,6 +18,7 @@ _COPIED_SECONDS, _IDLE_SECONDS = 300.0, 20.0
 _SETTLE_SECONDS = max(IDLE_S, 60.0) + 15  # Spark ends Python workers that had nothing to do for a minute
 _ENRICHED = 80_000
 PATTERNS: dict[str, dict[str, Any]] = {
+    "replicate": {"where": "true"},  # by row, to compare with
     "validate": {"schema": {"type": "json-schema", "file": "row.schema.json"}, "invalid": "drop"},
     "reduce": {"omit": ["note"], "invalid": "drop"},
     "enrich": {

@@ -25,6 +25,7 @@ from syncpoint.federation.job import FederationJob
 from syncpoint.federation.link_query import shared_flow
 from syncpoint.federation.patterns.registry import links_of
 from syncpoint.federation.session import QUICK_CHECKPOINTS, SETTINGS
+from syncpoint.federation.spark_home import quick_home
 from syncpoint.federation.spec import FieldChange, load
 from syncpoint.federation.state import StateFolder
 from syncpoint.federation.transform import changed, prepared
@@ -45,12 +46,13 @@ _running: dict[str, StreamingQuery] = {}
 
 
 def start(master: str, settings: Mapping[str, str]) -> SparkSession:
-    """The session, with the formats that only the measurement has."""
+    """The session, with the formats that only the measurement has, from the home that federation gives to Spark."""
     from pyspark.sql import SparkSession
 
     from bench.spark.appending import PublishingSource, UnfencedSource
     from bench.spark.rowwise import RowwiseSource
 
+    os.environ["SPARK_HOME"] = str(quick_home())
     builder = SparkSession.builder.appName("bench").master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)

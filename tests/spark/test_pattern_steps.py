@@ -224,7 +224,7 @@ def test_fields_are_added_from_tables_that_are_read_again_when_they_change(
     assert "BroadcastHashJoin" in frame._jdf.queryExecution().executedPlan().toString()
 
 
-def test_a_field_is_added_whatever_an_object_looks_like(run: Any, tmp_path: Path) -> None:
+def test_a_field_is_added_whatever_an_object_looks_like(run: Any, spark: SparkSession, tmp_path: Path) -> None:
     """Behind the last field, all bytes before it staying as they are, where that is possible; else written anew."""
     (tmp_path / "names.json").write_text('{"id": "1", "name": "o\\"n\\\\e", "size": 2.5, "none": null}\n')
     take = {"name": "name", "size": "größe", "none": "none"}
@@ -236,26 +236,30 @@ def test_a_field_is_added_whatever_an_object_looks_like(run: Any, tmp_path: Path
         b'{"id" : "1", "x": 2.50, "deep": {"name": {}}',
         b'{\n  "id": "1",\n  "n": [1, {"a": "}"}]\n',
         '{"é": "ü", "id": 1'.encode(),
+        b'{"id":3,"id":1',
     ]
     objects = [
         b'{"id":1,"name":"old","x":1}',
         b'{"id":1,"name":null}',
         b'{"id":1,"n\\u0061me":"old"}',
         b'{"id":1}\n',
-        b"{'id':1}",
+        b'{"id":3,"name":"a","id":1,"name":"b"}',
         b'{"id":1} x}',
         b'{"id":1}, "y": {"z": 2}',
     ]
     rest = [b"{}", b"{ }", b'{"id":2}', b'{"name":"old"}', b'{"id":3,"id":2}']
-    wrong = [b"", b"1", b'"}"', b'[{"id":1}]', b'{"id":1', b'{"id":"}', b'{"id":1,}', b'{"a":{"id":1}', b"\xff}"]
+    wrong = [b"", b"1", b"{'id':1}", b'"}"', b'[{"id":1}]', b'{"id":1', b'{"id":"}', b'{"id":1,}', b'{"a":{"id":1}']
+    wrong.append(b"\xff}")
     data = [*(one + b"}" for one in kept), *(one + b"}  " for one in kept[:2]), *objects, *rest, *wrong]
     found = [row.data for row in run("enrich", data, lookups=lookups, invalid={"topic": INVALID})]
-    assert found[:6] == [one + tail for one in (*kept, *kept[:2])]
-    for before, after in zip(objects, found[6:13], strict=True):
+    assert found[:7] == [one + tail for one in (*kept, *kept[:2])]
+    for before, after in zip(objects, found[7:14], strict=True):
         fields = {"x": 1} if b'"x":1' in before else {}
         assert json.loads(after) == {"id": 1, **fields, **added}, before
-    assert [json.loads(one) for one in found[13:18]] == [{}, {}, {"id": 2}, {"name": "old"}, {"id": 2}]
-    assert found[18:] == wrong
+    assert [json.loads(one) for one in found[14:19]] == [{}, {}, {"id": 2}, {"name": "old"}, {"id": 2}]
+    assert found[19:] == wrong
+    plan = framed(spark, tmp_path, "enrich", data, lookups=lookups, invalid="drop")._jdf.queryExecution().executedPlan()
+    assert not [one for one in ("from_json", "lambda", "Python") if one in plan.toString()], "rows are copied for it"
 
 
 def test_the_first_true_condition_says_where_a_message_goes(run: Any) -> None:

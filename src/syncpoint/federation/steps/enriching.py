@@ -2,7 +2,7 @@
 
 Place: a step; a broadcast join of Spark with each table, so the order of rows stays. Promise: a message is written
 once, whatever the table holds. One whose key is in no table goes on without the fields, or is refused. Fields are put
-behind those that are there, whose bytes stay as they are, unless one of the same name has to go.
+behind those that are there, whose bytes stay as they are, unless one of the same name is there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from syncpoint.federation.steps.json_objects import (
     extended,
     literal,
     members,
+    replaced,
     with_extensible,
     written,
 )
@@ -88,7 +89,7 @@ class Enrich:
         frame = with_extensible(frame, compared, taken)
         frame = refuse(frame, REFUSED, when(~col(EXTENSIBLE) & col(OBJECT).isNull(), lit(NO_OBJECT)))
         tables = tables_of(frame.sparkSession)
-        added: list[str] = []
+        added: dict[str, str] = {}
         for number, lookup in enumerate(self.lookups):
             values = {name: f"CAST(v{i} AS VARIANT)" for i, name in enumerate(lookup.take.values())}
             table = tables.frame(lookup.reference).withColumns({"found": lit(True), "text": expr(members(values))})
@@ -101,13 +102,11 @@ class Enrich:
                 reason = f"{lookup.reference.path.name} has no row for its key"
                 frame = refuse(frame, REFUSED, when(col(f"lookup{number}_found").isNull(), lit(reason)))
             for i, name in enumerate(lookup.take.values()):
-                added += [literal(name), f"CAST(lookup{number}_v{i} AS VARIANT)"]
-        new = f"map_filter(map({', '.join(added)}), (k, v) -> v IS NOT NULL)"
-        kept = f"map_filter({OBJECT}, (k, v) -> NOT array_contains(map_keys({new}), k))"
+                added[name] = f"CAST(lookup{number}_v{i} AS VARIANT)"
         more = " || ".join(f"coalesce(lookup{number}_text, '')" for number in range(len(self.lookups)))
         enriched = (
             when(col(REASON).isNotNull(), col("data"))
             .when(col(EXTENSIBLE), expr(extended(more)))
-            .otherwise(written(expr(f"map_concat({kept}, {new})")))
+            .otherwise(written(expr(replaced(added))))
         )
         return frame.withColumn("data", enriched).select(*columns)

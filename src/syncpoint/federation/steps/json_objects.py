@@ -1,9 +1,11 @@
 """Data that are an object in JSON, as columns that Spark can change: a map from field names to variants, or, where
 fields are only added, text behind the last one.
 
-Place: under the steps that omit and add fields; it is all Spark's own code, no Python runs per message.
-Promise: fields that nobody names keep their value and their type. In a map numbers are written anew: 1e3 becomes
-1000.0, and 2.50 becomes 2.5.
+Place: under the steps that omit and add fields; it is all Spark's own code, no Python runs per message. What Spark
+cannot compile (`from_json`, functions with lambdas) has each row copied before and behind it: `with_extensible`,
+`extended` and `replaced` have none of it.
+Promise: fields that nobody names keep their value and their type; of a field that is there twice the last counts. In a
+map numbers are written anew: 1e3 becomes 1000.0, and 2.50 becomes 2.5.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 OBJECT, EXTENSIBLE = "data_object", "data_extensible"
-_PARSED = "data_parsed"
+_OPENED, _PARSED = "data_opened", "data_parsed"
 NO_OBJECT = "the data are no object in JSON"
 
 
@@ -29,35 +31,34 @@ def with_object(frame: DataFrame) -> DataFrame:
 
 def with_extensible(frame: DataFrame, fields: Mapping[str, str], new: Sequence[str]) -> DataFrame:
     """The frame with EXTENSIBLE: whether `extended` may add the `new` fields to the data; and OBJECT for those objects
-    to which it may not: they have such a field already, or are empty, or are written as only `from_json` reads them.
-    `fields`: columns to be made of fields of the data, each by a path of names with dots, as text.
+    to which it may not: they have such a field already, or are empty. `fields`: columns to be made of fields of the
+    data, each by a path of names with dots, as text.
     """
     from pyspark.sql.functions import expr
 
-    # The new fields are tried behind the last one: with them, what is no object, or has one of them already, cannot be
-    # read as JSON, or is read without the last of them.
-    ends = literal("".join(f',{json.dumps(name, ensure_ascii=False)}:""' for name in new) + "}")
-    probe = f"concat({_opened()}, CAST({ends} AS BINARY))"
-    able = f"({_text_at(_PARSED, [new[-1]])} IS NOT NULL)"
-    frame = frame.withColumn(_PARSED, expr(f"try_parse_json(CAST({probe} AS STRING))"))
-    read = {column: path.split(".") for column, path in fields.items()}
-    found = {
-        column: "CAST(NULL AS STRING)" if names[0] in new else _text_at(_PARSED, names)
-        for column, names in read.items()
-    }
-    frame = frame.withColumns(
-        {EXTENSIBLE: expr(able)} | {column: expr(f"CASE WHEN {able} THEN {text} END") for column, text in found.items()}
-    )
+    # One more field is tried behind the last one: what is no object, or goes on behind its end, cannot be read with
+    # it, or is read without it.
+    tried = "_" + "".join(new)  # no field of `new`: longer than each
+    end = literal(f',{json.dumps(tried, ensure_ascii=False)}:""}}')
+    frame = frame.withColumn(_OPENED, expr(_opened()))
+    frame = frame.withColumn(_PARSED, expr(_parsed(f"concat({_OPENED}, CAST({end} AS BINARY))")))
+    able = [f"{_field(_PARSED, [tried])} IS NOT NULL", *(f"{_field(_PARSED, [name])} IS NULL" for name in new)]
+    frame = frame.withColumn(EXTENSIBLE, expr(" AND ".join(able)))
     frame = frame.withColumn(OBJECT, expr(f"CASE WHEN NOT {EXTENSIBLE} THEN {_object()} END"))
-    for column, (first, *rest) in read.items():
-        frame = frame.withColumn(column, expr(f"coalesce({column}, {_text_at(f'{OBJECT}[{literal(first)}]', rest)})"))
-    return frame.drop(_PARSED)
+    read = {
+        column: expr(
+            f"CASE WHEN {EXTENSIBLE} THEN {_field(_PARSED, [first, *rest], 'string')}"
+            f" ELSE {_field(f'{OBJECT}[{literal(first)}]', rest, 'string')} END"
+        )
+        for column, (first, *rest) in ((column, path.split(".")) for column, path in fields.items())
+    }
+    return frame.withColumns(read).drop(_PARSED) if read else frame.drop(_PARSED)
 
 
-def _text_at(variant: str, names: Sequence[str]) -> str:
+def _field(variant: str, names: Sequence[str], kind: str = "variant") -> str:
     quotes = ["'" if '"' in name else '"' for name in names]
     path = "".join(f"[{quote}{name}{quote}]" for quote, name in zip(quotes, names, strict=True))
-    return f"try_variant_get({variant}, {literal('$' + path)}, 'string')"
+    return f"try_variant_get({variant}, {literal('$' + path)}, '{kind}')"
 
 
 def members(values: Mapping[str, str]) -> str:
@@ -68,7 +69,15 @@ def members(values: Mapping[str, str]) -> str:
 
 def extended(more: str) -> str:
     """An expression for data that are EXTENSIBLE, with a text of `members` behind their last field."""
-    return f"concat({_opened()}, CAST({more} || '}}' AS BINARY))"
+    return f"concat({_OPENED}, CAST({more} || '}}' AS BINARY))"
+
+
+def replaced(values: Mapping[str, str]) -> str:
+    """An expression for OBJECT with fields, in the place of those of the same names; without those that are null."""
+    none = "CAST(map() AS MAP<STRING, VARIANT>)"
+    each = (f"CASE WHEN {value} IS NULL THEN {none} ELSE map({literal(name)}, {value}) END"
+            for name, value in values.items())  # fmt: skip
+    return f"map_concat({OBJECT}, {', '.join(each)})"
 
 
 def _opened() -> str:
@@ -77,8 +86,12 @@ def _opened() -> str:
     return f"substring({trimmed}, 1, octet_length({trimmed}) - 1)"
 
 
+def _parsed(data: str) -> str:
+    return f"try_parse_json(CAST({data} AS STRING))"
+
+
 def _object() -> str:
-    return "from_json(CAST(data AS STRING), 'map<string,variant>')"
+    return f"try_cast({_parsed('data')} AS MAP<STRING, VARIANT>)"
 
 
 def literal(text: str) -> str:
