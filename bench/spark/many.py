@@ -146,12 +146,12 @@ def patterns(harness: SparkHarness) -> None:
                             **PATTERNS[name],
                         }
                     },
-                    "runtime": {"max_rows": max(5, rows // 5)},
+                    "runtime": {"max_rows": max(5, rows // 5), "state": f"state-{name}-{turn}"},
                 }
                 file = folder / f"{name}-{turn}.yaml"
                 file.write_text(json.dumps(content))
                 begun = targets.rows(topic_name("routed"))
-                meter, shown = harness.metered(spark, [here, there], "pattern", file=str(file), topic=topic)
+                meter, shown = harness.metered(spark, [here, there], "pattern", file=str(file), topics=[topic])
                 stored = targets.rows(target) + targets.rows(topic_name("routed")) - begun
                 check(f"rows of {name}", stored, rows)
                 targets.delete(target)

@@ -2,10 +2,10 @@
 
     python -m bench spark [--rows 500000] [--runs 5] [--only CASE ...]
 
-Cases: source, replicate, patterns, many-flows, exactly-once, micro-batch, end-to-end, kafka, wake-up. CPU is that of
-all processes of Spark together (driver, JVM, Python daemon and workers), and of each server apart from it. What is
-compared takes turns within each run, and a ratio compares two halves of one run. The first run of everything warms up
-and does not count.
+Cases: source, replicate, patterns, many-flows, exactly-once, micro-batch, end-to-end, kafka, streams, wake-up. CPU is
+that of all processes of Spark together (driver, JVM, Python daemon and workers), and of each server apart from it. What
+is compared takes turns within each run, and a ratio compares two halves of one run. The first runs of everything warm
+up and do not count.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ CASES: dict[str, Case] = {
     "micro-batch": waiting.micro_batch,
     "end-to-end": waiting.end_to_end,
     "kafka": kafka.beside_kafka,
+    "streams": kafka.streams,
     "wake-up": waiting.wake_up,
 }
 

@@ -16,18 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from bench.spark.processes import session_cpu_seconds
 from pyspark_pubsub.checkpoint import plans_from_json
-from pyspark_pubsub.flows_file import FlowsFile
 from pyspark_pubsub.offsets import Offsets
-from syncpoint.federation.flow_options import reading, writing
 from syncpoint.federation.flow_rules import FlowRule
 from syncpoint.federation.flow_starts import FlowStart
 from syncpoint.federation.job import FederationJob
-from syncpoint.federation.link_query import shared_flow
+from syncpoint.federation.link_query import LinkQuery
 from syncpoint.federation.patterns.registry import links_of
+from syncpoint.federation.servers import Servers
 from syncpoint.federation.session import QUICK_CHECKPOINTS, SETTINGS
 from syncpoint.federation.spark_home import quick_home
 from syncpoint.federation.spec import FieldChange, load
 from syncpoint.federation.state import StateFolder
+from syncpoint.federation.steps.step_counts import StepCounts
+from syncpoint.federation.streams.stream_queries import stream_query, stream_start
 from syncpoint.federation.transform import changed, prepared
 
 if TYPE_CHECKING:
@@ -89,6 +90,12 @@ def store(
     frame.write.format(format).mode("append").options(**target).save()
 
 
+def lines(session: SparkSession, options: Mapping[str, str], path: str, files: int) -> None:
+    """Write the data of a topic's messages as so many files of lines."""
+    frame = session.read.format("pubsub").options(**options).load()
+    frame.selectExpr("CAST(data AS STRING) AS value").repartition(files).write.text(path)
+
+
 def rowwise(session: SparkSession, reading: Mapping[str, str], writing: Mapping[str, str]) -> None:
     """Pull messages one by one and publish them one by one (`bench.spark.rowwise`)."""
     frame = session.read.format("rowwise").options(**reading).load()
@@ -115,17 +122,22 @@ def _until_done(query: StreamingQuery) -> dict[str, Any]:
     return {**shown, "steady_rows": sum(rows[1:]), "steady_cpu_seconds": session_cpu_seconds(os.getsid(0)) - cpu}
 
 
-def pattern(session: SparkSession, file: str, topic: str) -> dict[str, Any]:
-    """The flow of a federation file's only task, until nothing is left; `steady_*` as for `copy`."""
-    folder = Path(file).with_suffix("")
+def pattern(session: SparkSession, file: str, topics: list[str]) -> dict[str, Any]:
+    """The flow of a federation file's only task, until nothing is left; `steady_*` as for `copy`. `topics`: what its
+    source has, where that is a server.
+    """
     found = load(Path(file))
     (link,) = links_of(found)
-    (flow,) = link.flows([topic])
-    flows = FlowsFile(folder / "flows.json")
-    flows.write([shared_flow(flow, FlowStart("earliest"))])
-    frame = session.readStream.format("pubsub").options(**reading(link, found.runtime, flows.path)).load()
-    writer = prepared(frame, link, flow).writeStream.format("pubsub").outputMode("append")
-    writer = writer.options(**writing(link, flows.path, folder / "checkpoint"))
+    (flow,) = link.flows(topics)
+    state = StateFolder(found.runtime.state)
+    begin = FlowStart("earliest")
+    if link.source.stream is not None:
+        with Servers() as servers:
+            begin = stream_start(session, servers, flow, state, accepted=False)
+    query = (stream_query(link) or LinkQuery)(link, found.runtime, state.query(link.name), StepCounts(), only=flow)
+    query.prepare()
+    query.change([(flow, begin)])
+    writer = query.written(prepared(query.read(session), link, flow)).outputMode("append")
     return _until_done(writer.trigger(availableNow=True).start())
 
 
