@@ -1,11 +1,12 @@
-"""Delivery records and flows of a cluster, reconciled: nothing to name on a clean topic, faults of processes and tasks
-are named, and what was lent when recording began is not known.
+"""Delivery records and flows of a cluster and of a server with workers, reconciled: nothing to name on a clean topic,
+faults of processes and tasks are named, and what was lent when recording began is not known.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from syncpoint.model.identity import parse_message_id
 from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import eventually
+from syncpoint.testing.server_process import ServerProcess
 from tests.kit.delivery_faults.sitecustomize import DROPPED, LENT_TWICE, SKIPPED
 from tests.spark.federation_kit import Site
 from tests.spark.test_analytics import copied, federation, flow_of
@@ -29,27 +31,32 @@ SHAPE = Shape(clusters=1, disks=3, forwarders=1, routers=1, proxies=1)
 MESSAGES = 20
 
 
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    """A cluster whose processes do wrong with subscriptions called `faulty`. What its subscribe forwarder has seen
-    acknowledged it does not deliver again, whatever the ledger has forgotten.
+@pytest.fixture(params=["workers", "cluster"])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    """Processes that do wrong with subscriptions called `faulty`. What a subscribe forwarder has seen acknowledged it
+    does not deliver again, whatever the ledger has forgotten.
     """
-    if why_not():
+    if request.param == "cluster" and why_not():
         pytest.skip("etcd is not installed (Debian: apt-get install etcd-server)")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FAULTS), *filter(None, [os.environ.get("PYTHONPATH")])]))
-    cluster = LocalCluster(tmp_path / "cluster")
-    cluster.create(SHAPE)
-    try:
-        server: Any = SimpleNamespace(endpoint=cluster.up()[0], close=lambda: None)
-        found = Site("a", server)
+    with ExitStack() as stack:
+        stack.callback(close_idle)
+        path = os.pathsep.join([str(FAULTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+        server: Any
+        if request.param == "workers":
+            server = ServerProcess(tmp_path / "data", args=["--workers", "2"], env={"PYTHONPATH": path})
+            found = Site("a", server.start())
+        else:
+            cluster = LocalCluster(tmp_path / "cluster")
+            cluster.create(SHAPE)
+            stack.callback(cluster.down)
+            stack.enter_context(pytest.MonkeyPatch.context()).setenv("PYTHONPATH", path)
+            server = SimpleNamespace(endpoint=cluster.up()[0], close=lambda: None)
+            found = Site("a", server)
+        stack.callback(found.close)
         yield found
-        found.close()
-    finally:
-        cluster.down()
-        close_idle()
 
 
-def test_what_a_cluster_did_is_reconciled(spark: Any, site: Site, tmp_path: Path) -> None:
+def test_what_many_processes_did_is_reconciled(spark: Any, site: Site, tmp_path: Path) -> None:
     clean, faulty = "projects/fed/subscriptions/clean", "projects/fed/subscriptions/faulty"
     topic = site.topic("clean")
     site.api.create_subscription({"name": clean, "topic": topic, "ack_deadline_seconds": 600})

@@ -65,5 +65,5 @@ def spoil() -> None:
 
 
 FAULTY: set[int] = set()
-if {"serve", "run"} & set(sys.orig_argv):
+if {"serve", "run", "syncpoint.node.workers.worker"} & set(sys.orig_argv):
     spoil()
