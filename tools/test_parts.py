@@ -154,7 +154,7 @@ TEST = (
         "unit",
         "unit and property tests of the other rooms, kernel compiled",
         600,
-        [*PYTEST, "-n", "2", *unit_paths(quick=False)],
+        [*PYTEST, "-n", "3", *unit_paths(quick=False)],
     ),
     Part(
         "kernel-uncompiled",
@@ -183,7 +183,7 @@ TEST = (
         [*PYTEST, *TWO, *integration_paths(*INTEGRATION)],
         marked="shared_cluster",
     ),
-    Part("packages", "the wheel, in a new environment; the pods of the chart", 460, [*PYTEST, "tests/packages"]),
+    Part("packages", "the wheel, in a new environment; the pods of the chart", 460, [*PYTEST, *TWO, "tests/packages"]),
     Part(
         "spark",
         "the data source for Spark and federation, two sessions",
