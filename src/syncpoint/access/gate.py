@@ -14,10 +14,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol
 
+from syncpoint.access.permission_needs import Need, Rule, resource
 from syncpoint.access.policy import Policies
 from syncpoint.access.quotas import Quota, Quotas, project_in
 from syncpoint.access.roles import INTERNAL
-from syncpoint.access.rules import Need, Rule, resource, rule_of
+from syncpoint.access.rules import rule_of
 from syncpoint.access.tokens import ANONYMOUS, Authenticator, Identity, Refused
 from syncpoint.kernel.errors import Malformed
 from syncpoint.kernel.publish import topic_of

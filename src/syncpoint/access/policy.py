@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from syncpoint.access.conditions import Condition, Context, compiled
+from syncpoint.access.permission_needs import SERVER, any_resource
 from syncpoint.access.roles import ROLES
-from syncpoint.access.rules import SERVER, any_resource
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange, ChangeOp, Setting, Snapshot, Subscription, Topic
 from syncpoint.model.errors import Aborted, InvalidArgument, NotFound

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from syncpoint.access.rules import SERVER
+from syncpoint.access.permission_needs import SERVER
 from syncpoint.api.iam import Callers
 from syncpoint.api.options_admin import OptionsAdmin
 from syncpoint.model.errors import SyncpointError

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
+from syncpoint.access.permission_needs import any_resource
 from syncpoint.access.policy import Policies
 from syncpoint.access.roles import PERMISSIONS
-from syncpoint.access.rules import any_resource
 from syncpoint.api.catalog_retries import checked_again
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.records import CatalogChange

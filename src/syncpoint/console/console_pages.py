@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route
 
 import syncpoint
 from syncpoint.access.gate import Gate
-from syncpoint.access.rules import SERVER
+from syncpoint.access.permission_needs import SERVER
 from syncpoint.console.audit_trail import PERMISSION as AUDIT_PERMISSION
 from syncpoint.console.audit_trail import AuditLogs, page_of, verified
 from syncpoint.console.bundle import INDEX, Bundle

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from syncpoint.access.gate import Gate
-from syncpoint.access.rules import SERVER
+from syncpoint.access.permission_needs import SERVER
 from syncpoint.console.inner_calls import called
 from syncpoint.console.watches import RATES_PERMISSION, LiveWatch, counters_in, watch_of
 from syncpoint.metrics.kept_text import MetricsText

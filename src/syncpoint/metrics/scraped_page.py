@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from syncpoint.access.gate import Gate
-from syncpoint.access.rules import SERVER
+from syncpoint.access.permission_needs import SERVER
 from syncpoint.metrics.exposition import CONTENT_TYPE
 from syncpoint.metrics.kept_text import MetricsText
 from syncpoint.model.errors import FailedPrecondition, SyncpointError

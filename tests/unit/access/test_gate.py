@@ -11,8 +11,9 @@ from google.protobuf.message import Message
 
 from syncpoint.access.accounts import Account
 from syncpoint.access.gate import DENIED, INVALID, MISSING, STANDS_S
+from syncpoint.access.permission_needs import SERVER
 from syncpoint.access.policy import PREFIX, orphaned_policies
-from syncpoint.access.rules import RULES, SERVER
+from syncpoint.access.rules import RULES
 from syncpoint.access.tokens import ANONYMOUS
 from syncpoint.metadata.records import CatalogChange, Setting, Snapshot, Subscription, Topic
 from syncpoint.model.errors import Code, PermissionDenied, SyncpointError, Unauthenticated

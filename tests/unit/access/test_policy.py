@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from syncpoint.access.conditions import compiled
+from syncpoint.access.permission_needs import SERVER
 from syncpoint.access.policy import NO_POLICY_ETAG, Policies, Verdict, orphaned_policies
 from syncpoint.access.roles import ROLES
-from syncpoint.access.rules import SERVER
 from syncpoint.access.services import ServiceIdentity
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange, DeadLetter, Subscription, Topic

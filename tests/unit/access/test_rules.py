@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from syncpoint.access.permission_needs import SERVER, Need
 from syncpoint.access.roles import INTERNAL, PERMISSIONS, ROLES
-from syncpoint.access.rules import RULES, SERVER, Need, rule_of
+from syncpoint.access.rules import RULES, rule_of
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.model.errors import InvalidArgument
