@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from pyspark_pubsub.rpc import close_idle
-from syncpoint.federation.session import FIELDS_TWICE
+from syncpoint.federation.session import SETTINGS
 from syncpoint.federation.spark_home import quick_home
 from syncpoint.testing.kafka.kafka_jars import KafkaMissing, kafka_jars, spark_jars
 from syncpoint.testing.server_process import ServerProcess
@@ -49,7 +49,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "1g")
-        .config(map=FIELDS_TWICE)
+        .config("spark.sql.mapKeyDedupPolicy", SETTINGS["spark.sql.mapKeyDedupPolicy"])
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")  # no query lives long enough for more
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")

@@ -26,8 +26,6 @@ QUICK_CHECKPOINTS = {
 }
 # Two of those `chmod` are left in a batch; this way each of them starts one process, not two.
 QUICK_FORKS = {"spark.driver.defaultJavaOptions": "-Djdk.lang.Process.launchMechanism=VFORK"}
-# Of a field that JSON has twice the last counts; else it would stop its flow, or the data would count as no object.
-FIELDS_TWICE = {"spark.sql.mapKeyDedupPolicy": "LAST_WIN", "spark.sql.variant.allowDuplicateKeys": "true"}
 SETTINGS = {
     **QUICK_CHECKPOINTS,
     **(QUICK_FORKS if sys.platform.startswith("linux") else {}),
@@ -42,7 +40,7 @@ SETTINGS = {
     "spark.speculation": "false",  # a second attempt stages everything again, for nothing
     "spark.sql.streaming.stopTimeout": "20s",
     "spark.sql.session.timeZone": "UTC",
-    **FIELDS_TWICE,
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",  # a field that is set takes the place of the one that is there
 }
 
 

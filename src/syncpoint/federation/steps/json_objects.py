@@ -4,8 +4,8 @@ fields are only added, text behind the last one.
 Place: under the steps that omit and add fields; it is all Spark's own code, no Python runs per message. What Spark
 cannot compile (`from_json`, functions with lambdas) has each row copied before and behind it: `with_extensible`,
 `extended` and `replaced` have none of it.
-Promise: fields that nobody names keep their value and their type; of a field that is there twice the last counts. In a
-map numbers are written anew: 1e3 becomes 1000.0, and 2.50 becomes 2.5.
+Promise: fields that nobody names keep their value and their type. In a map numbers are written anew: 1e3 becomes
+1000.0, and 2.50 becomes 2.5. Data with a field that is there twice are no object.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 OBJECT, EXTENSIBLE = "data_object", "data_extensible"
 _OPENED, _PARSED = "data_opened", "data_parsed"
-NO_OBJECT = "the data are no object in JSON"
+NO_OBJECT = "the data are no object in JSON, or have a field twice"
 
 
 def with_object(frame: DataFrame) -> DataFrame:
@@ -36,14 +36,12 @@ def with_extensible(frame: DataFrame, fields: Mapping[str, str], new: Sequence[s
     """
     from pyspark.sql.functions import expr
 
-    # One more field is tried behind the last one: what is no object, or goes on behind its end, cannot be read with
-    # it, or is read without it.
-    tried = "_" + "".join(new)  # no field of `new`: longer than each
-    end = literal(f',{json.dumps(tried, ensure_ascii=False)}:""}}')
+    # The new fields are tried behind the last one: with them, what is no object, or has one of them already, cannot be
+    # read as JSON, or is read without the last of them.
+    ends = literal("".join(f',{json.dumps(name, ensure_ascii=False)}:""' for name in new) + "}")
     frame = frame.withColumn(_OPENED, expr(_opened()))
-    frame = frame.withColumn(_PARSED, expr(_parsed(f"concat({_OPENED}, CAST({end} AS BINARY))")))
-    able = [f"{_field(_PARSED, [tried])} IS NOT NULL", *(f"{_field(_PARSED, [name])} IS NULL" for name in new)]
-    frame = frame.withColumn(EXTENSIBLE, expr(" AND ".join(able)))
+    frame = frame.withColumn(_PARSED, expr(_parsed(f"concat({_OPENED}, CAST({ends} AS BINARY))")))
+    frame = frame.withColumn(EXTENSIBLE, expr(f"{_field(_PARSED, [new[-1]])} IS NOT NULL"))
     frame = frame.withColumn(OBJECT, expr(f"CASE WHEN NOT {EXTENSIBLE} THEN {_object()} END"))
     read = {
         column: expr(
@@ -52,7 +50,7 @@ def with_extensible(frame: DataFrame, fields: Mapping[str, str], new: Sequence[s
         )
         for column, (first, *rest) in ((column, path.split(".")) for column, path in fields.items())
     }
-    return frame.withColumns(read).drop(_PARSED) if read else frame.drop(_PARSED)
+    return frame.withColumns(read).drop(_PARSED)
 
 
 def _field(variant: str, names: Sequence[str], kind: str = "variant") -> str:
