@@ -200,6 +200,33 @@ def test_a_flow_that_filters_and_changes_is_reconciled_with_nothing_to_name(
     assert reconcile(spark, flow, Progress()).waiting == 7
 
 
+def test_a_flow_with_steps_is_reconciled_topic_by_topic(spark: Any, pair: dict[str, Site], tmp_path: Path) -> None:
+    """Validated: what fits goes on, what does not becomes a letter; then a copy comes to a topic that it is not for."""
+    orders(pair["a"], "checked")
+    schema = {"type": "object", "properties": {"amount": {"type": "integer"}}}
+    (tmp_path / "order.json").write_text(json.dumps(schema))
+    invalid = pair["b"].topic("invalid")
+    keys = {"pattern": "validate", "schema": {"type": "json-schema", "file": "order.json"},
+            "invalid": {"topic": invalid}}  # fmt: skip
+    content, found = federation(pair, tmp_path, "checked", **keys)
+    flow = flow_of(found)
+    pair["b"].topic("checked-copy")
+    with running_job(spark, content, tmp_path):
+        awaited(lambda: (len(pair["b"].log(flow.target_topic)), len(pair["b"].log(invalid))) == (200, 100), "all came")
+    result = reconcile(spark, flow, Progress())
+    assert result.clean, result
+    assert (result.expected, result.right, result.waiting, result.gone_at_target) == (300, 300, 0, 0)
+    good, letter = pair["b"].log(flow.target_topic)[0].message_id, pair["b"].log(invalid)[0].message_id
+    for one, topic in ((good, invalid), (letter, invalid)):
+        copies = spark.read.format("pubsub").options(endpoint=pair["a"].server.endpoint, topic=flow.source_topic).load()
+        copies = copies.where(copies.message_id == one).select("message_id", "data", "attributes", "ordering_key")
+        again = copies.write.format("pubsub").mode("append")
+        again.options(endpoint=pair["b"].server.endpoint, topic=topic, keepIdentity="true", via="a").save()
+    result = reconcile(spark, flow, Progress())
+    assert {(one.kind, one.message_id) for one in result.anomalies} == {("unexpected", good), ("twice", letter)}
+    assert (result.expected, result.right) == (300, 298)
+
+
 def test_what_a_faulty_task_did_is_named(spark: Any, pair: dict[str, Site], tmp_path: Path) -> None:
     """A task that commits what it was to copy, and drops one message, changes one, and copies one twice."""
     name = pair["a"].topic("faulty")

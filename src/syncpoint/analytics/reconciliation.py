@@ -1,26 +1,30 @@
 """Reconciliation of a flow: whether the target holds exactly what its source has, each message once and as it was.
 
 Place: a batch job over both logs; `syncpoint analyze reconcile` prints it. It trusts neither the flow nor its records:
-what should be at the target is worked out anew from the source, by the condition and the changes of the flow.
+what should be at the target, and in which topic, is worked out anew from the source, by the condition, the changes and
+the steps of the flow.
 Promise: an anomaly has the message's id, its kind, and the flow it happened on. A message that either side does not
 store any more is counted, and said to be neither right nor wrong. Copies keep their ids, so ids decide.
 
-Kinds: `missing` (the flow says it has copied the message, the target does not have it), `twice` (the target has it more
-than once), `altered` (data, attributes or ordering key are not what the flow makes of the source's), `unexpected` (the
-target has a copy by this flow of a message that the flow should have left out).
+Kinds: `missing` (the flow says it has copied the message, its topic at the target does not have it), `twice` (that has
+it more than once), `altered` (data, attributes or ordering key are not what the flow makes of the source's),
+`unexpected` (a topic has a copy by this flow of a message that should not be there).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 from syncpoint.analytics.stored_messages import OnProgress, stored_topic, watched
 from syncpoint.federation.flow_options import selecting
 from syncpoint.federation.flow_plan import Flow
 from syncpoint.federation.servers import Servers
-from syncpoint.federation.transform import CARRIED, changed
+from syncpoint.federation.steps.step import TOPIC
+from syncpoint.federation.transform import CARRIED, prepared
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.wire.messages import pipeline
 
@@ -65,12 +69,12 @@ class Reconciliation:
 
 
 def reconcile(spark: SparkSession, flow: Flow, on_progress: OnProgress) -> Reconciliation:
-    """Compare both ends of a flow. Raises `FailedPrecondition` when its pattern has steps of its own, or it has copied
-    nothing yet; `InvalidArgument` when its function cannot be imported here; `SyncpointError` when a server refuses.
+    """Compare both ends of a flow. Raises `FailedPrecondition` when it encrypts, or has copied nothing yet;
+    `InvalidArgument` when its function cannot be imported here; `SyncpointError` when a server refuses.
     """
-    if flow.link.steps:  # what they make of a message is not worked out here: all of it would pass for altered
+    if not flow.link.steps.repeatable:
         raise FailedPrecondition(
-            f"the flow {flow.name} cannot be reconciled: the pattern {flow.link.pattern} has steps"
+            f"the flow {flow.name} cannot be reconciled: it encrypts data, which are other bytes each time"
         )
     from pyspark import StorageLevel
     from pyspark.sql import functions as F
@@ -81,28 +85,31 @@ def reconcile(spark: SparkSession, flow: Flow, on_progress: OnProgress) -> Recon
         if not links:
             raise FailedPrecondition(f"the flow {flow.name} has copied nothing yet")
         link = links[0]
-        judged_ranges = _judged(servers, flow, link)
+        can_lack = _any((F.col("topic") == topic) & _within(ranges)
+                        for topic, ranges in _judged(servers, flow, link).items())  # fmt: skip
     with watched(spark, on_progress):
         wanted = _expected(spark, flow).persist(StorageLevel.DISK_ONLY)
         there = _copies(spark, flow).persist(StorageLevel.DISK_ONLY)
         try:
             done = _within(link.committed)
             judged = wanted.withColumn("done", done).join(there, "message_id", "full").fillna(False, ["done"])
-            known = F.col("source").isNotNull()
-            wants = known & F.col("kept")
-            lacks = wants & F.col("done") & F.col("copies").isNull()
+            judged = judged.withColumn("here", F.try_element_at("places", F.col("topic")))
+            known, copied = F.col("source").isNotNull(), F.col("here").isNotNull()
+            wants = known & F.col("topic").isNotNull()
+            lacks = wants & F.col("done") & ~copied
+            elsewhere = F.coalesce(F.size("places"), F.lit(0)) > copied.cast("int")
             kind = (
-                F.when(lacks & _within(judged_ranges), "missing")
-                .when(F.col("copies") > 1, "twice")
-                .when(wants & F.col("copies").isNotNull() & (F.col("content") != F.col("copy")), "altered")
-                .when(known & ~F.col("kept") & F.col("copies").isNotNull(), "unexpected")
+                F.when(lacks & can_lack, "missing")
+                .when(F.col("here.copies") > 1, "twice")
+                .when(wants & copied & (F.col("content") != F.col("here.content")), "altered")
+                .when(known & elsewhere, "unexpected")
             )
             judged = judged.withColumn("kind", kind).persist(StorageLevel.DISK_ONLY)
             whole: Any = judged.agg(
                 F.count_if(wants & F.col("done")).alias("expected"),
-                F.count_if(wants & F.col("copies").isNotNull() & F.col("kind").isNull()).alias("right"),
-                F.count_if(wants & ~F.col("done") & F.col("copies").isNull()).alias("waiting"),
-                F.count_if(lacks & ~_within(judged_ranges)).alias("gone_at_target"),
+                F.count_if(wants & copied & F.col("kind").isNull()).alias("right"),
+                F.count_if(wants & ~F.col("done") & ~copied).alias("waiting"),
+                F.count_if(lacks & ~can_lack).alias("gone_at_target"),
                 F.count_if(F.col("source").isNull()).alias("gone_at_source"),
                 *(F.count_if(F.col("kind") == name).alias(name) for name in KINDS),
             ).first()
@@ -128,26 +135,41 @@ def reconcile(spark: SparkSession, flow: Flow, on_progress: OnProgress) -> Recon
     )
 
 
+def _topics(flow: Flow) -> tuple[str, ...]:
+    """Topics of the target that messages of a flow may be in."""
+    return tuple(dict.fromkeys((flow.target_topic, *flow.link.steps.topics)))
+
+
 def _expected(spark: SparkSession, flow: Flow) -> DataFrame:
-    """Every message that the source stores, whether the flow keeps it, and the digest of what it makes of it."""
+    """Every message that the source stores, the topic that the flow copies it to (null: to none), and the digest of
+    what it makes of it.
+    """
     from pyspark.sql import functions as F
 
     stored = stored_topic(flow.link.source, flow.source_topic)
     every = stored.frame(spark, ("message_id", "source", "offset"))
-    kept = changed(stored.frame(spark, CARRIED, **selecting(flow.link)), flow.link.change, flow.link.name)
-    made = kept.select("source", "offset", _content().alias("content"), F.lit(True).alias("kept"))
-    return every.join(made, ["source", "offset"], "left").fillna(False, ["kept"])
+    made = prepared(stored.frame(spark, CARRIED, **selecting(flow.link)), flow.link, flow)
+    topic = F.col(TOPIC) if TOPIC in made.columns else F.lit(flow.target_topic)
+    return every.join(made.select("source", "offset", topic.alias("topic"), _content().alias("content")),
+                      ["source", "offset"], "left")  # fmt: skip
 
 
 def _copies(spark: SparkSession, flow: Flow) -> DataFrame:
-    """What the target stores that came through the flow's source last: by id, how often, and the digest of one."""
+    """What the target stores that came through the flow's source last: by id, how often it is in which topic, and the
+    digest of one of these.
+    """
     from pyspark.sql import functions as F
 
-    stored = stored_topic(flow.link.target, flow.target_topic)
-    frame = stored.frame(spark, ("message_id", "data", "attributes", "ordering_key", "visited"))
-    came = F.element_at("visited", -1) == flow.link.source.name
-    copies = frame.where(F.size("visited") > 0).where(came)
-    return copies.groupBy("message_id").agg(F.count("*").alias("copies"), F.first(_content()).alias("copy"))
+    def stored_in(topic: str) -> DataFrame:
+        columns = ("message_id", "data", "attributes", "ordering_key", "visited")
+        frame = stored_topic(flow.link.target, topic).frame(spark, columns)
+        came = (F.size("visited") > 0) & (F.element_at("visited", -1) == flow.link.source.name)
+        counted = frame.where(came).groupBy("message_id")
+        return counted.agg(F.lit(topic).alias("at"), F.count("*").alias("copies"), F.first(_content()).alias("content"))
+
+    copies = reduce(lambda one, other: one.unionByName(other), map(stored_in, _topics(flow)))
+    places = F.map_from_entries(F.collect_list(F.struct("at", F.struct("copies", "content"))))
+    return copies.groupBy("message_id").agg(places.alias("places"))
 
 
 def _content() -> Column:
@@ -160,28 +182,40 @@ def _content() -> Column:
 
 def _within(ranges: Iterable[Any]) -> Column:
     """Whether a message of the source is in one of these ranges."""
-    from functools import reduce
-    from operator import or_
-
     from pyspark.sql import functions as F
 
-    places = [
+    return _any(
         (F.col("source") == one.source) & (F.col("offset") >= one.begin) & (F.col("offset") < one.end) for one in ranges
-    ]
-    return reduce(or_, places, F.lit(False))
+    )
 
 
-def _judged(servers: Servers, flow: Flow, link: Any) -> list[Any]:
-    """Of what was committed, the ranges of the source whose copies the target cannot have deleted since.
+def _any(conditions: Iterable[Column]) -> Column:
+    from pyspark.sql import functions as F
+
+    return reduce(or_, conditions, F.lit(False))
+
+
+def _judged(servers: Servers, flow: Flow, link: Any) -> dict[str, list[Any]]:
+    """Of what was committed, by topic of the target: the ranges of the source whose copies that cannot have deleted
+    since.
 
     The target maps offsets for as long as it stores the copies, and stores those of one source in their order: behind
-    the lowest offset that is mapped, what is not mapped was never stored. A link that has stored nothing maps nothing.
+    the lowest offset that is mapped into a topic, what is not mapped was never stored there. A link that has stored
+    nothing maps nothing.
     """
-    found: list[Any] = []
+    topics = _topics(flow)
+    found: dict[str, list[Any]] = {topic: [] for topic in topics}
     for one in link.committed:
-        asked = pipeline.MapOffsetsRequest(link=flow.name, source=one.source, begin=one.begin, end=one.end)
-        mappings = servers.call(flow.link.target, "EpochWriter.MapOffsets", asked).mappings
-        if mappings or not link.rows:
-            begin = getattr(mappings[0], "from").begin if mappings else one.begin
-            found.append(pipeline.SourceRange(source=one.source, begin=begin, end=one.end))
+        begins = {} if link.rows else dict.fromkeys(topics, one.begin)
+        at = one.begin
+        while at < one.end and len(begins) < len(topics):
+            asked = pipeline.MapOffsetsRequest(link=flow.name, source=one.source, begin=at, end=one.end)
+            answer = servers.call(flow.link.target, "EpochWriter.MapOffsets", asked)
+            for mapping in answer.mappings:
+                for place in mapping.to:
+                    begins.setdefault(place.topic, getattr(mapping, "from").begin)
+            at = answer.next_offset
+        for topic in topics:
+            if topic in begins:
+                found[topic].append(pipeline.SourceRange(source=one.source, begin=begins[topic], end=one.end))
     return found

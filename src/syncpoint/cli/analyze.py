@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from syncpoint.analytics.reconciliation import Reconciliation
     from syncpoint.analytics.rule_test import CandidateRule, RuleOutcome
     from syncpoint.analytics.topic_profile import TopicProfile
+    from syncpoint.federation.flow_plan import Flow
 
 APP = "syncpoint analyze"
 
@@ -247,13 +248,12 @@ def reconcile(settings: Settings, file: Path, flows: tuple[str, ...], master: st
     federation = load(file)
     with Servers() as servers:
         every = servers.flows(links_of(federation))
-    known = {flow.name: flow for flow in every if not flow.link.streams}
-    streams = {flow.name for flow in every} - known.keys()
-    if named := [name for name in flows if name in streams]:
-        raise Problem(
-            f"{named[0]} has a stream at one end, of which there is no log to compare.",
-            "Flows between servers have two.",
-        )
+    apart = {flow.name: why for flow in every if (why := _why_apart(flow))}
+    known = {flow.name: flow for flow in every if flow.name not in apart}
+    if named := [name for name in flows if name in apart]:
+        raise Problem(f"{named[0]} {apart[named[0]]}.", "It cannot be compared; other flows can.")
+    for name, why in apart.items() if not flows else ():
+        click.echo(f"Not compared: {name} {why}.", err=True)
     unknown = [name for name in flows if name not in known]
     if unknown:
         raise Problem(
@@ -274,6 +274,13 @@ def reconcile(settings: Settings, file: Path, flows: tuple[str, ...], master: st
             f"{counted(len(bad), 'flow')} of {len(results)} did not copy exactly.",
             "`--format json` names up to 1,000 messages of each kind.",
         )
+
+
+def _why_apart(flow: Flow) -> str:
+    """Why a flow cannot be reconciled; "": it can."""
+    if flow.link.streams:
+        return "has a stream at one end, of which there is no log"
+    return "" if flow.link.steps.repeatable else "encrypts data, which are other bytes each time"
 
 
 def _print_reconciled(results: list[Reconciliation]) -> None:

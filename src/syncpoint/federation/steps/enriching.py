@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from syncpoint.federation.steps.json_objects import (
     EXTENSIBLE,
@@ -70,6 +70,7 @@ class Enrich:
 
     lookups: tuple[Lookup, ...]
     topics: tuple[str, ...] = ()
+    repeatable: ClassVar = True
 
     @property
     def summary(self) -> str:

@@ -7,7 +7,7 @@ attributes as a message may have already, none of this name, goes on without it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from syncpoint.model.limits import MESSAGE_ATTRIBUTES_MAX
 
@@ -22,6 +22,7 @@ class Label:
     name: str
     value: str
     topics: tuple[str, ...] = ()
+    repeatable: ClassVar = True
 
     @property
     def summary(self) -> str:

@@ -56,6 +56,11 @@ class Normalise:
         said += f"{', '.join(dict.fromkeys(one.kind for _, one in normal.inputs))} to {normal.output}"
         return said + (f", encrypted with {normal.encrypt_key}" if normal.encrypt else "")
 
+    @property
+    def repeatable(self) -> bool:
+        """What is encrypted is something else each time."""
+        return self.normal.encrypt is None
+
     def apply(self, frame: DataFrame) -> DataFrame:
         """Write the data anew, or refuse them."""
         from pyspark.sql.functions import coalesce, col, when

@@ -7,7 +7,7 @@ that leads through something that is no object, are not passed as they are.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from syncpoint.federation.steps.json_objects import NO_OBJECT, OBJECT, literal, names, with_object, written
 from syncpoint.federation.steps.step import REASON, refuse
@@ -34,6 +34,7 @@ class Reduce:
     keep: tuple[str, ...] = ()
     omit_attributes: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
+    repeatable: ClassVar = True
 
     @property
     def summary(self) -> str:

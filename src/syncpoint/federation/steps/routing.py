@@ -7,7 +7,7 @@ where the task says so, to none.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from syncpoint.federation.steps.step import DROP, REASON, TOPIC
 from syncpoint.model.errors import InvalidArgument
@@ -25,6 +25,7 @@ class RouteByCondition:
     routes: tuple[tuple[str, str], ...]
     otherwise: str
     place: str
+    repeatable: ClassVar = True
 
     @property
     def summary(self) -> str:

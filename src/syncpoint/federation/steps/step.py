@@ -26,12 +26,14 @@ DROP = "drop"
 
 
 class FrameStep(Protocol):
-    """One step. `summary`: what it does, in a few words, without secrets; `topics`: full names of topics of the target
-    that rows may go to beside the flow's own.
+    """One step. `summary`: what it does, in a few words, without secrets; `repeatable`: whether it makes the same of
+    the same message each time; `topics`: full names of topics of the target that rows may go to beside the flow's own.
     """
 
     @property
     def summary(self) -> str: ...
+    @property
+    def repeatable(self) -> bool: ...
     @property
     def topics(self) -> tuple[str, ...]: ...
     def apply(self, frame: DataFrame) -> DataFrame: ...
@@ -51,6 +53,11 @@ class StepChain:
     def summary(self) -> str:
         """For the plan."""
         return "; ".join(step.summary for step in self.steps)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether all of them are."""
+        return all(step.repeatable for step in self.steps)
 
     @property
     def topics(self) -> tuple[str, ...]:

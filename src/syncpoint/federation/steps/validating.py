@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jsonschema
 
@@ -59,6 +59,7 @@ class Validate:
     file: str
     schema: SchemaText
     topics: tuple[str, ...] = ()
+    repeatable: ClassVar = True
 
     @property
     def summary(self) -> str:
