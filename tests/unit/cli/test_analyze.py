@@ -84,11 +84,18 @@ def test_a_plot_is_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "profile.png").read_bytes().startswith(b"\x89PNG")
 
 
-def reconciled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, missing: int, *flows: str) -> Result:
+STREAM = """streams: {lake: {kafka: {bootstrap: 'k:1'}}}
+tasks:
+  back: {pattern: queue-to-stream, from: {cluster: a, topic: projects/shop/topics/orders}, to: {stream: lake, topic: o}}
+"""
+
+
+def reconciled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, missing: int, *flows: str, more: str = "") -> Result:
     file = tmp_path / "federation.yaml"
-    file.write_text(
+    text = (
         "version: 1\nclusters: {a: {endpoint: 'a:1'}, b: {endpoint: 'b:1'}}\nnamespaces: {shop: {clusters: [a, b]}}\n"
     )
+    file.write_text(text + more)
     anomalies = tuple(Anomaly("missing", f"id-{number}", "shop.a-b.orders") for number in range(missing))
     counts = dict.fromkeys(reconciliation.KINDS, 0) | {"missing": missing}
 
@@ -118,6 +125,16 @@ def test_an_unknown_flow_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     result = reconciled(monkeypatch, tmp_path, 0, "shop.a-b.none")
     assert result.exit_code == 3
     assert "federation plan" in result.output
+
+
+def test_a_flow_that_cannot_be_compared_is_said_to_be_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    result = reconciled(monkeypatch, tmp_path, 0, more=STREAM)
+    assert result.exit_code == 0, result.output
+    assert "Not compared: back.orders has a stream at one end" in result.output
+    assert "shop.a-b.orders" in result.stdout
+    result = reconciled(monkeypatch, tmp_path, 0, "back.orders", more=STREAM)
+    assert result.exit_code == 1
+    assert "back.orders has a stream at one end" in result.output
 
 
 def test_a_back_test_of_rules_shows_what_they_would_have_made(monkeypatch: pytest.MonkeyPatch) -> None:
