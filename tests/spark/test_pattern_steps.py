@@ -17,7 +17,7 @@ from syncpoint.federation.spec import parse
 from syncpoint.federation.steps.json_objects import NO_OBJECT
 from syncpoint.federation.steps.references import tables_of
 from syncpoint.federation.transform import CARRIED, prepared
-from syncpoint.model.errors import InvalidArgument
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument
 
 SCHEMA = (
     "message_id string, source bigint, offset bigint, publish_time timestamp, data binary,"
@@ -91,12 +91,14 @@ def test_json_schema_separates_what_fits_from_what_does_not(run: Any, tmp_path: 
         b"\xff\xfe",
         b"",
         b"[" * 9999,
+        b'\xef\xbb\xbf{"id": 1, "price": 1}',
+        b'{"id": 1, "price": NaN}',
     ]
     schema = {"type": "json-schema", "file": "order.json"}
     rows = run("validate", data, schema=schema, invalid={"topic": INVALID})
     assert [row.data for row in rows] == data  # a letter has the data that were refused
     reasons = to_invalid(rows)
-    assert sorted(reasons) == [1, 2, 3, 4, 5, 6]
+    assert sorted(reasons) == [1, 2, 3, 4, 5, 6, 7, 8]
     assert all(reason.startswith("ValidationFailed: ") for reason in reasons.values())
     assert reasons[1] == "ValidationFailed: id: 'x' is not of type 'integer'"
     assert reasons[2] == "ValidationFailed: 'price' is a required property"
@@ -134,6 +136,8 @@ def test_fields_are_left_out_and_nothing_passes_that_may_hide_them(run: Any) -> 
         b'[{"card": "4111"}]',
         b'{"who": {"at": "zip 4111"}}',
         b'{"it\'s": 1, "card": {}}',
+        b'{"id": 3} {"card": "4111"}',
+        b'{"id": 4, "name": "\xff"}',
     ]
     rows = run(
         "reduce", data, omit=["card", "who.card", "who.at.zip"], omit_attributes=["n"], invalid={"topic": INVALID}
@@ -142,6 +146,8 @@ def test_fields_are_left_out_and_nothing_passes_that_may_hide_them(run: Any) -> 
         3: "ReductionFailed: who is no object",
         4: f"ReductionFailed: {NO_OBJECT}",
         5: "ReductionFailed: who.at is no object",
+        7: f"ReductionFailed: {NO_OBJECT}",
+        8: f"ReductionFailed: {NO_OBJECT}",
     }
     passed = {row.offset: json.loads(row.data) for row in rows if row.topic == TARGET}
     assert passed[0] == {"id": 12345678901, "who": {"name": "Z", "at": {"city": "B"}}, "x": [1, {"a": None}]}
@@ -186,6 +192,7 @@ def test_fields_are_added_from_tables_that_are_read_again_when_they_change(
             "format": "csv",
             "match": {"carrier": "flight.carrier"},
             "take": {"name": "airline", "fleet": "fleet"},
+            "types": {"fleet": "INT"},
         },
         {
             "table": "planes",
@@ -242,23 +249,43 @@ def test_a_field_is_added_whatever_an_object_looks_like(run: Any, spark: SparkSe
         b'{"id":1,"name":"old","x":1}',
         b'{"id":1,"name":null}',
         b'{"id":1,"n\\u0061me":"old"}',
-        b'{"id":1}\n',
-        b'{"id":1} x}',
-        b'{"id":1}, "y": {"z": 2}',
     ]
-    rest = [b"{}", b"{ }", b'{"id":2}', b'{"name":"old"}']
+    rest = [b"{}", b"{ }", b'{"id":2,"n":2.50}\n', b'{"name":"old", "n":2.50}']
     wrong = [b"", b"1", b"{'id':1}", b'"}"', b'[{"id":1}]', b'{"id":1', b'{"id":"}', b'{"id":1,}', b'{"a":{"id":1}']
     wrong += [b'{"id":3,"id":1}', b'{"id":1,"name":"a","name":"b"}', b"\xff}"]
-    data = [*(one + b"}" for one in kept), *(one + b"}  " for one in kept[:2]), *objects, *rest, *wrong]
+    wrong += [b'{"id":1} x}', b'{"id":1}, "y": {"z": 2}', b'{"id":1}\n{"id":2}', b'{"id":1}] x']
+    data = [*(one + b"}" for one in kept), kept[0] + b"}  ", kept[1] + b"} \r\n", *objects, *rest, *wrong]
     found = [row.data for row in run("enrich", data, lookups=lookups, invalid={"topic": INVALID})]
     assert found[:6] == [one + tail for one in (*kept, *kept[:2])]
-    for before, after in zip(objects, found[6:12], strict=True):
+    for before, after in zip(objects, found[6:9], strict=True):
         fields = {"x": 1} if b'"x":1' in before else {}
         assert json.loads(after) == {"id": 1, **fields, **added}, before
-    assert [json.loads(one) for one in found[12:16]] == [{}, {}, {"id": 2}, {"name": "old"}]
-    assert found[16:] == wrong
+    assert found[9:] == [*rest, *wrong], "where nothing is added, all stays"
     plan = framed(spark, tmp_path, "enrich", data, lookups=lookups, invalid="drop")._jdf.queryExecution().executedPlan()
     assert not [one for one in ("from_json", "lambda", "Python") if one in plan.toString()], "rows are copied for it"
+
+
+def test_tables_of_csv_are_text_unless_types_are_named(run: Any, tmp_path: Path) -> None:
+    """As RFC 4180 writes them: quotes are doubled, a value in quotes may have commas and lines."""
+    rows = ["zip,city,code,size", '01234,"Adams, ""the"" old\nand new",007,2.50', "1234,Bern,8,n/a"]
+    (tmp_path / "places.csv").write_text("\n".join(rows) + "\n")
+    take = {"city": "city", "code": "code", "size": "size"}
+    lookup = {"table": "places.csv", "format": "csv", "match": {"zip": "zip"}, "take": take}
+    data = [b'{"zip":"01234"}', b'{"zip":1234}', b'{"zip":"1"}']
+    (first, second, third) = (json.loads(row.data) for row in run("enrich", data, lookups=[lookup], invalid="drop"))
+    assert first == {"zip": "01234", "city": 'Adams, "the" old\nand new', "code": "007", "size": "2.50"}
+    assert second == {"zip": 1234, "city": "Bern", "code": "8", "size": "n/a"}
+    assert third == {"zip": "1"}
+    typed = {**lookup, "types": {"code": "INT", "size": "DOUBLE"}}
+    (first, second, _) = (json.loads(row.data) for row in run("enrich", data, lookups=[typed], invalid="drop"))
+    assert (first["code"], first["size"]) == (7, 2.5)
+    assert second == {"zip": 1234, "city": "Bern", "code": 8}
+    with pytest.raises(FailedPrecondition, match=r"places.csv has no column ctiy; it has zip, city, code, size"):
+        run("enrich", data, lookups=[{**lookup, "take": {"ctiy": "city"}}], invalid="drop")
+    (tmp_path / "deep.json").write_text('{"zip": "1", "at": {"x": 1}}\n')
+    deep = {**lookup, "table": "deep.json", "format": "json", "take": {"at": "at"}}
+    with pytest.raises(FailedPrecondition, match=r"the column at of the table .*deep.json is no single value"):
+        run("enrich", data, lookups=[deep], invalid="drop")
 
 
 def test_the_first_true_condition_says_where_a_message_goes(run: Any) -> None:

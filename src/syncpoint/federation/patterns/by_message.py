@@ -94,7 +94,8 @@ def _enrichment(task: Task, federation: Federation) -> list[FrameStep]:
             raise InvalidArgument(f"{task.place}.lookups.{number}.table", f"there is no {path}")
         fields, attributes = keys.get("match", {}), keys.get("match_attributes", {})
         columns = (*fields, *attributes)
-        reference = Reference(path, keys["format"], columns, tuple(keys["take"]), seconds(keys.get("refresh", "10m")))
+        refresh_s, types = seconds(keys.get("refresh", "10m")), tuple(keys.get("types", {}).items())
+        reference = Reference(path, keys["format"], columns, tuple(keys["take"]), refresh_s, types)
         found.append(enriching.Lookup(reference, fields, attributes, keys["take"], keys.get("missing") == "refuse"))
     return [enriching.Enrich(tuple(found))] if found else []
 

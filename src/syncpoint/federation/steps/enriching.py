@@ -1,7 +1,7 @@
 """Enrichment: fields are added to data from reference tables.
 
 Place: a step; a broadcast join of Spark with each table, so the order of rows stays. Promise: a message is written
-once, whatever the table holds. One whose key is in no table goes on without the fields, or is refused. Fields are put
+once, whatever the table holds. One whose key is in no table goes on as it is, or is refused. Fields are put
 behind those that are there, whose bytes stay as they are, unless one of the same name is there.
 """
 
@@ -44,6 +44,11 @@ KEYS: dict[str, Any] = {
             "match": {**_COLUMNS, "description": "Column of the table: field of the data."},
             "match_attributes": {**_COLUMNS, "description": "Column of the table: attribute."},
             "take": {**_COLUMNS, "description": "Column of the table: the new field."},
+            "types": {
+                "type": "object",
+                "additionalProperties": {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_ ]*([(][0-9, ]+[)])?$"},
+                "description": "Column of the table: its type in Spark SQL. Columns of CSV are text otherwise.",
+            },
             "refresh": {"$ref": "#/$defs/duration"},
             "missing": {"enum": ["keep", "refuse"]},
         },
@@ -106,7 +111,7 @@ class Enrich:
                 added[name] = f"CAST(lookup{number}_v{i} AS VARIANT)"
         more = " || ".join(f"coalesce(lookup{number}_text, '')" for number in range(len(self.lookups)))
         enriched = (
-            when(col(REASON).isNotNull(), col("data"))
+            when(col(REASON).isNotNull() | expr(f"{more} = ''"), col("data"))
             .when(col(EXTENSIBLE), expr(extended(more)))
             .otherwise(written(expr(replaced(added))))
         )

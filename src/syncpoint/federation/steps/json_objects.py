@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 OBJECT, EXTENSIBLE = "data_object", "data_extensible"
-_OPENED, _PARSED = "data_opened", "data_parsed"
+_TRIMMED, _OPENED, _PARSED, _WHOLE = "data_trimmed", "data_opened", "data_parsed", "data_whole"
+_MARK = "the data end here"
 NO_OBJECT = "the data are no object in JSON, or have a field twice"
 
 
@@ -26,7 +27,7 @@ def with_object(frame: DataFrame) -> DataFrame:
     """The frame with OBJECT, which is null for data that are no object."""
     from pyspark.sql.functions import expr
 
-    return frame.withColumn(OBJECT, expr(_object()))
+    return frame.withColumn(_WHOLE, expr(_whole())).withColumn(OBJECT, expr(_object())).drop(_WHOLE)
 
 
 def with_extensible(frame: DataFrame, fields: Mapping[str, str], new: Sequence[str]) -> DataFrame:
@@ -39,10 +40,12 @@ def with_extensible(frame: DataFrame, fields: Mapping[str, str], new: Sequence[s
     # The new fields are tried behind the last one: with them, what is no object, or has one of them already, cannot be
     # read as JSON, or is read without the last of them.
     ends = literal("".join(f',{json.dumps(name, ensure_ascii=False)}:""' for name in new) + "}")
-    frame = frame.withColumn(_OPENED, expr(_opened()))
+    frame = frame.withColumn(_TRIMMED, expr(_trimmed()))
+    frame = frame.withColumn(_OPENED, expr(f"substring({_TRIMMED}, 1, octet_length({_TRIMMED}) - 1)"))
     frame = frame.withColumn(_PARSED, expr(_parsed(f"concat({_OPENED}, CAST({ends} AS BINARY))")))
     frame = frame.withColumn(EXTENSIBLE, expr(f"{_field(_PARSED, [new[-1]])} IS NOT NULL"))
-    frame = frame.withColumn(OBJECT, expr(f"CASE WHEN NOT {EXTENSIBLE} THEN {_object()} END"))
+    frame = frame.withColumn(_WHOLE, expr(f"CASE WHEN NOT {EXTENSIBLE} THEN {_whole()} END"))
+    frame = frame.withColumn(OBJECT, expr(_object()))
     read = {
         column: expr(
             f"CASE WHEN {EXTENSIBLE} THEN {_field(_PARSED, [first, *rest], 'string')}"
@@ -50,7 +53,7 @@ def with_extensible(frame: DataFrame, fields: Mapping[str, str], new: Sequence[s
         )
         for column, (first, *rest) in ((column, path.split(".")) for column, path in fields.items())
     }
-    return frame.withColumns(read).drop(_PARSED)
+    return frame.withColumns(read).drop(_TRIMMED, _PARSED, _WHOLE)
 
 
 def _field(variant: str, names: Sequence[str], kind: str = "variant") -> str:
@@ -78,18 +81,26 @@ def replaced(values: Mapping[str, str]) -> str:
     return f"map_concat({OBJECT}, {', '.join(each)})"
 
 
-def _opened() -> str:
-    """Data without their last byte, and without blanks behind it. As bytes: characters would have to be counted."""
-    trimmed = "CAST(rtrim(CAST(data AS STRING)) AS BINARY)"
-    return f"substring({trimmed}, 1, octet_length({trimmed}) - 1)"
+def _trimmed() -> str:
+    """Data without blanks behind them, as bytes: characters would have to be counted."""
+    blanks = "rtrim(CAST(data AS STRING))"  # of all four kinds it takes much longer, and few data need it
+    ends = f"substring(CAST({blanks} AS BINARY), -1, 1) IN (X'09', X'0A', X'0D')"
+    every = f"rtrim(CAST(X'09200A0D' AS STRING), {blanks})"
+    return f"CAST(CASE WHEN {ends} THEN {every} ELSE {blanks} END AS BINARY)"
 
 
 def _parsed(data: str) -> str:
     return f"try_parse_json(CAST({data} AS STRING))"
 
 
+def _whole() -> str:
+    """Data in front of a mark, as an array: what goes on behind its end cannot be read, or not up to the mark."""
+    return _parsed(f"concat(CAST('[' AS BINARY), data, CAST(',\"{_MARK}\"]' AS BINARY))")
+
+
 def _object() -> str:
-    return f"try_cast({_parsed('data')} AS MAP<STRING, VARIANT>)"
+    ends = f"try_variant_get({_WHOLE}, '$[1]', 'string') = '{_MARK}' AND is_valid_utf8(CAST(data AS STRING))"
+    return f"CASE WHEN {ends} THEN try_variant_get({_WHOLE}, '$[0]', 'map<string,variant>') END"
 
 
 def literal(text: str) -> str:

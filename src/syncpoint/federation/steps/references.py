@@ -17,24 +17,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from syncpoint.model.errors import FailedPrecondition
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LOOK_S = 0.5
-READING: dict[str, dict[str, str]] = {"csv": {"header": "true", "inferSchema": "true"}, "json": {}, "parquet": {}}
+READING: dict[str, dict[str, str]] = {
+    "csv": {"header": "true", "escape": '"', "multiLine": "true"},  # as RFC 4180 has it; all is text
+    "json": {},
+    "parquet": {},
+}
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A table: its folder (or file), how it is read, its key columns, the columns taken, how often it is checked."""
+    """A table: its folder (or file), how it is read, its key columns, the columns taken, how often it is checked, and
+    the types of columns that are not to be as they are read, by column; a value that is none of its type is empty.
+    """
 
     path: Path
     kind: str
     keys: tuple[str, ...]
     take: tuple[str, ...]
     refresh_s: float
+    types: tuple[tuple[str, str], ...] = ()
 
 
 Signature = tuple[tuple[str, int, int], ...]
@@ -58,7 +67,9 @@ class ReferenceTables:
     _thread: threading.Thread | None = None
 
     def frame(self, reference: Reference) -> DataFrame:
-        """The table with one row for each key; its columns are k0, k1 ... as text and v0, v1 ... as read."""
+        """The table with one row for each key; its columns are k0, k1 ... as text and v0, v1 ... as read. Raises
+        `FailedPrecondition` when it lacks a column, or has one that is no single value.
+        """
         with self._lock:
             kept = self._kept.get(reference)
             if kept is None:
@@ -94,6 +105,15 @@ class ReferenceTables:
 
         reader = self.spark.read.format(reference.kind).options(**READING[reference.kind])
         table = reader.load(str(reference.path))
+        kinds = dict(table.dtypes)
+        for name in (*reference.keys, *reference.take, *(name for name, _ in reference.types)):
+            if name not in kinds:
+                raise FailedPrecondition(
+                    f"the table {reference.path} has no column {name}; it has {', '.join(table.columns)}"
+                )
+            if kinds[name].startswith(("struct", "array", "map")):
+                raise FailedPrecondition(f"the column {name} of the table {reference.path} is no single value")
+        table = table.withColumns({name: col(f"`{name}`").try_cast(kind) for name, kind in reference.types})
         keys = [col(f"`{name}`").cast("string").alias(f"k{i}") for i, name in enumerate(reference.keys)]
         values = struct(*(col(f"`{name}`").alias(f"v{i}") for i, name in enumerate(reference.take)))
         one_each = table.groupBy(*keys).agg(max_of(values).alias("v"))

@@ -129,7 +129,7 @@ def _json_checker(text: str) -> Callable[[bytes], str | None]:
 
     def check(data: bytes) -> str | None:
         try:
-            value = json.loads(data)
+            value = json.loads(data.decode(), parse_constant=_no_number)
         except (ValueError, RecursionError) as error:
             return f"it is not JSON: {error}"
         try:
@@ -142,6 +142,11 @@ def _json_checker(text: str) -> Callable[[bytes], str | None]:
         return f"{path}: {worst.message}" if path else str(worst.message)
 
     return check
+
+
+def _no_number(name: str) -> None:
+    """JSON has no NaN and no Infinity, which Python reads."""
+    raise ValueError(f"{name} is no number")
 
 
 def _only_message(compiled: bytes) -> str:
