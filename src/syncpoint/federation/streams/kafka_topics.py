@@ -53,7 +53,8 @@ class KafkaTopic:
 
 def begin_of(topic: KafkaTopic, wanted: Sequence[int], known: Any, flow: str, *, accepted: bool) -> dict[int, int]:
     """Where a flow begins, or goes on, in each of its partitions (none wanted: all). `known`: the link at the target;
-    None: it has copied nothing. `accepted`: what is gone is passed over. Raises `SyncpointError`.
+    None: it has copied nothing. `accepted`: what is gone is passed over. A partition that the topic was given since is
+    read from offset 0, wherever the others began, as by a query that runs when it comes. Raises `SyncpointError`.
     """
     chosen = tuple(wanted) or tuple(sorted(topic.ends))
     if missing := [one for one in chosen if one not in topic.ends]:
@@ -65,9 +66,11 @@ def begin_of(topic: KafkaTopic, wanted: Sequence[int], known: Any, flow: str, *,
             f" {topic.identity}): a task of another name copies this one from its beginning"
         )
     committed = {} if known is None else partitions_of({one.source: one.end for one in known.committed})
+    # A batch names all partitions that there are, so those behind the highest of a whole topic have come later.
+    whole = not wanted and committed.keys() == set(range(len(committed)))
     found, gone = {}, []
     for one in chosen:
-        at = committed.get(one, topic.starts[one])
+        at = committed.get(one, 0 if whole and committed else topic.starts[one])
         if at > topic.ends[one]:
             raise FailedPrecondition(
                 f"partition {one} of {topic.name} ends at {topic.ends[one]}, and {flow} has copied up to {at}: Kafka"

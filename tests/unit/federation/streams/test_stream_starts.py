@@ -6,16 +6,20 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
+from pyspark_pubsub.stream_plans import KAFKA, kafka_at
 from syncpoint.federation.flow_plan import Flow
+from syncpoint.federation.flow_starts import FlowStart
 from syncpoint.federation.patterns.registry import links_of
 from syncpoint.federation.servers import FlowProgress, Servers
-from syncpoint.federation.spec import parse
+from syncpoint.federation.spec import Runtime, parse
 from syncpoint.federation.state import FlowState
+from syncpoint.federation.steps.step_counts import StepCounts
 from syncpoint.federation.streams.kafka_topics import KafkaTopic, begin_of
-from syncpoint.federation.streams.stream_queries import behind, check_files
+from syncpoint.federation.streams.stream_queries import FromKafka, behind, check_files
 from syncpoint.federation.streams.stream_reports import with_reports
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError
 from syncpoint.wire.messages import pipeline
@@ -46,14 +50,40 @@ def test_a_new_flow_begins_where_the_file_says_and_an_old_one_where_its_target_i
     assert begin() == {0: 0, 1: 5}
     assert begin(None, 1) == {1: 5}
     assert begin(known({0: 3, 1: 20})) == {0: 3, 1: 20}
-    assert begin(known({0: 3})) == {0: 3, 1: 5}, "a partition that has come since begins as a new flow does"
+    assert begin(known({1: 9})) == {0: 0, 1: 9}, "a partition that was not asked for before begins as a new flow does"
+
+
+def test_a_partition_that_has_come_since_is_read_from_its_beginning() -> None:
+    at_the_end = replace(TOPIC, begins={0: 0, 1: 0}, starts=TOPIC.ends)
+    assert begin(known({0: 3}), topic=at_the_end) == {0: 3, 1: 0}, "the flow began at the end, but before it came"
+    assert begin(topic=at_the_end) == TOPIC.ends
+    assert begin(known({}), topic=at_the_end) == TOPIC.ends
+    with pytest.raises(SyncpointError, match=r"partition 1: 0 to 4\): `syncpoint federation accept-gap f`"):
+        begin(known({0: 3}))
+    assert begin(known({0: 3}), accepted=True) == {0: 3, 1: 5}
 
 
 def test_what_kafka_has_deleted_is_never_passed_over_unsaid() -> None:
     late = replace(TOPIC, begins={0: 4, 1: 5})
     with pytest.raises(SyncpointError, match=r"partition 0: 3 to 3\): `syncpoint federation accept-gap f`"):
-        begin(known({0: 3}), topic=late)
-    assert begin(known({0: 3}), topic=late, accepted=True) == {0: 4, 1: 5}
+        begin(known({0: 3, 1: 5}), topic=late)
+    assert begin(known({0: 3, 1: 5}), topic=late, accepted=True) == {0: 4, 1: 5}
+
+
+@pytest.mark.parametrize("loss", ["fail", "accept"])
+@pytest.mark.parametrize("lenient", [False, True])
+def test_spark_passes_over_nothing_by_itself_but_in_the_batch_behind_an_accepted_gap(
+    tmp_path: Path, loss: str, lenient: bool
+) -> None:
+    """Else what is gone would count as copied: the target sees what was planned, not what Spark found."""
+    one = flow({**FROM_KAFKA, "loss": loss})
+    query = FromKafka(one.link, Runtime(tmp_path), tmp_path, StepCounts(), only=one, lenient=lenient)
+    at = json.dumps(kafka_at("orders", "CL", 7, {0: 3}).to_json())
+    query.change(add=[(one, FlowStart("earliest", at, KAFKA))])
+    spark = MagicMock()
+    query.read(spark)
+    options = spark.readStream.format.return_value.options.call_args.kwargs
+    assert options["failOnDataLoss"] == ("false" if lenient else "true")
 
 
 def test_another_topic_of_the_same_name_and_lost_records_stop_the_flow() -> None:
