@@ -64,7 +64,7 @@ test-clients: dev ## the official clients of Python, Node, Go and Java, and REST
 	@$(BIN)/python -m tests.clients.run $(CLIENTS)
 
 test-kafka: dev ## topics of a real Kafka broker and files into a server, through Spark's own sources; needs Java and Maven
-	@SYNCPOINT_KAFKA=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/spark/test_federation_streams.py
+	@SYNCPOINT_KAFKA=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/spark/test_federation_streams*.py
 
 sim: dev ## replay one simulation and all that happens in it: make sim SEED=42 [KIND=chains|delivery|cluster|pipelines|cluster-pipelines]
 	@$(BIN)/python tools/sim.py $(or $(SEED),42) --kind $(or $(KIND),chains)

@@ -63,6 +63,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(scope="session")
+def jars() -> list[Path]:
+    """The jars of a Kafka broker and of Spark's Kafka source; who needs them is skipped where they are not."""
+    if not os.environ.get("SYNCPOINT_KAFKA"):
+        pytest.skip("not shown: run by make test-kafka")
+    try:
+        return kafka_jars()
+    except KafkaMissing as error:
+        pytest.skip(f"not shown: {error}")
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServerProcess]:
     """A real server, which tests may kill and start again."""

@@ -20,8 +20,7 @@ from typing import Any
 import pytest
 
 from syncpoint.testing.kafka.kafka_broker import KafkaBroker
-from syncpoint.testing.kafka.kafka_jars import KafkaMissing, kafka_jars, spark_jars
-from syncpoint.testing.log_oracle import Message
+from syncpoint.testing.kafka.kafka_jars import spark_jars
 from syncpoint.testing.server_process import ServerProcess
 from tests.faults_spark.faults_kit import Driver
 from tests.spark.federation_kit import Site, awaited, running_job
@@ -29,10 +28,10 @@ from tests.spark.federation_kit import Site, awaited, running_job
 pytest.importorskip("kafka")
 from syncpoint.testing.kafka import kafka_client
 from syncpoint.testing.kafka.kafka_client import KafkaRecord
+from tests.spark.kafka_kit import PATIENCE_S, Produced, check_once_in_order, place_of, produced
 
 ALL, ONE, DROPPED = "projects/lake/topics/all", "projects/lake/topics/one", "projects/lake/topics/dropped"
-COUNT, LATER, KEYS, BATCH = 2000, 500, 7, 300
-PATIENCE_S = 600.0  # a busy machine takes minutes to start Spark twice
+COUNT, LATER, BATCH = 2000, 500, 300
 LONG_KEY = b"k" * 1500
 ODD = [
     KafkaRecord("orders", None, b"no key"),
@@ -50,7 +49,7 @@ class Streams:
 
     site: Site
     broker: KafkaBroker
-    produced: list[tuple[int, int, str, bytes]] = field(default_factory=list)  # partition, offset, key, value
+    produced: list[Produced] = field(default_factory=list)
     odd: dict[bytes, tuple[int, int]] = field(default_factory=dict)  # where each odd record is
     killed_at: list[int] = field(default_factory=list)  # rows at the target when each job had died
     state: Mapping[str, Any] = field(default_factory=dict)
@@ -95,16 +94,6 @@ def federation(site: Site, broker: KafkaBroker, folder: Path, *tasks: str) -> di
 
 
 @pytest.fixture(scope="module")
-def jars() -> list[Path]:
-    if not os.environ.get("SYNCPOINT_KAFKA"):
-        pytest.skip("not shown: run by make test-kafka")
-    try:
-        return kafka_jars()
-    except KafkaMissing as error:
-        pytest.skip(f"not shown: {error}")
-
-
-@pytest.fixture(scope="module")
 def streams(jars: list[Path], spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Streams]:
     folder = tmp_path_factory.mktemp("streams")
     os.environ["LAKE_CLIENT"] = "lake-reader"
@@ -114,14 +103,14 @@ def streams(jars: list[Path], spark: Any, tmp_path_factory: pytest.TempPathFacto
     try:
         with KafkaBroker(folder / "kafka", jars, partitions=3) as broker:
             made = Streams(site, broker)
-            produced(made, range(COUNT))
+            made.produced += produced(broker.address, "orders", range(COUNT))
             killed(made, folder, jars, "committed")
             killed(made, folder, jars, "staging")
             (folder / "drop").mkdir()
             dropped(folder, 0)
             with running_job(spark, federation(site, broker, folder), folder) as running:
                 odd(made)
-                produced(made, range(COUNT, COUNT + LATER))
+                made.produced += produced(broker.address, "orders", range(COUNT, COUNT + LATER))
                 awaited(lambda: len(site.log(DROPPED)) == 10, "the first file", PATIENCE_S)
                 dropped(folder, 1)
                 finished(made, running)
@@ -129,12 +118,6 @@ def streams(jars: list[Path], spark: Any, tmp_path_factory: pytest.TempPathFacto
     finally:
         os.environ.pop("LAKE_CLIENT")
         site.close()
-
-
-def produced(made: Streams, numbers: range) -> None:
-    sent = [KafkaRecord("orders", f"key-{number % KEYS}".encode(), str(number).encode()) for number in numbers]
-    for one, (partition, offset) in zip(sent, kafka_client.produce(made.broker.address, sent), strict=True):
-        made.produced.append((partition, offset, (one.key or b"").decode(), one.value or b""))
 
 
 def odd(made: Streams) -> None:
@@ -186,30 +169,23 @@ def finished(made: Streams, running: Any) -> None:
     made.state = running.state.flows()
 
 
-def place_of(message: Message) -> tuple[int, int]:
-    return int(message.attributes["kafka.partition"]), int(message.attributes["kafka.offset"])
-
-
 def test_every_record_is_in_the_log_once_in_the_order_of_its_key(streams: Streams) -> None:
     log = [one for one in streams.site.log(ALL) if one.ordering_key.startswith("key-")]
     behind_a_commit, in_a_stage = streams.killed_at
     assert 0 < behind_a_commit == in_a_stage < len(log), "the jobs were killed in the middle"
-    assert Counter(map(place_of, log)) == Counter((partition, offset) for partition, offset, _, _ in streams.produced)
+    check_once_in_order(log, streams.produced)
     assert len({partition for partition, _ in map(place_of, log)}) == 3
-    for key in {one.ordering_key for one in log}:
-        values = [one.data for one in log if one.ordering_key == key]
-        assert values == [value for _, _, of, value in streams.produced if of == key]
     assert {one.origin for one in log} == {"lake"}
     assert {one.attributes["kafka.topic"] for one in log} == {"orders"}
-    partition, offset, _, _ = streams.produced[0]
+    partition, offset = streams.produced[0].place
     assert log[0].message_id.startswith("lake:orders:")
     assert f"lake:orders:{partition}:{offset}" in {one.message_id for one in log}
 
 
 def test_one_partition_and_a_condition(streams: Streams) -> None:
     log = streams.site.log(ONE)
-    wanted = [(p, o) for p, o, _, _ in streams.produced if p == 1 and o % 2 == 0]
-    wanted += [place for place in streams.odd.values() if place[0] == 1 and place[1] % 2 == 0]
+    places = [*(one.place for one in streams.produced), *streams.odd.values()]
+    wanted = [(partition, offset) for partition, offset in places if partition == 1 and offset % 2 == 0]
     assert Counter(map(place_of, log)) == Counter(wanted) - Counter([streams.odd[b"was here"]])
 
 

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -39,8 +39,16 @@ class KafkaFailed(RuntimeError):
 class KafkaFolder:
     """A broker's folder, made ready; `command` runs it at `address`."""
 
-    def __init__(self, folder: Path, jars: list[Path], *, partitions: int, java: Sequence[str] = QUICK) -> None:
-        """`java`: flags of its JVM. Raises `KafkaFailed`."""
+    def __init__(
+        self,
+        folder: Path,
+        jars: list[Path],
+        *,
+        partitions: int,
+        java: Sequence[str] = QUICK,
+        more: Mapping[str, object] | None = None,
+    ) -> None:
+        """`java`: flags of its JVM; `more`: settings of the broker. Raises `KafkaFailed`."""
         self.port, controller = free_ports(2)
         self.address = f"127.0.0.1:{self.port}"
         settings = {
@@ -60,6 +68,7 @@ class KafkaFolder:
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
             "group.initial.rebalance.delay.ms": 0,
+            **(more or {}),
         }
         folder.mkdir(parents=True, exist_ok=True)
         properties = folder / "server.properties"
@@ -85,9 +94,11 @@ class KafkaFolder:
 class KafkaBroker:
     """See the module."""
 
-    def __init__(self, folder: Path, jars: list[Path], *, partitions: int = 1) -> None:
-        """Raises `KafkaFailed`."""
-        self._folder = KafkaFolder(folder, jars, partitions=partitions)
+    def __init__(
+        self, folder: Path, jars: list[Path], *, partitions: int = 1, more: Mapping[str, object] | None = None
+    ) -> None:
+        """`more`: settings of the broker. Raises `KafkaFailed`."""
+        self._folder = KafkaFolder(folder, jars, partitions=partitions, more=more)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

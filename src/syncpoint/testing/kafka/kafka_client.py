@@ -1,11 +1,13 @@
-"""Kafka's side of tests and examples: topics made, records written, and read back, by a client that is none of Spark's.
+"""Kafka's side of tests and examples: topics made and changed, records written, deleted, and read back, by a client
+that is none of Spark's.
 
 Needs the package kafka-python.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,26 +28,68 @@ class KafkaRecord:
     partition: int | None = None
 
 
-def create_topics(address: str, partitions: Mapping[str, int]) -> None:
-    """Make topics with so many partitions."""
+@contextmanager
+def _admin(address: str) -> Iterator[Any]:
     client = KafkaAdminClient(bootstrap_servers=address)
     try:
-        client.create_topics([NewTopic(name, count, 1) for name, count in partitions.items()])
+        yield client
     finally:
         client.close()
+
+
+def create_topics(address: str, partitions: Mapping[str, int], settings: Mapping[str, str] | None = None) -> None:
+    """Make topics with so many partitions, and these settings of a topic."""
+    with _admin(address) as client:
+        client.create_topics(
+            [NewTopic(name, count, 1, topic_configs=dict(settings or {})) for name, count in partitions.items()]
+        )
+
+
+def add_partitions(address: str, topic: str, total: int) -> None:
+    """Let a topic have so many partitions, which are more than it has."""
+    with _admin(address) as client:
+        client.create_partitions({topic: total})
+
+
+def delete_before(address: str, topic: str, offsets: Mapping[int, int]) -> None:
+    """Have the broker delete all records below an offset, by partition."""
+    with _admin(address) as client:
+        client.delete_records({TopicPartition(topic, number): offset for number, offset in offsets.items()})
 
 
 def produce(address: str, records: Iterable[KafkaRecord]) -> list[tuple[int, int]]:
     """Write records, in their order; where each of them is then: partition and offset."""
     producer = KafkaProducer(bootstrap_servers=address, linger_ms=5)
     try:
-        sent = [
-            producer.send(one.topic, key=one.key, value=one.value, headers=list(one.headers), partition=one.partition)
-            for one in records
-        ]
-        places = [future.get(ANSWER_S) for future in sent]
+        return _sent(producer, records)
     finally:
         producer.close()
+
+
+def produce_in_transaction(
+    address: str, records: Iterable[KafkaRecord], *, committed: bool = True
+) -> list[tuple[int, int]]:
+    """The same in one transaction, which is committed or aborted."""
+    producer = KafkaProducer(bootstrap_servers=address, linger_ms=5, transactional_id="writer")
+    try:
+        producer.init_transactions()
+        producer.begin_transaction()
+        places = _sent(producer, records)
+        if committed:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+        return places
+    finally:
+        producer.close()
+
+
+def _sent(producer: Any, records: Iterable[KafkaRecord]) -> list[tuple[int, int]]:
+    sent = [
+        producer.send(one.topic, key=one.key, value=one.value, headers=list(one.headers), partition=one.partition)
+        for one in records
+    ]
+    places = [future.get(ANSWER_S) for future in sent]
     return [(place.partition, place.offset) for place in places]
 
 
