@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -59,4 +60,6 @@ def session(name: str, master: str | None = None, settings: Mapping[str, str] | 
         builder = builder.config(key, value)
     made = builder.getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
+    for one in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(one).disabled = True  # every error as pages of JSON, before whoever asked reports it
     return made

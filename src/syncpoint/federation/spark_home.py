@@ -3,7 +3,8 @@
 Spark puts `python/lib/pyspark.zip` of its home in front of the Python path of every worker it starts. Python compiles
 whatever it imports from there anew each time: 1.0 s of CPU where the installed package takes 0.3 s. A stream's source
 and sink need several such starts, and one that takes longer than ten seconds on a busy machine fails the query.
-So this home has the same programs and jars, by links, and folders of those names in place of the zip files.
+So this home has the same programs and jars, by links, and folders of those names in place of the zip files. What Spark
+warns of while it starts, in words that help nobody, is not printed: its `conf` says so.
 """
 
 from __future__ import annotations
@@ -14,6 +15,16 @@ import os
 from pathlib import Path
 
 from syncpoint.model.errors import FailedPrecondition
+
+_LOGGING = """\
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
 
 
 def installed_home() -> Path:
@@ -45,6 +56,8 @@ def _link(installed: Path, home: Path) -> None:
     lib.mkdir(parents=True, exist_ok=True)
     for name in ("bin", "jars", "sbin"):
         _point(home / name, installed / name)
+    (home / "conf").mkdir(exist_ok=True)
+    _write(home / "conf" / "log4j2.properties", _LOGGING)
     for zipped in (installed / "python" / "lib").glob("*.zip"):
         package = zipped.name.partition("-")[0].removesuffix(".zip")
         found = importlib.util.find_spec(package)
@@ -63,3 +76,12 @@ def _point(link: Path, there: Path) -> None:
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(there)
     temporary.replace(link)
+
+
+def _write(file: Path, text: str) -> None:
+    """The same for a file."""
+    if file.exists() and file.read_text(encoding="utf-8") == text:
+        return
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(file)

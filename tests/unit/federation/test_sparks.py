@@ -84,6 +84,7 @@ def test_a_home_whose_python_is_unpacked(tmp_path: Path, monkeypatch: pytest.Mon
     assert (home / "python" / "lib" / "pyspark.zip" / "pyspark" / "__init__.py").exists()
     (py4j,) = (home / "python" / "lib").glob("py4j*.zip")
     assert (py4j / "py4j" / "__init__.py").exists()
+    assert "level = error" in (home / "conf" / "log4j2.properties").read_text()
 
 
 def test_a_spark_of_the_users_choice_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
