@@ -47,9 +47,9 @@ class Anomaly:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """Of one flow. Messages: `expected` by what the source stores, of those that the flow has committed; `right` at the
-    target; `waiting` for the flow; `gone_at_target` and `gone_at_source`: copied, and stored on one side alone by now,
-    so that nothing can be said of them; `skipped` over accepted gaps.
+    """Of one flow. Messages: `expected` by what the source stores, of those that the flow has committed, or that the
+    target has by a backfill; `right` at the target; `waiting` for the flow; `gone_at_target` and `gone_at_source`:
+    copied, and stored on one side alone by now, so that nothing can be said of them; `skipped` over accepted gaps.
     """
 
     flow: str
@@ -106,7 +106,7 @@ def reconcile(spark: SparkSession, flow: Flow, on_progress: OnProgress) -> Recon
             )
             judged = judged.withColumn("kind", kind).persist(StorageLevel.DISK_ONLY)
             whole: Any = judged.agg(
-                F.count_if(wants & F.col("done")).alias("expected"),
+                F.count_if(wants & (F.col("done") | copied)).alias("expected"),
                 F.count_if(wants & copied & F.col("kind").isNull()).alias("right"),
                 F.count_if(wants & ~F.col("done") & ~copied).alias("waiting"),
                 F.count_if(lacks & ~can_lack).alias("gone_at_target"),
