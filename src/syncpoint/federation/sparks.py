@@ -2,7 +2,7 @@
 
 `local[N]`, and the masters of other clusters: one process, the job; its executors are the master's affair. `managed`: a
 standalone Spark on this machine, a master and one worker for each executor, so that executors come and go while the
-job runs.
+job runs. All of them end when the supervisor is gone, also when it was killed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
+from syncpoint.federation import tied
 from syncpoint.federation.spark_home import installed_home, quick_home
 from syncpoint.federation.spec import Runtime
 from syncpoint.federation.state import StateFolder
@@ -56,7 +57,9 @@ def make_spark(file: Path, runtime: Runtime, state: StateFolder) -> Spark:
 
 
 class Processes:
-    """Children by name; each leads a process group, so that nothing of it stays behind."""
+    """Children by name; each leads a process group, so that nothing of it stays behind, and receives SIGTERM when
+    this process is gone, or the thread of it that has started the child.
+    """
 
     def __init__(self, state: StateFolder) -> None:
         self._state = state
@@ -65,8 +68,14 @@ class Processes:
 
     def start(self, name: str, command: Sequence[str], env: Mapping[str, str]) -> None:
         log = self._logs[name] = self._state.log(name).open("ab")
+        tie = [sys.executable, "-I", "-S", tied.__file__, str(os.getpid())]
         self._running[name] = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **env}, start_new_session=True
+            [*tie, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **env},
+            start_new_session=True,
         )
 
     def pids(self) -> dict[str, int]:

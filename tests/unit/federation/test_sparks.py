@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from syncpoint.federation import tied
 from syncpoint.federation.spark_home import installed_home, quick_home
 from syncpoint.federation.sparks import JobSpark, Processes, python_env
 from syncpoint.federation.spec import parse
@@ -57,6 +59,42 @@ def test_what_dies_is_seen_and_its_children_are_ended(state: StateFolder) -> Non
     os.kill(processes.pids()["job"], 9)
     eventually(lambda: not processes.pids(), what="the death seen")
     eventually(lambda: not lives(child), what="the child ended")
+
+
+def test_when_the_supervisor_is_killed_its_processes_end(state: StateFolder) -> None:
+    """They end in their own time: a job commits what it is about."""
+    program = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(print('in order', flush=True)))\n"
+        "print('runs', flush=True)\n"
+        "time.sleep(600)"
+    )
+    command = [sys.executable, "-c", program]
+    starts = (
+        "import pathlib, sys, time\n"
+        "from syncpoint.federation.sparks import Processes\n"
+        "from syncpoint.federation.state import StateFolder\n"
+        "processes = Processes(StateFolder(pathlib.Path(sys.argv[1])))\n"
+        "processes.start('job', sys.argv[2:], {})\n"
+        "print(processes.pids()['job'], flush=True)\n"
+        "time.sleep(600)"
+    )
+    supervisor = subprocess.Popen(
+        [sys.executable, "-c", starts, str(state.path), *command], stdout=subprocess.PIPE, env=python_env()
+    )
+    assert supervisor.stdout is not None
+    job = int(supervisor.stdout.readline())
+    eventually(lambda: state.log("job").read_text() == "runs\n", what="the job's start")
+    supervisor.kill()
+    supervisor.wait()
+    supervisor.stdout.close()
+    eventually(lambda: not lives(job), what="the end of the job")
+    assert state.log("job").read_text() == "runs\nin order\n"
+
+
+def test_a_process_whose_supervisor_is_gone_does_not_even_begin() -> None:
+    begun = subprocess.run([sys.executable, tied.__file__, "1", "/bin/echo", "begun"], capture_output=True, check=False)
+    assert (begun.returncode, begun.stdout) == (1, b"")
 
 
 def test_a_job_is_one_executor(state: StateFolder, monkeypatch: pytest.MonkeyPatch) -> None:
