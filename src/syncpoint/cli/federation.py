@@ -87,14 +87,17 @@ def validate(settings: Settings, file: Path) -> None:
 @with_settings
 def plan(settings: Settings, file: Path) -> None:
     """Show which links a file comes to, and which flows for the topics that exist now."""
+    from syncpoint.federation.flow_plan import absent_topics
     from syncpoint.federation.servers import Servers
 
     _, links = _load(file)
     with Servers() as servers:
         servers.able(links)
         flows = servers.flows(links)
+    absent = [f"{task}: {why}" for task, why in absent_topics(links, flows).items()]
     if settings.format == "json":
-        print_json({"links": [_link_dict(link) for link in links], "flows": [_flow_dict(flow) for flow in flows]})
+        shown = [_link_dict(link) for link in links], [_flow_dict(flow) for flow in flows]
+        print_json({"links": shown[0], "flows": shown[1], "absent": absent})
         return
     print_table(
         ["LINK", "PATTERN", "FROM", "TO", "PROJECT", "TOPICS", "ORIGINS", "CHANGES"],
@@ -114,6 +117,8 @@ def plan(settings: Settings, file: Path) -> None:
     )
     click.echo()
     print_table(["FLOW", "READS", "WRITES"], [[one.name, one.source_topic, one.target_topic] for one in flows])
+    for one in absent:
+        said(one)
 
 
 @federation.command()
@@ -183,6 +188,7 @@ def status(settings: Settings, file: Path, watch: bool) -> None:
     from rich.console import Console
     from rich.live import Live
 
+    from syncpoint.federation.flow_plan import absent_topics
     from syncpoint.federation.flow_status import as_dict, table
     from syncpoint.federation.servers import Servers
     from syncpoint.federation.state import StateFolder
@@ -193,12 +199,15 @@ def status(settings: Settings, file: Path, watch: bool) -> None:
     console = Console(width=None if sys.stdout.isatty() else 200)
     with Servers() as servers:
         silent: dict[str, str] = {}
+        absent: dict[str, str] = {}
 
         def look() -> tuple[list[Any], dict[str, Any], Any]:
             reported, unlisted = servers.reported_flows(links)
             paused, flows = state.paused(), state.flows()
             found = with_reports(servers.progress_of(reported), flows)
             progress = [dataclasses.replace(one, paused=one.flow.name in paused) for one in found]
+            absent.clear()
+            absent.update(absent_topics(links, reported, unlisted))
             silent.clear()
             silent.update(unlisted)
             for one in progress:
@@ -209,18 +218,20 @@ def status(settings: Settings, file: Path, watch: bool) -> None:
             progress, flows, supervisor = look()
             running = supervisor is not None and bool(supervisor.job)
             print_json([as_dict(one, flows.get(one.flow.name), running) for one in progress])
+            for task, why in absent.items():
+                said(f"{task}: {why}")
         elif watch and console.is_terminal:
             with Live(console=console, refresh_per_second=2) as live:
                 while True:
-                    live.update(table(*look(), console.width))
+                    live.update(table(*look(), console.width, absent))
                     time.sleep(WATCH_S)
         else:
-            console.print(table(*look(), console.width))
+            console.print(table(*look(), console.width, absent))
             while watch:
                 sys.stdout.flush()
                 time.sleep(WATCH_S)
                 console.print()
-                console.print(table(*look(), console.width))
+                console.print(table(*look(), console.width, absent))
     if silent:
         raise Problem(
             "; ".join(silent.values()),

@@ -8,7 +8,7 @@ Pure: which topics exist is asked by the caller.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -49,6 +49,12 @@ class FederationLink:
         return self.source.stream is not None or self.target.stream is not None
 
     @property
+    def named(self) -> list[str]:
+        """The topics of a server that it is for by their full names, whether they exist or not."""
+        ids = () if self.source.stream is not None else self.topics
+        return [f"projects/{self.source_project}/topics/{one}" for one in ids if not any(mark in one for mark in "*?[")]
+
+    @property
     def single(self) -> bool:
         """Whether it is for one topic, by its name."""
         return len(self.topics) == 1 and not any(mark in self.topics[0] for mark in "*?[")
@@ -82,3 +88,22 @@ class Flow:
     link: FederationLink
     source_topic: str
     target_topic: str
+
+
+def absent_topics(
+    links: Iterable[FederationLink], flows: Sequence[Flow], silent: Collection[str] = ()
+) -> dict[str, str]:
+    """What is to be said, by task, of topics that the file names, that do not exist, and that none of the `flows` that
+    there are will create. Of clusters that are `silent` nothing is known.
+    """
+    read = {(flow.link.name, flow.source_topic) for flow in flows}
+    written = {(flow.link.target.name, one) for flow in flows for one in (flow.target_topic, *flow.link.steps.topics)}
+    found: dict[str, str] = {}
+    for link in links:
+        missing = [one for one in link.named if (link.name, one) not in read and (link.source.name, one) not in written]
+        if missing and link.source.name not in silent:
+            what = "topic" if len(missing) == 1 else "topics"
+            found[f"task {link.name}"] = (
+                f"{link.source.name} has no {what} {', '.join(missing)}; its flow begins when there is one"
+            )
+    return found

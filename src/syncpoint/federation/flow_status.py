@@ -75,8 +75,9 @@ def table(
     flows: Mapping[str, FlowState],
     supervisor: SupervisorState | None,
     columns: int = NARROW,
+    absent: Mapping[str, str] | None = None,
 ) -> RenderableType:
-    """The whole, for a terminal of so many columns."""
+    """The whole, for a terminal of so many columns. `absent`: what is said of tasks whose topic does not exist."""
     running = supervisor is not None and bool(supervisor.job)
     made = Table(box=None, pad_edge=False, header_style="bold")
     made.add_column("FLOW", overflow="fold")  # the only one that may be broken, and never shortened
@@ -106,6 +107,7 @@ def table(
             *([batch] if wide else []),
             _ago(one.committed_at),
         )
+    remarks += [Text(f"{task}: {why}", style=_STYLES["unknown"]) for task, why in (absent or {}).items()]
     return Group(made, *remarks, Text(_who(supervisor), style="dim"))
 
 

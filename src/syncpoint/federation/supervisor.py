@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from syncpoint.federation.flow_plan import FederationLink, Flow
+from syncpoint.federation.flow_plan import FederationLink, Flow, absent_topics
 from syncpoint.federation.metrics import Metrics
 from syncpoint.federation.scaling import Scaling
 from syncpoint.federation.servers import FlowProgress, Servers
@@ -66,6 +66,7 @@ class Supervisor:
         self._expected = False  # the job should be running
         self._failing: dict[str, tuple[int, float]] = {}  # flow -> rows it has copied, and since when that fails
         self._unlisted: dict[str, str] = {}  # sources whose topics could not be listed, and why
+        self._absent: dict[str, str] = {}  # tasks whose topic does not exist, and what is said of them
         self._silent: dict[str, tuple[float, str]] = {}  # servers that do not answer: since when, and why
         self._deaths = 0  # of jobs in a row that have copied nothing
         self._spark_fails: tuple[float, str] | None = None  # since when Spark cannot be started, and why
@@ -93,7 +94,7 @@ class Supervisor:
 
     def unable(self, progress: Sequence[FlowProgress]) -> dict[str, str]:
         """What gets no further, and why: flows stopped by a gap, or failing again and again; servers that have not
-        answered for a while; Spark, when it does not start.
+        answered for a while; tasks whose topic does not exist; Spark, when it does not start.
         """
         now, flows, found = self._clock(), self.state.flows(), {}
         for one in progress:
@@ -110,6 +111,7 @@ class Supervisor:
                 if now - since >= GIVE_UP_S:
                     found[name] = state.error
         found |= {name: why for name, (since, why) in self._silent.items() if now - since >= GIVE_UP_S}
+        found |= self._absent
         if self._spark_fails is not None and now - self._spark_fails[0] >= GIVE_UP_S:
             found["Spark"] = self._spark_fails[1]
         if self._deaths >= DEATHS_MAX:
@@ -166,7 +168,12 @@ class Supervisor:
                 log.warning("the topics of %s are not known: %s", name, why)
         for name in before.keys() - self._unlisted.keys():
             log.info("the topics of %s are known again", name)
-        return reported + [flow for flow in self.flows if flow.link.source.name in self._unlisted]
+        flows = reported + [flow for flow in self.flows if flow.link.source.name in self._unlisted]
+        absent = absent_topics(self.links, flows, self._unlisted)
+        for task, why in absent.items() - self._absent.items():
+            log.warning("%s: %s", task, why)
+        self._absent = absent
+        return flows
 
     def _note_silence(self, progress: Sequence[FlowProgress]) -> None:
         """Since when who has not answered. Topics that could not be listed are listed at the next look."""

@@ -27,8 +27,10 @@ namespaces:
 
 
 def progress(name: str = "shop.eu-us.orders") -> Any:
-    link = SimpleNamespace(source=SimpleNamespace(name="eu"), target=SimpleNamespace(name="us"))
-    return FlowProgress(SimpleNamespace(name=name, link=link), 123_456, 0, rows=1_234_567, bytes=987_654_321)  # type: ignore[arg-type]
+    ends = {"source": SimpleNamespace(name="eu"), "target": SimpleNamespace(name="us")}
+    link = SimpleNamespace(name=name.rpartition(".")[0], steps=SimpleNamespace(topics=()), **ends)
+    flow = SimpleNamespace(name=name, link=link, source_topic="orders", target_topic="orders")
+    return FlowProgress(flow, 123_456, 0, rows=1_234_567, bytes=987_654_321)  # type: ignore[arg-type]
 
 
 def shown(columns: int, name: str = "shop.eu-us.orders") -> list[str]:

@@ -57,9 +57,10 @@ class Servers:
         self.gap = ""
         self.down = False
         self.target_down = False
+        self.topics = ["projects/shop/topics/orders"]
 
     def flows(self, links: Any) -> list[Flow]:
-        return [flow for link in links for flow in link.flows(["projects/shop/topics/orders"])]
+        return [flow for link in links for flow in link.flows(self.topics)]
 
     def reported_flows(self, links: Any) -> tuple[list[Flow], dict[str, str]]:
         return ([], {"a": "a (a:1) does not answer"}) if self.down else (self.flows(links), {})
@@ -302,6 +303,18 @@ def test_once_fails_with_a_source_that_is_lost_under_way(harness: Harness, once:
 def test_once_fails_with_a_target_that_does_not_answer(harness: Harness, once: Callable[..., dict[str, str]]) -> None:
     harness.servers.target_down = True
     assert once() == {"b": "b (b:1) does not answer"}
+
+
+def test_once_fails_with_a_topic_that_does_not_exist(harness: Harness, once: Callable[..., dict[str, str]]) -> None:
+    harness.servers.topics = []
+    why = "a has no topic projects/shop/topics/orders; its flow begins when there is one"
+    assert once() == {"task copy": why}
+
+
+def test_a_topic_that_is_made_in_time_is_copied(harness: Harness, once: Callable[..., dict[str, str]]) -> None:
+    harness.servers.topics = []
+    assert once(after_1=lambda: harness.servers.topics.append("projects/shop/topics/orders")) == {}
+    assert [flow.name for flow in harness.supervisor.flows] == ["copy.orders"]
 
 
 def test_once_waits_for_a_server_that_comes_back(harness: Harness, once: Callable[..., dict[str, str]]) -> None:
