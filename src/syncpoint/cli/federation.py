@@ -168,7 +168,7 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
         else:
             with Live(console=console, refresh_per_second=2) as live:
                 supervisor.on_progress = lambda progress, shown: live.update(
-                    table(progress, state.flows(), shown, console.width)
+                    table(progress, state.flows(), shown, console.width, file=file)
                 )
                 unable = supervisor.run(until_done=once)
     finally:
@@ -217,21 +217,21 @@ def status(settings: Settings, file: Path, watch: bool) -> None:
         if settings.format == "json":
             progress, flows, supervisor = look()
             running = supervisor is not None and bool(supervisor.job)
-            print_json([as_dict(one, flows.get(one.flow.name), running) for one in progress])
+            print_json([as_dict(one, flows.get(one.flow.name), running, file) for one in progress])
             for task, why in absent.items():
                 said(f"{task}: {why}")
         elif watch and console.is_terminal:
             with Live(console=console, refresh_per_second=2) as live:
                 while True:
-                    live.update(table(*look(), console.width, absent))
+                    live.update(table(*look(), console.width, absent, file))
                     time.sleep(WATCH_S)
         else:
-            console.print(table(*look(), console.width, absent))
+            console.print(table(*look(), console.width, absent, file))
             while watch:
                 sys.stdout.flush()
                 time.sleep(WATCH_S)
                 console.print()
-                console.print(table(*look(), console.width, absent))
+                console.print(table(*look(), console.width, absent, file))
     if silent:
         raise Problem(
             "; ".join(silent.values()),
@@ -267,12 +267,13 @@ def stop(settings: Settings, file: Path) -> None:
 @with_settings
 def pause(settings: Settings, flow: str, file: Path) -> None:
     """Let a FLOW copy nothing until `resume`; what is published in the meantime waits at the source."""
+    from syncpoint.federation.flow_status import advised
     from syncpoint.federation.state import StateFolder
 
     whole, links = _load(file)
     _flow_named(links, flow, file)
     StateFolder(whole.runtime.state).pause(flow)
-    said(f"{flow} is paused; `syncpoint federation resume {flow}` lets it go on.")
+    said(f"{flow} is paused; {advised(f'resume {flow}', file)} lets it go on.")
 
 
 @federation.command()

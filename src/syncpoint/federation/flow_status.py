@@ -6,8 +6,10 @@ federation runs or not, and from any machine that has the file.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -29,12 +31,23 @@ _STYLES = {
 }
 
 
-def state_of(progress: FlowProgress, flow: FlowState | None, running: bool) -> tuple[str, str]:
+DEFAULT_FILE = Path("federation.yaml")
+"""The file of commands that name none."""
+
+
+def advised(words: str, file: Path) -> str:
+    """A command of `syncpoint federation` that acts on this file, as it is to be typed."""
+    return f"`syncpoint federation {words}{'' if file == DEFAULT_FILE else f' {shlex.quote(str(file))}'}`"
+
+
+def state_of(
+    progress: FlowProgress, flow: FlowState | None, running: bool, file: Path = DEFAULT_FILE
+) -> tuple[str, str]:
     """One word for a flow, and what to say about it."""
     if progress.paused:
-        return "paused", f"until `syncpoint federation resume {progress.flow.name}`"
+        return "paused", f"until {advised(f'resume {progress.flow.name}', file)}"
     if progress.gap:
-        return "blocked", f"a gap before {progress.gap}: `syncpoint federation accept-gap {progress.flow.name}`"
+        return "blocked", f"a gap before {progress.gap}: {advised(f'accept-gap {progress.flow.name}', file)}"
     if progress.error:
         return "unknown", progress.error
     if running and flow is not None and flow.state == "failed":
@@ -44,9 +57,9 @@ def state_of(progress: FlowProgress, flow: FlowState | None, running: bool) -> t
     return ("waiting" if progress.lag else "idle"), ""
 
 
-def as_dict(progress: FlowProgress, flow: FlowState | None, running: bool) -> dict[str, Any]:
+def as_dict(progress: FlowProgress, flow: FlowState | None, running: bool, file: Path = DEFAULT_FILE) -> dict[str, Any]:
     """One flow for programs."""
-    state, remark = state_of(progress, flow, running)
+    state, remark = state_of(progress, flow, running, file)
     return {
         "flow": progress.flow.name,
         "source": f"{progress.flow.link.source.name}/{progress.flow.source_topic}",
@@ -76,6 +89,7 @@ def table(
     supervisor: SupervisorState | None,
     columns: int = NARROW,
     absent: Mapping[str, str] | None = None,
+    file: Path = DEFAULT_FILE,
 ) -> RenderableType:
     """The whole, for a terminal of so many columns. `absent`: what is said of tasks whose topic does not exist."""
     running = supervisor is not None and bool(supervisor.job)
@@ -90,7 +104,7 @@ def table(
     remarks = []
     for one in progress:
         flow = flows.get(one.flow.name) if running else None
-        state, remark = state_of(one, flow, running)
+        state, remark = state_of(one, flow, running, file)
         if remark:
             remarks.append(Text(f"{one.flow.name}: {remark}", style=_STYLES[state]))
         ways = [one.flow.link.source.name, one.flow.link.target.name]
@@ -108,12 +122,12 @@ def table(
             _ago(one.committed_at),
         )
     remarks += [Text(f"{task}: {why}", style=_STYLES["unknown"]) for task, why in (absent or {}).items()]
-    return Group(made, *remarks, Text(_who(supervisor), style="dim"))
+    return Group(made, *remarks, Text(_who(supervisor, file), style="dim"))
 
 
-def _who(supervisor: SupervisorState | None) -> str:
+def _who(supervisor: SupervisorState | None, file: Path) -> str:
     if supervisor is None:
-        return "Nobody runs it here; `syncpoint federation run` does."
+        return f"Nobody runs it here; {advised('run', file)} does."
     spark = counted(supervisor.executors, "executor") if supervisor.job else "Spark is asleep"
     failures = f", {supervisor.failures} failed" if supervisor.failures else ""
     return f"Process {supervisor.pid}: {spark}; Spark was started {counted(supervisor.starts, 'time')}{failures}."

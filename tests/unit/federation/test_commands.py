@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from syncpoint.cli.main import cli
+from syncpoint.federation.servers import Servers
+from syncpoint.federation.spec import FederatedCluster
 from syncpoint.federation.state import StateFolder, SupervisorState
+from syncpoint.model.errors import Unavailable
 
 FILE = """\
 version: 1
@@ -63,6 +67,29 @@ def test_stop_needs_somebody_who_runs(file: Path) -> None:
 def test_who_is_gone_does_not_run(file: Path, tmp_path: Path) -> None:
     StateFolder(tmp_path / "federation-state").say(SupervisorState(pid=2**22 + 1, file=str(file), started=0.0))
     assert "Nobody runs it" in said("federation", "stop", str(file)).output
+
+
+def away(servers: Servers, cluster: FederatedCluster, method: str, request: Any) -> Any:
+    raise Unavailable(f"{cluster.name} ({cluster.endpoint}) does not answer")
+
+
+@pytest.mark.parametrize(
+    ("named", "typed"), [("federation.yaml", ""), ("other.yaml", " other.yaml"), ("a b.yaml", " 'a b.yaml'")]
+)
+def test_what_is_advised_acts_on_the_same_file(
+    named: str, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Servers, "topics", lambda servers, cluster, project: ["projects/shop/topics/orders"])
+    monkeypatch.setattr(Servers, "call", away)
+    monkeypatch.chdir(tmp_path)
+    Path(named).write_text(FILE)
+    resumes = f"`syncpoint federation resume shop.eu-us.orders{typed}`"
+    paused = said("federation", "pause", "shop.eu-us.orders", named)
+    assert f"{resumes} lets it go on" in paused.output
+    status = said("federation", "status", named).output
+    assert f"until {resumes}" in status
+    assert f"`syncpoint federation run{typed}` does" in status
+    assert f"until {resumes}" in said("federation", "status", named, "--format", "json").output
 
 
 def test_an_archive_that_is_none(tmp_path: Path) -> None:
