@@ -173,6 +173,8 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
                 unable = supervisor.run(until_done=once)
     finally:
         state.release()
+    for line in supervisor.summary.lines(unable) if once else ():
+        said(line)
     if once and unable:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in unable.items())
         raise Problem(f"Not everything could be copied: {reasons}", f"See {state.log('job')}.")

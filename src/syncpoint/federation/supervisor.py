@@ -17,6 +17,7 @@ from pathlib import Path
 
 from syncpoint.federation.flow_plan import FederationLink, Flow, absent_topics
 from syncpoint.federation.metrics import Metrics
+from syncpoint.federation.run_summary import RunSummary
 from syncpoint.federation.scaling import Scaling
 from syncpoint.federation.servers import FlowProgress, Servers
 from syncpoint.federation.sparks import Spark
@@ -55,6 +56,7 @@ class Supervisor:
             runtime = replace(runtime, warm=True)  # asleep, nobody would see what comes
         self.scaling = Scaling(runtime)
         self.flows: list[Flow] = []
+        self.summary = RunSummary()
         self.stopping = threading.Event()
         self.on_progress: Callable[[Sequence[FlowProgress], SupervisorState], None] = lambda progress, state: None
         self._clock = clock
@@ -140,6 +142,7 @@ class Supervisor:
         paused = self.state.paused()
         found = with_reports(servers.progress_of(self.flows, self._asked_max), self.state.flows())
         progress = [replace(one, paused=one.flow.name in paused) for one in found]
+        self.summary.look(progress, self.state.flows(), whole=not self._unlisted)
         self._note_silence(progress)
         lag = sum(one.waiting for one in progress if not one.gap and not one.paused)
         wanted = self.scaling.wanted(now, lag)
