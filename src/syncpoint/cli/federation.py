@@ -153,6 +153,7 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
             f"`syncpoint federation status {file}` shows how far it is, `syncpoint federation stop {file}` ends it.",
         ) from error
     metrics = None
+    unable: dict[str, str] = {}
     try:
         if found.runtime.metrics:
             metrics = Metrics()
@@ -172,7 +173,7 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
                 )
                 unable = supervisor.run(until_done=once)
     finally:
-        state.release()
+        state.release(unable)
     for line in supervisor.summary.lines(unable) if once else ():
         said(line)
     if once and unable:

@@ -50,8 +50,8 @@ def state_of(
         return "blocked", f"a gap before {progress.gap}: {advised(f'accept-gap {progress.flow.name}', file)}"
     if progress.error:
         return "unknown", progress.error
-    if running and flow is not None and flow.state == "failed":
-        return "failed", flow.error
+    if flow is not None and flow.state == "failed" and (running or progress.lag != 0):
+        return "failed", flow.error  # now; or when it was run the last time, and what failed still waits
     if running and flow is not None:
         return "running", ""
     return ("waiting" if progress.lag else "idle"), ""
@@ -103,12 +103,12 @@ def table(
     made.add_column("COMMITTED", no_wrap=True)
     remarks = []
     for one in progress:
-        flow = flows.get(one.flow.name) if running else None
+        flow = flows.get(one.flow.name)
         state, remark = state_of(one, flow, running, file)
         if remark:
             remarks.append(Text(f"{one.flow.name}: {remark}", style=_STYLES[state]))
         ways = [one.flow.link.source.name, one.flow.link.target.name]
-        batch = f"{flow.batch_s * 1000:.0f} ms" if flow is not None and flow.batches else ""
+        batch = f"{flow.batch_s * 1000:.0f} ms" if running and flow is not None and flow.batches else ""
         made.add_row(
             one.flow.name,
             *(ways if wide else []),
@@ -121,6 +121,8 @@ def table(
             *([batch] if wide else []),
             _ago(one.committed_at),
         )
+    if not running and "Spark" in flows:
+        remarks.append(Text(f"Spark: {flows['Spark'].error}", style=_STYLES["failed"]))
     remarks += [Text(f"{task}: {why}", style=_STYLES["unknown"]) for task, why in (absent or {}).items()]
     return Group(made, *remarks, Text(_who(supervisor, file), style="dim"))
 

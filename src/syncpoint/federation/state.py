@@ -1,7 +1,7 @@
 """The state folder of a federation: who runs it, what its flows say, and what its queries need.
 
     lock, supervisor.json    who runs, since when, how many executors
-    flows.json               what the job on Spark last said of each flow
+    flows.json               what the job on Spark last said of each flow; behind a run, what could not be finished
     queries/NAME/            of a streaming query while it runs: its flows, and Spark's checkpoint
     files/FLOW/              Spark's checkpoint of a flow that reads files: it alone knows which of them are copied
     accepted/FLOW            losses at the source that a user has accepted and the job has not yet seen
@@ -75,11 +75,14 @@ class StateFolder:
             raise FailedPrecondition(f"the federation in {self.path} runs already{who}") from None
         for name in ("queries", "logs"):
             (self.path / name).mkdir(exist_ok=True)
+        self.forget_flows()
 
-    def release(self) -> None:
-        """Nobody runs it any more."""
+    def release(self, unable: Mapping[str, str] | None = None) -> None:
+        """Nobody runs it any more. Of what it was `unable` to finish, by flow, the error stays until the next run."""
         (self.path / "supervisor.json").unlink(missing_ok=True)
         self.forget_flows()
+        if unable:
+            self.say_flows({name: FlowState("failed", why) for name, why in unable.items()})
         self._locks.release()
 
     def query(self, name: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +14,9 @@ from rich.console import Console
 
 from syncpoint.cli import federation as command
 from syncpoint.cli.main import cli
-from syncpoint.federation.flow_status import table
+from syncpoint.federation.flow_status import state_of, table
 from syncpoint.federation.servers import FlowProgress, Servers
-from syncpoint.federation.state import FlowState, SupervisorState
+from syncpoint.federation.state import FlowState, StateFolder, SupervisorState
 
 TEXT = """version: 1
 clusters:
@@ -60,6 +61,22 @@ def test_a_wide_terminal_shows_all() -> None:
     head, row, _ = shown(120)
     assert head.split()[1:3] == ["FROM", "TO"]
     assert "1250 ms" in row
+
+
+def test_what_the_last_run_could_not_finish_is_failed_until_the_next_one(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path)
+    state.take()
+    state.release({"shop.eu-us.orders": "no such column", "Spark": "its job has ended"})
+    failed = state.flows()["shop.eu-us.orders"]
+    assert state_of(progress(), failed, running=False) == ("failed", "no such column")
+    assert state_of(replace(progress(), lag=0), failed, running=False) == ("idle", "")
+    text = io.StringIO()
+    Console(file=text, width=120).print(table([progress()], state.flows(), None, 120))
+    assert "shop.eu-us.orders: no such column" in text.getvalue()
+    assert "Spark: its job has ended" in text.getvalue()
+    state.take()
+    assert state.flows() == {}
+    state.release()
 
 
 def test_watching_into_a_pipe_writes_every_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
