@@ -60,13 +60,7 @@ def state_of(
 def as_dict(progress: FlowProgress, flow: FlowState | None, running: bool, file: Path = DEFAULT_FILE) -> dict[str, Any]:
     """One flow for programs."""
     state, remark = state_of(progress, flow, running, file)
-    return {
-        "flow": progress.flow.name,
-        "source": f"{progress.flow.link.source.name}/{progress.flow.source_topic}",
-        "target": f"{progress.flow.link.target.name}/{progress.flow.target_topic}",
-        "state": state,
-        "lagMessages": progress.lag,
-        "lagBytes": progress.lag_bytes,
+    counted_there = {
         "rows": progress.rows,
         "bytes": progress.bytes,
         "epochs": progress.epochs,
@@ -74,6 +68,15 @@ def as_dict(progress: FlowProgress, flow: FlowState | None, running: bool, file:
         "gapsRefused": progress.gaps_refused,
         "messagesSkipped": progress.skipped,
         "committedAt": progress.committed_at,
+    }
+    return {
+        "flow": progress.flow.name,
+        "source": f"{progress.flow.link.source.name}/{progress.flow.source_topic}",
+        "target": f"{progress.flow.link.target.name}/{progress.flow.target_topic}",
+        "state": state,
+        "lagMessages": progress.lag,
+        "lagBytes": progress.lag_bytes,
+        **(counted_there if progress.target_known else dict.fromkeys(counted_there)),
         "steps": dict(flow.counts) if flow is not None else {},
         "remark": remark,
     }
@@ -109,17 +112,20 @@ def table(
             remarks.append(Text(f"{one.flow.name}: {remark}", style=_STYLES[state]))
         ways = [one.flow.link.source.name, one.flow.link.target.name]
         batch = f"{flow.batch_s * 1000:.0f} ms" if running and flow is not None and flow.batches else ""
+        figures = [
+            f"{one.rows:,}",
+            f"{one.bytes / 1e6:,.1f}",
+            f"{one.duplicates_dropped:,}",
+            f"{one.gaps_refused:,}",
+        ]
         made.add_row(
             one.flow.name,
             *(ways if wide else []),
             Text(state, style=_STYLES[state]),
             "?" if one.lag is None else f"{one.lag:,}",
-            f"{one.rows:,}",
-            f"{one.bytes / 1e6:,.1f}",
-            f"{one.duplicates_dropped:,}",
-            f"{one.gaps_refused:,}",
+            *(figures if one.target_known else ["?"] * len(figures)),
             *([batch] if wide else []),
-            _ago(one.committed_at),
+            _ago(one.committed_at) if one.target_known else "?",
         )
     if not running and "Spark" in flows:
         remarks.append(Text(f"Spark: {flows['Spark'].error}", style=_STYLES["failed"]))

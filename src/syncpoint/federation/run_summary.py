@@ -26,14 +26,14 @@ class RunSummary:
     def look(self, progress: Sequence[FlowProgress], flows: Mapping[str, FlowState], *, whole: bool) -> None:
         """`flows`: what the job says. `whole`: every source has said which topics it has."""
         for one in progress:
-            name, link = one.flow.name, one.flow.link
+            name = one.flow.name
             self._seen.add(name)
-            if link.target.name not in one.silent:
+            if one.target_known:
                 self._before.setdefault(name, 0 if self._whole else one.rows)
                 self._rows[name] = max(self._rows.get(name, 0), one.rows)
             counts = flows[name].counts if name in flows else {}
             if counts:
-                self._counts[f"{link.name}, {counts['flows']} flows" if "flows" in counts else name] = counts
+                self._counts[f"{one.flow.link.name}, {counts['flows']} flows" if "flows" in counts else name] = counts
         self._whole = self._whole or (whole and not any(one.silent for one in progress))
 
     def lines(self, unable: Mapping[str, str]) -> list[str]:

@@ -51,6 +51,11 @@ class FlowProgress:
         return "; ".join(self.silent.values())
 
     @property
+    def target_known(self) -> bool:
+        """Whether the target has answered: what was counted stands there."""
+        return self.flow.link.target.name not in self.silent
+
+    @property
     def waiting(self) -> int:
         """Messages that Spark has something to do for, as far as is known: what a stream has, only Spark can see."""
         unseen = self.lag is None and self.flow.link.source.stream is not None

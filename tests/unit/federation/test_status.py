@@ -14,7 +14,7 @@ from rich.console import Console
 
 from syncpoint.cli import federation as command
 from syncpoint.cli.main import cli
-from syncpoint.federation.flow_status import state_of, table
+from syncpoint.federation.flow_status import as_dict, state_of, table
 from syncpoint.federation.servers import FlowProgress, Servers
 from syncpoint.federation.state import FlowState, StateFolder, SupervisorState
 
@@ -55,6 +55,16 @@ def test_a_long_name_is_broken_and_nothing_else() -> None:
         "namespace-with-a-long-name.europe-america.topic"
     )
     assert {"running", "1,234,567", "never"} <= set(lines[1].split())
+
+
+def test_what_only_a_target_knows_that_is_away_is_not_known() -> None:
+    away = FlowProgress(progress().flow, 5, silent={"us": "us (us:8085) does not answer"})
+    text = io.StringIO()
+    Console(file=text, width=80).print(table([away], {}, None, 80))
+    assert text.getvalue().splitlines()[1].split() == ["shop.eu-us.orders", "unknown", "5", "?", "?", "?", "?", "?"]
+    said = as_dict(away, None, running=False)
+    assert (said["lagMessages"], said["rows"], said["committedAt"]) == (5, None, None)
+    assert as_dict(progress(), None, running=False)["rows"] == 1_234_567
 
 
 def test_a_wide_terminal_shows_all() -> None:
