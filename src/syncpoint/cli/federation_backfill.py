@@ -6,14 +6,17 @@ Place: beside `federation`; a job of its own on Spark, while the federation may 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from syncpoint.cli.errors import Problem
+from syncpoint.cli.errors import EXIT_CODES, Problem
 from syncpoint.cli.output import print_json, said
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.cli.spark_session import local_spark, master_option
+from syncpoint.model.errors import Code, SyncpointError
 
 
 @click.command()
@@ -41,7 +44,7 @@ def backfill(settings: Settings, flow: str, file: Path, begin: str, end: str, dr
 
     settings.called = True
     federation = load(file)
-    with Servers() as servers:
+    with _servers_of(file), Servers() as servers:
         found = next((one for one in servers.flows(links_of(federation)) if one.name == flow), None)
         if found is None:
             raise Problem(f"There is no flow {flow}.", f"`syncpoint federation plan {file}` lists them.")
@@ -66,3 +69,15 @@ def backfill(settings: Settings, flow: str, file: Path, begin: str, end: str, dr
         said(f"{plan.messages:,} messages of the range are not at the target, or are left out by {flow}.")
     else:
         said(f"{stored:,} messages of {flow} were stored; nothing else of the range is missing.")
+
+
+@contextmanager
+def _servers_of(file: Path) -> Iterator[None]:
+    """A server that does not answer is one of the file, wherever the command line's own server is."""
+    try:
+        yield
+    except SyncpointError as error:
+        if error.code not in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
+            raise
+        advice = f"Its address stands under `clusters` in {file}."
+        raise Problem(error.message, advice, exit_code=EXIT_CODES[error.code]) from error

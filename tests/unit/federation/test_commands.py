@@ -92,6 +92,16 @@ def test_what_is_advised_acts_on_the_same_file(
     assert f"until {resumes}" in said("federation", "status", named, "--format", "json").output
 
 
+def test_a_backfill_says_which_server_of_the_file_is_away(file: Path) -> None:
+    file.write_text(FILE.replace("eu:8085", "127.0.0.1:1"))
+    result = said("federation", "backfill", "shop.eu-us.orders", str(file), "--from", "earliest", "--dry-run")
+    assert result.exit_code == 5
+    assert "eu (127.0.0.1:1) does not answer" in result.output
+    assert f"under `clusters` in {file}" in result.output
+    assert "syncpoint serve" not in result.output
+    assert "8085" not in result.output
+
+
 def test_an_archive_that_is_none(tmp_path: Path) -> None:
     for command in ("verify", "describe"):
         result = said("archive", command, str(tmp_path))
