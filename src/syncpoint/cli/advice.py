@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from syncpoint.model.errors import Code
+from syncpoint.model.names import NAME_RULE
 
 CLUSTERS_ONLY = ("drain", "undrain", "constraints", "mitigation", "headroom")
 _BOUNDS = "Correct the value; `syncpoint {command} --help` names the form, docs/limits.md the bounds."
@@ -182,10 +183,7 @@ COMMANDS = {
 }
 """Of one group's calls to the server."""
 
-NAMES = (
-    "Names have 3 to 255 characters, begin with a letter, do not begin with goog, and hold letters, digits and -_.~+%; "
-    "in full: {full}."
-)
+NAMES = f"{NAME_RULE}; in full: {{full}}."
 _INVALID_NAME = re.compile(r"Invalid \[(\w+)\]")
 _RESOURCE = re.compile(r"projects/([^/\s]+)/(topics|subscriptions|snapshots|schemas)/([^/\s)\].:;,]+)")
 

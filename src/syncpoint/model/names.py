@@ -27,6 +27,11 @@ DELETED_TOPIC = TopicName("_deleted-topic_")
 _PROJECT = r"[A-Za-z0-9][A-Za-z0-9_.:~+%-]{0,254}"
 _ID = r"(?!goog)[A-Za-z][A-Za-z0-9_.~+%-]{2,254}"
 
+NAME_RULE = (
+    "Names have 3 to 255 characters, begin with a letter, do not begin with goog, and hold letters, digits and -_.~+%"
+)
+"""The grammar of an id, in words."""
+
 SERVICE_ACCOUNT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}", re.ASCII)
 """The address of one, in what it is named by to carry its token."""
 SERVICE_IDENTITY = "serviceAccount:pubsub@syncpoint.internal"

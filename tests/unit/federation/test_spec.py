@@ -176,3 +176,22 @@ def test_sql_rules_are_compiled_for_spark_when_the_file_is_read() -> None:
         with pytest.raises(InvalidArgument, match=why) as refused:
             links_of(parse(file(namespaces={"shop": {"clusters": ["eu", "us"], "rules": [rule]}}), Path("/")))
         assert refused.value.field == ".".join(p for p in ("namespaces.shop.rules.0", place) if p)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("projects/shop/topics/ab", "is no topic's name. Names have 3 to 255 characters, begin with a letter"),
+        ("projects/shop/subscriptions/orders", "in full: projects/PROJECT/topics/NAME."),
+        ("orders", "'orders' is no topic's name: a full name is needed, projects/PROJECT/topics/orders"),
+        ("ab", "'ab' is no topic's name: a full name is needed, projects/PROJECT/topics/ab"),
+    ],
+)
+def test_what_is_no_topic_s_name_is_refused_with_what_would_be_one(name: str, why: str) -> None:
+    reading_it = {**COPY, "from": {"cluster": "eu", "topic": name}}
+    dropping_there = {**COPY, "pattern": "reduce", "omit": ["x"], "invalid": {"topic": name}}
+    for task, place in ((reading_it, "from.topic"), (dropping_there, "invalid.topic")):
+        with pytest.raises(InvalidArgument) as refused:
+            links_of(parse(file(tasks={"orders": task}), Path("/")))
+        assert refused.value.field == f"tasks.orders.{place}"
+        assert why in refused.value.message

@@ -19,7 +19,6 @@ from syncpoint.federation.steps.references import Reference
 from syncpoint.federation.steps.routing import RouteByCondition
 from syncpoint.federation.steps.step import DROP, FrameStep, StepChain
 from syncpoint.model.errors import InvalidArgument
-from syncpoint.model.names import parse_topic
 
 _TOPIC = {"type": "string", "description": "A full name, of a topic of the target."}
 INVALID: dict[str, Any] = {
@@ -123,11 +122,8 @@ def topic_of(keys: str | Mapping[str, Any], place: str) -> str:
     """DROP, or a topic's full name. Raises `InvalidArgument`."""
     if isinstance(keys, str):
         return keys
-    try:
-        parse_topic(keys["topic"])
-    except InvalidArgument as error:
-        raise InvalidArgument(f"{place}.topic", f"{keys['topic']!r} is no topic's name: {error.problem}") from None
     topic: str = keys["topic"]
+    replicate.check_topic(topic, f"{place}.topic")
     return topic
 
 

@@ -9,7 +9,7 @@ from syncpoint.federation.flow_plan import FederationLink
 from syncpoint.federation.patterns.pattern import Pattern
 from syncpoint.federation.spec import Federation, Task
 from syncpoint.model.errors import InvalidArgument
-from syncpoint.model.names import parse_topic
+from syncpoint.model.names import NAME_RULE, parse_topic
 
 _FROM = {
     "type": "object",
@@ -79,12 +79,23 @@ def _read_from(keys: Mapping[str, Any], place: str) -> tuple[str, tuple[str, ...
     return keys["project"], tuple(keys.get("topics", ["*"]))
 
 
+def check_topic(name: str, place: str, example: str = "") -> None:
+    """Raise `InvalidArgument`, saying what would be right, for what is no topic's full name. `example`: a name that
+    is checked in its stead.
+    """
+    try:
+        parse_topic(example or name)
+    except InvalidArgument:
+        full = "projects/PROJECT/topics/"
+        if "/" not in name:
+            why = f"a full name is needed, {full}{name or 'NAME'}"
+            raise InvalidArgument(place, f"{name!r} is no topic's name: {why}") from None
+        raise InvalidArgument(place, f"{name!r} is no topic's name. {NAME_RULE}; in full: {full}NAME.") from None
+
+
 def split_topic(name: str, place: str) -> tuple[str, str]:
     """(project, id) of a topic's full name, in which {topic} may stand. Raises `InvalidArgument`."""
-    try:
-        parse_topic(name.replace("{topic}", "topic"))
-    except InvalidArgument as error:
-        raise InvalidArgument(place, f"{name!r} is no topic's name: {error.problem}") from None
+    check_topic(name, place, name.replace("{topic}", "topic"))
     _, project, _, short = name.split("/")
     return project, short
 

@@ -16,7 +16,7 @@ from syncpoint.federation.steps.labelling import Label
 from syncpoint.federation.steps.routing import RouteByCondition
 from syncpoint.federation.steps.step import StepChain
 from syncpoint.model.errors import InvalidArgument
-from syncpoint.model.names import parse_topic
+from syncpoint.model.names import NAME_RULE, parse_topic
 
 DEAD_LETTERS, AUXILIARY = "{queue}-dead", "{queue}-auxiliary"
 _TEMPLATE = {"type": "string", "pattern": r"\{queue\}", "description": "A topic's id; {queue} stands for the queue's."}
@@ -62,8 +62,8 @@ def _topic_id(task: Task, key: str, template: str, queue: str) -> str:
     short = template.replace("{queue}", queue)
     try:
         parse_topic(f"projects/{task.keys['project']}/topics/{short}")
-    except InvalidArgument as error:
-        raise InvalidArgument(f"{task.place}.{key}", f"{short!r} is no topic's id: {error.problem}") from None
+    except InvalidArgument:
+        raise InvalidArgument(f"{task.place}.{key}", f"{short!r} is no topic's id. {NAME_RULE}.") from None
     return short
 
 
