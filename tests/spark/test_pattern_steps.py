@@ -261,6 +261,12 @@ def test_a_field_is_added_whatever_an_object_looks_like(run: Any, spark: SparkSe
         fields = {"x": 1} if b'"x":1' in before else {}
         assert json.loads(after) == {"id": 1, **fields, **added}, before
     assert found[9:] == [*rest, *wrong], "where nothing is added, all stays"
+    (tmp_path / "empty.json").write_text('{"name": "", "new": "x"}\n')
+    renamed = {"table": "empty.json", "format": "json", "match": {"name": "name"}, "take": {"new": "name"}}
+    without, empty = (
+        row.data for row in run("enrich", [b'{"id":1}', b'{"name":""}'], lookups=[renamed], invalid="drop")
+    )
+    assert (without, empty) == (b'{"id":1}', b'{"name":"x"}'), "a field that is not there is not an empty one"
     plan = framed(spark, tmp_path, "enrich", data, lookups=lookups, invalid="drop")._jdf.queryExecution().executedPlan()
     assert not [one for one in ("from_json", "lambda", "Python") if one in plan.toString()], "rows are copied for it"
 

@@ -24,16 +24,17 @@ NO_OBJECT = "the data are no object in JSON, or have a field twice"
 
 
 def with_object(frame: DataFrame) -> DataFrame:
-    """The frame with OBJECT, which is null for data that are no object."""
+    """The frame with OBJECT, its fields in their order; it is null for data that are no object."""
     from pyspark.sql.functions import expr
 
-    return frame.withColumn(_WHOLE, expr(_whole())).withColumn(OBJECT, expr(_object())).drop(_WHOLE)
+    made = f"CASE WHEN {_is_whole()} THEN from_json(CAST(data AS STRING), 'map<string,variant>') END"
+    return frame.withColumn(_WHOLE, expr(_whole())).withColumn(OBJECT, expr(made)).drop(_WHOLE)
 
 
 def with_extensible(frame: DataFrame, fields: Mapping[str, str], new: Sequence[str]) -> DataFrame:
-    """The frame with EXTENSIBLE: whether `extended` may add the `new` fields to the data; and OBJECT for those objects
-    to which it may not: they have such a field already, or are empty. `fields`: columns to be made of fields of the
-    data, each by a path of names with dots, as text.
+    """The frame with EXTENSIBLE: whether `extended` may add the `new` fields to the data; and OBJECT, its fields by
+    their names, for those objects to which it may not: they have such a field already, or are empty. `fields`: columns
+    to be made of fields of the data, each by a path of names with dots, as text.
     """
     from pyspark.sql.functions import expr
 
@@ -45,14 +46,13 @@ def with_extensible(frame: DataFrame, fields: Mapping[str, str], new: Sequence[s
     frame = frame.withColumn(_PARSED, expr(_parsed(f"concat({_OPENED}, CAST({ends} AS BINARY))")))
     frame = frame.withColumn(EXTENSIBLE, expr(f"{_field(_PARSED, [new[-1]])} IS NOT NULL"))
     frame = frame.withColumn(_WHOLE, expr(f"CASE WHEN NOT {EXTENSIBLE} THEN {_whole()} END"))
-    frame = frame.withColumn(OBJECT, expr(_object()))
-    read = {
-        column: expr(
-            f"CASE WHEN {EXTENSIBLE} THEN {_field(_PARSED, [first, *rest], 'string')}"
-            f" ELSE {_field(f'{OBJECT}[{literal(first)}]', rest, 'string')} END"
-        )
-        for column, (first, *rest) in ((column, path.split(".")) for column, path in fields.items())
-    }
+    made = f"CASE WHEN {_is_whole()} THEN try_variant_get({_WHOLE}, '$[0]', 'map<string,variant>') END"
+    frame = frame.withColumn(OBJECT, expr(made))
+    read = {}
+    for column, (first, *rest) in ((column, path.split(".")) for column, path in fields.items()):
+        extensible = "NULL" if first in new else _field(_PARSED, [first, *rest], "string")
+        other = _field(f"{OBJECT}[{literal(first)}]", rest, "string")
+        read[column] = expr(f"CASE WHEN {EXTENSIBLE} THEN {extensible} ELSE {other} END")
     return frame.withColumns(read).drop(_TRIMMED, _PARSED, _WHOLE)
 
 
@@ -98,9 +98,8 @@ def _whole() -> str:
     return _parsed(f"concat(CAST('[' AS BINARY), data, CAST(',\"{_MARK}\"]' AS BINARY))")
 
 
-def _object() -> str:
-    ends = f"try_variant_get({_WHOLE}, '$[1]', 'string') = '{_MARK}' AND is_valid_utf8(CAST(data AS STRING))"
-    return f"CASE WHEN {ends} THEN try_variant_get({_WHOLE}, '$[0]', 'map<string,variant>') END"
+def _is_whole() -> str:
+    return f"try_variant_get({_WHOLE}, '$[1]', 'string') = '{_MARK}' AND is_valid_utf8(CAST(data AS STRING))"
 
 
 def literal(text: str) -> str:

@@ -48,18 +48,23 @@ class KafkaFolder:
         java: Sequence[str] = QUICK,
         more: Mapping[str, object] | None = None,
     ) -> None:
-        """`java`: flags of its JVM; `more`: settings of the broker. Raises `KafkaFailed`."""
-        self.port, controller = free_ports(2)
-        self.address = f"127.0.0.1:{self.port}"
+        """`java`: flags of its JVM; `more`: settings of the broker. With those of SASL_SSL among them it also listens
+        at `secure_address`. Raises `KafkaFailed`.
+        """
+        self.port, secure, controller = free_ports(3)
+        self.address, self.secure_address = f"127.0.0.1:{self.port}", f"127.0.0.1:{secure}"
+        listeners = f"PLAINTEXT://{self.address}"
+        if more and "sasl.enabled.mechanisms" in more:
+            listeners += f",SASL_SSL://{self.secure_address}"
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.address}",
+            "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": listeners,
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL",
             "log.dirs": str(folder / "logs"),
             "num.partitions": partitions,
             "offsets.topic.num.partitions": 1,
@@ -105,6 +110,11 @@ class KafkaBroker:
     def address(self) -> str:
         """HOST:PORT for clients."""
         return self._folder.address
+
+    @property
+    def secure_address(self) -> str:
+        """The same over TLS, for accounts."""
+        return self._folder.secure_address
 
     def start(self) -> Self:
         """Start it and wait until it listens. Raises `KafkaFailed`."""
