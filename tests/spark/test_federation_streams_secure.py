@@ -28,7 +28,7 @@ PASSWORD, WRONG = "f3a81b7c-right", "f3a81b7c-wrong"
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 TASKS = {
     "in": {"from": {"stream": "lake", "topic": "orders"}, "to": {"cluster": "eu", "topic": name_of("orders")}},
-    "out": {"from": {"cluster": "eu", "topic": name_of("orders")}, "to": {"stream": "lake", "topic": "accepted"}},
+    "out": {"from": {"cluster": "eu", "topic": name_of("orders")}, "to": {"stream": "back", "topic": "accepted"}},
     "refused": {"from": {"stream": "other", "topic": "orders"}, "to": {"cluster": "eu", "topic": name_of("none")}},
 }
 
@@ -60,7 +60,7 @@ def secured(jars: list[Path], spark: Any, tmp_path_factory: pytest.TempPathFacto
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(keystore),
     }
-    for name, password in (("lake", PASSWORD), ("other", WRONG)):
+    for name, password in (("lake", PASSWORD), ("back", PASSWORD), ("other", WRONG)):
         (folder / f"{name}-account").write_text(f'{LOGIN} username="reader" password="{password}";')
     site = Site("eu", ServerProcess(folder / "eu").start())
     try:
@@ -71,7 +71,7 @@ def secured(jars: list[Path], spark: Any, tmp_path_factory: pytest.TempPathFacto
             content = {
                 "version": 1,
                 "clusters": {"eu": {"endpoint": site.server.endpoint}},
-                "streams": {name: {"kafka": _stream(broker, authority, name)} for name in ("lake", "other")},
+                "streams": {name: {"kafka": _stream(broker, authority, name)} for name in ("lake", "back", "other")},
                 "tasks": {
                     name: {"pattern": "queue-to-stream" if name == "out" else "stream-to-queue", **ends}
                     for name, ends in TASKS.items()
@@ -94,7 +94,6 @@ def _stream(broker: KafkaBroker, authority: Authority, name: str) -> dict[str, A
             "sasl.jaas.config": {"file": f"{name}-account"},
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(authority.ca),
-            "default.api.timeout.ms": 10_000,
         },
     }
 
