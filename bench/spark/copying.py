@@ -52,9 +52,7 @@ def replicate(harness: SparkHarness) -> None:
         meter, shown = harness.metered(spark, [here, there], "copy", reading=read, writing=write, rule=rule)
         check(f"rows copied {name}", targets.rows(target), rows)
         targets.delete(target)
-        if turn >= WARM_UPS:
-            spent[name].append(meter)
-            steady[name].append(shown["steady_rows"] / shown["steady_cpu_seconds"])
+        harness.noted(turn, name, meter, shown, spent, steady)
 
     def pulled(spark: Spark, turn: int) -> None:
         target = targets.create(f"few-{turn}")

@@ -99,11 +99,7 @@ def streams(harness: SparkHarness) -> None:
                 else:
                     check(f"rows {name}", topics.rows(stored), rows)
                     topics.delete(stored)
-                rate = shown["steady_rows"] / shown["steady_cpu_seconds"]
-                harness.say(f"{turn}: {name} {rate:,.0f} rows per CPU second")
-                if turn >= WARM_UPS:
-                    steady[name].append(rate)
-                    spent[name].append(meter)
+                harness.noted(turn, name, meter, shown, spent, steady)
     for name, found in steady.items():
         bench.row("streams", f"{name}, behind the first batch, per CPU second of Spark", "rows", found)
     for name, meters in spent.items():

@@ -155,11 +155,7 @@ def patterns(harness: SparkHarness) -> None:
                 stored = targets.rows(target) + targets.rows(topic_name("routed")) - begun
                 check(f"rows of {name}", stored, rows)
                 targets.delete(target)
-                rate = shown["steady_rows"] / shown["steady_cpu_seconds"]
-                harness.say(f"{turn}: {name} {rate:,.0f} rows per CPU second")
-                if turn >= WARM_UPS:
-                    spent[name].append(meter)
-                    steady[name].append(rate)
+                harness.noted(turn, name, meter, shown, spent, steady)
     for name in PATTERNS:
         target_rate = Target(_ENRICHED, at_least=True) if name == "enrich" else None
         bench.row("patterns", f"{name}, behind the first batch, per CPU second of Spark", "rows", steady[name],

@@ -78,6 +78,19 @@ class SparkHarness:
         self.bench.runs.append({"other_cpu_share": meter.other})
         return meter, result
 
+    def noted(
+        self, turn: int, name: str, meter: Meter, shown: Mapping[str, Any],
+        spent: Mapping[str, list[Meter]], steady: Mapping[str, list[float]],
+    ) -> None:  # fmt: skip
+        """Say what a flow has cost behind its first batch, and keep it, unless it was to warm up. `shown`: as
+        `bench.spark.work.copy` gives it; `steady`: rows per CPU second.
+        """
+        rate = shown["steady_rows"] / shown["steady_cpu_seconds"]
+        self.say(f"{turn}: {name} {rate:,.0f} rows per CPU second")
+        if turn >= WARM_UPS:
+            spent[name].append(meter)
+            steady[name].append(rate)
+
     def turns(
         self, spark: Spark, servers: Sequence[UnderLoad], sides: Mapping[str, Mapping[str, Any]], work: str
     ) -> dict[str, list[Meter]]:
