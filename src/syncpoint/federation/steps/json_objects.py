@@ -38,12 +38,13 @@ def with_extensible(frame: DataFrame, fields: Mapping[str, str], new: Sequence[s
     """
     from pyspark.sql.functions import expr
 
-    # The new fields are tried behind the last one: with them, what is no object, or has one of them already, cannot be
-    # read as JSON, or is read without the last of them.
+    # The new fields are tried behind the last one, before a new bracket: with them, what is no object, or has one of
+    # them already, cannot be read as JSON, or is read without the last of them.
     ends = literal("".join(f',{json.dumps(name, ensure_ascii=False)}:""' for name in new) + "}")
     frame = frame.withColumn(_TRIMMED, expr(_trimmed()))
     frame = frame.withColumn(_OPENED, expr(f"substring({_TRIMMED}, 1, octet_length({_TRIMMED}) - 1)"))
-    frame = frame.withColumn(_PARSED, expr(_parsed(f"concat({_OPENED}, CAST({ends} AS BINARY))")))
+    tried = _parsed(f"concat({_OPENED}, CAST({ends} AS BINARY))")
+    frame = frame.withColumn(_PARSED, expr(f"CASE WHEN substring({_TRIMMED}, -1, 1) = X'7D' THEN {tried} END"))
     frame = frame.withColumn(EXTENSIBLE, expr(f"{_field(_PARSED, [new[-1]])} IS NOT NULL"))
     frame = frame.withColumn(_WHOLE, expr(f"CASE WHEN NOT {EXTENSIBLE} THEN {_whole()} END"))
     made = f"CASE WHEN {_is_whole()} THEN try_variant_get({_WHOLE}, '$[0]', 'map<string,variant>') END"
