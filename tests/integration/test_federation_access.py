@@ -31,7 +31,7 @@ from pyspark_pubsub.staging import SinkTarget, StagedPart, stage
 from syncpoint.analytics.recorded_topic import readable_ranges, recorded_topic
 from syncpoint.analytics.stored_messages import StoredTopic, stored_topic
 from syncpoint.cli.errors import Problem
-from syncpoint.cli.federation import _link_dict
+from syncpoint.cli.federation_plan import link_dict
 from syncpoint.cli.settings import Settings
 from syncpoint.cli.spark_session import server_of
 from syncpoint.client.client import Client, client_tls
@@ -218,7 +218,7 @@ def test_tokens_are_renewed_without_a_restart_and_shown_nowhere(
         (flow,) = servers.flows(one.links)
         options = reading(flow.link, federation.runtime, "x"), writing(flow.link, "x", "x")
         shown = repr((federation, flow, options, servers.progress(flow)))
-    shown += repr([_link_dict(link) for link in one.links]) + caplog.text
+    shown += repr([link_dict(link) for link in one.links]) + caplog.text
     assert "token.command" in shown
     assert not any(token in shown for token in [*tokens, "revoked"])
 

@@ -79,8 +79,10 @@ def test_a_profile_counts_what_was_published(spark: Any, pair: dict[str, Site], 
     assert (found.sizes.total, found.sizes.least, found.sizes.most) == (sum(sizes), sizes[0], sizes[-1])
     assert abs(found.sizes.p50 - sizes[150]) <= 1
     assert (found.keys.messages, found.keys.top[0].value, found.keys.top[0].messages) == (300, "busy", 150)
-    assert 5 <= found.keys.distinct <= 7
-    kinds = {one.name: one for one in found.attributes}["kind"]
+    assert found.keys.distinct == 6
+    attributes = {one.name: one for one in found.attributes}
+    assert (attributes["n"].messages, attributes["n"].distinct, attributes["n"].longest) == (300, 300, 3)
+    kinds = attributes["kind"]
     assert (kinds.messages, kinds.distinct) == (300, 2)
     assert [(top.value, top.messages) for top in kinds.top] == [("order", 200), ("refund", 100)]
     assert sum(one.messages for one in found.buckets) == 300

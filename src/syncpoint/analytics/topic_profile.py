@@ -2,8 +2,8 @@
 
 Place: one batch job over `stored_messages`; `syncpoint analyze profile` prints it.
 Promise: the topic is read once. Counts, sums and sizes at the ends are exact; percentiles are within 1/1,000 of their
-rank, numbers of distinct values within about 5 %, and JSON fields are those of a sample of bounded size. Everything is
-worked out by Spark's own expressions, but for the sample, which the driver looks at.
+rank, and JSON fields are those of a sample of bounded size. Everything is worked out by Spark's own expressions, but
+for the sample, which the driver looks at.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ValueCount:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """`distinct` is an estimate; `top`: the busiest keys."""
+    """`messages`: those that have one; `top`: the busiest keys."""
 
     messages: int
     distinct: int
@@ -62,7 +62,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """`distinct` is an estimate; `longest` in characters; `top`: its most frequent values."""
+    """`longest` in characters; `top`: its most frequent values."""
 
     name: str
     messages: int
@@ -152,7 +152,7 @@ def _profile(topic: str, frame: DataFrame) -> TopicProfile:
         F.percentile_approx("bytes", list(PERCENTILES), 1_000).alias("percentiles"),
         F.max("bytes").alias("most"),
         F.count_if(keyed).alias("keyed"),
-        F.approx_count_distinct(F.when(keyed, F.col("key"))).alias("keys"),
+        F.count_distinct(F.when(keyed, F.col("key"))).alias("keys"),
     ).first()
     p50, p95, p99 = whole.percentiles or (0, 0, 0)
     sizes = Sizes(whole.bytes or 0, whole.least or 0, p50, p95, p99, whole.most or 0)
@@ -179,11 +179,12 @@ def _attributes(frame: DataFrame) -> tuple[Attribute, ...]:
     from pyspark.sql import functions as F
 
     pairs = frame.select(F.explode("attributes").alias("name", "value"))
+    counted = pairs.groupBy("name", "value").count()
     found = (
-        pairs.groupBy("name")
+        counted.groupBy("name")
         .agg(
-            F.count("*").alias("messages"),
-            F.approx_count_distinct("value").alias("distinct"),
+            F.sum("count").alias("messages"),
+            F.count("*").alias("distinct"),
             F.max(F.char_length("value")).alias("longest"),
         )
         .orderBy(F.desc("messages"), "name")
@@ -191,9 +192,8 @@ def _attributes(frame: DataFrame) -> tuple[Attribute, ...]:
         .collect()
     )
     place = F.row_number().over(Window.partitionBy("name").orderBy(F.desc("count"), "value"))
-    counted = pairs.groupBy("name", "value").count().withColumn("place", place)
     top: dict[str, list[ValueCount]] = {}
-    for row in counted.where(F.col("place") <= VALUES).orderBy("name", "place").collect():
+    for row in counted.withColumn("place", place).where(F.col("place") <= VALUES).orderBy("name", "place").collect():
         top.setdefault(row.name, []).append(ValueCount(row.value, row["count"]))
     return tuple(
         Attribute(row.name, row.messages, row.distinct, row.longest, tuple(top.get(row.name, ()))) for row in found

@@ -331,7 +331,7 @@ def _print_profile(found: TopicProfile) -> None:
             "published": f"{_shown(found.first)} to {_shown(found.last)}" if found.messages else "",
             "data": f"{sizes.total / 1e6:,.1f} MB",
             "size": f"{sizes.least:,} to {sizes.most:,} bytes; p50 {sizes.p50:,}, p95 {sizes.p95:,}, p99 {sizes.p99:,}",
-            "keys": f"about {keys.distinct:,}, of {_share(keys.messages, found.messages)} of the messages",
+            "keys": f"{keys.distinct:,}, of {_share(keys.messages, found.messages)} of the messages",
             "json": f"{_share(found.payloads.objects, found.payloads.sampled)} of {found.payloads.sampled:,} sampled",
         }
     )

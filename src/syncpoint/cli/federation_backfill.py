@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from syncpoint.cli.errors import EXIT_CODES, Problem
+from syncpoint.cli.federation_file import file_argument, flow_named, load_file
 from syncpoint.cli.output import print_json, said
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.cli.spark_session import local_spark, master_option
@@ -21,7 +22,7 @@ from syncpoint.model.errors import Code, SyncpointError
 
 @click.command()
 @click.argument("flow")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path), default="federation.yaml")
+@file_argument
 @click.option("--from", "begin", required=True, help="earliest, a time (2026-01-31T12:00:00Z), or offsets as JSON.")
 @click.option("--to", "end", default="latest", show_default=True, help="The same, or latest; not included.")
 @click.option("--dry-run", is_flag=True, help="Say how much is missing, and copy nothing.")
@@ -38,16 +39,12 @@ def backfill(settings: Settings, flow: str, file: Path, begin: str, end: str, dr
       syncpoint federation backfill shop.eu-us.orders --from 2026-01-01T00:00:00Z
     """
     from syncpoint.federation.backfill import Backfill
-    from syncpoint.federation.patterns.registry import links_of
     from syncpoint.federation.servers import Servers
-    from syncpoint.federation.spec import load
 
     settings.called = True
-    federation = load(file)
+    federation, links = load_file(file)
     with _servers_of(file), Servers() as servers:
-        found = next((one for one in servers.flows(links_of(federation)) if one.name == flow), None)
-        if found is None:
-            raise Problem(f"There is no flow {flow}.", f"`syncpoint federation plan {file}` lists them.")
+        found = flow_named(servers, links, flow, file)
         if found.link.streams:
             raise Problem(
                 f"{flow} has a stream at one end, and only flows between servers can be filled up.",

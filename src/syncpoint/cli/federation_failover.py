@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from syncpoint.cli.errors import Problem
+from syncpoint.cli.federation_file import file_argument
 from syncpoint.cli.output import said
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.model.errors import Code, FailedPrecondition, InvalidArgument, NotFound, SyncpointError
@@ -23,12 +24,10 @@ if TYPE_CHECKING:
     from syncpoint.federation.servers import Servers
     from syncpoint.federation.spec import FederatedCluster, Federation
 
-_file = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path), default="federation.yaml")
-
 
 @click.command()
 @click.argument("task")
-@_file
+@file_argument
 @click.option("--subscription", "names", multiple=True, required=True, help="An id, at the secondary; may be repeated.")
 @with_settings
 def standby(settings: Settings, task: str, file: Path, names: tuple[str, ...]) -> None:
@@ -74,7 +73,7 @@ def _rules(servers: Servers, found: ActivePassive, subscription: str) -> None:
 
 @click.command()
 @click.argument("task")
-@_file
+@file_argument
 @click.option("--planned", is_flag=True, help="Although the primary answers.")
 @with_settings
 def failover(settings: Settings, task: str, file: Path, planned: bool) -> None:
@@ -89,7 +88,7 @@ def failover(settings: Settings, task: str, file: Path, planned: bool) -> None:
 
 @click.command()
 @click.argument("task")
-@_file
+@file_argument
 @click.option("--publishers", "who", flag_value="publishers", help="First: publishers go back to the primary.")
 @click.option("--consumers", "who", flag_value="consumers", help="Then: consumers, once local messages are drained.")
 @click.option("--subscription", "names", multiple=True, help="Of the secondary, to be drained: an id; may be repeated.")

@@ -38,8 +38,8 @@ SETTINGS = {
     # Over TCP each start of a Python worker's task waits 40 ms for an acknowledgement that the kernel puts off.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.maxBytesPerBatch": "1048576",  # memory of that size is used again, of 100 MB not
-    # Every broadcast of a table takes a page, however small the table is. Spark's own size, 16 or 32 MB, has G1 mark the
-    # whole heap once in each batch.
+    # Every broadcast of a table takes a page, however small the table is. Spark's own size, 16 MB or more, has G1 mark
+    # the whole heap once in each batch.
     "spark.buffer.pageSize": "2m",
     "spark.speculation": "false",  # a second attempt stages everything again, for nothing
     "spark.sql.streaming.stopTimeout": "20s",

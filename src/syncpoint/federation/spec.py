@@ -8,23 +8,20 @@ be right. Secrets are referred to, by a file or a variable of the environment, a
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import yaml
 
 from syncpoint.federation.flow_rules import FlowRule, compiled
 from syncpoint.federation.streams.stream_ends import FileStream, KafkaStream, stream_of
+from syncpoint.model.documents import check_document
+from syncpoint.model.durations import in_seconds
 from syncpoint.model.errors import InvalidArgument
-
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-
 
 MAX_ROWS, MAX_BYTES = 200_000, 256 << 20
 """Of one flow in one batch, unless the file says otherwise."""
@@ -144,7 +141,7 @@ def load(path: Path) -> Federation:
 
 def parse(content: Any, base: Path) -> Federation:
     """The file's content; relative paths start at `base`. Raises `InvalidArgument`."""
-    check(content, schema())
+    check_document(content, schema(), "the file", within="{path}")
     clusters = {name: _cluster(name, keys, base) for name, keys in content["clusters"].items()}
     streams = {name: _stream(name, keys, base) for name, keys in content.get("streams", {}).items()}
     if both := sorted(clusters.keys() & streams.keys()):
@@ -163,36 +160,11 @@ def parse(content: Any, base: Path) -> Federation:
     return Federation(clusters, tuple(tasks), _runtime(content.get("runtime", {}), base), base, streams)
 
 
-def check(content: Any, against: Mapping[str, Any], place: str = "") -> None:
-    """Raise `InvalidArgument` for something that a schema does not allow."""
-    errors = [
-        leaf for error in jsonschema.Draft202012Validator(against).iter_errors(content) for leaf in _leaves(error)
-    ]
-    if errors:
-        # The deepest error says most: a wrong value also makes its key an unknown one, further up.
-        worst = max(errors, key=lambda error: len(error.absolute_path))
-        path = ".".join(str(part) for part in worst.absolute_path)
-        raise InvalidArgument(".".join(part for part in (place, path) if part) or "the file", worst.message)
-
-
-def _leaves(error: jsonschema.ValidationError) -> Iterator[jsonschema.ValidationError]:
-    if not error.context:
-        yield error
-    for inner in error.context or ():
-        yield from _leaves(inner)
-
-
 def change_of(keys: Mapping[str, Any]) -> FieldChange:
     """What an entry says about messages on their way."""
     named = ("where", "select", "python", "start", "loss", "rule_failure")
     rules = tuple(FlowRule(**one) for one in keys.get("rules", ()))
     return FieldChange(rules=rules, **{name: keys[name] for name in named if name in keys})
-
-
-def seconds(duration: str) -> float:
-    """A duration such as 200ms, 5s, 10m, 1h or 7d in seconds."""
-    number, unit = re.fullmatch(r"([0-9.]+)([a-z]+)", duration).groups()  # type: ignore[union-attr]  # the schema says so
-    return float(number) * _UNITS_S[unit]
 
 
 def _cluster(name: str, keys: Mapping[str, Any], base: Path) -> FederatedCluster:
@@ -215,13 +187,13 @@ def _runtime(keys: Mapping[str, Any], base: Path) -> Runtime:
     made = Runtime(
         state=base / keys.get("state", "federation-state"),
         master=keys.get("master", "local[*]"),
-        trigger_s=seconds(keys.get("trigger", "200ms")),
+        trigger_s=in_seconds(keys.get("trigger", "200ms")),
         max_rows=keys.get("max_rows", MAX_ROWS),
         max_bytes=keys.get("max_bytes", MAX_BYTES),
         executors_min=executors.get("min", 0),
         executors_max=executors.get("max", max(1, executors.get("min", 1))),
         rows_each=executors.get("rows_each", 200_000),
-        idle_s=seconds(keys.get("idle", "60s")),
+        idle_s=in_seconds(keys.get("idle", "60s")),
         warm=keys.get("warm", False),
         metrics=keys.get("metrics", ""),
         python_path=tuple(base / one for one in keys.get("python_path", [])),

@@ -24,3 +24,9 @@ def parse_duration(text: str) -> tuple[int, int]:
     total = sum((Decimal(number) * UNITS_S[unit] for number, unit in _PART.findall(text)), Decimal(0))
     seconds, rest = divmod(total, 1)
     return int(seconds), int(rest * 10**9)
+
+
+def in_seconds(text: str) -> float:
+    """The same in seconds, for clocks. Raises ValueError."""
+    seconds, nanoseconds = parse_duration(text)
+    return seconds + nanoseconds / 1e9

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
+from syncpoint.model.documents import check_document
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.histogram import SECONDS as BOUNDS
 from syncpoint.monitor.indicators import Quick, Youngest
@@ -65,7 +66,7 @@ def objectives_of(documents: Iterable[Any], place: str, *, check: bool = True) -
     for number, document in enumerate((one for one in documents if one is not None), 1):
         where = f"{place}, document {number}"
         if check:
-            check_document(document, where)
+            check_document(document, schema(), where, within="{place}: {path}")
         one = _objective(document, where)
         if one.name in found:
             raise InvalidArgument(f"{where}: metadata.name", f"{one.name} is there twice")
@@ -73,17 +74,6 @@ def objectives_of(documents: Iterable[Any], place: str, *, check: bool = True) -
     if not found:
         raise InvalidArgument(place, "has no objective")
     return list(found.values())
-
-
-def check_document(document: Any, place: str) -> None:
-    """Hold a document against the schema. Raises `InvalidArgument`."""
-    import jsonschema
-
-    errors = list(jsonschema.Draft202012Validator(schema()).iter_errors(document))
-    if errors:
-        worst = max(errors, key=lambda error: len(error.absolute_path))
-        path = ".".join(map(str, worst.absolute_path))
-        raise InvalidArgument(f"{place}: {path}" if path else place, worst.message)
 
 
 @cache

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-import jsonschema
 import yaml
 
+from syncpoint.model.documents import check_document
+from syncpoint.model.durations import in_seconds
 from syncpoint.model.errors import InvalidArgument
 
 TEST, STAGING, PRODUCTION = "test", "staging", "production"
 ENVIRONMENTS: Final = (TEST, STAGING, PRODUCTION)
 ORDER: Final = ("router", "storage", "publish-forwarder", "subscribe-forwarder", "proxy")
 PLACEHOLDERS: Final = ("process", "roles", "host", "version", "settings", "program")
-_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,8 @@ def load(path: Path) -> RolloutManifest:
 
 def parse(content: Any, base: Path) -> RolloutManifest:
     """The file's content; relative paths start at `base`. Raises `InvalidArgument`."""
-    _check(content)
-    stages = tuple(RolloutStage(one["share"], _seconds(one.get("watch", "1h"))) for one in content["stages"])
+    check_document(content, schema(), "rollout.yaml", within="{path}")
+    stages = tuple(RolloutStage(one["share"], in_seconds(one.get("watch", "1h"))) for one in content["stages"])
     shares = [one.share for one in stages]
     if shares != sorted(set(shares)) or shares[-1] != 1:
         raise InvalidArgument(
@@ -146,46 +146,24 @@ def parse(content: Any, base: Path) -> RolloutManifest:
             tuple(canary.get("processes", ())),
             canary.get("share"),
             canary.get("share_max", Canary().share_max),
-            _seconds(canary.get("watch", "1h")),
+            in_seconds(canary.get("watch", "1h")),
         ),
-        soak_s=_seconds(soak.get("watch", "2d")),
+        soak_s=in_seconds(soak.get("watch", "2d")),
         soak_calls_min=soak.get("calls_min", 1_000),
         order=order + tuple(role for role in ORDER if role not in order),
         thresholds=Thresholds(
             calls_min=limits.get("calls_min", usual.calls_min),
             errors_ratio_max=limits.get("errors_ratio_max", usual.errors_ratio_max),
             p99_ratio_max=limits.get("p99_ratio_max", usual.p99_ratio_max),
-            p99_above_s=_seconds(limits.get("p99_above", "10ms")),
+            p99_above_s=in_seconds(limits.get("p99_above", "10ms")),
             redeliveries_ratio_max=limits.get("redeliveries_ratio_max", usual.redeliveries_ratio_max),
             availability=limits.get("availability", usual.availability),
             burn_max=limits.get("burn_max", usual.burn_max),
-            window_s=_seconds(limits.get("window", "5m")),
+            window_s=in_seconds(limits.get("window", "5m")),
         ),
-        look_s=_seconds(content.get("look", "10s")),
-        restart_within_s=_seconds(content.get("restart_within", "2m")),
+        look_s=in_seconds(content.get("look", "10s")),
+        restart_within_s=in_seconds(content.get("restart_within", "2m")),
     )
-
-
-def _check(content: Any) -> None:
-    found = jsonschema.Draft202012Validator(schema()).iter_errors(content)
-    errors = [leaf for error in found for leaf in _leaves(error)]
-    if errors:
-        # The deepest error says most: a wrong value also makes its key an unknown one, further up.
-        worst = max(errors, key=lambda error: len(error.absolute_path))
-        path = ".".join(str(part) for part in worst.absolute_path)
-        raise InvalidArgument(path or "rollout.yaml", worst.message)
-
-
-def _leaves(error: jsonschema.ValidationError) -> Iterator[jsonschema.ValidationError]:
-    if not error.context:
-        yield error
-    for inner in error.context or ():
-        yield from _leaves(inner)
-
-
-def _seconds(duration: str) -> float:
-    number, unit = re.fullmatch(r"([0-9.]+)([a-z]+)", duration).groups()  # type: ignore[union-attr]  # the schema says so
-    return float(number) * _UNITS_S[unit]
 
 
 def _release(keys: Mapping[str, Any]) -> Release:

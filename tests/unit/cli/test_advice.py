@@ -336,7 +336,7 @@ def test_without_the_extra_it_says_how_to_get_it(run: Run, monkeypatch: pytest.M
     file = tmp_path / "federation.yaml"
     file.write_text("version: 1\n")
     missing = ModuleNotFoundError("No module named 'jsonschema'", name="jsonschema")
-    monkeypatch.setattr("syncpoint.cli.federation._load", _raise(missing))
+    monkeypatch.setattr("syncpoint.cli.federation_plan.load_file", _raise(missing))
     found = run("federation", "plan", str(file))
     assert found.exit_code == 1
     assert "jsonschema is not installed" in found.output

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.cli.federation import _accept_at_target
+from syncpoint.cli.federation_flows import _accept_at_target
 from syncpoint.federation.state import FlowState, StateFolder
 from syncpoint.model.errors import FailedPrecondition
 

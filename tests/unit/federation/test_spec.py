@@ -9,7 +9,7 @@ import pytest
 
 from syncpoint.federation.flow_options import reading, writing
 from syncpoint.federation.patterns.registry import links_of
-from syncpoint.federation.spec import FieldChange, load, parse, seconds
+from syncpoint.federation.spec import FieldChange, load, parse
 from syncpoint.model.errors import InvalidArgument
 
 CLUSTERS: dict[str, Any] = {"eu": {"endpoint": "eu:8085"}, "us": {"endpoint": "us:8085"}}
@@ -89,7 +89,7 @@ def test_secrets_are_named_and_never_read() -> None:
     [
         ({}, "the file", "required"),
         ({"version": 2, "clusters": CLUSTERS}, "version", "1 was expected"),
-        (file(cluster={}), "the file", "'cluster' was unexpected"),
+        (file(cluster={}), "the file", "'cluster' was unexpected; did you mean 'clusters'?"),
         (file(clusters={"eu": {"endpoint": "eu"}}), "clusters.eu.endpoint", "does not match"),
         (file(clusters={"eu": {"endpoint": "eu:1", "token": "abc"}}), "clusters.eu.token", "is not of type"),
         (
@@ -98,14 +98,18 @@ def test_secrets_are_named_and_never_read() -> None:
             "there is no cluster 'asia'",
         ),
         (file(namespaces={"shop": {"clusters": ["eu"]}}), "namespaces.shop.clusters", "too short"),
-        (file(namespaces={"shop": {"clusters": ["eu", "us"], "topic": "x"}}), "namespaces.shop", "unexpected"),
+        (
+            file(namespaces={"shop": {"clusters": ["eu", "us"], "topic": "x"}}),
+            "namespaces.shop",
+            "did you mean 'topics'?",
+        ),
         (
             file(namespaces={"shop": {"clusters": ["eu", "us"], "links": [["eu", "asia"]]}}),
             "namespaces.shop.links",
             "no link between two of eu, us",
         ),
         (file(tasks={"t": {"pattern": "replicat"}}), "tasks.t.pattern", "did you mean 'replicate'"),
-        (file(tasks={"t": {**COPY, "wher": "x"}}), "tasks.t", "unexpected"),
+        (file(tasks={"t": {**COPY, "wher": "x"}}), "tasks.t", "'wher' was unexpected; did you mean 'where'?"),
         (file(tasks={"t": {**COPY, "to": {"cluster": "eu"}}}), "tasks.t.to", "where the messages come from"),
         (file(tasks={"t": {**COPY, "from": {"cluster": "eu"}}}), "tasks.t.from", "required"),
         (
@@ -127,7 +131,7 @@ def test_secrets_are_named_and_never_read() -> None:
             "no topic's name",
         ),
         (file(tasks={"t": {**COPY, "start": "now"}}), "tasks.t.start", "does not match"),
-        (file(runtime={"idle": "5"}), "runtime.idle", "does not match"),
+        (file(runtime={"idle": "5"}), "runtime.idle", "'5' does not match; it is written like 200ms, 5s, 10m, 1h, 7d"),
         (file(runtime={"executors": {"max": 2}}), "runtime.executors.max", "master: managed"),
         (
             file(runtime={"master": "managed", "executors": {"min": 3, "max": 2}}),
@@ -154,10 +158,6 @@ def test_what_is_no_yaml(tmp_path: Path) -> None:
         load(tmp_path / "f.yaml")
 
 
-def test_durations() -> None:
-    assert [seconds(one) for one in ("200ms", "5s", "1.5m", "2h", "7d")] == [0.2, 5.0, 90.0, 7200.0, 604_800.0]
-
-
 def test_sql_rules_are_compiled_for_spark_when_the_file_is_read() -> None:
     rules = [{"filter": "amount > @least", "parameters": {"least": 3}}, {"action": "SET region = 'eu'; REMOVE debug"}]
     task = {**COPY, "rules": rules, "rule_failure": "drop"}
@@ -171,7 +171,7 @@ def test_sql_rules_are_compiled_for_spark_when_the_file_is_read() -> None:
         ({"filter": "amount >"}, "filter", "ends too early"),
         ({"filter": "p(name) = 1"}, "filter", "must be known without the message on Spark"),
         ({"action": "SET sys.SequenceNumber = 1"}, "action", "cannot be changed"),
-        ({"when": "1=1"}, "", "was unexpected"),
+        ({"when": "1=1"}, "", "'when' was unexpected; there are action, filter, parameters"),
     ):
         with pytest.raises(InvalidArgument, match=why) as refused:
             links_of(parse(file(namespaces={"shop": {"clusters": ["eu", "us"], "rules": [rule]}}), Path("/")))

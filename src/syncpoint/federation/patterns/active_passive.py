@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from syncpoint.federation.flow_plan import FederationLink
 from syncpoint.federation.patterns.pattern import Pattern
-from syncpoint.federation.spec import FederatedCluster, Federation, Task, seconds
+from syncpoint.federation.spec import FederatedCluster, Federation, Task
 from syncpoint.federation.steps.labelling import Label
 from syncpoint.federation.steps.step import StepChain
+from syncpoint.model.durations import in_seconds
 from syncpoint.model.errors import InvalidArgument, NotFound
 
 REPLICATED = "replicated"
@@ -72,7 +73,7 @@ def read(task: Task, federation: Federation) -> ActivePassive:
         federation.cluster(keys["secondary"], f"{place}.secondary"),
         keys["project"],
         tuple(keys.get("topics", ["*"])),
-        2 * seconds(keys["failover"]),
+        2 * in_seconds(keys["failover"]),
     )
 
 

@@ -13,11 +13,12 @@ from typing import Any
 from syncpoint.federation.flow_plan import FederationLink
 from syncpoint.federation.patterns import replicate
 from syncpoint.federation.patterns.pattern import Pattern
-from syncpoint.federation.spec import Federation, Task, seconds
+from syncpoint.federation.spec import Federation, Task
 from syncpoint.federation.steps import enriching, reducing, validating
 from syncpoint.federation.steps.references import Reference
 from syncpoint.federation.steps.routing import RouteByCondition
 from syncpoint.federation.steps.step import DROP, FrameStep, StepChain
+from syncpoint.model.durations import in_seconds
 from syncpoint.model.errors import InvalidArgument
 
 _TOPIC = {"type": "string", "description": "A full name, of a topic of the target."}
@@ -93,7 +94,7 @@ def _enrichment(task: Task, federation: Federation) -> list[FrameStep]:
             raise InvalidArgument(f"{task.place}.lookups.{number}.table", f"there is no {path}")
         fields, attributes = keys.get("match", {}), keys.get("match_attributes", {})
         columns = (*fields, *attributes)
-        refresh_s, types = seconds(keys.get("refresh", "10m")), tuple(keys.get("types", {}).items())
+        refresh_s, types = in_seconds(keys.get("refresh", "10m")), tuple(keys.get("types", {}).items())
         reference = Reference(path, keys["format"], columns, tuple(keys["take"]), refresh_s, types)
         found.append(enriching.Lookup(reference, fields, attributes, keys["take"], keys.get("missing") == "refuse"))
     return [enriching.Enrich(tuple(found))] if found else []

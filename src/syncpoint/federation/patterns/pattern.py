@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from syncpoint.federation.flow_plan import FederationLink
-from syncpoint.federation.spec import Federation, Task, check, schema
+from syncpoint.federation.spec import Federation, Task, schema
+from syncpoint.model.documents import check_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,4 +29,4 @@ class Pattern:
             "required": list(self.required),
             "unevaluatedProperties": False,
         }
-        check(task.keys, whole, task.place)
+        check_document(task.keys, whole, task.place)

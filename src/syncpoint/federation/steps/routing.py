@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from syncpoint.federation.steps.step import DROP, REASON, TOPIC
+from syncpoint.federation.steps.step import DROP, REASON, TOPIC, short_topic
 from syncpoint.model.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ class RouteByCondition:
 
     @property
     def summary(self) -> str:
-        said = [f"to {_short(topic)} where {condition}" for condition, topic in self.routes]
+        said = [f"to {short_topic(topic)} where {condition}" for condition, topic in self.routes]
         if self.otherwise:
-            said.append("else dropped" if self.otherwise == DROP else f"else to {_short(self.otherwise)}")
+            said.append("else dropped" if self.otherwise == DROP else f"else to {short_topic(self.otherwise)}")
         return ", ".join(said)
 
     @property
@@ -56,7 +56,3 @@ class RouteByCondition:
         else:
             last = lit(None).cast("string") if self.otherwise == DROP else lit(self.otherwise)
         return frame.withColumn(TOPIC, chosen.otherwise(last))
-
-
-def _short(topic: str) -> str:
-    return topic.removeprefix("projects/").replace("/topics/", "/")

@@ -52,7 +52,8 @@ class StepChain:
     @property
     def summary(self) -> str:
         """For the plan."""
-        return "; ".join(step.summary for step in self.steps)
+        refused = [f"what is refused to {short_topic(self.refused_to)}"] if self.refused_to != DROP else []
+        return "; ".join([*(step.summary for step in self.steps), *refused])
 
     @property
     def repeatable(self) -> bool:
@@ -127,3 +128,8 @@ def refuse(frame: DataFrame, reason: str, detail: Column) -> DataFrame:
             DETAIL: when(col(REASON).isNotNull(), col(DETAIL)).otherwise(detail),
         }
     )
+
+
+def short_topic(topic: str) -> str:
+    """A topic as P/T, for the plan."""
+    return topic.removeprefix("projects/").replace("/topics/", "/")

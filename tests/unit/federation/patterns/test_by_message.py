@@ -47,7 +47,8 @@ def test_steps_are_in_their_order_and_topics_are_known(folder: Path) -> None:
     )
     assert link.steps.topics == (T + "gold", T + "rest", T + "refused")
     assert link.steps.summary == (
-        "valid by json-schema s.json; add w from table; omit x; to p/gold where true, else to p/rest"
+        "valid by json-schema s.json; add w from table; omit x; to p/gold where true, else to p/rest;"
+        " what is refused to p/refused"
     )
     (flow,) = link.flows([T + "sales"])
     assert reading(link, Runtime(folder), "flows.json")["columns"] == ",".join(CARRIED)
