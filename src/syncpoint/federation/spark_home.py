@@ -4,7 +4,8 @@ Spark puts `python/lib/pyspark.zip` of its home in front of the Python path of e
 whatever it imports from there anew each time: 1.0 s of CPU where the installed package takes 0.3 s. A stream's source
 and sink need several such starts, and one that takes longer than ten seconds on a busy machine fails the query.
 So this home has the same programs and jars, by links, and folders of those names in place of the zip files. What Spark
-warns of while it starts, in words that help nobody, is not printed: its `conf` says so.
+warns of while it starts, in words that help nobody, is not printed: its `conf` says so. A master and workers of a
+standalone Spark log who comes and goes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from syncpoint.model.errors import FailedPrecondition
 
 _LOGGING = """\
 rootLogger.level = error
+logger.master.name = org.apache.spark.deploy.master
+logger.master.level = info
+logger.worker.name = org.apache.spark.deploy.worker
+logger.worker.level = info
 rootLogger.appenderRef.console.ref = console
 appender.console.type = Console
 appender.console.name = console

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from syncpoint import kernel
-from syncpoint.kernel import ackids, acks, filters, frames, leases, publish
+from syncpoint.kernel import ackids, acks, filters, frames, json_fields, leases, publish
 from syncpoint.model import varint
 from syncpoint.rules.sql_values import number_of
 
@@ -156,6 +156,22 @@ def test_broken_runs_and_sets(pure: SimpleNamespace, runs: bytes, encoded: bytes
         assert mine == theirs
     else:
         assert mine.encode() == theirs.encode()
+
+
+json_bits = st.sampled_from(
+    [b'"a"', b'"b"', b"{", b"}", b"[", b"]", b":", b",", b"1", b"-0", b"2.5", b"1e3", b"true", b"null", b" ",
+     b'"\\n', b"\xc3", b'{"a":', b',"b":', b'"a long text of letters"'],
+)  # fmt: skip
+
+
+@given(st.lists(st.lists(json_bits, max_size=12).map(b"".join), max_size=3), st.integers(-1, 2), st.integers(-1, 3))
+@settings(max_examples=400)
+def test_json_fields(pure: SimpleNamespace, values: list[bytes], first: int, rows: int) -> None:
+    ends = struct.pack(f"<{len(values) + 1}I", *(len(b"".join(values[:i])) for i in range(len(values) + 1)))
+    paths, without = [[b"a"], [b"a", b"b"]], [b"c"]
+    one, other = json_fields.FieldFinder(paths, without), pure.json_fields.FieldFinder(paths, without)
+    arguments = (b"".join(values), ends, first, rows)
+    assert outcome(one.find, *arguments) == outcome(other.find, *arguments)
 
 
 @given(st.randoms(use_true_random=False))
