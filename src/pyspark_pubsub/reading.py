@@ -16,15 +16,18 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from pyspark_pubsub.errors import OUT_OF_RANGE, UNAVAILABLE, CallError, DataLossError
 from pyspark_pubsub.rpc import PAUSE_FIRST_S, PAUSE_MAX_S, BlockingChannel, pb
-from pyspark_pubsub.schema import CONSTANT, arrow_schema, wire_columns
+from pyspark_pubsub.schema import CONSTANT, JSON_FIELDS, arrow_schema, wire_columns
 from pyspark_pubsub.slices import Slice
 from syncpoint.wire import methods
+
+if TYPE_CHECKING:
+    from pyspark_pubsub.json_column import JsonColumn
 
 log = logging.getLogger("pyspark_pubsub")
 ALIGN = 64
@@ -44,7 +47,8 @@ def read(part: Slice) -> Generator[pa.RecordBatch, None, None]:
     """The record batches of a partition, with the schema that Spark expects. Raises CallError, DataLossError."""
     schema = arrow_schema(part.schema)
     names = part.schema.fieldNames()
-    asked = pa.schema([schema.field(name) for name in names if name not in CONSTANT])
+    asked = pa.schema([schema.field(name) for name in names if name not in (*CONSTANT, JSON_FIELDS)])
+    look = _look_into(part, schema)
     constants = _Constants({"source": part.source, "topic": part.topic, "flow": part.flow}, schema, names)
     source = frames(part, wire_columns(names))
     found = prefetched(source, part.prefetch) if part.prefetch else source
@@ -55,7 +59,18 @@ def read(part: Slice) -> Generator[pa.RecordBatch, None, None]:
             elif frame.rows and asked.names == names:
                 yield pa.ipc.read_record_batch(frame.batch, schema)
             elif frame.rows:
-                yield constants.joined(_columns(frame, asked), frame.rows)
+                columns = _columns(frame, asked)
+                if look is not None:
+                    columns[JSON_FIELDS] = look.of(columns["data"])
+                yield constants.joined(columns, frame.rows)
+
+
+def _look_into(part: Slice, schema: pa.Schema) -> JsonColumn | None:
+    if JSON_FIELDS not in schema.names:
+        return None
+    from pyspark_pubsub.json_column import JsonColumn  # few readers want it
+
+    return JsonColumn(part.json_fields, part.json_without, schema.field(JSON_FIELDS).type)
 
 
 def _columns(frame: RangeFrame, asked: pa.Schema) -> dict[str, pa.Array]:

@@ -41,6 +41,8 @@ NUMBERS = {
     "size": 9,
 }
 CONSTANT = ("source", "topic", "flow")
+#: What a task finds in `data` before Spark has rows of it; it is not asked for either.
+JSON_FIELDS = "json_fields"
 #: What a block carries, in this order: all that a copy of a message keeps.
 IN_BLOCK = ("message_id", "offset", "publish_time", "data", "attributes", "ordering_key", "origin", "visited")
 WITH_BLOCK = ("block", "rows", *CONSTANT)
@@ -60,6 +62,7 @@ TYPES: dict[str, DataType] = {
     "block": BinaryType(),
     "rows": IntegerType(),
     "flow": StringType(),
+    JSON_FIELDS: MapType(StringType(), StringType()),
 }
 DEFAULT = ("message_id", "source", "offset", "publish_time", "data", "attributes", "ordering_key", "topic")
 
@@ -72,6 +75,8 @@ def source_schema(columns: Sequence[str] = ()) -> StructType:
             raise SchemaError(f"Messages have no column {name!r}; the option columns takes {', '.join(TYPES)}.")
     if len(set(chosen)) < len(chosen):
         raise SchemaError("The option columns names a column twice.")
+    if JSON_FIELDS in chosen and "data" not in chosen:
+        raise SchemaError(f"The column {JSON_FIELDS} is what is found in data: choose the column data, too.")
     _check_block(chosen)
     return StructType([StructField(name, TYPES[name]) for name in chosen])
 
@@ -110,7 +115,9 @@ def arrow_schema(schema: StructType) -> pyarrow.Schema:
 def wire_columns(names: Iterable[str]) -> list[int]:
     """The numbers of the columns that the server fills, in their order."""
     chosen = tuple(names)
-    return [NUMBERS[name] for name in (IN_BLOCK if "block" in chosen else chosen) if name not in CONSTANT]
+    return [
+        NUMBERS[name] for name in (IN_BLOCK if "block" in chosen else chosen) if name not in (*CONSTANT, JSON_FIELDS)
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------------- writing

@@ -35,6 +35,8 @@ class Slice(InputPartition):
     fail_on_data_loss: bool = True
     chain: int = 0
     flow: str = ""
+    json_fields: tuple[str, ...] = ()
+    json_without: tuple[str, ...] = ()
 
 
 @dataclass

@@ -71,6 +71,8 @@ def slices(
             prefetch=options["prefetch"],
             fail_on_data_loss=options["failOnDataLoss"],
             chain=chains.get(found.source, 0),
+            json_fields=options["jsonFields"],
+            json_without=options["jsonWithout"],
             **more,
         )
         for found in ranges

@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from pyspark_pubsub.json_column import JsonColumn
 from syncpoint.federation.patterns.registry import links_of
 from syncpoint.federation.spec import parse
 from syncpoint.federation.steps.json_objects import NO_OBJECT
 from syncpoint.federation.steps.references import tables_of
-from syncpoint.federation.transform import CARRIED, prepared
+from syncpoint.federation.steps.step import JSON_FIELDS
+from syncpoint.federation.transform import CARRIED, looked_for, prepared
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument
 
 SCHEMA = (
@@ -32,22 +35,37 @@ def run(spark: SparkSession, tmp_path: Path) -> Callable[..., list[Any]]:
     """Rows behind a task with these keys, in the order of their offsets; `data`: of messages whose attributes are n."""
 
     def ran(pattern: str, data: list[bytes], **keys: Any) -> list[Any]:
-        return sorted(framed(spark, tmp_path, pattern, data, **keys).collect(), key=lambda row: row.offset)
+        rows = sorted(framed(spark, tmp_path, pattern, data, **keys).collect(), key=lambda row: row.offset)
+        if pattern == "enrich":  # the same when the source has looked at nothing
+            again = framed(spark, tmp_path, pattern, data, looked=False, **keys).collect()
+            assert sorted(again, key=lambda row: row.offset) == rows
+        return rows
 
     return ran
 
 
 def framed(
-    spark: SparkSession, folder: Path, pattern: str, data: list[bytes], more: dict[str, str] | None = None, **keys: Any
+    spark: SparkSession,
+    folder: Path,
+    pattern: str,
+    data: list[bytes],
+    more: dict[str, str] | None = None,
+    looked: bool = True,
+    **keys: Any,
 ) -> DataFrame:
-    """`more`: attributes of all messages."""
-    rows = [
+    """`more`: attributes of all messages; `looked`: the source has looked for what the flow asks it to."""
+    flow = flow_of(folder, pattern, **keys)
+    rows: list[tuple[Any, ...]] = [
         (f"m{n}", 1, n, None, one, {"n": str(n), "sys.DeadLetterReason": "older", **(more or {})}, "key", "", [])
         for n, one in enumerate(data)
     ]
-    return prepared(
-        spark.createDataFrame(rows, SCHEMA).coalesce(1), (flow := flow_of(folder, pattern, **keys)).link, flow
-    )
+    schema = SCHEMA
+    if looked and (look := looked_for(flow.link)):
+        kind = pa.map_(pa.string(), pa.string())
+        found = JsonColumn(look.fields, look.without, kind).of(pa.array(data, pa.binary())).to_pylist()
+        rows = [(*row, None if one is None else dict(one)) for row, one in zip(rows, found, strict=True)]
+        schema += f", {JSON_FIELDS} map<string,string>"
+    return prepared(spark.createDataFrame(rows, schema).coalesce(1), flow.link, flow)
 
 
 def flow_of(folder: Path, pattern: str, **keys: Any) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from syncpoint.federation.flow_plan import FederationLink
 from syncpoint.federation.spec import FederatedCluster, Runtime
-from syncpoint.federation.transform import columns
+from syncpoint.federation.transform import columns, looked_for
 
 BLOCK_BYTES = 1 << 20  # above some MiB the JVM takes fresh memory for each block, which costs more than the copying
 
@@ -26,6 +26,9 @@ def reading(link: FederationLink, runtime: Runtime, flows: Path | str, *, shared
         "maxBytesPerTrigger": str(runtime.max_bytes),
         "failOnDataLoss": str(link.change.loss == "fail").lower(),
     }
+    look = looked_for(link)
+    if look is not None:
+        options |= {"jsonFields": ",".join(look.fields), "jsonWithout": ",".join(look.without)}
     if link.unchanged:
         options["fetchBytes"] = str(BLOCK_BYTES)
     return options

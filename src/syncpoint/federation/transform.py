@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from syncpoint.federation.flow_plan import FederationLink, Flow
 from syncpoint.federation.flow_rules import applied
 from syncpoint.federation.spec import FieldChange
+from syncpoint.federation.steps.step import JSON_FIELDS, JsonLook
 from syncpoint.model.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -35,7 +36,13 @@ class FlowsUnknown(Exception):
 def columns(link: FederationLink, *, shared: bool = False) -> tuple[str, ...]:
     """What is to be read for what a link changes. `shared`: by several flows in one query."""
     wanted = UNTOUCHED if link.unchanged else CARRIED
-    return (*wanted, FLOW) if shared else wanted
+    looked = () if looked_for(link) is None else (JSON_FIELDS,)
+    return (*wanted, *looked, FLOW) if shared else (*wanted, *looked)
+
+
+def looked_for(link: FederationLink) -> JsonLook | None:
+    """What the source is to look for in the data of a link's messages, whose steps have them as they were read."""
+    return link.steps.look if link.change.unchanged else None
 
 
 def prepared(frame: DataFrame, link: FederationLink, flow: Flow | None) -> DataFrame:

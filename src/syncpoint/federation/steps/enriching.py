@@ -23,7 +23,8 @@ from syncpoint.federation.steps.json_objects import (
     written,
 )
 from syncpoint.federation.steps.references import READING, Reference, tables_of
-from syncpoint.federation.steps.step import REASON, refuse
+from syncpoint.federation.steps.step import REASON, JsonLook, refuse
+from syncpoint.kernel.json_fields import PATHS_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -76,6 +77,15 @@ class Enrich:
     lookups: tuple[Lookup, ...]
     topics: tuple[str, ...] = ()
     repeatable: ClassVar = True
+
+    @property
+    def look(self) -> JsonLook | None:
+        """The fields that are compared, and those that are added; None where an option cannot name them."""
+        fields = dict.fromkeys(path for lookup in self.lookups for path in lookup.fields.values())
+        taken = [name for lookup in self.lookups for name in lookup.take.values()]
+        if len(fields) > PATHS_MAX or any("," in name or name.strip() != name for name in (*fields, *taken)):
+            return None
+        return JsonLook(tuple(fields), tuple(taken))
 
     @property
     def summary(self) -> str:

@@ -14,6 +14,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from syncpoint.federation.steps.step import JSON_FIELDS
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -34,26 +36,32 @@ def with_object(frame: DataFrame) -> DataFrame:
 def with_extensible(frame: DataFrame, fields: Mapping[str, str], new: Sequence[str]) -> DataFrame:
     """The frame with EXTENSIBLE: whether `extended` may add the `new` fields to the data; and OBJECT, its fields by
     their names, for those objects to which it may not: they have such a field already, or are empty. `fields`: columns
-    to be made of fields of the data, each by a path of names with dots, as text.
+    to be made of fields of the data, each by a path of names with dots, as text. Where the source has looked for these
+    fields and names, data that it found plain are not parsed.
     """
     from pyspark.sql.functions import expr
 
+    looked = JSON_FIELDS in frame.columns
+    plain = f"{JSON_FIELDS} IS NOT NULL" if looked else "false"
     # The new fields are tried behind the last one, before a new bracket: with them, what is no object, or has one of
     # them already, cannot be read as JSON, or is read without the last of them.
     ends = literal("".join(f',{json.dumps(name, ensure_ascii=False)}:""' for name in new) + "}")
     frame = frame.withColumn(_TRIMMED, expr(_trimmed()))
     frame = frame.withColumn(_OPENED, expr(f"substring({_TRIMMED}, 1, octet_length({_TRIMMED}) - 1)"))
     tried = _parsed(f"concat({_OPENED}, CAST({ends} AS BINARY))")
-    frame = frame.withColumn(_PARSED, expr(f"CASE WHEN substring({_TRIMMED}, -1, 1) = X'7D' THEN {tried} END"))
-    frame = frame.withColumn(EXTENSIBLE, expr(f"{_field(_PARSED, [new[-1]])} IS NOT NULL"))
+    ends_so = f"substring({_TRIMMED}, -1, 1) = X'7D'"
+    frame = frame.withColumn(_PARSED, expr(f"CASE WHEN NOT ({plain}) AND {ends_so} THEN {tried} END"))
+    frame = frame.withColumn(EXTENSIBLE, expr(f"{plain} OR {_field(_PARSED, [new[-1]])} IS NOT NULL"))
     frame = frame.withColumn(_WHOLE, expr(f"CASE WHEN NOT {EXTENSIBLE} THEN {_whole()} END"))
     made = f"CASE WHEN {_is_whole()} THEN try_variant_get({_WHOLE}, '$[0]', 'map<string,variant>') END"
     frame = frame.withColumn(OBJECT, expr(made))
     read = {}
-    for column, (first, *rest) in ((column, path.split(".")) for column, path in fields.items()):
+    for column, path in fields.items():
+        first, *rest = path.split(".")
+        found = f"WHEN {plain} THEN {JSON_FIELDS}[{literal(path)}]" if looked else ""
         extensible = "NULL" if first in new else _field(_PARSED, [first, *rest], "string")
         other = _field(f"{OBJECT}[{literal(first)}]", rest, "string")
-        read[column] = expr(f"CASE WHEN {EXTENSIBLE} THEN {extensible} ELSE {other} END")
+        read[column] = expr(f"CASE {found} WHEN {EXTENSIBLE} THEN {extensible} ELSE {other} END")
     return frame.withColumns(read).drop(_TRIMMED, _PARSED, _WHOLE)
 
 

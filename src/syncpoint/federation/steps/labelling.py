@@ -23,6 +23,7 @@ class Label:
     value: str
     topics: tuple[str, ...] = ()
     repeatable: ClassVar = True
+    look: ClassVar = None
 
     @property
     def summary(self) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from syncpoint.federation.steps.payload_formats import MEDIA, BadPayload, InputFormat, RecordSchema, decoder, encoder
 from syncpoint.federation.steps.payload_keys import ALGORITHM, KEY, KeyringPlace, NotOpened
@@ -48,6 +48,7 @@ class Normalise:
 
     normal: Normal
     topics: tuple[str, ...] = ()
+    look: ClassVar = None
 
     @property
     def summary(self) -> str:

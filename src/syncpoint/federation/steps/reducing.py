@@ -35,6 +35,7 @@ class Reduce:
     omit_attributes: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     repeatable: ClassVar = True
+    look: ClassVar = None
 
     @property
     def summary(self) -> str:

@@ -26,6 +26,7 @@ class RouteByCondition:
     otherwise: str
     place: str
     repeatable: ClassVar = True
+    look: ClassVar = None
 
     @property
     def summary(self) -> str:

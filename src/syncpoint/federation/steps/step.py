@@ -25,9 +25,24 @@ DETAIL_CHARS = 200  # an attribute has at most 1024 bytes
 DROP = "drop"
 
 
+JSON_FIELDS = "json_fields"
+"""The source's column for a `JsonLook`: a map of the fields, null where only a parser can judge the data."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLook:
+    """What the source can look for in data while it reads them, which costs less than a parser: `fields` by paths of
+    names with dots, and names that are not there.
+    """
+
+    fields: tuple[str, ...]
+    without: tuple[str, ...]
+
+
 class FrameStep(Protocol):
     """One step. `summary`: what it does, in a few words, without secrets; `repeatable`: whether it makes the same of
-    the same message each time; `topics`: full names of topics of the target that rows may go to beside the flow's own.
+    the same message each time; `topics`: full names of topics of the target that rows may go to beside the flow's own;
+    `look`: what helps it, when data come to it as they were read.
     """
 
     @property
@@ -36,6 +51,8 @@ class FrameStep(Protocol):
     def repeatable(self) -> bool: ...
     @property
     def topics(self) -> tuple[str, ...]: ...
+    @property
+    def look(self) -> JsonLook | None: ...
     def apply(self, frame: DataFrame) -> DataFrame: ...
 
 
@@ -59,6 +76,11 @@ class StepChain:
     def repeatable(self) -> bool:
         """Whether all of them are."""
         return all(step.repeatable for step in self.steps)
+
+    @property
+    def look(self) -> JsonLook | None:
+        """What helps the first of them."""
+        return self.steps[0].look if self.steps else None
 
     @property
     def topics(self) -> tuple[str, ...]:

@@ -60,6 +60,7 @@ class Validate:
     schema: SchemaText
     topics: tuple[str, ...] = ()
     repeatable: ClassVar = True
+    look: ClassVar = None
 
     @property
     def summary(self) -> str:
