@@ -22,12 +22,12 @@ import pyarrow as pa
 
 from pyspark_pubsub.errors import OUT_OF_RANGE, UNAVAILABLE, CallError, DataLossError
 from pyspark_pubsub.rpc import PAUSE_FIRST_S, PAUSE_MAX_S, BlockingChannel, pb
-from pyspark_pubsub.schema import CONSTANT, JSON_FIELDS, arrow_schema, wire_columns
+from pyspark_pubsub.schema import CONSTANT, FOUND, arrow_schema, wire_columns
 from pyspark_pubsub.slices import Slice
 from syncpoint.wire import methods
 
 if TYPE_CHECKING:
-    from pyspark_pubsub.json_column import JsonColumn
+    from pyspark_pubsub.json_columns import JsonColumns
 
 log = logging.getLogger("pyspark_pubsub")
 ALIGN = 64
@@ -47,7 +47,7 @@ def read(part: Slice) -> Generator[pa.RecordBatch, None, None]:
     """The record batches of a partition, with the schema that Spark expects. Raises CallError, DataLossError."""
     schema = arrow_schema(part.schema)
     names = part.schema.fieldNames()
-    asked = pa.schema([schema.field(name) for name in names if name not in (*CONSTANT, JSON_FIELDS)])
+    asked = pa.schema([schema.field(name) for name in names if name not in (*CONSTANT, *FOUND)])
     look = _look_into(part, schema)
     constants = _Constants({"source": part.source, "topic": part.topic, "flow": part.flow}, schema, names)
     source = frames(part, wire_columns(names))
@@ -61,16 +61,16 @@ def read(part: Slice) -> Generator[pa.RecordBatch, None, None]:
             elif frame.rows:
                 columns = _columns(frame, asked)
                 if look is not None:
-                    columns[JSON_FIELDS] = look.of(columns["data"])
+                    columns |= look.of(columns["data"])
                 yield constants.joined(columns, frame.rows)
 
 
-def _look_into(part: Slice, schema: pa.Schema) -> JsonColumn | None:
-    if JSON_FIELDS not in schema.names:
+def _look_into(part: Slice, schema: pa.Schema) -> JsonColumns | None:
+    if not set(FOUND) & set(schema.names):
         return None
-    from pyspark_pubsub.json_column import JsonColumn  # few readers want it
+    from pyspark_pubsub.json_columns import JsonColumns  # few readers want them
 
-    return JsonColumn(part.json_fields, part.json_without, schema.field(JSON_FIELDS).type)
+    return JsonColumns(part.json_fields, part.json_without, schema)
 
 
 def _columns(frame: RangeFrame, asked: pa.Schema) -> dict[str, pa.Array]:

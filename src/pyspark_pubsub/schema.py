@@ -41,8 +41,9 @@ NUMBERS = {
     "size": 9,
 }
 CONSTANT = ("source", "topic", "flow")
-#: What a task finds in `data` before Spark has rows of it; it is not asked for either.
-JSON_FIELDS = "json_fields"
+#: What a task finds in `data` before Spark has rows of it; they are not asked for either.
+JSON_FIELDS, JSON_END = "json_fields", "json_end"
+FOUND = (JSON_FIELDS, JSON_END)
 #: What a block carries, in this order: all that a copy of a message keeps.
 IN_BLOCK = ("message_id", "offset", "publish_time", "data", "attributes", "ordering_key", "origin", "visited")
 WITH_BLOCK = ("block", "rows", *CONSTANT)
@@ -63,6 +64,7 @@ TYPES: dict[str, DataType] = {
     "rows": IntegerType(),
     "flow": StringType(),
     JSON_FIELDS: MapType(StringType(), StringType()),
+    JSON_END: IntegerType(),
 }
 DEFAULT = ("message_id", "source", "offset", "publish_time", "data", "attributes", "ordering_key", "topic")
 
@@ -75,9 +77,10 @@ def source_schema(columns: Sequence[str] = ()) -> StructType:
             raise SchemaError(f"Messages have no column {name!r}; the option columns takes {', '.join(TYPES)}.")
     if len(set(chosen)) < len(chosen):
         raise SchemaError("The option columns names a column twice.")
-    if JSON_FIELDS in chosen and "data" not in chosen:
-        raise SchemaError(f"The column {JSON_FIELDS} is what is found in data: choose the column data, too.")
     _check_block(chosen)
+    for name in FOUND:
+        if name in chosen and "data" not in chosen:
+            raise SchemaError(f"The column {name} is what is found in data: choose the column data, too.")
     return StructType([StructField(name, TYPES[name]) for name in chosen])
 
 
@@ -115,9 +118,7 @@ def arrow_schema(schema: StructType) -> pyarrow.Schema:
 def wire_columns(names: Iterable[str]) -> list[int]:
     """The numbers of the columns that the server fills, in their order."""
     chosen = tuple(names)
-    return [
-        NUMBERS[name] for name in (IN_BLOCK if "block" in chosen else chosen) if name not in (*CONSTANT, JSON_FIELDS)
-    ]
+    return [NUMBERS[name] for name in (IN_BLOCK if "block" in chosen else chosen) if name not in (*CONSTANT, *FOUND)]
 
 
 # ------------------------------------------------------------------------------------------------------------- writing

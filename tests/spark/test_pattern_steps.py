@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_pubsub.json_column import JsonColumn
+from pyspark_pubsub.json_columns import JsonColumns
 from syncpoint.federation.patterns.registry import links_of
 from syncpoint.federation.spec import parse
 from syncpoint.federation.steps.json_objects import NO_OBJECT
 from syncpoint.federation.steps.references import tables_of
-from syncpoint.federation.steps.step import JSON_FIELDS
+from syncpoint.federation.steps.step import JSON_END, JSON_FIELDS
 from syncpoint.federation.transform import CARRIED, looked_for, prepared
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument
 
@@ -61,10 +61,15 @@ def framed(
     ]
     schema = SCHEMA
     if looked and (look := looked_for(flow.link)):
-        kind = pa.map_(pa.string(), pa.string())
-        found = JsonColumn(look.fields, look.without, kind).of(pa.array(data, pa.binary())).to_pylist()
-        rows = [(*row, None if one is None else dict(one)) for row, one in zip(rows, found, strict=True)]
-        schema += f", {JSON_FIELDS} map<string,string>"
+        kinds = {JSON_FIELDS: pa.map_(pa.string(), pa.string()), JSON_END: pa.int32()}
+        columns = JsonColumns(look.fields, look.without, pa.schema([(name, kinds[name]) for name in look.columns]))
+        found = columns.of(pa.array(data, pa.binary()))
+        values = zip(*(found[name].to_pylist() for name in look.columns), strict=True)
+        rows = [
+            (*row, *(dict(one) if isinstance(one, list) else one for one in some))
+            for row, some in zip(rows, values, strict=True)
+        ]
+        schema += "".join(f", {one} {'int' if one == JSON_END else 'map<string,string>'}" for one in look.columns)
     return prepared(spark.createDataFrame(rows, schema).coalesce(1), flow.link, flow)
 
 

@@ -28,7 +28,7 @@ def reading(link: FederationLink, runtime: Runtime, flows: Path | str, *, shared
     }
     look = looked_for(link)
     if look is not None:
-        options |= {"jsonFields": ",".join(look.fields), "jsonWithout": ",".join(look.without)}
+        options |= look.options
     if link.unchanged:
         options["fetchBytes"] = str(BLOCK_BYTES)
     return options

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from syncpoint.federation.flow_plan import FederationLink, Flow
 from syncpoint.federation.flow_rules import applied
 from syncpoint.federation.spec import FieldChange
-from syncpoint.federation.steps.step import JSON_FIELDS, JsonLook
+from syncpoint.federation.steps.step import JsonLook
 from syncpoint.model.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ class FlowsUnknown(Exception):
 def columns(link: FederationLink, *, shared: bool = False) -> tuple[str, ...]:
     """What is to be read for what a link changes. `shared`: by several flows in one query."""
     wanted = UNTOUCHED if link.unchanged else CARRIED
-    looked = () if looked_for(link) is None else (JSON_FIELDS,)
-    return (*wanted, *looked, FLOW) if shared else (*wanted, *looked)
+    look = looked_for(link)
+    return (*wanted, *(look.columns if look is not None else ()), *((FLOW,) if shared else ()))
 
 
 def looked_for(link: FederationLink) -> JsonLook | None:

@@ -9,6 +9,7 @@ cdef class FieldFinder:
     cdef Py_ssize_t _found_start[32]
     cdef Py_ssize_t _found_size[32]
     cdef Py_ssize_t _open
+    cdef Py_ssize_t _bracket
     cdef bint _plain
 
     cdef bint _is_plain(self, ReadPtr p, Py_ssize_t at, Py_ssize_t stop) noexcept

@@ -39,13 +39,15 @@ class FieldFinder:
         if not cython.compiled:
             self._name_start, self._name_size = [0] * 256, [0] * 256
             self._found_start, self._found_size = [0] * 32, [0] * 32
-        self._open = 0
+        self._open = self._bracket = 0
         self._plain = False
 
     def find(self, data: object, ends: object, first: cython.Py_ssize_t, rows: cython.Py_ssize_t) -> tuple:
         """Look into `rows` values of a binary column of Arrow, from the value `first` on. `data` and `ends`: its
         buffers. Returns the buffers of a column of maps from paths (names with dots) to text, which is null for data
-        that are not plain: valid, ends of rows, ends of keys, keys, ends of values, values. Raises Malformed.
+        that are not plain: valid, ends of rows, ends of keys, keys, ends of values, values; and behind these, for a
+        column of 32 bits that is null for the same data, how many bytes are before the bracket that closes the object.
+        Raises Malformed.
         """
         whole: bytes = as_bytes(data)
         places: bytes = as_bytes(ends)
@@ -61,14 +63,15 @@ class FieldFinder:
         entries: cython.Py_ssize_t = 0
         key_end: cython.Py_ssize_t = 0
         value_end: cython.Py_ssize_t = 0
+        if first < 0 or rows < 0 or len(places) < 4 * (first + rows + 1):
+            raise Malformed("the column has fewer values than it says")
         valid = bytearray((rows + 7) // 8)
         row_ends = bytearray(4 * (rows + 1))
         key_ends = bytearray(4 * (rows * count + 1))
         value_ends = bytearray(4 * (rows * count + 1))
         keys = bytearray(rows * sum([len(one) for one in self._keys]))
         values = bytearray(64)
-        if first < 0 or rows < 0 or len(places) < 4 * (first + rows + 1):
-            raise Malformed("the column has fewer values than it says")
+        brackets = bytearray(4 * rows)
         for row in range(rows):
             at = get32(e, 4 * (first + row))
             stop = get32(e, 4 * (first + row + 1))
@@ -76,6 +79,7 @@ class FieldFinder:
                 raise Malformed("a value of the column is not within its bytes")
             if self._is_plain(p, at, stop):
                 valid[row >> 3] |= 1 << (row & 7)
+                put32(array_ptr(brackets), 4 * row, self._bracket - at)
                 for path in range(count):
                     size = self._found_size[path]
                     if size < 0:
@@ -98,6 +102,7 @@ class FieldFinder:
             keys[:key_end],
             value_ends[: 4 * (entries + 1)],
             values[:value_end],
+            brackets,
         )
 
     @cython.cfunc
@@ -118,6 +123,7 @@ class FieldFinder:
         if p[_behind_blanks(p, at + 1, stop)] == 0x7D:
             return False  # no name is there
         at = self._object(p, at + 1, stop, 0, live)
+        self._bracket = at - 1
         return at >= 0 and _behind_blanks(p, at, stop) == stop
 
     @cython.cfunc

@@ -28,13 +28,17 @@ def found(rows: list[bytes], first: int = 0, count: int | None = None) -> list[d
     """What the buffers say: fields by their paths, or None for data that are not plain."""
     count = len(rows) - first if count is None else count
     finder = FieldFinder([[name.encode() for name in path] for path in PATHS], [name.encode() for name in WITHOUT])
-    valid, row_ends, key_ends, keys, value_ends, values = finder.find(*column(rows), first, count)
+    valid, row_ends, key_ends, keys, value_ends, values, brackets = finder.find(*column(rows), first, count)
     at_rows, at_keys, at_values = (struct.unpack(f"<{len(one) // 4}I", one) for one in (row_ends, key_ends, value_ends))
     fields = [
         (keys[at_keys[i] : at_keys[i + 1]].decode(), values[at_values[i] : at_values[i + 1]].decode())
         for i in range(len(at_keys) - 1)
     ]
     assert (len(at_rows), at_rows[0], at_rows[-1], at_keys[-1]) == (count + 1, 0, len(fields), len(keys))
+    for i, at in enumerate(struct.unpack(f"<{count}I", brackets)):
+        if valid[i // 8] >> i % 8 & 1:
+            data = rows[first + i]
+            assert (data[at : at + 1], data[at + 1 :].strip(b" \t\r\n")) == (b"}", b"")
     return [dict(fields[at_rows[i] : at_rows[i + 1]]) if valid[i // 8] >> i % 8 & 1 else None for i in range(count)]
 
 

@@ -25,7 +25,7 @@ def test_numbers_are_those_of_the_interface():
     assert {name.upper(): number for name, number in NUMBERS.items()} == {
         name: number for number in range(1, 10) for name in [pb.Column.Name(number)]
     }
-    assert set(TYPES) == set(NUMBERS) | set(CONSTANT) | {"block", "rows", "json_fields"}
+    assert set(TYPES) == set(NUMBERS) | set(CONSTANT) | {"block", "rows", "json_fields", "json_end"}
     assert set(IN_BLOCK) == set(NUMBERS) - {"size"}
 
 

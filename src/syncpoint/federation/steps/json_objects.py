@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from syncpoint.federation.steps.step import JSON_FIELDS
+from syncpoint.federation.steps.step import JSON_END, JSON_FIELDS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -41,19 +41,21 @@ def with_extensible(frame: DataFrame, fields: Mapping[str, str], new: Sequence[s
     """
     from pyspark.sql.functions import expr
 
-    looked = JSON_FIELDS in frame.columns
-    plain = f"{JSON_FIELDS} IS NOT NULL" if looked else "false"
+    looked = JSON_END in frame.columns
+    plain, end = (f"{JSON_END} IS NOT NULL", JSON_END) if looked else ("false", "0")
     # The new fields are tried behind the last one, before a new bracket: with them, what is no object, or has one of
     # them already, cannot be read as JSON, or is read without the last of them.
     ends = literal("".join(f',{json.dumps(name, ensure_ascii=False)}:""' for name in new) + "}")
-    frame = frame.withColumn(_TRIMMED, expr(_trimmed()))
-    frame = frame.withColumn(_OPENED, expr(f"substring({_TRIMMED}, 1, octet_length({_TRIMMED}) - 1)"))
+    opened = f"substring({_TRIMMED}, 1, octet_length({_TRIMMED}) - 1)"
+    frame = frame.withColumn(_TRIMMED, expr(f"CASE WHEN NOT ({plain}) THEN {_trimmed()} END"))
+    frame = frame.withColumn(_OPENED, expr(f"CASE WHEN {plain} THEN substring(data, 1, {end}) ELSE {opened} END"))
     tried = _parsed(f"concat({_OPENED}, CAST({ends} AS BINARY))")
     ends_so = f"substring({_TRIMMED}, -1, 1) = X'7D'"
     frame = frame.withColumn(_PARSED, expr(f"CASE WHEN NOT ({plain}) AND {ends_so} THEN {tried} END"))
     frame = frame.withColumn(EXTENSIBLE, expr(f"{plain} OR {_field(_PARSED, [new[-1]])} IS NOT NULL"))
     frame = frame.withColumn(_WHOLE, expr(f"CASE WHEN NOT {EXTENSIBLE} THEN {_whole()} END"))
-    made = f"CASE WHEN {_is_whole()} THEN try_variant_get({_WHOLE}, '$[0]', 'map<string,variant>') END"
+    # What is null must end here: AND would go on to look through all of the data, since NULL AND FALSE is FALSE.
+    made = f"CASE WHEN {_WHOLE} IS NULL THEN NULL WHEN {_is_whole()} THEN {_field_of_whole()} END"
     frame = frame.withColumn(OBJECT, expr(made))
     read = {}
     for column, path in fields.items():
@@ -105,6 +107,10 @@ def _parsed(data: str) -> str:
 def _whole() -> str:
     """Data in front of a mark, as an array: what goes on behind its end cannot be read, or not up to the mark."""
     return _parsed(f"concat(CAST('[' AS BINARY), data, CAST(',\"{_MARK}\"]' AS BINARY))")
+
+
+def _field_of_whole() -> str:
+    return f"try_variant_get({_WHOLE}, '$[0]', 'map<string,variant>')"
 
 
 def _is_whole() -> str:

@@ -25,8 +25,9 @@ DETAIL_CHARS = 200  # an attribute has at most 1024 bytes
 DROP = "drop"
 
 
-JSON_FIELDS = "json_fields"
-"""The source's column for a `JsonLook`: a map of the fields, null where only a parser can judge the data."""
+JSON_FIELDS, JSON_END = "json_fields", "json_end"
+"""The source's columns for a `JsonLook`: a map of the fields, and how many bytes are before the last bracket. Both are
+null where only a parser can judge the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,16 @@ class JsonLook:
 
     fields: tuple[str, ...]
     without: tuple[str, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that say what was found."""
+        return (JSON_END, JSON_FIELDS) if self.fields else (JSON_END,)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of the source for it."""
+        return {"jsonFields": ",".join(self.fields), "jsonWithout": ",".join(self.without)}
 
 
 class FrameStep(Protocol):
