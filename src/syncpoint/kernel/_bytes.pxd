@@ -5,7 +5,7 @@
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 ctypedef const unsigned char* ReadPtr
 ctypedef unsigned char* WritePtr
@@ -70,6 +70,19 @@ cdef inline void copy(WritePtr out, Py_ssize_t at, ReadPtr source, Py_ssize_t st
 
 cdef inline bint same(ReadPtr a, Py_ssize_t start_a, ReadPtr b, Py_ssize_t start_b, Py_ssize_t size) noexcept nogil:
     return memcmp(a + start_a, b + start_b, size) == 0
+
+cdef inline Py_ssize_t find_byte(ReadPtr p, Py_ssize_t start, Py_ssize_t stop, int byte) noexcept nogil:
+    cdef const void* found = memchr(p + start, byte, stop - start)
+    return stop if found == NULL else <ReadPtr>found - p
+
+cdef inline int kinds_in(ReadPtr p, Py_ssize_t start, Py_ssize_t stop) noexcept nogil:
+    cdef unsigned char low = 0, high = 0, slash = 0
+    cdef Py_ssize_t at
+    for at in range(start, stop):  # sixteen bytes at once, as the C compiler has it
+        low |= p[at] < 0x20
+        high |= p[at]
+        slash |= p[at] == 0x5C
+    return low | ((high >> 7) << 1) | (slash << 2)
 
 cdef inline int order_of(
     ReadPtr a, Py_ssize_t start_a, Py_ssize_t stop_a, ReadPtr b, Py_ssize_t start_b, Py_ssize_t stop_b

@@ -92,6 +92,19 @@ def same(a: ReadPtr, start_a: int, b: ReadPtr, start_b: int, size: int) -> bool:
     return a[start_a : start_a + size] == b[start_b : start_b + size]
 
 
+def find_byte(p: ReadPtr, start: int, stop: int, byte: int) -> int:
+    """Where the first such byte of p[start:stop] is; `stop`: there is none."""
+    found = bytes(p[start:stop]).find(byte)
+    return stop if found < 0 else start + found
+
+
+def kinds_in(p: ReadPtr, start: int, stop: int) -> int:
+    """What is among p[start:stop]: bit 0: bytes below 32; bit 1: bytes above 127; bit 2: backslashes."""
+    found = bytes(p[start:stop])
+    low, high = any(one < 0x20 for one in found), any(one > 0x7F for one in found)
+    return low | high << 1 | (b"\\" in found) << 2
+
+
 def order_of(a: ReadPtr, start_a: int, stop_a: int, b: ReadPtr, start_b: int, stop_b: int) -> int:
     """-1, 0, 1: the bytes of `a` come before those of `b`, are equal, come behind them."""
     one, other = a[start_a:stop_a], b[start_b:stop_b]

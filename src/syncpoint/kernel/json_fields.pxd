@@ -1,4 +1,5 @@
-from ._bytes cimport ReadPtr, array_ptr, as_bytes, copy, get32, get64, low64, make_longer, put32, read_ptr, same, u64
+from ._bytes cimport ReadPtr, array_ptr, as_bytes, copy, find_byte, get32, kinds_in, make_longer, put32, read_ptr, \
+    same, u64
 
 cdef class FieldFinder:
     cdef list _paths

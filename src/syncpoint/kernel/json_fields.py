@@ -16,7 +16,20 @@ import cython
 from .errors import Malformed
 
 if not cython.compiled:
-    from ._bytes import ReadPtr, array_ptr, as_bytes, copy, get32, get64, low64, make_longer, put32, read_ptr, same, u64
+    from ._bytes import (
+        ReadPtr,
+        array_ptr,
+        as_bytes,
+        copy,
+        find_byte,
+        get32,
+        kinds_in,
+        make_longer,
+        put32,
+        read_ptr,
+        same,
+        u64,
+    )
 
 PATHS_MAX = 32
 _DEPTH_MAX = cython.declare(cython.int, 16)
@@ -298,37 +311,24 @@ class FieldFinder:
     @cython.exceptval(check=False)
     def _string(self, p: ReadPtr, at: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Behind the quote that ends the string; -1: it is not plain. Sets `_plain`: all of it is ASCII as it is."""
-        ones: u64 = 0x0101010101010101
-        highs: u64 = 0x8080808080808080
-        word: u64
-        quote: u64
-        slash: u64
-        self._plain = True
-        while True:
-            while at + 8 <= stop:  # eight bytes at once, unless one of them needs a look
-                word = get64(p, at)
-                quote = word ^ low64(ones * 0x22)
-                slash = word ^ low64(ones * 0x5C)
-                if (
-                    (low64(quote - ones) & ~quote)
-                    | (low64(slash - ones) & ~slash)
-                    | (low64(word - low64(ones * 0x20)) & ~word)
-                    | word
-                ) & highs:
-                    break
-                at += 8
-            if at >= stop or p[at] < 0x20:
-                return -1
+        end: cython.Py_ssize_t = find_byte(p, at, stop, 0x22)
+        kinds: cython.int = kinds_in(p, at, end)
+        self._plain = kinds == 0
+        if end == stop or kinds & 1:
+            return -1
+        if kinds & 4 == 0:
+            return end + 1
+        while at < stop:
             if p[at] == 0x22:
                 return at + 1
+            if p[at] < 0x20:
+                return -1
             if p[at] == 0x5C:
-                self._plain = False
                 at += 1
                 if at >= stop or p[at] not in b'"\\/bfnrt':
                     return -1
-            elif p[at] >= 0x80:
-                self._plain = False
             at += 1
+        return -1
 
 
 @cython.cfunc
