@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 from pyspark_pubsub.errors import OptionError
 from pyspark_pubsub.flows_sink import FlowsWriter
 from pyspark_pubsub.flows_source import FlowsReader
-from pyspark_pubsub.options import READ, WRITE, Options
+from pyspark_pubsub.options import JSON_FIELDS_MAX, READ, WRITE, Options
 from pyspark_pubsub.schema import check_source_schema, source_schema
 from pyspark_pubsub.sink import BatchWriter, StreamWriter
 from pyspark_pubsub.source import BatchReader, FilteredBatchReader, StreamReader
@@ -79,7 +79,10 @@ class DefaultSource(DataSource):
     def _reading(self, schema: StructType) -> Options:
         _no_connect()
         check_source_schema(schema)
-        return Options(self.options, READ)
+        options = Options(self.options, READ)
+        if len(options["jsonFields"]) > JSON_FIELDS_MAX:
+            raise OptionError(f"The option jsonFields names {len(options['jsonFields'])} of {JSON_FIELDS_MAX} fields.")
+        return options
 
 
 def _no_connect() -> None:

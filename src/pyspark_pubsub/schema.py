@@ -77,10 +77,7 @@ def source_schema(columns: Sequence[str] = ()) -> StructType:
             raise SchemaError(f"Messages have no column {name!r}; the option columns takes {', '.join(TYPES)}.")
     if len(set(chosen)) < len(chosen):
         raise SchemaError("The option columns names a column twice.")
-    _check_block(chosen)
-    for name in FOUND:
-        if name in chosen and "data" not in chosen:
-            raise SchemaError(f"The column {name} is what is found in data: choose the column data, too.")
+    _check_read(chosen)
     return StructType([StructField(name, TYPES[name]) for name in chosen])
 
 
@@ -93,7 +90,15 @@ def check_source_schema(schema: StructType) -> None:
         if field.dataType.simpleString() != wanted.simpleString():
             got = field.dataType.simpleString()
             raise SchemaError(f"The column {field.name} of messages is {wanted.simpleString()}, not {got}.")
-    _check_block(schema.fieldNames())
+    _check_read(schema.fieldNames())
+
+
+def _check_read(names: Sequence[str]) -> None:
+    """Columns that belong together."""
+    _check_block(names)
+    for name in FOUND:
+        if name in names and "data" not in names:
+            raise SchemaError(f"The column {name} is what is found in data: choose the column data, too.")
 
 
 def _check_block(names: Sequence[str]) -> None:

@@ -9,12 +9,13 @@ from pyspark.sql.datasource import EqualTo, GreaterThan, LessThanOrEqual
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from pyspark_pubsub import DefaultSource
-from pyspark_pubsub.errors import CallError, DataLossError, OptionError
+from pyspark_pubsub.errors import CallError, DataLossError, OptionError, SchemaError
 from pyspark_pubsub.offsets import Offsets
 from pyspark_pubsub.options import READ, Options
 from pyspark_pubsub.reading import prefetched, read
 from pyspark_pubsub.schema import IN_BLOCK, arrow_schema, source_schema
 from pyspark_pubsub.source import BatchReader, FilteredBatchReader, StreamReader
+from syncpoint import kernel
 from syncpoint.model.errors import Code
 from syncpoint.testing.official import eventually
 from tests.unit.pyspark_pubsub.pubsub_twin import TOPIC, Running, TwinSource, failure
@@ -38,7 +39,17 @@ def batch(running: Running, **more: object) -> list[tuple[int, int]]:
     return offsets_read(list(BatchReader(options(running, **more), source_schema()).partitions()))
 
 
-@pytest.mark.parametrize("columns", ["", "data", "topic", "topic,source", "offset,topic,data,attributes,visited,size"])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "",
+        "data",
+        "topic",
+        "topic,source",
+        "offset,topic,data,attributes,visited,size",
+        "json_end,data,json_fields,topic",
+    ],
+)
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_batches_have_just_the_schema_that_spark_expects(running, columns, prefetch):
     running.twin.fill(100)
@@ -62,6 +73,33 @@ def test_rows_are_those_that_are_stored(running):
     assert rows[1]["attributes"] == [("n", "1")]
     assert (rows[2]["offset"], rows[2]["source"], rows[2]["topic"]) == (2, 1, TOPIC)
     assert rows[0]["publish_time"].isoformat() == "2001-09-09T01:46:40+00:00"
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_what_is_found_in_data(running, monkeypatch, compiled):
+    """Beside the rows as they are stored; nothing where there is only the slow kernel."""
+    monkeypatch.setattr(kernel, "COMPILED", compiled)
+    running.twin.fill(4)
+    stored = running.twin.topics[TOPIC].sources[1].rows
+    for row, data in zip(stored, (b'{"id":7,"a":{"b":"x"}}  ', b"?", b'{"new":1}', b'{"a":{"c":1}}'), strict=True):
+        row["data"] = data
+    asked = options(running, columns="json_end,data,json_fields", jsonFields="id,a.b", jsonWithout="new")
+    (part,) = BatchReader(asked, source_schema(asked["columns"])).partitions()
+    (rows,) = [batch.to_pylist() for batch in read(part)]
+    assert [row["data"] for row in rows] == [row["data"] for row in stored]
+    found = [(row["json_end"], row["json_fields"]) for row in rows]
+    nothing = (None, None)
+    assert found == ([(21, [("id", "7"), ("a.b", "x")]), nothing, nothing, (12, [])] if compiled else [nothing] * 4)
+
+
+def test_what_is_found_in_data_needs_them(running):
+    with pytest.raises(SchemaError, match="json_end is what is found in data"):
+        source_schema(["offset", "json_end"])
+    many = DefaultSource(
+        {"endpoint": running.endpoint, "topic": TOPIC, "jsonFields": ",".join(f"f{n}" for n in range(33))}
+    )
+    with pytest.raises(OptionError, match="names 33 of 32 fields"):
+        many.reader(source_schema())
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])

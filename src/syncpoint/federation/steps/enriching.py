@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pyspark_pubsub.options import JSON_FIELDS_MAX
 from syncpoint.federation.steps.json_objects import (
     EXTENSIBLE,
     NO_OBJECT,
@@ -24,7 +25,6 @@ from syncpoint.federation.steps.json_objects import (
 )
 from syncpoint.federation.steps.references import READING, Reference, tables_of
 from syncpoint.federation.steps.step import REASON, JsonLook, refuse
-from syncpoint.kernel.json_fields import PATHS_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -83,7 +83,7 @@ class Enrich:
         """The fields that are compared, and those that are added; None where an option cannot name them."""
         fields = dict.fromkeys(path for lookup in self.lookups for path in lookup.fields.values())
         taken = [name for lookup in self.lookups for name in lookup.take.values()]
-        if len(fields) > PATHS_MAX or any("," in name or name.strip() != name for name in (*fields, *taken)):
+        if len(fields) > JSON_FIELDS_MAX or any("," in name or name.strip() != name for name in (*fields, *taken)):
             return None
         return JsonLook(tuple(fields), tuple(taken))
 

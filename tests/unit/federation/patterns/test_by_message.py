@@ -123,3 +123,27 @@ def test_a_mistake_is_named_with_its_place(
     with pytest.raises(InvalidArgument, match=says) as error:
         links(folder, pattern, **keys)
     assert place in str(error.value)
+
+
+def test_the_source_looks_for_what_is_compared_and_added(folder: Path) -> None:
+    """Where data come to the step as they were read, and options can name the fields."""
+    lookup = {"table": "table", "format": "json", "match": {"k": "a.f"}, "take": {"v": "w", "x": "y"}}
+    more = {"table": "table", "format": "json", "match": {"k": "a.f", "l": "g"}, "take": {"v": "z"}}
+
+    def read(**keys: Any) -> dict[str, str]:
+        (link,) = links(folder, "enrich", **DROPPED, **keys)
+        return reading(link, Runtime(folder), "flows.json", shared=True)
+
+    found = read(lookups=[lookup, more])
+    assert found["columns"] == ",".join((*CARRIED, "json_end", "json_fields", "flow"))
+    assert (found["jsonFields"], found["jsonWithout"]) == ("a.f,g", "w,y,z")
+    by_attributes = {"table": "table", "format": "json", "match_attributes": {"k": "a"}, "take": {"v": "w"}}
+    assert read(lookups=[by_attributes])["columns"] == ",".join((*CARRIED, "json_end", "flow"))
+    plain = ",".join((*CARRIED, "flow"))
+    for keys in (
+        {"lookups": [lookup], "where": "true"},
+        {"lookups": [{**lookup, "take": {"v": "a,b"}}]},
+        {"lookups": [{**lookup, "match": {f"k{n}": f"f{n}" for n in range(33)}}]},
+        {"lookups": [lookup], "schema": {"type": "json-schema", "file": "s.json"}},
+    ):
+        assert read(**keys)["columns"] == plain
