@@ -3,7 +3,7 @@
 Place: where the data source of Spark reads a batch. It has to be quick, and never wrong; it need not know all of JSON.
 What it does not know for certain it leaves to a parser: data with escapes or other letters than ASCII in a name or in
 a value that is asked for, `\\u` anywhere, a fraction that is asked for, more than 17 levels, 256 names of the objects
-around a value, 64 digits or a MiB.
+around a value, 1 KiB of a name, 64 digits of a number or a MiB of data.
 Promise: of data that are found to be plain, RFC 8259 makes one object with at least one name, no name twice in any
 object, none of the names in `without` at the top, and the values given. Bytes within other strings are not checked to
 be UTF-8.
@@ -34,6 +34,7 @@ if not cython.compiled:
 PATHS_MAX = 32
 _DEPTH_MAX = cython.declare(cython.int, 16)
 _NAMES_MAX = cython.declare(cython.int, 256)
+_NAME_SIZE_MAX = cython.declare(cython.Py_ssize_t, 1024)  # parsers have limits, too
 _SIZE_MAX = cython.declare(cython.Py_ssize_t, 1 << 20)
 _DIGITS_MAX = cython.declare(cython.Py_ssize_t, 18)  # of an integer, which parsers agree on
 
@@ -194,7 +195,7 @@ class FieldFinder:
         opened: cython.Py_ssize_t,
         depth: cython.int,
     ) -> cython.bint:
-        """Note a name of an object. False: it is there already, or may not be there, or there are too many."""
+        """Note a name of an object. False: it is there already, may not be there, is too long, or one too many."""
         i: cython.Py_ssize_t
         name: bytes
         for i in range(opened, self._open):
@@ -205,7 +206,7 @@ class FieldFinder:
                 name = self._without[i]
                 if len(name) == size and same(read_ptr(name), 0, p, start, size):
                     return False
-        if self._open >= _NAMES_MAX:
+        if self._open >= _NAMES_MAX or size > _NAME_SIZE_MAX:
             return False
         self._name_start[self._open] = start
         self._name_size[self._open] = size

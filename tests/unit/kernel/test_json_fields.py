@@ -145,6 +145,7 @@ def test_ordinary_data_are_plain(value: dict[str, Any], indent: int | None) -> N
         b'{"id":{}}', b'{"id":1234567890123456789}', b'{"a":"\\u0041"}', b'{"a":' + b"[" * 17 + b"]" * 17 + b"}",
         b"{" + b",".join(b'"%d":0' % n for n in range(257)) + b"}", b'{"a":"' + b"x" * (1 << 20) + b'"}',
         b'{"a":' + b"1" * 65 + b"}",
+        b'{"' + b"n" * 1025 + b'":1}',
     ],
 )  # fmt: skip
 def test_what_is_left_to_a_parser(data: bytes) -> None:
