@@ -44,14 +44,16 @@ def state_of(
     progress: FlowProgress, flow: FlowState | None, running: bool, file: Path = DEFAULT_FILE
 ) -> tuple[str, str]:
     """One word for a flow, and what to say about it."""
+    accept = f"accept-gap {progress.flow.name}"
     if progress.paused:
         return "paused", f"until {advised(f'resume {progress.flow.name}', file)}"
     if progress.gap:
-        return "blocked", f"a gap before {progress.gap}: {advised(f'accept-gap {progress.flow.name}', file)}"
+        return "blocked", f"a gap before {progress.gap}: {advised(accept, file)}"
     if progress.error:
         return "unknown", progress.error
     if flow is not None and flow.state == "failed" and (running or progress.lag != 0):
-        return "failed", flow.error  # now; or when it was run the last time, and what failed still waits
+        # Now; or when it was run the last time, and what failed still waits. Who noted it knew of no file.
+        return "failed", flow.error.replace(advised(accept, DEFAULT_FILE), advised(accept, file))
     if running and flow is not None:
         return "running", ""
     return ("waiting" if progress.lag else "idle"), ""

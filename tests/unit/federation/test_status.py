@@ -80,6 +80,9 @@ def test_what_the_last_run_could_not_finish_is_failed_until_the_next_one(tmp_pat
     failed = state.flows()["shop.eu-us.orders"]
     assert state_of(progress(), failed, running=False) == ("failed", "no such column")
     assert state_of(replace(progress(), lag=0), failed, running=False) == ("idle", "")
+    lost = FlowState("failed", error="gone: `syncpoint federation accept-gap shop.eu-us.orders` goes on behind it")
+    said = "gone: `syncpoint federation accept-gap shop.eu-us.orders my.yaml` goes on behind it"
+    assert state_of(progress(), lost, True, Path("my.yaml")) == ("failed", said)
     text = io.StringIO()
     Console(file=text, width=120).print(table([progress()], state.flows(), None, 120))
     assert "shop.eu-us.orders: no such column" in text.getvalue()
