@@ -27,10 +27,11 @@ from pyspark.sql.types import StructType
 from pyspark_pubsub.errors import OptionError
 from pyspark_pubsub.flows_sink import FlowsWriter
 from pyspark_pubsub.flows_source import FlowsReader
-from pyspark_pubsub.options import JSON_FIELDS_MAX, READ, WRITE, Options
+from pyspark_pubsub.options import READ, WRITE, Options
 from pyspark_pubsub.schema import check_source_schema, source_schema
 from pyspark_pubsub.sink import BatchWriter, StreamWriter
 from pyspark_pubsub.source import BatchReader, FilteredBatchReader, StreamReader
+from syncpoint.kernel.json_fields import PATHS_MAX
 
 __all__ = ["DefaultSource"]
 
@@ -80,8 +81,8 @@ class DefaultSource(DataSource):
         _no_connect()
         check_source_schema(schema)
         options = Options(self.options, READ)
-        if len(options["jsonFields"]) > JSON_FIELDS_MAX:
-            raise OptionError(f"The option jsonFields names {len(options['jsonFields'])} of {JSON_FIELDS_MAX} fields.")
+        if len(options["jsonFields"]) > PATHS_MAX:
+            raise OptionError(f"The option jsonFields names {len(options['jsonFields'])} fields; it takes {PATHS_MAX}.")
         return options
 
 

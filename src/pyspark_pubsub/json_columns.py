@@ -22,8 +22,9 @@ class JsonColumns:
 
     def __init__(self, paths: Sequence[str], without: Sequence[str], schema: pa.Schema) -> None:
         self._kinds = {name: schema.field(name).type for name in (JSON_FIELDS, JSON_END) if name in schema.names}
-        wanted = [[name.encode() for name in path.split(".")] for path in paths] if JSON_FIELDS in self._kinds else []
-        self._finder = FieldFinder(wanted, [name.encode() for name in without]) if kernel.COMPILED else None
+        wanted = dict.fromkeys(paths) if JSON_FIELDS in self._kinds else {}
+        names = [[name.encode() for name in path.split(".")] for path in wanted]
+        self._finder = FieldFinder(names, [name.encode() for name in without]) if kernel.COMPILED else None
 
     def of(self, data: pa.Array) -> dict[str, pa.Array]:
         """The columns for a column of data, by their names."""

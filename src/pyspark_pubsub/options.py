@@ -34,7 +34,6 @@ class Option:
     most: int = (1 << 63) - 1
 
 
-JSON_FIELDS_MAX = 32  # what the kernel's FieldFinder takes
 OPTIONS = (
     Option("endpoint", "names", BOTH, "host:port of the server; several, with commas, are tried in turn", (),
            ("kafka.bootstrap.servers", "bootstrap.servers")),

@@ -1,7 +1,8 @@
 """What runs in a task: the messages of one range as record batches.
 
 Place: in Spark's Python workers, between the server's frames and Spark's reader of Arrow.
-Promise: a message's bytes are copied once, from the socket into the buffer that becomes the batch. A broken connection
+Promise: a message's bytes are copied once, from the socket into the buffer that becomes the batch (its data once more
+to be looked into, where that is asked for). A broken connection
 is taken up again behind the last whole frame, within patience; nothing is read twice.
 Leaves to `rpc`: connections. To Spark: the batches.
 """

@@ -274,16 +274,12 @@ def test_a_field_is_added_whatever_an_object_looks_like(run: Any, spark: SparkSe
         b'{"id":1,"n\\u0061me":"old"}',
     ]
     rest = [b"{}", b"{ }", b'{"id":2,"n":2.50}\n', b'{"name":"old", "n":2.50}']
-    wrong = [b"", b"1", b"{'id':1}", b'"}"', b'[{"id":1}]', b'{"id":1', b'{"id":"}', b'{"id":1,}', b'{"a":{"id":1}']
-    wrong += [b'{"id":3,"id":1}', b'{"id":1,"name":"a","name":"b"}', b"\xff}"]
-    wrong += [
-        b'{"id":1} x}',
-        b'{"id":1}, "y": {"z": 2}',
-        b'{"id":1}\n{"id":2}',
-        b'{"id":1}] x',
-        b'{"id":1]',
-        b'{"id":1x',
-    ]
+    wrong = [
+        b"", b"1", b"{'id':1}", b'"}"', b'[{"id":1}]', b'{"id":1', b'{"id":"}', b'{"id":1,}', b'{"a":{"id":1}',
+        b'{"id":3,"id":1}', b'{"id":1,"name":"a","name":"b"}', b"\xff}", b'{"id":1} x}', b'{"id":1}, "y": {"z": 2}',
+        b'{"id":1}\n{"id":2}', b'{"id":1}] x', b'{"id":1]', b'{"id":1x', b'{"id":1,"none":"a"}}',
+        b'{"id":1,"none":"a"}\n{"id":2,"none":"b"}', b'{"none":"old","id":1} x}', b'{"id":1},"the data end here"]',
+    ]  # fmt: skip
     data = [*(one + b"}" for one in kept), kept[0] + b"}  ", kept[1] + b"} \r\n", *objects, *rest, *wrong]
     found = [row.data for row in run("enrich", data, lookups=lookups, invalid={"topic": INVALID})]
     assert found[:6] == [one + tail for one in (*kept, *kept[:2])]

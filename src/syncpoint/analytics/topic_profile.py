@@ -152,12 +152,12 @@ def _profile(topic: str, frame: DataFrame) -> TopicProfile:
         F.percentile_approx("bytes", list(PERCENTILES), 1_000).alias("percentiles"),
         F.max("bytes").alias("most"),
         F.count_if(keyed).alias("keyed"),
-        F.count_distinct(F.when(keyed, F.col("key"))).alias("keys"),
     ).first()
     p50, p95, p99 = whole.percentiles or (0, 0, 0)
     sizes = Sizes(whole.bytes or 0, whole.least or 0, p50, p95, p99, whole.most or 0)
-    busiest = frame.where(keyed).groupBy("key").count().orderBy(F.desc("count"), "key").limit(TOP).collect()
-    keys = Keys(whole.keyed, whole["keys"], tuple(ValueCount(row.key, row["count"]) for row in busiest))
+    by_key = frame.where(keyed).groupBy("key").count()
+    busiest = by_key.orderBy(F.desc("count"), "key").limit(TOP).collect()
+    keys = Keys(whole.keyed, by_key.count(), tuple(ValueCount(row.key, row["count"]) for row in busiest))
     bucket_s, buckets = _buckets(frame)
     return TopicProfile(
         topic,

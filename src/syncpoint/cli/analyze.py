@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from syncpoint.cli.errors import Problem
+from syncpoint.cli.federation_file import file_argument
 from syncpoint.cli.output import print_fields, print_json, print_table, progress_bar, said
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.cli.spark_session import local_spark, master_option, server_of
@@ -228,7 +229,7 @@ def _changes(before: dict[str, str], after: dict[str, str]) -> str:
 
 
 @analyze.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path), default="federation.yaml")
+@file_argument
 @click.argument("flows", nargs=-1, metavar="[FLOW]...")
 @master_option
 @with_settings

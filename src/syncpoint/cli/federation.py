@@ -1,7 +1,7 @@
 """`syncpoint federation`: messages move between servers, by a file.
 
 Place: the outermost room; reads the file with `federation.spec`, asks the servers, runs the supervisor.
-Promise: `validate` and `plan` start nothing; whatever is shown or logged says where secrets are, never what they are.
+Promise: `validate` starts nothing; whatever is shown or logged says where secrets are, never what they are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -27,9 +27,6 @@ from syncpoint.cli.output import print_json, said
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.model.counted import counted
 from syncpoint.model.errors import Code, FailedPrecondition
-
-if TYPE_CHECKING:
-    pass
 
 STOP_S = 60.0
 WATCH_S = 1.0

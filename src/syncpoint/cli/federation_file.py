@@ -1,4 +1,4 @@
-"""The file that commands of `syncpoint federation` begin with, and the flows it comes to.
+"""The file that commands of `syncpoint federation` are given, and the flows it comes to.
 
 Place: under those commands. A mistake in the file is reported with its place, and where its keys are explained.
 """

@@ -48,8 +48,8 @@ class FieldFinder:
         self._paths = [[as_bytes(name) for name in path] for path in paths]
         self._keys = [b".".join(path) for path in self._paths]
         self._without = [as_bytes(name) for name in without]
-        if len(self._paths) > PATHS_MAX:
-            raise ValueError(f"{len(self._paths)} paths are more than {PATHS_MAX}")
+        if len(self._paths) > PATHS_MAX or [] in self._paths:
+            raise ValueError(f"{len(self._paths)} paths are more than {PATHS_MAX}, or one of them is empty")
         if not cython.compiled:
             self._name_start, self._name_size = [0] * 256, [0] * 256
             self._found_start, self._found_size = [0] * 32, [0] * 32
@@ -132,11 +132,12 @@ class FieldFinder:
         if stop - at > _SIZE_MAX:
             return False
         at = _behind_blanks(p, at, stop)
-        if at >= stop or p[at] != 0x7B or _behind_blanks(p, at + 1, stop) >= stop:
+        if at >= stop or p[at] != 0x7B:
             return False
-        if p[_behind_blanks(p, at + 1, stop)] == 0x7D:
+        at = _behind_blanks(p, at + 1, stop)
+        if at >= stop or p[at] == 0x7D:
             return False  # no name is there
-        at = self._object(p, at + 1, stop, 0, live)
+        at = self._object(p, at, stop, 0, live)
         self._bracket = at - 1
         return at >= 0 and _behind_blanks(p, at, stop) == stop
 

@@ -15,6 +15,7 @@ from syncpoint.model.errors import InvalidArgument
 if TYPE_CHECKING:
     import jsonschema
 
+_OTHER_WAYS = {"patternProperties", "anyOf", "oneOf", "if"}
 _UNKNOWN_KEY = ("additionalProperties", "unevaluatedProperties")
 
 
@@ -28,8 +29,11 @@ def check_document(content: Any, schema: Mapping[str, Any], place: str, within: 
     errors = [leaf for error in found for leaf in _leaves(error)]
     if errors:
         # The deepest error says most: a wrong value also makes its key an unknown one, further up. Of several
-        # alternatives, those of another type were not meant.
-        worst = max(errors, key=lambda error: (len(error.absolute_path), error.validator != "type"))
+        # alternatives, those of another type were not meant. A key that is missing may be there under a wrong name.
+        def weight(error: jsonschema.ValidationError) -> tuple[int, bool, bool]:
+            return len(error.absolute_path), error.validator != "type", bool(_unknown(error, schema)[0])
+
+        worst = max(errors, key=weight)
         path = ".".join(str(part) for part in worst.absolute_path)
         raise InvalidArgument(within.format(place=place, path=path) if path else place, _said(worst, schema))
 
@@ -45,19 +49,35 @@ def _said(error: jsonschema.ValidationError, whole: Mapping[str, Any]) -> str:
     examples = error.schema.get("examples") if isinstance(error.schema, Mapping) else None
     if error.validator == "pattern" and examples:
         return f"{error.instance!r} does not match; it is written like {', '.join(map(str, examples))}"
-    if error.validator in _UNKNOWN_KEY and not error.validator_value:
-        known = sorted(_known(error.schema, whole))
-        unknown = [name for name in error.instance if name not in known]  # type: ignore[union-attr]  # an object
-        if unknown and known:
-            close = difflib.get_close_matches(unknown[0], known, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
-            return f"{unknown[0]!r} was unexpected; {hint}"
+    unknown, known = _unknown(error, whole)
+    if unknown:
+        close = difflib.get_close_matches(str(unknown[0]), known, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+        return f"{unknown[0]!r} was unexpected; {hint}"
     return error.message
 
 
-def _known(part: Any, whole: Mapping[str, Any]) -> set[str]:
-    """Names of the properties that a part of a schema allows."""
+def _unknown(error: jsonschema.ValidationError, whole: Mapping[str, Any]) -> tuple[list[Any], list[str]]:
+    """Keys that are not allowed, and those that are; neither where the schema names them in another way."""
+    if error.validator not in _UNKNOWN_KEY or error.validator_value is not False:
+        return [], []
+    known = _known(error.schema, whole)
+    if not known:
+        return [], []
+    return [name for name in error.instance if name not in known], sorted(known)  # type: ignore[union-attr]  # an object
+
+
+def _known(part: Any, whole: Mapping[str, Any]) -> set[str] | None:
+    """Names of the properties that a part of a schema allows; None where more than their names says it."""
+    if not isinstance(part, Mapping) or part.keys() & _OTHER_WAYS:
+        return None
+    inner = list(part.get("allOf", ()))
     if "$ref" in part:
-        part = {**whole["$defs"][part["$ref"].removeprefix("#/$defs/")], **part}
+        inner.append(whole.get("$defs", {}).get(part["$ref"].removeprefix("#/$defs/")))
     found = set(part.get("properties", ()))
-    return found.union(*(_known(one, whole) for one in part.get("allOf", ())))
+    for one in inner:
+        names = _known(one, whole)
+        if names is None:
+            return None
+        found |= names
+    return found

@@ -33,6 +33,8 @@ SCHEMA: dict[str, Any] = {
     [
         ({}, "f.yaml", "'kind' is a required property"),
         ({"kind": "c"}, "f.yaml: kind", "'c' is not one of ['a', 'b']"),
+        ({"kin": "a"}, "f.yaml", "'kin' was unexpected; did you mean 'kind'?"),
+        ({"kind": "a", True: 1}, "f.yaml", "True was unexpected; there are code"),
         ({"kind": "a", "wher": ""}, "f.yaml", "'wher' was unexpected; did you mean 'where'?"),
         ({"kind": "a", "zzz": ""}, "f.yaml", "there are code, either, kind, nothing, options, wait, where"),
         ({"kind": "a", "wait": "5 secs"}, "f.yaml: wait", "'5 secs' does not match; it is written like 5s, 60s"),
@@ -51,3 +53,12 @@ def test_what_is_wrong_and_what_would_be_right(content: Any, place: str, words: 
 
 def test_what_is_allowed() -> None:
     check_document({"kind": "a", "where": "x", "wait": "5s", "options": {"to": 1}, "either": 1}, SCHEMA, "f.yaml")
+
+
+@pytest.mark.parametrize(
+    "part", [{"patternProperties": {"^x": {}}}, {"anyOf": [{"properties": {"b": {}}}]}, {"allOf": [True]}]
+)
+def test_no_hint_where_names_are_not_all(part: dict[str, Any]) -> None:
+    schema = {**part, "properties": {"a": {}}, "additionalProperties": False}
+    with pytest.raises(InvalidArgument, match=r"'c' (was unexpected\)|does not match any)"):
+        check_document({"c": 1}, schema, "f.yaml")

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pyspark_pubsub.options import JSON_FIELDS_MAX
 from syncpoint.federation.steps.json_objects import (
     EXTENSIBLE,
     NO_OBJECT,
@@ -24,7 +23,8 @@ from syncpoint.federation.steps.json_objects import (
     written,
 )
 from syncpoint.federation.steps.references import READING, Reference, tables_of
-from syncpoint.federation.steps.step import REASON, JsonLook, refuse
+from syncpoint.federation.steps.step import JSON_END, JSON_FIELDS, REASON, JsonLook, refuse
+from syncpoint.kernel.json_fields import PATHS_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -83,7 +83,7 @@ class Enrich:
         """The fields that are compared, and those that are added; None where an option cannot name them."""
         fields = dict.fromkeys(path for lookup in self.lookups for path in lookup.fields.values())
         taken = [name for lookup in self.lookups for name in lookup.take.values()]
-        if len(fields) > JSON_FIELDS_MAX or any("," in name or name.strip() != name for name in (*fields, *taken)):
+        if len(fields) > PATHS_MAX or any("," in name or name.strip() != name for name in (*fields, *taken)):
             return None
         return JsonLook(tuple(fields), tuple(taken))
 
@@ -125,4 +125,5 @@ class Enrich:
             .when(col(EXTENSIBLE), expr(extended(more)))
             .otherwise(written(expr(replaced(added))))
         )
-        return frame.withColumn("data", enriched).select(*columns)
+        left = (name for name in columns if name not in (JSON_END, JSON_FIELDS))  # they were of the data before
+        return frame.withColumn("data", enriched).select(*left)

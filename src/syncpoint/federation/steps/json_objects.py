@@ -11,6 +11,7 @@ Promise: fields that nobody names keep their value and their type. In a map numb
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 OBJECT, EXTENSIBLE = "data_object", "data_extensible"
 _TRIMMED, _OPENED, _PARSED, _WHOLE = "data_trimmed", "data_opened", "data_parsed", "data_whole"
-_MARK = "the data end here"
+_MARK = f"the data end here: {secrets.token_hex(8)}"  # no data have it
 NO_OBJECT = "the data are no object in JSON, or have a field twice"
 
 
@@ -29,7 +30,7 @@ def with_object(frame: DataFrame) -> DataFrame:
     """The frame with OBJECT, its fields in their order; it is null for data that are no object."""
     from pyspark.sql.functions import expr
 
-    made = f"CASE WHEN {_is_whole()} THEN from_json(CAST(data AS STRING), 'map<string,variant>') END"
+    made = _if_whole("from_json(CAST(data AS STRING), 'map<string,variant>')")
     return frame.withColumn(_WHOLE, expr(_whole())).withColumn(OBJECT, expr(made)).drop(_WHOLE)
 
 
@@ -43,20 +44,20 @@ def with_extensible(frame: DataFrame, fields: Mapping[str, str], new: Sequence[s
 
     looked = JSON_END in frame.columns
     plain, end = (f"{JSON_END} IS NOT NULL", JSON_END) if looked else ("false", "0")
-    # The new fields are tried behind the last one, before a new bracket: with them, what is no object, or has one of
-    # them already, cannot be read as JSON, or is read without the last of them.
-    ends = literal("".join(f',{json.dumps(name, ensure_ascii=False)}:""' for name in new) + "}")
+    # The new fields are tried behind the last one, before a new bracket, and the last of them is a mark: with them,
+    # what is no object, or has one of them already, cannot be read as JSON, or is read without the mark.
+    *others, last = (json.dumps(name, ensure_ascii=False) for name in new)
+    ends = literal("".join(f',{name}:""' for name in others) + f',{last}:"{_MARK}"}}')
     opened = f"substring({_TRIMMED}, 1, octet_length({_TRIMMED}) - 1)"
     frame = frame.withColumn(_TRIMMED, expr(f"CASE WHEN NOT ({plain}) THEN {_trimmed()} END"))
     frame = frame.withColumn(_OPENED, expr(f"CASE WHEN {plain} THEN substring(data, 1, {end}) ELSE {opened} END"))
     tried = _parsed(f"concat({_OPENED}, CAST({ends} AS BINARY))")
     ends_so = f"substring({_TRIMMED}, -1, 1) = X'7D'"
     frame = frame.withColumn(_PARSED, expr(f"CASE WHEN NOT ({plain}) AND {ends_so} THEN {tried} END"))
-    frame = frame.withColumn(EXTENSIBLE, expr(f"{plain} OR {_field(_PARSED, [new[-1]])} IS NOT NULL"))
+    marked = f"coalesce({_field(_PARSED, [new[-1]], 'string')} = '{_MARK}', false)"
+    frame = frame.withColumn(EXTENSIBLE, expr(f"{plain} OR {marked}"))
     frame = frame.withColumn(_WHOLE, expr(f"CASE WHEN NOT {EXTENSIBLE} THEN {_whole()} END"))
-    # What is null must end here: AND would go on to look through all of the data, since NULL AND FALSE is FALSE.
-    made = f"CASE WHEN {_WHOLE} IS NULL THEN NULL WHEN {_is_whole()} THEN {_field_of_whole()} END"
-    frame = frame.withColumn(OBJECT, expr(made))
+    frame = frame.withColumn(OBJECT, expr(_if_whole(f"try_variant_get({_WHOLE}, '$[0]', 'map<string,variant>')")))
     read = {}
     for column, path in fields.items():
         first, *rest = path.split(".")
@@ -109,12 +110,12 @@ def _whole() -> str:
     return _parsed(f"concat(CAST('[' AS BINARY), data, CAST(',\"{_MARK}\"]' AS BINARY))")
 
 
-def _field_of_whole() -> str:
-    return f"try_variant_get({_WHOLE}, '$[0]', 'map<string,variant>')"
-
-
-def _is_whole() -> str:
-    return f"try_variant_get({_WHOLE}, '$[1]', 'string') = '{_MARK}' AND is_valid_utf8(CAST(data AS STRING))"
+def _if_whole(made: str) -> str:
+    """An expression for data of which nothing is behind the end. Where there is nothing to look at, it ends at once:
+    AND would go on to look through all of the data, since NULL AND FALSE is FALSE.
+    """
+    ended = f"try_variant_get({_WHOLE}, '$[1]', 'string') = '{_MARK}'"
+    return f"CASE WHEN {_WHOLE} IS NULL THEN NULL WHEN {ended} AND is_valid_utf8(CAST(data AS STRING)) THEN {made} END"
 
 
 def literal(text: str) -> str:
