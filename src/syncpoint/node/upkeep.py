@@ -11,7 +11,7 @@ from syncpoint.control.expiry import Expiry
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.mirror import CatalogMirror
 from syncpoint.model.errors import SyncpointError
-from syncpoint.node.uses import Uses
+from syncpoint.node.uses import REACHED_S, Uses
 from syncpoint.publish.upkeep import TICK_S, LogUpkeep, Rounds
 from syncpoint.runtime.clock import Clock
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
@@ -41,8 +41,9 @@ class Upkeep:
         self.log, self.rounds, self.clock = log, rounds, clock
         self.rounds.every(TICK_S, subscribe.tick)
         self.rounds.every(SLOWLY_S, lambda: mirror.flush())
-        self.uses = Uses(control, publish.clock, subscribe.used)
+        self.uses = Uses(control, publish, subscribe.used)
         publish.extensions.append(self.uses)
+        self.rounds.every(REACHED_S, self.uses.tick)
         self.expiry = Expiry(control, self.uses, publish.clock)
 
     def start(self) -> None:

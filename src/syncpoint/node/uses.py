@@ -1,9 +1,11 @@
 """When subscriptions of one node were last in use, kept in the catalog so that a restart does not begin the time anew.
 
 Place: under `control.expiry`, which deletes what nobody uses. One setting of the catalog holds all of it; it is written
-once an hour and at an orderly end, and with it a time that has surely been reached: where the next life's clock begins.
-Such a time is also in every checkpoint, or lives that are killed would not get on with it.
-Promise: a time is never earlier than the last use less `NOTE_S`, which `idle_s` grants on top.
+once an hour and at an orderly end.
+A time that has surely been reached is in the log from before its first message on, again every second in which
+something was published, and in every checkpoint: where the next life's clock begins, so that a wall clock that is wrong
+then is not believed, however young the log is.
+Promise: a time of use is never earlier than the last use less `NOTE_S`, which `idle_s` grants on top.
 """
 
 from __future__ import annotations
@@ -14,15 +16,18 @@ from collections.abc import Iterator
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange, Setting, Subscription
-from syncpoint.publish.records import ExtensionNumber
+from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.records import ExtensionNumber, encode_extension
 from syncpoint.publish.recovery import RecoveredState
 from syncpoint.publish.source import Source
-from syncpoint.runtime.trusted import TrustedClock
+from syncpoint.storage.record import EntryKind
 
 USES = "subscription-uses"
 NUMBER = ExtensionNumber.USES
 NOTE_S = 3_600.0
 FIRST_S = 300.0  # the first time ever, and what an orderly end does not note again
+REACHED_S = 1.0  # between two times that were reached, where something is published
+WAITING_S = 600.0  # and where messages wait for their time; elsewhere the hourly note does
 _NS = 1_000_000_000
 
 
@@ -38,12 +43,15 @@ class Uses:
 
     number = NUMBER
 
-    def __init__(self, control: ControlPlane, clock: TrustedClock, used: dict[int, float]) -> None:
-        self._catalog, self._commit, self._clock, self._used = control.catalog, control.commit, clock, used
-        self._began_ns = clock.sure_ns()
+    def __init__(self, control: ControlPlane, publish: PublishForwarder, used: dict[int, float]) -> None:
+        self._catalog, self._commit, self._used = control.catalog, control.commit, used
+        self._log, self._clock, self._scheduled = publish.commit, publish.clock, publish.scheduled
+        self._began_ns, self._anchor_ns = self._clock.sure_ns(), anchor_ns(publish.memory)
         reached_ns, self._before = _stored(control.catalog)
-        self._noted_at = clock.monotonic()
+        self._noted_at = self._reached_at = self._clock.monotonic()
         self._pause_s = NOTE_S if reached_ns else FIRST_S
+        self._newest_ns = self._log.newest_ns
+        self._write_reached()
 
     def idle_s(self, record: Subscription) -> float:
         """For how long nobody has used it, at least."""
@@ -58,10 +66,22 @@ class Uses:
         # Of an earlier life: the last hour of that may not have been noted.
         return (now_ns - max(touched_ns, self._before.get(record.incarnation, 0))) / _NS - NOTE_S
 
+    def tick(self) -> None:
+        """Called every `REACHED_S`."""
+        if self._log.failed is not None:
+            return
+        now, newest_ns = self._clock.monotonic(), self._log.newest_ns
+        if newest_ns != self._newest_ns or (len(self._scheduled) and now >= self._reached_at + WAITING_S):
+            self._reached_at, self._newest_ns = now, newest_ns
+            self._write_reached()
+
+    def _write_reached(self) -> None:
+        for fact in self.facts():
+            self._log.append_fact(EntryKind.LEDGER, encode_extension(NUMBER, fact))
+
     def facts(self) -> Iterator[bytes]:
-        """See `publish.forwarder.Extension`. No time before the first note: a clock may be set soon after a start."""
-        if _stored(self._catalog)[0]:
-            yield b"%d" % self._clock.sure_ns()
+        """See `publish.forwarder.Extension`. What was reached stays reached, also where a wall clock is behind now."""
+        yield b"%d" % max(self._clock.sure_ns(), self._anchor_ns)
 
     def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
         return False

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from syncpoint.metadata.records import CatalogChange
+from syncpoint.node import uses
 from syncpoint.publish import upkeep
 from syncpoint.push.feed import open_feed
 from syncpoint.push.pusher import Lent
@@ -288,6 +290,48 @@ async def test_lives_that_are_killed_get_on_with_the_time_to_delete_by(harness: 
         assert harness.clock.time_ns() - harness.publish.clock.sure_ns() < 60 * 10**9
     await asyncio.sleep(2)
     assert harness.store.bounds(1 << 24) == (1, 8), "the retention of the first is over, nobody acknowledged the others"
+
+
+@pytest.mark.parametrize("wrong_s", [3600, 32 * DAY, -3600])
+@pytest.mark.parametrize("age_s", [0, 3, 100, 330, 5000])
+def test_a_clock_that_is_wrong_at_a_restart_is_not_believed_however_young_the_log_is(age_s: int, wrong_s: int) -> None:
+    @simulated(retention_s=700)
+    async def scenario(harness: ServicerHarness) -> None:
+        await asyncio.sleep(age_s)
+        await publish_for_ten_minutes_and_in(600, harness)
+        for _ in range(2):
+            harness.clock.set_time_ns(harness.clock.time_ns() + wrong_s * 10**9)
+            await killed(harness)
+            await asyncio.sleep(200)
+            assert len(harness.publish.scheduled) == 1, "it is not due yet"
+            assert harness.store.bounds(harness.publish.sources.of_topic(1)[0].number) == (0, 1), "its time is not over"
+            harness.clock.set_time_ns(harness.clock.time_ns() - wrong_s * 10**9)
+        await asyncio.sleep(30)
+        assert [one.message.data for one in await harness.pull()] == [b"a"]
+
+    scenario()
+
+
+@simulated()
+async def test_a_clock_that_was_right_all_the_time_is_followed_after_a_kill_within_a_moment(
+    harness: ServicerHarness,
+) -> None:
+    """In the first minutes, and where something waits and nothing was published for long."""
+    for age_s, late_s in ((2, 2), (3000, uses.WAITING_S)):
+        await publish_for_ten_minutes_and_in(7200, harness)
+        await asyncio.sleep(age_s)
+        await killed(harness)
+        assert 0 <= harness.clock.time_ns() - harness.publish.clock.sure_ns() <= late_s * 10**9
+        await asyncio.sleep(late_s + 1)
+        assert harness.clock.time_ns() - harness.publish.clock.sure_ns() < 10**9
+
+
+async def publish_for_ten_minutes_and_in(seconds: int, harness: ServicerHarness) -> None:
+    """A message that lives for ten minutes, and one that waits for its time."""
+    due = datetime.fromtimestamp(harness.clock.time_ns() / 1e9 + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    lives, waits = {"sys.TimeToLive": "0:10:0"}, {"sys.ScheduledEnqueueTimeUtc": due}
+    messages = [{"data": b"a", "attributes": lives}, {"data": b"b", "attributes": waits}]
+    await harness.call("Publish", topic=TOPIC, messages=messages)
 
 
 @simulated()
