@@ -2,7 +2,8 @@
 
 Place: under `forwarding`, which says when, and `forward_driver`, which publishes.
 Promise: of a message of a subscription `sys.ForwardedFrom` is the same whoever forwards it, however often, until the
-subscription is moved by a seek: what is published again is known by it (`publish.message_ids`).
+subscription is moved by a seek: what is published again is known by it (`publish.message_ids`). It is made of the ack
+id alone: whoever forwards may learn of a seek later than what the seek brings back arrives.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.reserved import FORWARD_HOPS, FORWARDED_FROM
 from syncpoint.push.pusher import Lent
-from syncpoint.subscribe.confirm import place_of
+from syncpoint.subscribe.confirm import copy_of
 from syncpoint.wire.messages import pubsub
 
 HOPS_MAX = 4
@@ -33,7 +34,7 @@ def publish_request(target: str, source: Subscription, lent: Iterable[Lent]) -> 
         message.CopyFrom(one.message)
         message.ClearField("message_id")
         message.ClearField("publish_time")
-        place = place_of(one.ack_id.encode())
-        message.attributes[FORWARDED_FROM] = f"{source.incarnation}.{source.generation}/{place[0]}/{place[1]}"
+        copy = copy_of(one.ack_id)
+        message.attributes[FORWARDED_FROM] = f"{source.incarnation}.{copy.generation}/{copy.source}/{copy.place}"
         message.attributes[FORWARD_HOPS] = str(hops_of(one.message) + 1)
     return request.SerializeToString()

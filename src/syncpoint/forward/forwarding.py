@@ -3,10 +3,12 @@
 Place: between a subscriber of the subscribe forwarder (messages come lent, under ack ids) and the publish path. A plain
 machine: events in, effects out in the order in which they are to be done; time is an argument.
 Promise: a message is acknowledged only once it is persisted in the target. Of an ordering key one request is under way
-at a time, with its messages in order. When a request fails nothing more is forwarded for a while, and all that is lent
-and not under way is given back, uncounted. A message that the target can never take, or that was forwarded `HOPS_MAX`
-times, is given up, for a reason. Where that cannot be, a message of a key is tried again after `REST_S`, and nothing of
-its key overtakes it; others come again when their lease ends. Leases are extended for as long as a message is held.
+at a time, with its messages in order. A request that fails is given back, uncounted, with all that waits of its key;
+nothing more is forwarded for a while, and all that is not under way is given back (a request that was under way when
+the last pause began is part of that failure, and begins no other pause). A message that the target can never take, or
+that was forwarded `HOPS_MAX` times, is given up, for a reason. Where that cannot be, a message of a key is tried again
+after `REST_S`, and nothing of its key overtakes it; others come again when their lease ends. Leases are extended for as
+long as a message is held.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from syncpoint.forward.forwarded_message import HOPS_MAX, hops_of
 from syncpoint.push.pace import Pace
 from syncpoint.push.pusher import Acknowledged, Extended, GivenBack, Lent, Reported, Room
-from syncpoint.subscribe.confirm import place_of
+from syncpoint.subscribe.confirm import CopyId, copy_of
 from syncpoint.subscribe.shared_state import Reason
 
 REQUEST_MESSAGES_MAX = 1_000
@@ -84,7 +86,7 @@ class Forwarding:
         self._waiting: dict[str, deque[_Held]] = {}  # by ordering key, in the order in which they came
         self._under_way: dict[int, _RequestUnderWay] = {}
         self._keys: set[str] = set()  # of what is under way
-        self._known: dict[tuple[int, int], _Held] = {}  # by source and place
+        self._known: dict[CopyId, _Held] = {}
         self._nbytes = 0
         self._room: int | None = None
 
@@ -113,11 +115,11 @@ class Forwarding:
         if self.stopped or self.pace.paused_until(now) is not None:
             return _given_back(one.ack_id for one in lent)
         for one in lent:
-            again = self._known.get(_place(one))
-            if again is not None:  # after a seek or a lost grant: the earlier ack id is void
+            again = self._known.get(copy_of(one.ack_id))
+            if again is not None:  # after a lost grant: the earlier ack id is void
                 again.lent, again.lent_at = one, now
                 continue
-            held = self._known[_place(one)] = _Held(one, now)
+            held = self._known[copy_of(one.ack_id)] = _Held(one, now)
             self._nbytes += held.nbytes
             self._waiting.setdefault(one.message.ordering_key, deque()).append(held)
         return self._go_on(now)
@@ -144,7 +146,8 @@ class Forwarding:
         """They may be persisted, and nobody knows; they are known when they are published again."""
         done = self._end_of(number)
         self.pace.on_failed(now - done.began, done.began, now)
-        return [*_given_back(self._let_go(done.held)), *self._go_on(now)]
+        behind = self._waiting.pop(done.key, ()) if done.key else ()  # also where no pause begins: it would overtake
+        return [*_given_back(self._let_go([*done.held, *behind])), *self._go_on(now)]
 
     def given_up(self, number: int, now: float, *, kept: bool) -> list[Effect]:
         """The letter is persisted, and the message acknowledged with it; `kept`: neither is."""
@@ -224,7 +227,7 @@ class Forwarding:
         """They are not held any more; their ack ids."""
         ack_ids = []
         for one in held:
-            del self._known[_place(one.lent)]
+            del self._known[copy_of(one.lent.ack_id)]
             self._nbytes -= one.nbytes
             ack_ids.append(one.lent.ack_id)
         return tuple(ack_ids)
@@ -239,11 +242,6 @@ class Forwarding:
             return []
         self._room = messages
         return [Room(messages)]
-
-
-def _place(lent: Lent) -> tuple[int, int]:
-    """Which copy of which message it is: rules may make several."""
-    return place_of(lent.ack_id.encode())[:2]
 
 
 def _given_back(ack_ids: Iterable[str]) -> list[Effect]:

@@ -7,6 +7,7 @@ attempt finds no lease any more and must still receive how the first one ended.
 
 import base64
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from syncpoint.kernel.leases import list_ids
 from syncpoint.model.times import UNKNOWN_S
@@ -144,3 +145,18 @@ def place_of(ack_id: bytes) -> tuple[int, int, int]:
     """(source, offset, epoch of its lease table) of an ack id of ours."""
     raw = base64.urlsafe_b64decode(ack_id)
     return int.from_bytes(raw[:8], "little"), int.from_bytes(raw[8:16], "little"), int.from_bytes(raw[20:24], "little")
+
+
+class CopyId(NamedTuple):
+    """Which copy of which message was lent, for ever: rules may make several of one message, each in a place of its
+    own, and a seek (a new generation) makes others of what it brings back."""
+
+    source: int
+    place: int
+    generation: int
+
+
+def copy_of(ack_id: str) -> CopyId:
+    """The copy that an ack id of ours was lent for, by what was lent; the catalog may be ahead or late."""
+    raw = base64.urlsafe_b64decode(ack_id)
+    return CopyId(*(int.from_bytes(raw[begin:end], "little") for begin, end in ((0, 8), (8, 16), (24, 28))))

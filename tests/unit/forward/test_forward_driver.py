@@ -16,6 +16,7 @@ from syncpoint.metadata.entity_options import NO_SUBSCRIPTION_OPTIONS, TopicOpti
 from syncpoint.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
 from syncpoint.model.errors import InvalidArgument, SyncpointError, Unavailable
 from syncpoint.model.reserved import FORWARD_HOPS, FORWARDED_FROM
+from syncpoint.publish.seek import seek_to_time
 from syncpoint.push.feed import open_feed
 from syncpoint.push.inner_driver import ConsumingProcess
 from syncpoint.testing.forwarder_harness import ForwarderHarness
@@ -154,6 +155,22 @@ def test_what_is_stored_without_an_answer_is_stored_once_and_in_order() -> None:
         assert harness.data() == ["a", "b", "c", "d", "e"]
         assert harness.last_error() == ""
         assert harness.forwarders.leases.table.total()[0] == 0
+
+    harness.run(story())
+
+
+def test_what_a_seek_brings_back_is_forwarded_again_before_the_driver_learns_of_the_seek() -> None:
+    harness = Harness(retain_acked=True)
+
+    async def story() -> None:
+        harness.forwarders.send(*"abc")
+        await asyncio.sleep(2)
+        for round_ in (2, 3, 4):
+            seek_to_time(harness.forwarders.publish, harness.forwarders.record, 0, None)
+            harness.forwarders.quiesce()
+            await asyncio.sleep(2)
+            assert sorted(harness.data()) == sorted("abc" * round_)
+        assert harness.driver.ours[2].record.generation == 0, "its record is as it was"
 
     harness.run(story())
 

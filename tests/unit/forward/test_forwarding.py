@@ -20,16 +20,18 @@ from syncpoint.runtime.random import SeededRandom
 from syncpoint.wire.messages import pubsub
 
 
-def ack_id(number: int, lease: int = 0) -> str:
-    raw = (7).to_bytes(8, "little") + number.to_bytes(8, "little") + bytes(4) + lease.to_bytes(4, "little")
-    return base64.urlsafe_b64encode(raw + bytes(12)).decode()
+def ack_id(number: int, lease: int = 0, generation: int = 0) -> str:
+    raw = b"".join(
+        one.to_bytes(size, "little") for one, size in ((7, 8), (number, 8), (0, 4), (lease, 4), (generation, 4))
+    )
+    return base64.urlsafe_b64encode(raw + bytes(8)).decode()
 
 
-def lent(number: int, key: str = "", *, hops: int = 0, lease: int = 0, nbytes: int = 1) -> Lent:
+def lent(number: int, key: str = "", *, hops: int = 0, lease: int = 0, generation: int = 0, nbytes: int = 1) -> Lent:
     message = pubsub.PubsubMessage(data=b"x" * nbytes, message_id=str(number), ordering_key=key)
     if hops:
         message.attributes[FORWARD_HOPS] = str(hops)
-    return Lent(ack_id(number, lease), message)
+    return Lent(ack_id(number, lease, generation), message)
 
 
 def machine(window: int = 4, lease_s: float = 20.0) -> Forwarding:
@@ -80,6 +82,16 @@ def test_a_failure_gives_back_what_is_not_under_way_and_takes_nothing_for_a_whil
     assert one.forwarded(2, 1.02) == [Acknowledged((ack_id(2),))]
     assert one.tick(5.0) == [Room(forwarding.AHEAD_MAX)]
     assert one.held == 0
+
+
+def test_what_fails_takes_what_waits_of_its_key_with_it_also_where_no_pause_begins() -> None:
+    one = machine()
+    assert requests(one.received([lent(1, "k"), lent(2, "l")], 0.0)) == [[1], [2]]
+    one.failed(1, 1.0)
+    one.tick(1.5)  # the pause is over
+    assert requests(one.received([lent(3, "l"), lent(4, "m"), lent(5, "m")], 1.5)) == [[4, 5]]
+    assert one.failed(2, 2.0) == [GivenBack((ack_id(2), ack_id(3)))]
+    assert one.held == 2
 
 
 def test_what_is_refused_together_is_tried_alone_and_given_up_alone() -> None:
@@ -153,13 +165,15 @@ def test_hops_are_what_the_attribute_says(text: str, hops: int) -> None:
 
 def test_a_forwarded_message_says_where_it_comes_from() -> None:
     record = Subscription(5, "projects/p/subscriptions/s", 1, "projects/p/topics/t", generation=2)
-    original = lent(9, "k", hops=1)
+    original = lent(9, "k", hops=1, generation=3)
     original.message.attributes["own"] = "kept"
     request = pubsub.PublishRequest.FromString(publish_request("projects/p/topics/u", record, [original]))
     assert request.topic == "projects/p/topics/u"
     (message,) = request.messages
     assert (message.data, message.ordering_key, message.message_id) == (b"x", "k", "")
-    assert dict(message.attributes) == {"own": "kept", FORWARD_HOPS: "2", FORWARDED_FROM: "5.2/7/9"}
+    assert dict(message.attributes) == {"own": "kept", FORWARD_HOPS: "2", FORWARDED_FROM: "5.3/7/9"}, (
+        "by the lease, as the record may be older"
+    )
     assert original.message.attributes[FORWARD_HOPS] == "1", "the one that was lent stays as it is"
 
 
