@@ -15,6 +15,7 @@ import fsspec
 from syncpoint.export.bucket_files import BucketFile, remove_left
 from syncpoint.export.contents import Contents
 from syncpoint.push.pusher import Lent
+from syncpoint.subscribe.confirm import CopyId
 from syncpoint.testing.official import eventually, refused
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.messages import pubsub
@@ -108,7 +109,7 @@ def test_a_file_larger_than_memory_and_one_by_the_schema_of_the_topic(
 def uploads_leave_nothing(there: Any) -> None:
     """A file in pieces is not there before it is whole; what is discarded, or was left long ago, not at all."""
     name = "x/2026-03-04T05:06:07+00:00_00010203-0405-0607-0809-0a0b0c0d0e0f"
-    piece = [Lent("a", pubsub.PubsubMessage(data=bytes(9 << 20)))]
+    piece = [Lent("a", CopyId(1, 1, 0), pubsub.PubsubMessage(data=bytes(9 << 20)))]
     for last in ("whole", "discarded", "left"):
         file = BucketFile(lambda: (there, "far/below"), name, Contents(pubsub.CloudStorageConfig(), "s"))
         file.add(piece, last=False)

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from syncpoint.export.contents import Contents
 from syncpoint.push.pusher import Lent
+from syncpoint.subscribe.confirm import CopyId
 
 OBJECT_STORES: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
 PIECE: Final = 8 << 20  # of a multipart upload
@@ -44,9 +45,9 @@ class BucketFile:
         self._system: Any = None
         self._path = ""
 
-    def add(self, lent: Sequence[Lent], *, last: bool) -> frozenset[str]:
+    def add(self, lent: Sequence[Lent], *, last: bool) -> frozenset[CopyId]:
         """Write these messages, and, if they are the last, give the file its name; one without messages is not stored.
-        The ids of messages that do not fit come back. Raises `StoreFailed`, or what the contents raise."""
+        Those that do not fit come back. Raises `StoreFailed`, or what the contents raise."""
         data, unfit = self._contents.piece(lent)
         try:
             if last and self._open is None:

@@ -32,6 +32,7 @@ from syncpoint.export.bucket_files import (
 from syncpoint.export.contents import Contents
 from syncpoint.runtime.own_threads import in_own_thread
 from syncpoint.runtime.tasks import Tasks
+from syncpoint.subscribe.confirm import CopyId
 from syncpoint.wire.messages import pubsub
 
 PROBE_S, PROBE_AGAIN_S = 10.0, 1.0  # between two looks at buckets that can be written to, and at others
@@ -161,12 +162,12 @@ class Buckets:
             self._errors.pop(bucket, None)
             self._states[bucket] = _STATES.ACTIVE
 
-    async def store(self, bucket: str, work: Callable[[], frozenset[str]]) -> frozenset[str]:
+    async def store(self, bucket: str, work: Callable[[], frozenset[CopyId]]) -> frozenset[CopyId]:
         """Do what stores a file or a piece of one, in a thread. Raises what it raises; of `StoreFailed` the reason,
         which is one of the bucket."""
         try:
             async with self._turns[bucket]:
-                found: frozenset[str] = await self.blocking(work)
+                found: frozenset[CopyId] = await self.blocking(work)
         except StoreFailed as failed:
             self._failed.add(bucket)
             self._again[bucket].set()

@@ -15,6 +15,7 @@ from typing import Any
 import fastavro
 
 from syncpoint.push.pusher import Lent
+from syncpoint.subscribe.confirm import CopyId
 from syncpoint.wire.messages import pubsub
 
 METADATA = [
@@ -89,8 +90,8 @@ class Contents:
         self._writer: Any = None
         self._parsed: Any = None
 
-    def piece(self, lent: Sequence[Lent]) -> tuple[bytes, frozenset[str]]:
-        """The next bytes, and the ids of messages that are not in them because they do not fit. Raises
+    def piece(self, lent: Sequence[Lent]) -> tuple[bytes, frozenset[CopyId]]:
+        """The next bytes, and the copies that are not in them because they do not fit. Raises
         `SchemaUnusable`."""
         if not self._avro:
             data = b"\n".join(one.message.data for one in lent)
@@ -103,7 +104,7 @@ class Contents:
             except SchemaUnusable:
                 raise
             except Exception:  # fastavro raises many kinds for what does not fit
-                unfit.add(one.message.message_id)
+                unfit.add(one.copy)
         if self._writer is not None:
             self._writer.flush()
         data = self._out.getvalue()

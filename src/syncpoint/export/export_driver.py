@@ -27,6 +27,7 @@ from syncpoint.push.inner_driver import ConsumingProcess, InnerDriver, InnerSubs
 from syncpoint.push.pace import Pace, PaceLimits
 from syncpoint.schemas.stored import definition, find_schema
 from syncpoint.schemas.validators import Encoding
+from syncpoint.subscribe.confirm import CopyId
 from syncpoint.wire.messages import pubsub
 
 LEASE_S = 20.0  # extended while a file waits; what a dead process held comes back after it
@@ -142,13 +143,15 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig, Exporter])
         self.perform(self.machine.close_file(self.driver.process.clock.monotonic()))
 
     def begin(self, effect: StoreFile | DiscardFile) -> Coroutine[Any, Any, None]:
-        return self._store(self.machine, effect) if isinstance(effect, StoreFile) else self._discard(effect.file)
+        if isinstance(effect, DiscardFile):
+            return self._discard(effect.file)
+        return self._store(self.machine, effect, self.config)
 
-    async def _store(self, exporter: Exporter, effect: StoreFile) -> None:
-        unfit: frozenset[str] | None = None
-        config, driver, file = self.config, self.driver, effect.file
+    async def _store(self, exporter: Exporter, effect: StoreFile, config: pubsub.CloudStorageConfig) -> None:
+        unfit: frozenset[CopyId] | None = None
+        driver, file = self.driver, effect.file
         try:
-            written = self._written.get(file) or self._new_file(file)
+            written = self._written.get(file) or self._new_file(file, config)
             if not effect.last:
                 self._written[file] = written
             work = partial(written.add, effect.messages, last=effect.last)
@@ -178,8 +181,8 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig, Exporter])
         finally:
             self.under_way -= 1
 
-    def _new_file(self, file: ExportFile) -> BucketFile:
-        config, driver = self.config, self.driver
+    def _new_file(self, file: ExportFile, config: pubsub.CloudStorageConfig) -> BucketFile:
+        driver = self.driver
         began_s = driver.process.clock.time_ns() / 1e9 - (driver.process.clock.monotonic() - file.begun)
         name = object_name(
             config.filename_prefix,

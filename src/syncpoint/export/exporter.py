@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from syncpoint.push.pace import Pace
 from syncpoint.push.pusher import Acknowledged, Extended, GivenBack, Lent, Nacked, Reported, Room
+from syncpoint.subscribe.confirm import CopyId
 
 HELD_MAX = 32 << 20  # bytes of messages in memory; a piece of a file has half of it
 WRITTEN_MAX = 200_000  # messages of a file, each of which is leased until it is stored: it is closed early then
@@ -41,7 +42,7 @@ class ExportFile:
 
     begun: float
     extended: float
-    lent: dict[str, str] = field(default_factory=dict)  # ack ids by message id, of all its messages
+    lent: dict[CopyId, str] = field(default_factory=dict)  # ack ids of all its messages
     nbytes: int = 0  # of all of them
     waiting: list[Lent] = field(default_factory=list)  # those that are not written yet, in order
     memory: int = 0  # what these take
@@ -121,18 +122,18 @@ class Exporter:
         if self.stopped or self.pace.paused_until(now) is not None:
             return self._give_back([one.ack_id for one in lent])
         for one in lent:
-            known = next((file for file in self._files() if one.message.message_id in file.lent), None)
-            if known is not None:  # lent anew, after a seek or a lost grant: the earlier ack id is void
-                known.lent[one.message.message_id] = one.ack_id
+            known = next((file for file in self._files() if one.copy in file.lent), None)
+            if known is not None:  # lent anew, after a lost grant: the earlier ack id is void
+                known.lent[one.copy] = one.ack_id
             else:
                 self._add(one, now)
         return self._go_on(now)
 
-    def stored(self, file: ExportFile, unfit: Collection[str], now: float) -> list[Effect]:
-        """What was to be written is, but for the messages with these ids, which fit no file. If it was the rest, the
+    def stored(self, file: ExportFile, unfit: Collection[CopyId], now: float) -> list[Effect]:
+        """What was to be written is, but for these, which fit no file. If it was the rest, the
         file is stored whole."""
         last = self._end_of(file)
-        bad = tuple(file.lent.pop(name) for name in unfit)
+        bad = tuple(file.lent.pop(copy) for copy in unfit)
         self.counts["refused"] += len(bad)
         effects: list[Effect] = [Nacked(bad)] if bad else []
         if bad and file is self._open:
@@ -191,7 +192,7 @@ class Exporter:
         if self._open is None:
             self._open = ExportFile(now, now)
         file = self._open
-        file.lent[one.message.message_id] = one.ack_id
+        file.lent[one.copy] = one.ack_id
         file.waiting.append(one)
         file.nbytes += size
         file.memory += size + MESSAGE_BYTES

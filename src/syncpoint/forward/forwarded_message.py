@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.reserved import FORWARD_HOPS, FORWARDED_FROM
 from syncpoint.push.pusher import Lent
-from syncpoint.subscribe.confirm import copy_of
 from syncpoint.wire.messages import pubsub
 
 HOPS_MAX = 4
@@ -34,7 +33,7 @@ def publish_request(target: str, source: Subscription, lent: Iterable[Lent]) -> 
         message.CopyFrom(one.message)
         message.ClearField("message_id")
         message.ClearField("publish_time")
-        copy = copy_of(one.ack_id)
+        copy = one.copy
         message.attributes[FORWARDED_FROM] = f"{source.incarnation}.{copy.generation}/{copy.source}/{copy.place}"
         message.attributes[FORWARD_HOPS] = str(hops_of(one.message) + 1)
     return request.SerializeToString()

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from syncpoint.forward.forwarded_message import HOPS_MAX, hops_of
 from syncpoint.push.pace import Pace
 from syncpoint.push.pusher import Acknowledged, Extended, GivenBack, Lent, Reported, Room
-from syncpoint.subscribe.confirm import CopyId, copy_of
+from syncpoint.subscribe.confirm import CopyId
 from syncpoint.subscribe.shared_state import Reason
 
 REQUEST_MESSAGES_MAX = 1_000
@@ -115,11 +115,11 @@ class Forwarding:
         if self.stopped or self.pace.paused_until(now) is not None:
             return _given_back(one.ack_id for one in lent)
         for one in lent:
-            again = self._known.get(copy_of(one.ack_id))
+            again = self._known.get(one.copy)
             if again is not None:  # after a lost grant: the earlier ack id is void
                 again.lent, again.lent_at = one, now
                 continue
-            held = self._known[copy_of(one.ack_id)] = _Held(one, now)
+            held = self._known[one.copy] = _Held(one, now)
             self._nbytes += held.nbytes
             self._waiting.setdefault(one.message.ordering_key, deque()).append(held)
         return self._go_on(now)
@@ -227,7 +227,7 @@ class Forwarding:
         """They are not held any more; their ack ids."""
         ack_ids = []
         for one in held:
-            del self._known[copy_of(one.lent.ack_id)]
+            del self._known[one.lent.copy]
             self._nbytes -= one.nbytes
             ack_ids.append(one.lent.ack_id)
         return tuple(ack_ids)

@@ -23,7 +23,7 @@ from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.proxy.forwarder_stream import END_S, ForwarderStream, ForwarderStreams
 from syncpoint.proxy.unary_relay import ACK_IDS_FIELD, ACKNOWLEDGE, MODIFY, MODIFY_IDS_FIELD
 from syncpoint.push.feed import Received
-from syncpoint.push.pusher import Lent
+from syncpoint.push.pusher import lent_by
 from syncpoint.runtime.tasks import Tasks, stop
 from syncpoint.transport.network import AnyStream
 from syncpoint.wire import methods
@@ -202,8 +202,7 @@ class RelayedFeed(ForwarderStream):
             relay.give_back(record, member, [response])
             return
         for part in (opened,) if found is None else found.responses:
-            messages = pubsub.StreamingPullResponse.FromString(part).received_messages
-            self._received([Lent(one.ack_id, one.message, one.delivery_attempt) for one in messages])
+            self._received(lent_by(pubsub.StreamingPullResponse.FromString(part)))
         if found is not None:
             await self._say(record, behind, found)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from syncpoint.metadata.records import Subscription
-from syncpoint.push.pusher import Lent
+from syncpoint.push.pusher import Lent, lent_by
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.wire.messages import pubsub
@@ -87,7 +87,7 @@ class _ForwarderFeed:
 
     def _send(self, parts: Sequence[bytes], serials: Sequence[int]) -> None:
         response = pubsub.StreamingPullResponse.FromString(b"".join(parts))
-        self._received([Lent(one.ack_id, one.message, one.delivery_attempt) for one in response.received_messages])
+        self._received(lent_by(response))
 
     def set_room(self, messages: int) -> None:
         if self._consumer is not None:

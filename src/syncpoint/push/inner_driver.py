@@ -161,6 +161,9 @@ class InnerDriver(ABC, Generic[Config, One]):
         else:
             self._note(record)
             self._reviewed = float("-inf")  # at the next tick
+            one, config = self.ours.get(record.incarnation), self._known.get(record.incarnation)
+            if one is not None and config is not None:
+                one.reconfigure(record, config)
 
     def _note(self, record: Subscription) -> None:
         config = self.config_of(record)
@@ -228,7 +231,7 @@ class InnerSubscription(ABC, Generic[Config, Machine]):
 
     def review(self, record: Subscription, config: Config, now: float) -> None:
         """The record is this one now, and ours."""
-        self.record, self.config = record, config
+        self.reconfigure(record, config)
         if self.machine.lease_s != self.lease_s:
             self.machine.lease_s = self.lease_s
             if self.feed is not None:
@@ -241,6 +244,13 @@ class InnerSubscription(ABC, Generic[Config, Machine]):
             return
         if self.feed is None and now >= self._again_at:
             self._open(now)
+
+    def reconfigure(self, record: Subscription, config: Config) -> None:
+        """The record is this one now. What was lent for another configuration and is not under way is given back at
+        once: who changed it has the answer before anything goes where it does not go any more."""
+        if config != self.config:
+            self._close_feed()  # opened again by the next review
+        self.record, self.config = record, config
 
     def _open(self, now: float) -> None:
         if self.machine.stopped:  # what is under way there ends there

@@ -152,13 +152,15 @@ class PushedSubscription(InnerSubscription[pubsub.PushConfig, Pusher]):
             raise PermissionDenied(READING_REFUSED)
 
     def begin(self, effect: machine.Push) -> Coroutine[Any, Any, None]:
-        return self._push(self.machine, effect)
+        return self._push(self.machine, effect, self.endpoint, self.config)
 
-    async def _push(self, pusher: Pusher, push: machine.Push) -> None:
+    async def _push(
+        self, pusher: Pusher, push: machine.Push, endpoint: Endpoint | None, config: pubsub.PushConfig
+    ) -> None:
         status: int | None = None
         began = self.driver.process.clock.monotonic()
         try:
-            status = await self._post(push.lent)
+            status = await self._post(push.lent, endpoint, config)
             if status not in machine.ACKNOWLEDGED:
                 self.last_error = f"the endpoint answered {status}"
         except PushFailed as failed:
@@ -178,8 +180,7 @@ class PushedSubscription(InnerSubscription[pubsub.PushConfig, Pusher]):
                 self.driver.refused += 1
             self.perform(pusher.answered(push.number, status, self.driver.process.clock.monotonic()))
 
-    async def _post(self, lent: Lent) -> int:
-        endpoint, config = self.endpoint, self.config
+    async def _post(self, lent: Lent, endpoint: Endpoint | None, config: pubsub.PushConfig) -> int:
         if endpoint is None:
             raise PushFailed("there is no endpoint")
         headers, body = request_of(config, self.record.name, lent)

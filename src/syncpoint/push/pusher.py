@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from syncpoint.push.pace import Pace
+from syncpoint.subscribe.confirm import CopyId, copy_of
 from syncpoint.wire.messages import pubsub
 
 ACKNOWLEDGED = frozenset((102, 200, 201, 202, 204))
@@ -24,11 +26,19 @@ LEASE_MARGIN_S = 5.0  # a lease outlives the push: the push ends it, not the dea
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """A message as it was lent. `attempt`: which delivery of it this is, 0 where nobody counts."""
+    """A copy of a message as it was lent. `attempt`: which delivery of it this is, 0 where nobody counts."""
 
     ack_id: str
+    copy: CopyId
     message: pubsub.PubsubMessage
     attempt: int = 0
+
+
+def lent_by(response: Any) -> list[Lent]:
+    """What a response to a pull lends."""
+    return [
+        Lent(one.ack_id, copy_of(one.ack_id), one.message, one.delivery_attempt) for one in response.received_messages
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +130,12 @@ class Pusher:
         """Messages were lent to this subscriber."""
         if self.stopped:
             return self._give_back([one.ack_id for one in lent])
-        fresh = {one.message.message_id: one for one in lent}
-        for waiting in self._waiting:  # lent anew, after a seek or a lost grant: the earlier ack id is void
-            again = fresh.pop(waiting.lent.message.message_id, None)
+        fresh = {one.copy: one for one in lent}
+        for waiting in self._waiting:  # lent anew, after a lost grant: the earlier ack id is void
+            again = fresh.pop(waiting.lent.copy, None)
             if again is not None:
                 waiting.lent, waiting.lent_at = again, now
-        self._waiting.extend(_Waiting(one, now) for one in lent if one.message.message_id in fresh)
+        self._waiting.extend(_Waiting(one, now) for one in fresh.values())
         return self._go_on(now)
 
     def answered(self, number: int, status: int | None, now: float) -> list[Effect]:

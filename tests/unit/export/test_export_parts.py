@@ -18,6 +18,7 @@ from syncpoint.export.bucket_files import UNFINISHED, BucketFile, object_path, p
 from syncpoint.export.contents import Contents, SchemaUnusable, TopicAvro
 from syncpoint.export.object_names import bad_format, object_name
 from syncpoint.push.pusher import Lent
+from syncpoint.subscribe.confirm import CopyId
 from syncpoint.wire.messages import pubsub
 
 WHEN = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -29,6 +30,7 @@ def lent(*data: bytes, key: str = "") -> list[Lent]:
     return [
         Lent(
             f"a{number}",
+            CopyId(1, number, 0),
             pubsub.PubsubMessage(data=one, message_id=f"m{number}", attributes={"k": "v"}, ordering_key=key),
         )
         for number, one in enumerate(data)
@@ -37,7 +39,7 @@ def lent(*data: bytes, key: str = "") -> list[Lent]:
 
 def content_of(
     config: pubsub.CloudStorageConfig, subscription: str, messages: list[Lent], topic: TopicAvro | None = None
-) -> tuple[bytes, frozenset[str]]:
+) -> tuple[bytes, frozenset[CopyId]]:
     return Contents(config, subscription, topic).piece(messages)
 
 
@@ -81,12 +83,12 @@ def test_avro_by_the_schema_of_the_topic() -> None:
     topic = TopicAvro(json.dumps(RECORD), False, lambda revision: None)
     data, unfit = content_of(config, "s", lent(b'{"n": 7}', b"{}", b"\xff"), topic)
     assert list(fastavro.reader(io.BytesIO(data))) == [{"n": 7}]
-    assert unfit == {"m1", "m2"}
+    assert unfit == {CopyId(1, 1, 0), CopyId(1, 2, 0)}
     config.avro_config.write_metadata = True
     data, unfit = content_of(config, "s", lent(b"\x0e", b"\x0e\x00"), TopicAvro(json.dumps(RECORD), True, topic.older))
     (found,) = fastavro.reader(io.BytesIO(data))
-    assert (found["n"], found["message_id"], unfit) == (7, "m0", {"m1"})
-    assert content_of(config, "s", lent(b"{}"), topic) == (b"", frozenset({"m0"}))
+    assert (found["n"], found["message_id"], unfit) == (7, "m0", {CopyId(1, 1, 0)})
+    assert content_of(config, "s", lent(b"{}"), topic) == (b"", frozenset({CopyId(1, 0, 0)}))
     for bad in ("int", {**RECORD, "fields": [{"name": "message_id", "type": "int"}]}):
         with pytest.raises(SchemaUnusable):
             content_of(config, "s", lent(b"7"), TopicAvro(json.dumps(bad), False, topic.older))

@@ -6,6 +6,7 @@ from syncpoint.export.exporter import MESSAGE_BYTES, DiscardFile, Exporter, Expo
 from syncpoint.push.pace import Pace, PaceLimits
 from syncpoint.push.pusher import Acknowledged, Extended, GivenBack, Lent, Nacked, Room
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.subscribe.confirm import CopyId
 from syncpoint.wire.messages import pubsub
 
 
@@ -15,7 +16,9 @@ def exporter(held_max: int = 1 << 20, **limits: int) -> Exporter:
 
 
 def lent(*numbers: int, size: int = 10, again: str = "") -> list[Lent]:
-    return [Lent(f"a{n}{again}", pubsub.PubsubMessage(data=bytes(size), message_id=f"m{n}")) for n in numbers]
+    """Copies of one message; only their places differ."""
+    message = pubsub.PubsubMessage(data=bytes(size), message_id="m")
+    return [Lent(f"a{n}{again}", CopyId(1, n, 0), message) for n in numbers]
 
 
 def files(effects: list[object]) -> list[ExportFile]:
@@ -33,7 +36,7 @@ def test_a_file_is_closed_at_the_first_limit_it_reaches_and_acknowledged_once_it
     assert effects[0] == Acknowledged(("a1", "a2", "a3"))
     (second,) = files(effects)
     assert second.ack_ids == ("a4",)
-    assert one.stored(second, {"m4"}, 63)[0] == Nacked(("a4",))  # it fits no file
+    assert one.stored(second, {CopyId(1, 4, 0)}, 63)[0] == Nacked(("a4",))  # it fits no file
     (third,) = files(one.received(lent(5, 6, size=70), 64))
     assert third.ack_ids == ("a5",)  # two have more than 100 bytes
 
@@ -75,6 +78,15 @@ def test_what_is_lent_anew_is_in_its_file_once_under_its_new_id() -> None:
     assert not files(one.received(lent(1, 3, again="x"), 1))
     assert one.stored(first, (), 2)[0] == Acknowledged(("a1x", "a2"))
     assert one.held == 1
+
+
+def test_what_a_seek_brings_back_is_not_in_the_file_that_is_being_stored() -> None:
+    one = exporter(max_messages=2)
+    (first,) = files(one.received(lent(1, 2), 0))
+    one.received([Lent(f"b{n}", CopyId(1, n, 1), pubsub.PubsubMessage(message_id="m")) for n in (1, 2)], 1)
+    effects = one.stored(first, (), 2)
+    assert effects[0] == Acknowledged(("a1", "a2"))
+    assert [file.ack_ids for file in files(effects)] == [("b1", "b2")]
 
 
 def test_memory_is_bounded_by_room_and_by_closing_files() -> None:
@@ -122,7 +134,7 @@ def test_what_does_not_fit_a_piece_ends_the_file_and_comes_again_for_the_next() 
     one = exporter(held_max=4 * (MESSAGE_BYTES + 1_100))
     (file,) = files(one.received(lent(1, 2, size=1_100), 0))
     one.received(lent(3), 1)
-    effects = one.stored(file, {"m2"}, 2)
+    effects = one.stored(file, {CopyId(1, 2, 0)}, 2)
     assert (effects[0], pieces(effects)) == (Nacked(("a2",)), [(["a3"], True)])
     one.received(lent(2, size=1_100, again="'"), 3)
     assert one.stored(file, (), 4)[0] == Acknowledged(("a1", "a3"))

@@ -175,6 +175,37 @@ def test_what_a_seek_brings_back_is_forwarded_again_before_the_driver_learns_of_
     harness.run(story())
 
 
+def test_after_a_change_of_the_target_nothing_goes_to_the_earlier_one() -> None:
+    harness = Harness(ordered=True)
+    publish, began = harness.publish, list[str]()
+
+    async def slow(request: bytes) -> bytes:
+        began.append(pubsub.PublishRequest.FromString(request).topic)
+        await asyncio.sleep(0.5)
+        return await publish(request)
+
+    harness.driver.forwarding = replace(harness.driver.forwarding, publish=slow)
+
+    async def story() -> None:
+        harness.forwarders.send("a", key="k")
+        await asyncio.sleep(1.2)
+        harness.forwarders.send("b", key="k")
+        await asyncio.sleep(0.1)
+        harness.forwarders.send("c", key="k")  # lent, behind b
+        await asyncio.sleep(0.1)
+        to = replace(harness.forwarders.record, options=NO_SUBSCRIPTION_OPTIONS._replace(forward_to=LETTERS))
+        harness.forwarders.commit(CatalogChange.put(to))
+        for one in list(harness.on_change):
+            one(CatalogChange.put(to))
+        assert began == [TARGET, TARGET]
+        harness.forwarders.send("d", key="k")
+        await asyncio.sleep(10)
+        assert harness.data() == ["a", "b"], "what was under way goes where it was lent for"
+        assert harness.data(LETTERS) == ["c", "d"]
+
+    harness.run(story())
+
+
 def test_messages_wait_while_the_target_does_not_take_them() -> None:
     harness = Harness(made=False)
 

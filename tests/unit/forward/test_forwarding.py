@@ -17,6 +17,7 @@ from syncpoint.model.reserved import FORWARD_HOPS, FORWARDED_FROM
 from syncpoint.push.pace import Pace, PaceLimits
 from syncpoint.push.pusher import Acknowledged, Extended, GivenBack, Lent, Room
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.subscribe.confirm import CopyId
 from syncpoint.wire.messages import pubsub
 
 
@@ -31,7 +32,7 @@ def lent(number: int, key: str = "", *, hops: int = 0, lease: int = 0, generatio
     message = pubsub.PubsubMessage(data=b"x" * nbytes, message_id=str(number), ordering_key=key)
     if hops:
         message.attributes[FORWARD_HOPS] = str(hops)
-    return Lent(ack_id(number, lease, generation), message)
+    return Lent(ack_id(number, lease, generation), CopyId(7, number, generation), message)
 
 
 def machine(window: int = 4, lease_s: float = 20.0) -> Forwarding:

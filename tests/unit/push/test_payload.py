@@ -9,6 +9,7 @@ import pytest
 
 from syncpoint.push.payload import request_of
 from syncpoint.push.pusher import Lent
+from syncpoint.subscribe.confirm import CopyId
 from syncpoint.wire.messages import pubsub
 
 SUB = "projects/p/subscriptions/s"
@@ -18,7 +19,7 @@ PLAIN = pubsub.PushConfig(push_endpoint="https://e.example/")
 def lent(*, attempt: int = 0, **fields: object) -> Lent:
     message = pubsub.PubsubMessage(message_id="17", **fields)
     message.publish_time.FromJsonString("2026-02-26T19:13:55.749Z")
-    return Lent("a", message, attempt)
+    return Lent("a", CopyId(1, 1, 0), message, attempt)
 
 
 def test_a_wrapped_message_has_every_name_google_gives() -> None:

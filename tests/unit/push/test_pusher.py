@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from syncpoint.push.pace import Pace, PaceLimits
 from syncpoint.push.pusher import Acknowledged, Effect, Extended, GivenBack, Lent, Nacked, Push, Pusher, Room
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.subscribe.confirm import CopyId
 from syncpoint.wire.messages import pubsub
 
 
 def lent(number: int, key: str = "", ack_id: str = "") -> Lent:
     message = pubsub.PubsubMessage(data=b"x", message_id=str(number), ordering_key=key)
-    return Lent(ack_id or f"a{number}", message)
+    return Lent(ack_id or f"a{number}", CopyId(1, number, 0), message)
 
 
 def machine(window: int = 4, lease_s: float = 15.0) -> Pusher:
@@ -95,6 +96,14 @@ def test_what_is_lent_anew_while_it_waits_is_sent_once() -> None:
     one.received([lent(2, "k", "b2")], 1.0)
     effects = one.answered(1, 200, 1.0)
     assert sent(effects) == ["b2"]
+
+
+def test_copies_of_one_message_are_sent_each() -> None:
+    one = machine(window=1)
+    message = pubsub.PubsubMessage(message_id="1")
+    assert sent(one.received([Lent(f"a{place}", CopyId(1, place, 0), message) for place in (1, 2, 3)], 0.0)) == ["a1"]
+    one.received([Lent("a4", CopyId(1, 4, 0), message), Lent("b1", CopyId(1, 1, 1), message)], 0.1)
+    assert one.held == 5, "those of a rule or of a seek are others"
 
 
 def test_after_its_end_it_sends_nothing_and_says_what_becomes_of_the_rest() -> None:
