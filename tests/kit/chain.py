@@ -22,6 +22,7 @@ from syncpoint.publish.chain import ChainContext
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.known_disks import KnownDisks
+from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.service import ChainsService
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.environment import Environment
@@ -311,7 +312,7 @@ class Process:
         self.batches += 1
         chain = known.chains[sum(key) % len(known.chains)]
         batch = PublishBatch(
-            chain, known.epoch, True, 1_000, self.batches, False, request, topic, within=True, scheduled=True
+            chain, known.epoch, True, 1_000, self.batches, False, request, topic, origin=PublishOrigin.FIRING
         )
         owner = self.harness.owner(chain)
         answer = await owner.channel.unary(methods.CHAINS.Publish, write_publish(batch), timeout=5.0)

@@ -131,7 +131,7 @@ class PublishProcess(Process):
                 raise NotFound(asked.topic)
             if batch.topic != known_topic.incarnation:
                 raise OtherTopic(f"it is {known_topic.incarnation}")
-            if not batch.within and batch.schema != known_topic.stamp:
+            if not batch.origin.accepted and batch.schema != known_topic.stamp:
                 raise OtherSchema("it is another one")
             ids = [str(self.harness.next_number()) for _ in asked.messages]
             stored[known] = (bytes(batch.request), ids)

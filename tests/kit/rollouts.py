@@ -32,7 +32,7 @@ from itertools import count
 from syncpoint.model.errors import Unavailable
 from syncpoint.proxy import publisher
 whole, calls = publisher.ClusterPublisher.publish, count()
-def publish(self, call, request, *, origin=publisher.PublishedBy.CLIENT):
+def publish(self, call, request, *, origin=publisher.PublishOrigin.CLIENT):
     if "proxy-2" in sys.argv and next(calls) % 5 == 0:
         raise Unavailable("spoiled on purpose; nothing was stored")
     return whole(self, call, request, origin=origin)
@@ -46,7 +46,7 @@ from itertools import count
 from syncpoint.model.errors import SyncpointError
 from syncpoint.proxy import publisher
 whole, calls = publisher.ClusterPublisher.publish, count()
-def publish(self, call, request, *, origin=publisher.PublishedBy.CLIENT):
+def publish(self, call, request, *, origin=publisher.PublishOrigin.CLIENT):
     if "proxy-2" in sys.argv and next(calls) % 10 == 0:
         asyncio.get_running_loop().call_later(2.0, lambda: whole(self, call, request, origin=origin))
         return

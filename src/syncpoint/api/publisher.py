@@ -6,6 +6,7 @@ the topic has a schema or transforms. The answer is sent when the messages are p
 
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.message_preparation import MessagePreparation
+from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.prepared_publishes import PreparedPublishes
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.wire import methods
@@ -21,14 +22,14 @@ class PublisherService:
     def methods(self) -> Methods:
         return {methods.PUBLISHER.Publish.encode(): Unary(self.publish)}
 
-    def publish(self, call: Call, request: bytes, *, forwarded: bool = False) -> None:
-        """Take a request. `forwarded`: it comes from a subscription that forwards. Raises `SyncpointError` when it is
-        refused at once."""
+    def publish(self, call: Call, request: bytes, *, origin: PublishOrigin = PublishOrigin.CLIENT) -> None:
+        """Take a request of a client, or of a subscription that forwards. Raises `SyncpointError` when it is refused at
+        once."""
         topic = self._forwarder.topic_of(request)
         if topic.stamp or self.prepared.order:
-            self.prepared.take(call, topic, request, forwarded=forwarded)
+            self.prepared.take(call, topic, request, origin)
         else:
-            self._forwarder.client_request(call, topic, request, forwarded=forwarded)
+            self._forwarder.client_request(call, topic, request, origin)
 
     async def stop(self) -> None:
         """Leave nothing behind."""

@@ -12,6 +12,7 @@ from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.errors import Unavailable
 from syncpoint.publish.envelope import PublishBatch, write_publish
+from syncpoint.publish.origin import PublishOrigin
 from syncpoint.router.assignment import TopicAssignment
 from syncpoint.router.rendezvous import pick_chain
 from syncpoint.wire import methods
@@ -44,7 +45,7 @@ class DuePublishes:
         self._batches += 1
         batch = PublishBatch(
             chain, assignment.epoch, True, self._sender, self._batches, False, request, topic,
-            within=True, scheduled=True,
+            origin=PublishOrigin.FIRING,
         )  # fmt: skip
         message = write_publish(batch)
         return await self._peers.call(owner.address, methods.CHAINS.Publish, message, timeout_s=TIMEOUT_S)

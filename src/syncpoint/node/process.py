@@ -59,6 +59,7 @@ from syncpoint.pipeline.mounting import ChainPipelines
 from syncpoint.publish.chain import ChainContext
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.message_preparation import MessagePreparation
+from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.recovery import RecoveredState
 from syncpoint.push.addresses import Vetting, networks
 from syncpoint.push.feed import open_feed
@@ -236,7 +237,7 @@ class Node:
         return list(self.streams.held(subscription)), []
 
     async def _forwarded(self, request: bytes) -> bytes:
-        return await published(partial(self.publisher.publish, forwarded=True), request)
+        return await published(partial(self.publisher.publish, origin=PublishOrigin.FORWARD), request)
 
     async def _recorded(self, topic: str, request: bytes) -> bytes:
         return await published(self.publisher.publish, request)

@@ -25,6 +25,7 @@ from syncpoint.proxy.cancellable_calls import MOVABLE, CancellableCall
 from syncpoint.proxy.retrying import LAG_S, PAUSES_S
 from syncpoint.proxy.route_cache import Choice, RouteTarget
 from syncpoint.publish.key_order import BatchPlace
+from syncpoint.publish.origin import PublishOrigin
 from syncpoint.transforms.publish_requests import TransformedRequest
 from syncpoint.transport.calls import Call
 
@@ -48,8 +49,8 @@ class PublishAttempt(CancellableCall):
     """A request and its attempts. `chain`: where the last one went; `topic`: as it is known now."""
 
     __slots__ = (
-        "call", "chain", "deadline", "doubtful", "forwarded", "judged", "key", "number", "place", "plain", "request",
-        "schema", "sealed", "silent", "size", "started", "topic", "transformed", "transforming", "tried", "turns",
+        "call", "chain", "deadline", "doubtful", "judged", "key", "number", "origin", "place", "plain", "request",
+        "schema", "silent", "size", "started", "topic", "transformed", "transforming", "tried", "turns",
     )  # fmt: skip
 
     def __init__(self, call: Call, request: bytes, topic: Topic, key: bytes, number: int, now: float) -> None:
@@ -61,8 +62,7 @@ class PublishAttempt(CancellableCall):
         self.deadline = now + DEADLINE_S if call.deadline is None else call.deadline
         self.place: BatchPlace | None = None
         self.chain = 0
-        self.sealed = False  # it came sealed
-        self.forwarded = False  # by a subscription that forwards
+        self.origin = PublishOrigin.CLIENT
         self.judged = False  # chains know it by the ids of its messages
         self.schema = 0  # what it was checked against
         self.transforming = False  # it is not yet among those to be sent

@@ -39,12 +39,12 @@ class PublishPreparation:
         if it has any, and sealed. False: the transforms have dropped all of it.
         """
         request, batch.schema = batch.plain, 0
-        if not batch.sealed and batch.topic.stamp:
+        if not batch.origin.accepted and batch.topic.stamp:
             checked = await self._checked(batch)
             if checked is None:
                 return False
             request, batch.schema = checked, batch.topic.stamp
-        if self._sealer is not None and not batch.sealed:
+        if self._sealer is not None and not batch.origin.accepted:
             batch.request = await self._sealer.seal(batch.topic.incarnation, request)
         elif self._sealer is not None:
             await self._sealer.lend(batch.topic.incarnation, batch.request)

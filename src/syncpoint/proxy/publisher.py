@@ -12,7 +12,6 @@ about messages.
 from __future__ import annotations
 
 import asyncio
-import enum
 import logging
 from collections import deque
 from functools import partial
@@ -47,6 +46,7 @@ from syncpoint.proxy.route_client import RouteClient
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.publish.key_order import PublishOrder
+from syncpoint.publish.origin import PublishOrigin
 from syncpoint.router.location import may_pass
 from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.runtime.tasks import Tasks
@@ -59,14 +59,6 @@ JOIN_BYTES = 4096
 ONE_KEY = b"\0"  # where the ids of messages without a key decide, which one chain has to know
 
 log = logging.getLogger(__name__)
-
-
-class PublishedBy(enum.Enum):
-    """Who publishes."""
-
-    CLIENT = "a client"
-    WITHIN = "a process of the cluster, what was accepted, and sealed, before"
-    FORWARD = "a subscription that forwards, known by sys.ForwardedFrom"
 
 
 class ClusterPublisher:
@@ -98,7 +90,7 @@ class ClusterPublisher:
         self.sender = sender
         self._number = 0
         self._late: dict[
-            str, deque[tuple[Call, bytes, bytes, PublishedBy]]
+            str, deque[tuple[Call, bytes, bytes, PublishOrigin]]
         ] = {}  # by the name of a topic not known here
         self._tasks = Tasks()
         self._changed: asyncio.Future[None] | None = None
@@ -111,9 +103,9 @@ class ClusterPublisher:
 
     def internal_methods(self) -> Methods:
         """The same for other processes of the cluster: what they publish, dead letters, was sealed when it came in."""
-        return {methods.PUBLISHER.Publish.encode(): Unary(partial(self.publish, origin=PublishedBy.WITHIN))}
+        return {methods.PUBLISHER.Publish.encode(): Unary(partial(self.publish, origin=PublishOrigin.SERVICE))}
 
-    def publish(self, call: Call, request: bytes, *, origin: PublishedBy = PublishedBy.CLIENT) -> None:
+    def publish(self, call: Call, request: bytes, *, origin: PublishOrigin = PublishOrigin.CLIENT) -> None:
         """Take a request. Raises `SyncpointError` when it is refused at once."""
         try:
             raw_name, key = split.route_of(request)
@@ -151,7 +143,7 @@ class ClusterPublisher:
                 self._begin_late(failed, *one)
 
     def _begin_late(
-        self, found: Topic | SyncpointError, call: Call, request: bytes, key: bytes, origin: PublishedBy
+        self, found: Topic | SyncpointError, call: Call, request: bytes, key: bytes, origin: PublishOrigin
     ) -> None:
         try:
             if isinstance(found, SyncpointError):
@@ -160,8 +152,8 @@ class ClusterPublisher:
         except SyncpointError as error:
             call.fail(error)
 
-    def _begin(self, call: Call, request: bytes, topic: Topic, key: bytes, origin: PublishedBy) -> None:
-        sealed, own = origin is PublishedBy.WITHIN, origin is not PublishedBy.CLIENT
+    def _begin(self, call: Call, request: bytes, topic: Topic, key: bytes, origin: PublishOrigin) -> None:
+        own = origin.own
         if len(request) > PUBLISH_REQUEST_BYTES_MAX + (PUBLISH_SEALED_ROOM_BYTES if own else 0):
             raise InvalidArgument("request", "request_size is too large")
         if topic.incarnation in self.route_client.stale_topics:
@@ -169,17 +161,17 @@ class ClusterPublisher:
         if not may_pass(topic, self.routes.region):
             raise FailedPrecondition(f"Messages of {topic.name} may not pass through region {self.routes.region}.")
         self._number += 1
-        judged = bool(topic.options.duplicate_window_s) or (own and FORWARDED_FROM.encode() in request)
+        judged = (FORWARDED_FROM.encode() in request) if own else bool(topic.options.duplicate_window_s)
         key = key or (ONE_KEY if judged else b"")
         batch = PublishAttempt(call, request, topic, key, self._number, asyncio.get_running_loop().time())
-        batch.sealed, batch.judged, batch.forwarded = sealed, judged, origin is PublishedBy.FORWARD
+        batch.origin, batch.judged = origin, judged
 
         def go() -> None:
             self._tasks.start(self._run(batch))
 
         before = self.order.newest(topic.incarnation, key) if key else None
         # Nothing takes the room to be sent in which one before it of its key needs.
-        batch.transforming = bool(topic.transforms and not sealed) or (before is not None and before.preparing)
+        batch.transforming = bool(topic.transforms and not origin.accepted) or (before is not None and before.preparing)
         if batch.transforming:
             self.rate_limiter.enter_transforming(project_of(topic.name), topic.name, batch.size, go)
         else:
@@ -278,7 +270,7 @@ class ClusterPublisher:
 
     async def _keyless(self, batch: PublishAttempt) -> bytes:
         while True:
-            if batch.topic.options.duplicate_window_s:  # since a moment ago
+            if batch.topic.options.duplicate_window_s and not batch.origin.own:  # since a moment ago
                 batch.key, batch.judged = ONE_KEY, True
                 batch.place = self.order.enter(batch.topic.incarnation, batch.key)
                 return await self._keyed(batch)
@@ -316,8 +308,7 @@ class ClusterPublisher:
                 batch.request,
                 batch.topic.incarnation,
                 batch.schema,
-                batch.sealed,
-                batch.forwarded,
+                batch.origin,
             )
         )
         message: Message = b"".join(parts) if batch.size <= JOIN_BYTES else parts

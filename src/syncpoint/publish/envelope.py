@@ -15,9 +15,15 @@ from typing import NamedTuple
 from syncpoint.kernel.errors import Malformed
 from syncpoint.model import varint
 from syncpoint.model.delivery import Batch, attempts_of, expired_of, freshness_of, passed_over
+from syncpoint.publish.origin import PublishOrigin
 
 _U64 = struct.Struct("<Q")
 _REQUEST = 15 << 3 | 2
+_ORIGINS = {
+    PublishOrigin.SERVICE: b"\x48\x01",
+    PublishOrigin.FORWARD: b"\x50\x01",
+    PublishOrigin.FIRING: b"\x48\x01\x58\x01",
+}
 
 
 class PublishBatch(NamedTuple):
@@ -32,9 +38,7 @@ class PublishBatch(NamedTuple):
     request: bytes | memoryview
     topic: int = 0
     schema: int = 0
-    within: bool = False
-    forwarded: bool = False
-    scheduled: bool = False
+    origin: PublishOrigin = PublishOrigin.CLIENT
 
 
 def write_publish(batch: PublishBatch) -> list[bytes | memoryview]:
@@ -43,12 +47,8 @@ def write_publish(batch: PublishBatch) -> list[bytes | memoryview]:
     rare = b""
     if batch.schema:
         rare = b"\x41" + _U64.pack(batch.schema)
-    if batch.within:
-        rare += b"\x48\x01"
-    if batch.forwarded:
-        rare += b"\x50\x01"
-    if batch.scheduled:
-        rare += b"\x58\x01"
+    if batch.origin is not PublishOrigin.CLIENT:
+        rare += _ORIGINS[batch.origin]
     head = b"\x08%b\x10%b\x18%b\x21%b\x28%b\x30%b\x38%b%b\x7a%b" % (
         varint.encode(batch.chain),
         varint.encode(batch.epoch),
@@ -103,10 +103,11 @@ def read_publish(data: bytes) -> PublishBatch:
                 raise Malformed
     except (IndexError, ValueError, struct.error):
         raise Malformed from None
-    _, chain, epoch, keyed, sender, number, resent, topic, schema, *kinds = values
-    return PublishBatch(
-        chain, epoch, bool(keyed), sender, number, bool(resent), request, topic, schema, *map(bool, kinds)
-    )
+    _, chain, epoch, keyed, sender, number, resent, topic, schema, within, forwarded, scheduled = values
+    origin = PublishOrigin.FIRING if scheduled else PublishOrigin.SERVICE if within else PublishOrigin.CLIENT
+    if forwarded:
+        origin = PublishOrigin.FORWARD
+    return PublishBatch(chain, epoch, bool(keyed), sender, number, bool(resent), request, topic, schema, origin)
 
 
 def publish_response(prefix: bytes, first_offset: int, count: int) -> bytes:

@@ -35,6 +35,7 @@ from syncpoint.publish.judged_publishes import JudgedPublishes
 from syncpoint.publish.ledger import Ledger, SnapshotState
 from syncpoint.publish.message_ids import MessageIds
 from syncpoint.publish.needs import Needs
+from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.parts_caller import PartsCaller
 from syncpoint.publish.recovery import RecoveredState
 from syncpoint.publish.scheduled import WAITING_MAX, Scheduled, ScheduledMessages, ScheduledPart
@@ -116,11 +117,15 @@ class PublishForwarder:
     # -- publishing --------------------------------------------------------------------------------------------------
 
     def client_request(
-        self, caller: PublishCaller, topic: Topic, request: bytes | memoryview, *, forwarded: bool = False
+        self,
+        caller: PublishCaller,
+        topic: Topic,
+        request: bytes | memoryview,
+        origin: PublishOrigin = PublishOrigin.CLIENT,
     ) -> None:
         """As `publish_request`, into a topic that is known, for whose schema and transforms it was prepared."""
         self.commit.check_writable()
-        self.publish(caller, topic, None, request, forwarded=forwarded)
+        self.publish(caller, topic, None, request, origin)
 
     def publish_request(self, caller: PublishCaller, request: bytes | memoryview) -> None:
         """Take a serialised PublishRequest, see `publish`, into the source of its topic, which is opened when there is
@@ -132,7 +137,7 @@ class PublishForwarder:
     def letter(self, caller: PublishCaller, request: bytes | memoryview) -> None:
         """As `publish_request`, for a message that was accepted before and goes to another topic now."""
         self.commit.check_writable()
-        self.publish(caller, self.topic_of(request), None, request, within=True)
+        self.publish(caller, self.topic_of(request), None, request, PublishOrigin.SERVICE)
 
     def topic_of(self, request: bytes | memoryview) -> Topic:
         """The topic of a serialised PublishRequest. Raises `NotFound`, and `InvalidArgument` for what is none."""
@@ -151,40 +156,32 @@ class PublishForwarder:
         topic: Topic,
         source: Source | None,
         request: bytes | memoryview,
-        room: int = 0,
+        origin: PublishOrigin = PublishOrigin.CLIENT,
         *,
-        within: bool = False,
-        forwarded: bool = False,
-        kinds: Sequence[str] | None = None,
+        room: int = 0,
         batch: bytes = b"",
     ) -> ScheduledPart | None:
         """Take a serialised PublishRequest into an open source of its topic, or the one that is opened for it; `caller`
         is answered once it is persisted. Raises `SyncpointError` if it is refused. `room`: bytes it may have beyond the
-        limit of a request; `within`: its messages may have attributes beyond the limit, too, and wait for nothing;
-        `forwarded`: it comes from a subscription that forwards to the topic, with attributes that say so. The log was
-        writable just now. Returns where those of its messages are that wait for their time. `kinds`: by which of `ids`
-        its messages are judged, if that is known. `batch`: names the request where it may be sent again; to be known
-        then by `ids` alone, see there.
+        limit of a request. The log was writable just now. Returns where those of its messages are that wait for their
+        time. `batch`: names the request where it may be sent again; to be known then by `ids` alone, see there.
         """
-        if topic.options is not NO_TOPIC_OPTIONS and topic.options.send_suspended and not within:
+        if topic.options is not NO_TOPIC_OPTIONS and topic.options.send_suspended and not origin.accepted:
             raise suspended(topic.name)
         self.admission.check(topic, len(request))
         self.store.admit(len(request))
         added = 0
-        if within or forwarded:
+        if origin is not PublishOrigin.CLIENT:
             room, added = room + ROOM_BYTES, ATTRIBUTES_ADDED + OWN_ATTRIBUTES_ADDED
         elif topic.schema is not None:  # its messages were marked with the revision that they fit
             room, added = room + ROOM_BYTES, ATTRIBUTES_ADDED
         if source is None:
             source = self.open_source(topic.incarnation)
         try:
-            if kinds is None and (within or forwarded or topic.options.duplicate_window_s):
-                kinds = self.ids.kinds(topic, request, within=within, forwarded=forwarded)
-            if kinds:
-                return self.judged.add(
-                    caller, topic, source, bytes(request), room, added, kinds, within=within, batch=batch
-                )
-            return self._add(caller, topic, source, request, room, added, within=within)
+            kind = self.ids.kind(topic, request, origin)
+            if kind:
+                return self.judged.add(caller, topic, source, bytes(request), room, added, origin, kind, batch)
+            return self._add(caller, topic, source, request, room, added, origin)
         finally:
             self.commit.leave_turn()  # perhaps it was refused
 
@@ -196,13 +193,12 @@ class PublishForwarder:
         request: bytes | memoryview,
         room: int,
         added: int,
-        *,
-        within: bool,
+        origin: PublishOrigin,
     ) -> ScheduledPart | None:
         """Give the messages of a request to the turn."""
         time = self.commit.turn_time()
         count, payload, response, _, _, marks = self._scan(request, source, time, room, added)
-        if marks & kernel.MARK_SCHEDULED and not within:
+        if marks & kernel.MARK_SCHEDULED and not origin.accepted:
             return self._add_parts(caller, topic, source, request, time, room, added)
         self.commit.add(source, count, payload, caller, response)
         if marks & kernel.MARK_TTL:

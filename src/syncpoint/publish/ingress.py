@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from functools import partial
 from typing import Any, Protocol
 
 from syncpoint.kernel import schedules
 from syncpoint.kernel.errors import Malformed
-from syncpoint.metadata.entity_options import NO_TOPIC_OPTIONS
 from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import (
     FailedPrecondition,
@@ -149,16 +148,10 @@ class PublishIngress:
             if left is None:
                 return
             caller, batch = left
-        judged = (
-            self.forwarder.ids.kinds(
-                record, batch.request, within=batch.within, forwarded=batch.forwarded, scheduled=batch.scheduled
-            )
-            if _may_be_judged(record, batch)
-            else []
-        )
+        judged = bool(self.forwarder.ids.kind(record, batch.request, batch.origin))
         if judged:
             self._check_judged(record, batch)
-        if not batch.within and record.stamp != batch.schema:
+        if not batch.origin.accepted and record.stamp != batch.schema:
             raise OtherSchema(
                 f"{record.name} has other schema settings or transforms here than where it was published to."
             )
@@ -170,7 +163,7 @@ class PublishIngress:
         elif batch.keyed and (not source.keyed or source.epoch != batch.epoch or topic in self._sealing):
             self._wait(self._sealing, topic, caller, batch, self._seal_others)
         else:
-            self._take(record, source, caller, batch, judged)
+            self._take(record, source, caller, batch, judged=judged)
 
     def assigned(self, topic: int) -> None:
         """The topic's assignment has changed: what is open of an earlier epoch is sealed."""
@@ -278,14 +271,9 @@ class PublishIngress:
 
     # -- taking ------------------------------------------------------------------------------------------------------
 
-    def _take(
-        self, topic: Topic, source: Source, caller: PublishCaller, batch: PublishBatch, judged: Sequence[str]
-    ) -> None:
+    def _take(self, topic: Topic, source: Source, caller: PublishCaller, batch: PublishBatch, *, judged: bool) -> None:
         forwarder, room = self.forwarder, PUBLISH_SEALED_ROOM_BYTES
-        publish = partial(
-            forwarder.publish, caller, topic, source, batch.request, room,
-            within=batch.within, forwarded=batch.forwarded, kinds=judged,
-        )  # fmt: skip
+        publish = partial(forwarder.publish, caller, topic, source, batch.request, batch.origin, room=room)
         if judged:  # sent again it is known by its ids
             publish(batch=b"%d/%d" % (batch.sender, batch.batch))
             self.note_load(source.topic, 1, len(batch.request))
@@ -456,9 +444,3 @@ class PublishIngress:
         if self._left is not None:
             self._left.add(topic)
         return True
-
-
-def _may_be_judged(topic: Topic, batch: PublishBatch) -> bool:
-    if batch.within or batch.forwarded:
-        return True
-    return topic.options is not NO_TOPIC_OPTIONS and bool(topic.options.duplicate_window_s)

@@ -20,6 +20,7 @@ from syncpoint.model.identity import format_message_id
 from syncpoint.publish.append import PublishCaller
 from syncpoint.publish.commit import GroupCommit
 from syncpoint.publish.message_ids import Judgement, MessageIds, MessagePlace
+from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.scheduled import ScheduledPart
 from syncpoint.publish.source import Source, SourceTable
 from syncpoint.wire.messages import pubsub
@@ -36,8 +37,7 @@ class AddToTurn(Protocol):
         request: bytes | memoryview,
         room: int,
         added: int,
-        *,
-        within: bool,
+        origin: PublishOrigin,
     ) -> ScheduledPart | None: ...
 
 
@@ -55,41 +55,27 @@ class JudgedPublishes:
         request: bytes,
         room: int,
         added: int,
-        kinds: Sequence[str],
-        *,
-        within: bool,
+        origin: PublishOrigin,
+        kind: str,
         batch: bytes,
     ) -> ScheduledPart | None:
-        """Give those messages of a request to the turn that are new by their ids of all these kinds."""
+        """Give those messages of a request to the turn that are new by their ids of this kind."""
         try:
             parsed = pubsub.PublishRequest.FromString(request)
         except DecodeError:
             raise not_a("PublishRequest") from None
-        judgements: list[Judgement] = []
-        for name in kinds:
-            second = self._commit.turn_time()[0]
-            judged = self._ids.judge(topic, parsed, second, name=name, batch=batch)
-            judgements.append(judged)
-            if not judged.same:
-                continue
+        judged = self._ids.judge(topic, parsed, self._commit.turn_time()[0], name=kind, batch=batch)
+        if judged.same:
             self._commit.admission.counts.duplicates += len(judged.same)
-            answered = JudgedCaller(caller, judged, self._sources.universe)
+            caller = answered = JudgedCaller(caller, judged, self._sources.universe)
             if not judged.fresh:
                 self._when_persisted(answered, judged)
-                break
-            caller = answered
-            parsed = pubsub.PublishRequest(
-                topic=parsed.topic, messages=[parsed.messages[number] for number in judged.fresh]
-            )
-            request = parsed.SerializeToString()
-        part, places = None, list[MessagePlace]()
-        if judgements[-1].fresh:
-            first = source.end
-            part = self._add(caller, topic, source, request, room, added, within=within)
-            places = _places(request, part, MessagePlace(source.number, first))
-        for judged in reversed(judgements):
-            self._note(judged, places)
-            places = judged.places(places)
+                return None
+            fresh = [parsed.messages[number] for number in judged.fresh]
+            request = pubsub.PublishRequest(topic=parsed.topic, messages=fresh).SerializeToString()
+        first = source.end
+        part = self._add(caller, topic, source, request, room, added, origin)
+        self._note(judged, _places(request, part, MessagePlace(source.number, first)))
         return part
 
     def _note(self, judged: Judgement, places: Sequence[MessagePlace]) -> None:

@@ -1,15 +1,16 @@
 """MessageIds: which messages were published before, by the ids that publishers or forwards give them.
 
 Place: asked by the forwarder before it takes the messages of a request, where a topic drops duplicates or a request is
-of the service itself. An extension of the log: the ids of a turn stand in front of its messages, so whoever adopts the
-log knows them; all that count are in each checkpoint.
+of the service itself (`origin`). An extension of the log: the ids of a turn stand in front of its messages, so whoever
+adopts the log knows them; all that count are in each checkpoint.
 
 Three kinds of ids, the latter two in one table:
-- *published*: the attribute `sys.MessageId`, in topics with the option `duplicate_window_s`, for as long as that says;
-- *forwarded*: the attribute `sys.ForwardedFrom` of requests of the service itself (`within`, `forwarded`), in any
-  topic, for `FORWARDED_S`. Who forwards, or publishes again, what it may have published before sets it to something
-  that names the message for ever, such as "<subscription incarnation>/<source>/<offset>", and may then try as often as
-  it likes. A publisher may send this attribute, but it means nothing then;
+- *published*: the attribute `sys.MessageId` of requests of clients, in topics with the option `duplicate_window_s`, for
+  as long as that says; what the service publishes again was accepted before, and is never dropped for it;
+- *forwarded*: the attribute `sys.ForwardedFrom` of requests of the service itself, in any topic, for `FORWARDED_S`. Who
+  publishes again what it may have published before sets it to what names the message as it was lent: subscription,
+  seek generation, source and place; it may then try as often as it likes. A publisher may send this attribute, but it
+  means nothing then;
 - *scheduled*: the attribute `sys.ScheduledMessageId` of requests with messages that were scheduled in another chain.
 
 Promise: of the messages of one id within its time one is stored; all are answered with that one's message id, and
@@ -30,6 +31,7 @@ from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.reserved import FORWARDED_FROM, SCHEDULED_ID
 from syncpoint.publish.ahead import AheadOfMessages, FactsAhead
+from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.records import ExtensionNumber, encode_extension
 from syncpoint.publish.source import Source, SourceTable
 from syncpoint.wire.messages import pubsub
@@ -162,23 +164,13 @@ class MessageIds:
 
     # -- before messages are taken -----------------------------------------------------------------------------------
 
-    def kinds(
-        self,
-        topic: Topic,
-        request: bytes | memoryview,
-        *,
-        within: bool,
-        forwarded: bool = False,
-        scheduled: bool = False,
-    ) -> list[str]:
-        """By which attributes the messages of a request are judged, one after the other. `scheduled`: they were judged
-        by all others when they were scheduled.
-        """
-        if scheduled:
-            return [FIRED]
-        named = (within or forwarded) and FORWARDED.encode() in bytes(request)
-        published = bool(topic.options.duplicate_window_s) and (named or not within)
-        return [FORWARDED] * named + [PUBLISHED] * published
+    def kind(self, topic: Topic, request: bytes | memoryview, origin: PublishOrigin) -> str:
+        """By which attribute the messages of a request are judged; "": by none."""
+        if origin is PublishOrigin.CLIENT:
+            return PUBLISHED if topic.options.duplicate_window_s else ""
+        if origin is PublishOrigin.FIRING:
+            return FIRED
+        return FORWARDED if FORWARDED.encode() in bytes(request) else ""
 
     def judge(
         self, topic: Topic, request: pubsub.PublishRequest, second: int, *, name: str, batch: bytes = b""

@@ -23,6 +23,7 @@ from syncpoint.model.names import project_of
 from syncpoint.publish.append import PublishCaller
 from syncpoint.publish.key_order import BatchPlace, PublishOrder
 from syncpoint.publish.message_preparation import MessagePreparation
+from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.project_room import ProjectRoom
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.transforms.publish_requests import TransformedRequest
@@ -36,7 +37,7 @@ class TakePrepared(Protocol):
     """Takes what is prepared. Raises `SyncpointError`."""
 
     def __call__(
-        self, caller: PublishCaller, topic: Topic, request: bytes | memoryview, *, forwarded: bool
+        self, caller: PublishCaller, topic: Topic, request: bytes | memoryview, origin: PublishOrigin
     ) -> None: ...
 
 
@@ -55,7 +56,9 @@ class PreparedPublishes:
         self._room = ProjectRoom(WAITING_BYTES_MAX)
         self._tasks = Tasks()
 
-    def take(self, caller: PublishCaller, topic: Topic, request: bytes, *, forwarded: bool = False) -> None:
+    def take(
+        self, caller: PublishCaller, topic: Topic, request: bytes, origin: PublishOrigin = PublishOrigin.CLIENT
+    ) -> None:
         """Take a request to a topic with a schema or transforms, or to one of which something may wait. Raises
         `SyncpointError` when it is refused at once."""
         try:
@@ -63,15 +66,15 @@ class PreparedPublishes:
         except Malformed:
             raise not_a("PublishRequest") from None
         if self._preparation.is_quick(topic, request) and (topic.incarnation, key) not in self.order:
-            self._publish(caller, topic, self._preparation.at_once(topic, request), forwarded=forwarded)
+            self._publish(caller, topic, self._preparation.at_once(topic, request), origin)
             return
         self._room.take(project_of(topic.name), len(request))
         place = self.order.enter(topic.incarnation, key) if key else None
-        task = self._tasks.start(self._prepare(caller, topic, request, place, forwarded=forwarded))
+        task = self._tasks.start(self._prepare(caller, topic, request, place, origin))
         task.add_done_callback(partial(self._ended, caller, topic, key, place, len(request)))
 
     async def _prepare(
-        self, caller: PublishCaller, topic: Topic, request: bytes, place: BatchPlace | None, *, forwarded: bool
+        self, caller: PublishCaller, topic: Topic, request: bytes, place: BatchPlace | None, origin: PublishOrigin
     ) -> None:
         try:
             now, found = await self._prepared(topic, request, place)
@@ -79,7 +82,7 @@ class PreparedPublishes:
                 caller.reply(found.response(b""))
             else:
                 behind = _Publisher(caller, found) if any(found.dropped) else caller
-                self._publish(behind, now, found.request, forwarded=forwarded)
+                self._publish(behind, now, found.request, origin)
         except SyncpointError as error:
             caller.fail(error)
         except Exception:

@@ -16,6 +16,7 @@ from syncpoint.metadata.entity_options import NO_SUBSCRIPTION_OPTIONS, TopicOpti
 from syncpoint.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
 from syncpoint.model.errors import InvalidArgument, SyncpointError, Unavailable
 from syncpoint.model.reserved import FORWARD_HOPS, FORWARDED_FROM
+from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.seek import seek_to_time
 from syncpoint.push.feed import open_feed
 from syncpoint.push.inner_driver import ConsumingProcess
@@ -66,7 +67,7 @@ class Harness:
         forwarder = self.forwarders.publish
 
         def take(call: Call, asked: bytes) -> None:
-            forwarder.client_request(call, forwarder.topic_of(asked), asked, forwarded=True)
+            forwarder.client_request(call, forwarder.topic_of(asked), asked, PublishOrigin.FORWARD)
 
         answer = await published(take, request)
         if self.failing is not None:

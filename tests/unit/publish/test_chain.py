@@ -11,6 +11,7 @@ from syncpoint.model.errors import Code, OtherSchema, StaleEpoch, Unavailable
 from syncpoint.model.identity import parse_message_id
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.publish.follow import Follower
+from syncpoint.publish.origin import PublishOrigin
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.storage.errors import DisksMissing
 from syncpoint.wire import methods
@@ -96,10 +97,12 @@ async def test_a_batch_is_taken_when_it_was_checked_by_the_schema_settings_that_
     def by(schema: TopicSchema) -> int:
         return Topic(TOPIC_NUMBER, TOPIC, schema=schema).stamp
 
-    async def publish(number: int, schema: int, *, within: bool = False, kept: int = 1) -> bytes:
+    async def publish(
+        number: int, schema: int, *, origin: PublishOrigin = PublishOrigin.CLIENT, kept: int = 1
+    ) -> bytes:
         message = pubsub.PubsubMessage(data=b"x", attributes=dict(list(attributes.items())[:kept]))
         request = pubsub.PublishRequest(topic=TOPIC, messages=[message]).SerializeToString()
-        batch = PublishBatch(1, 0, False, 7, number, False, request, TOPIC_NUMBER, schema, within)
+        batch = PublishBatch(1, 0, False, 7, number, False, request, TOPIC_NUMBER, schema, origin)
         answer: bytes = await process.channel.unary(methods.CHAINS.Publish, write_publish(batch), timeout=5.0)
         return answer
 
@@ -111,7 +114,7 @@ async def test_a_batch_is_taken_when_it_was_checked_by_the_schema_settings_that_
     assert type(await failing(publish(5, by(settings._replace(first=2))))) is OtherSchema
     assert await publish(6, by(settings), kept=103)
     assert (await failing(publish(7, by(settings), kept=104))).code is Code.INVALID_ARGUMENT
-    assert await publish(8, 0, within=True, kept=107), "a dead letter keeps all that it had"
+    assert await publish(8, 0, origin=PublishOrigin.SERVICE, kept=107), "a dead letter keeps all that it had"
 
 
 @simulated

@@ -12,12 +12,13 @@ from syncpoint.kernel.errors import Malformed
 from syncpoint.model.delivery import Batch, Fetched
 from syncpoint.publish import envelope
 from syncpoint.publish.envelope import PublishBatch, read_publish, write_publish
+from syncpoint.publish.origin import PublishOrigin
 from syncpoint.wire.messages import internal, pubsub
 
 u32, u64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 batches = st.builds(
     PublishBatch, u32, u64, st.booleans(), u64, u64, st.booleans(), st.binary(max_size=300), u64, u64,
-    st.booleans(), st.booleans(), st.booleans(),
+    st.sampled_from(PublishOrigin),
 )  # fmt: skip
 
 
@@ -27,8 +28,15 @@ def test_a_publish_comes_back_as_it_was_written(batch: PublishBatch) -> None:
     assert read_publish(data)._replace(request=batch.request) == batch
     assert bytes(read_publish(data).request) == batch.request
     schema = internal.PublishBatch.FromString(data)
-    assert schema == internal.PublishBatch(**batch._asdict())
-    assert read_publish(schema.SerializeToString())[:6] == batch[:6]
+    fields, origin = batch._asdict(), batch.origin
+    del fields["origin"]
+    assert schema == internal.PublishBatch(
+        within=origin in (PublishOrigin.SERVICE, PublishOrigin.FIRING),
+        forwarded=origin is PublishOrigin.FORWARD,
+        scheduled=origin is PublishOrigin.FIRING,
+        **fields,
+    )
+    assert read_publish(schema.SerializeToString())._replace(request=b"") == batch._replace(request=b"")
 
 
 def test_fields_of_newer_versions_are_passed_over() -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from syncpoint.metadata.entity_options import TopicOptions
 from syncpoint.metadata.records import CatalogChange, Topic
 from syncpoint.model.errors import GivenUp, InvalidArgument
-from syncpoint.publish.message_ids import FORWARDED, PUBLISHED
+from syncpoint.publish.message_ids import FIRED, FORWARDED, PUBLISHED
+from syncpoint.publish.origin import PublishOrigin
 from syncpoint.storage.record import EntryKind
 from syncpoint.testing.forwarder_harness import TOPIC, ForwarderHarness, HarnessCaller, Subscriber
 from syncpoint.wire.messages import pubsub
@@ -31,7 +32,7 @@ def send(
     harness: ForwarderHarness,
     *ids: str | None,
     name: str = PUBLISHED,
-    within: bool = False,
+    origin: PublishOrigin = PublishOrigin.CLIENT,
     data: bytes = b"x",
     **more: Any,
 ) -> HarnessCaller:
@@ -42,7 +43,7 @@ def send(
         request.messages.add(data=data, attributes={name: one} if one is not None else {}, **more)
     topic = harness.publish.catalog.topic(TOPIC)
     assert topic is not None
-    harness.publish.publish(caller, topic, None, request.SerializeToString(), within=within)
+    harness.publish.publish(caller, topic, None, request.SerializeToString(), origin)
     return caller
 
 
@@ -213,10 +214,10 @@ def test_of_each_id_one_message_is_stored_within_its_window(taken: list[tuple[st
 
 def test_a_forward_is_stored_once_whatever_the_topic_says() -> None:
     harness = ForwarderHarness()
-    first = send(harness, "9/1/5", "9/1/6", name=FORWARDED, within=True)
+    first = send(harness, "9/1/5", "9/1/6", name=FORWARDED, origin=PublishOrigin.SERVICE)
     harness.quiesce()
     harness.restart()
-    again = send(harness, "9/1/6", "9/1/7", name=FORWARDED, within=True)
+    again = send(harness, "9/1/6", "9/1/7", name=FORWARDED, origin=PublishOrigin.SERVICE)
     harness.quiesce()
     assert ids_of(again)[0] == ids_of(first)[1]
     assert len(delivered(harness)) == 3
@@ -225,31 +226,41 @@ def test_a_forward_is_stored_once_whatever_the_topic_says() -> None:
     assert ids_of(public) != ids_of(first)[:1], "of publishers it means nothing"
 
 
-def test_a_forward_of_an_id_that_was_published_is_dropped_where_the_topic_says_so() -> None:
+@pytest.mark.parametrize("origin", [one for one in PublishOrigin if one.own])
+def test_what_is_published_again_is_a_duplicate_of_itself_alone(origin: PublishOrigin) -> None:
+    """The id that its publisher gave it says nothing: it was accepted before."""
     harness = harness_with()
     first = send(harness, "a")
     harness.quiesce()
-    caller = HarnessCaller()
     request = pubsub.PublishRequest(topic=TOPIC)
-    for number, one in enumerate(("a", "b")):
-        request.messages.add(data=b"x", attributes={PUBLISHED: one, FORWARDED: f"9/1/{number}"})
+    for number, one in enumerate(("a", "b", "b")):
+        name = FIRED if origin is PublishOrigin.FIRING else FORWARDED
+        request.messages.add(data=b"x", attributes={PUBLISHED: one, name: f"9/1/{number}"})
     topic = harness.publish.catalog.topic(TOPIC)
     assert topic is not None
+    answers = []
     for _ in range(2):
-        harness.publish.publish(caller, topic, None, request.SerializeToString(), within=True)
+        caller = HarnessCaller()
+        harness.publish.publish(caller, topic, None, request.SerializeToString(), origin)
         harness.quiesce()
-        assert ids_of(caller)[0] == ids_of(first)[0]
-    assert len(delivered(harness)) == 2
+        answers.append(ids_of(caller))
+    assert answers[0] == answers[1]
+    stored = [*ids_of(first), *answers[0]]
+    assert len(set(stored)) == 4
+    assert sorted(delivered(harness)) == sorted(stored), "what is answered is stored"
+    again = send(harness, "a")
+    harness.quiesce()
+    assert ids_of(again) == ids_of(first), "a publisher's repetition is a duplicate as before"
 
 
-def test_a_letter_is_never_taken_for_a_duplicate() -> None:
+def test_what_the_service_publishes_without_a_name_is_never_taken_for_a_duplicate() -> None:
     harness = harness_with()
     send(harness, "a")
     harness.quiesce()
-    letter = send(harness, "a", within=True)
+    record = send(harness, "a", origin=PublishOrigin.SERVICE)
     harness.quiesce()
     assert len(delivered(harness)) == 2
-    assert letter.ids
+    assert record.ids
 
 
 def test_ids_of_another_chain_are_taken_once() -> None:
@@ -318,7 +329,7 @@ def test_an_id_whose_message_was_lost_is_free_again_for_good(lost: int) -> None:
 def test_ids_that_count_no_more_are_let_go_of_also_where_nothing_is_published() -> None:
     harness = harness_with()
     send(harness, "a", "b")
-    send(harness, "c", name=FORWARDED, within=True)
+    send(harness, "c", name=FORWARDED, origin=PublishOrigin.SERVICE)
     harness.quiesce()
     ids = harness.publish.ids
     harness.clock.advance(WINDOW_S + 59)

@@ -51,9 +51,9 @@ from syncpoint.proxy.key_admin import KeyCleaner
 from syncpoint.proxy.letters import ProxyLetters
 from syncpoint.proxy.pipeline_cursors import CursorCleaner
 from syncpoint.proxy.proxy import MessageHandling, Proxy, ProxyCluster
-from syncpoint.proxy.publisher import PublishedBy
 from syncpoint.proxy.push_feeds import PushFeeds
 from syncpoint.proxy.sealing import Sealer
+from syncpoint.publish.origin import PublishOrigin
 from syncpoint.push.addresses import Vetting, networks
 from syncpoint.push.distribution import Distribution
 from syncpoint.push.inner_driver import ConsumingProcess
@@ -262,7 +262,7 @@ class ProxyRole:
         return self.access is None or self.access.service.may_publish(record)
 
     async def _forwarded(self, request: bytes) -> bytes:
-        return await published(partial(self.proxy.publisher.publish, origin=PublishedBy.FORWARD), request)
+        return await published(partial(self.proxy.publisher.publish, origin=PublishOrigin.FORWARD), request)
 
     def _regions(self) -> set[str]:
         view = self._context.view

@@ -21,6 +21,7 @@ from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish.chain import ChainContext
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.publish.host import ChainHost
+from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.service import ChainsService
 from syncpoint.runtime.environment import Environment
 from syncpoint.runtime.files import Files
@@ -213,8 +214,8 @@ class SimPublisher(SimNode):
         known = self.shared.assignment
         self._sent += 1
         batch = PublishBatch(
-            known.of(key.decode()), known.epoch, True, self.incarnation, self._sent, False, request, topic, within=True,
-            scheduled=True,
+            known.of(key.decode()), known.epoch, True, self.incarnation, self._sent, False, request, topic,
+            origin=PublishOrigin.FIRING,
         )  # fmt: skip
         return await self.sim.call(batch.chain, methods.CHAINS.Publish, write_publish(batch), 1.0)
 

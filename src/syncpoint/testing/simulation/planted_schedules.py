@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
 
+from syncpoint.metadata.records import Topic
 from syncpoint.publish.message_ids import MessageIds
+from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.records import FiredFact
 from syncpoint.publish.scheduled import Scheduled, ScheduledMessages
 from syncpoint.publish.source import Source
@@ -16,7 +17,7 @@ from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.scheduled_runs import run_scheduled
 from syncpoint.testing.simulation.topology import Topology
 
-_right, _kinds = ScheduledMessages.reconcile, MessageIds.kinds
+_right, _kind = ScheduledMessages.reconcile, MessageIds.kind
 KEYED = Topology(clusters=3, disks=1, chains=2)
 
 
@@ -56,10 +57,10 @@ def publishing_by_the_wall_clock() -> AbstractContextManager[None]:
 def the_chain_of_a_key_publishes_again() -> AbstractContextManager[None]:
     """It does not know by their scheduled ids what it has published before."""
 
-    def unknown(self: MessageIds, *request: Any, scheduled: bool = False, **kinds: Any) -> list[str]:
-        return [] if scheduled else _kinds(self, *request, **kinds)
+    def unknown(self: MessageIds, topic: Topic, request: bytes, origin: PublishOrigin) -> str:
+        return "" if origin is PublishOrigin.FIRING else _kind(self, topic, request, origin)
 
-    return patched(MessageIds, kinds=unknown)
+    return patched(MessageIds, kind=unknown)
 
 
 @planted(KEYED, "crash", "takeover", seed=5, run=run_scheduled)

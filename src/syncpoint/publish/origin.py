@@ -1,0 +1,34 @@
+"""PublishOrigin: who publishes, and what follows from it for a request.
+
+Place: beside each request from the proxy or servicer that took it to the log; between processes it travels in the
+envelope.
+Promise: what the service itself publishes again was accepted before. So a user's message id never decides about it: it
+is known by where it came from (`sys.ForwardedFrom`, `sys.ScheduledMessageId`), and "a duplicate" means that this very
+message is stored. An inner publish ends as stored, as a duplicate of itself, refused or unknown; only the first two
+acknowledge what it was made from.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class PublishOrigin(enum.Enum):
+    """Who publishes."""
+
+    CLIENT = "a client"
+    FORWARD = "a subscription that forwards: checked as a client's publish, known by sys.ForwardedFrom"
+    SERVICE = "the service: dead letters, redrives and delivery records, accepted and sealed before"
+    FIRING = "the service: scheduled messages that are due, judged when they were scheduled"
+
+    @property
+    def own(self) -> bool:
+        """Whether the service itself publishes, with attributes that only it may write."""
+        return self is not PublishOrigin.CLIENT
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the messages were accepted and sealed before: suspension, schemas, transforms and schedules do not
+        count for them.
+        """
+        return self in (PublishOrigin.SERVICE, PublishOrigin.FIRING)
