@@ -31,7 +31,7 @@ from tests.unit.access.test_gate import of_project_a
 ISSUER, AUDIENCE = "https://login.example.com", "https://pubsub.example.com"
 P, S, SCHEMAS, IAM = methods.PUBLISHER, methods.SUBSCRIBER, methods.SCHEMAS, methods.IAM
 TOPIC, SUBSCRIPTION, SNAPSHOT = "projects/a/topics/one", "projects/a/subscriptions/two", "projects/a/snapshots/three"
-SCHEMA, PUSHER = "projects/a/schemas/four", "app@a.example"
+SCHEMA, PUSHER = "projects/a/schemas/four", "app@a.iam.syncpoint.internal"
 OTHER = "projects/b/topics/other"
 MINE, MY_SUBSCRIPTION = "projects/b/topics/mine", "projects/b/subscriptions/mine"
 RECORD = json.dumps({"type": "record", "name": "R", "fields": [{"name": "f", "type": "string"}]})

@@ -277,7 +277,7 @@ async def test_a_published_message_arrives_signed_and_is_acknowledged() -> None:
         copy, clock = _Copy(forwarders), SystemClock()
         keys = SigningKeys(copy.catalog, copy.commit, clock)
         await keys.upkeep()
-        tokens = OidcTokens(keys, "https://pubsub.example", clock, lambda account: True)
+        tokens = OidcTokens(keys, "https://pubsub.example", clock, lambda account: account)
         driver = PushDriver(
             ConsumingProcess(copy, partial(open_feed, forwarders.subscribe), clock, SeededRandom(1)),
             sender,

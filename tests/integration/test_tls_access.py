@@ -17,7 +17,7 @@ from syncpoint.cli.main import cli
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.server_process import ServerProcess
 
-APP = "billing@demo.example"
+APP = "billing@demo.iam.syncpoint.internal"
 MEMBER = f"serviceAccount:{APP}"
 
 
@@ -143,12 +143,12 @@ def test_credentials_are_not_sent_in_the_clear(tmp_path: Path) -> None:
 def test_partners_see_their_own_end_and_nothing_that_lies_behind_it(desk: Desk) -> None:
     """The example of two tenants: each may send to one topic and receive from one queue."""
     example = Path(__file__).parents[2] / "examples" / "topology" / "two_tenants.yaml"
-    desk.done("apply", str(example), "--yes")
-    assert "Nothing to do" in desk.run("diff", str(example), as_="admin").output
     accounts = {"plant": "plant@factory.example", "freezer": "freezer@lab.example", "editor": "editor@factory.example"}
     for name, email in accounts.items():
         desk.done("iam", "accounts", "create", email)
         desk.done("iam", "accounts", "keys", "create", email, "--file", desk.of(name), "--days", "1")
+    desk.done("apply", str(example), "--yes")
+    assert "Nothing to do" in desk.run("diff", str(example), as_="admin").output
     readings, alarms = "projects/factory/topics/readings", "projects/factory/subscriptions/alarms"
     desk.done("topics", "publish", readings, "--message", "hot", "--attribute", "temperature=90", as_="plant")
     pull = ("subscriptions", "pull", alarms, "--auto-ack", "--wait", "--format", "json")

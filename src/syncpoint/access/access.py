@@ -90,7 +90,8 @@ class Access:
             self.audit = None if self._audit is None else AuditReading(self._audit.path)
         except InvalidArgument as error:
             raise InvalidArgument(str(path), error.message) from None
-        self.gate = Gate(authenticator, Policies(catalog), catalog, clock, self._audit)
+        self.accounts = authenticator.accounts
+        self.gate = Gate(authenticator, Policies(catalog, self.accounts), catalog, clock, self._audit)
         self.service = ServiceIdentity(lambda: authenticator.settings.service_identity, self.gate.policies, clock)
         self._upkeep = AccessUpkeep(path, self.gate, flush=None if self._audit is None else self._audit.flush)
 

@@ -283,6 +283,11 @@ def policy(verb: str) -> Needs:
     return needs
 
 
+def listed(request: Any, catalog: Catalog) -> Iterator[Need]:
+    """Of one project, or of all of them."""
+    yield Need("iam.serviceAccounts.list", parse_project(request.project) if request.project else SERVER)
+
+
 def account(permission: str) -> Needs:
     def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
         yield _for_account(permission, _value(request, "email"), catalog)

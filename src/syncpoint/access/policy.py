@@ -3,18 +3,22 @@
 Place: plain code over the catalog, in whose settings the policies stand. `api.iam` changes them, `gate` asks.
 Promise: a policy belongs to one incarnation of its resource: one that is created anew begins with none. What a project
 grants holds on everything in it, what the server grants (the resource `server`) on every project. Nothing is granted by
-default. A policy is replaced only by who has seen the one that stands, if an etag says which that was.
+default. A grant to a service account of the catalog is stored with its uid, so that another one of the same address
+does not have it: it is shown as `deleted:serviceAccount:ADDRESS?uid=UID` from the account's end on. A policy is
+replaced only by who has seen the one that stands, if an etag says which that was.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+import string
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from syncpoint.access.accounts import Accounts
 from syncpoint.access.conditions import Condition, Context, compiled
 from syncpoint.access.permission_needs import SERVER, any_resource
 from syncpoint.access.roles import ROLES
@@ -30,9 +34,12 @@ NO_POLICY_ETAG: Final = b"\x00\x20\x01"
 """Of a resource that has none; "ACAB" in JSON, as the real service has it."""
 PRINCIPALS_MAX: Final = 1500
 BINDINGS_MAX: Final = 1500
+_LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 ALL_USERS: Final = "allUsers"
 ALL_AUTHENTICATED: Final = "allAuthenticatedUsers"
 _ADDRESS = r"[^@\s:/]{1,128}@[A-Za-z0-9][A-Za-z0-9.-]{0,189}"
+DELETED: Final = "deleted:"
+_DELETED = re.compile(rf"{DELETED}serviceAccount:{_ADDRESS}\?uid=[0-9]{{1,30}}")
 _MEMBER = re.compile(
     rf"(user|serviceAccount|group):{_ADDRESS}|domain:[A-Za-z0-9][A-Za-z0-9.-]{{0,189}}|{ALL_USERS}|{ALL_AUTHENTICATED}"
 )
@@ -59,8 +66,8 @@ class _Compiled(NamedTuple):
 class Policies:
     """All policies of a catalog."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def __init__(self, catalog: Catalog, accounts: Accounts | None = None) -> None:
+        self._catalog, self._accounts = catalog, accounts or Accounts(catalog)
         self._known: dict[str, _Compiled] = {}
         self._everybody = -1, False  # as of which revision
 
@@ -93,7 +100,7 @@ class Policies:
                     digest = hashlib.sha256(binding.condition.SerializeToString(deterministic=True)).hexdigest()[:20]
                     binding.role += f"_withcond_{digest}"
                     binding.ClearField("condition")
-        return stored
+        return _with_members(stored, self._shown)
 
     def changed(self, name: str, policy: iam.Policy, paths: Iterable[str] = ()) -> tuple[Setting, iam.Policy]:
         """What is to be stored for a resource to have this policy, and the policy as it then is. `paths`: of the field
@@ -115,10 +122,13 @@ class Policies:
         if wanted and "bindings" not in wanted:
             del made.bindings[:]
             made.bindings.extend(known.bindings)
+            _with_members(made, self._shown)
         check(made)
+        _with_members(made, self._meant)
         made.version = max(made.version, 1)
         made.etag = hashlib.sha256(key.encode() + known.etag + made.SerializeToString(deterministic=True)).digest()[:8]
-        return Setting(key, made.SerializeToString(deterministic=True)), made
+        setting = Setting(key, made.SerializeToString(deterministic=True))
+        return setting, _with_members(made, self._shown)
 
     def grant_to_everybody(self) -> bool:
         """Whether any policy may grant something to callers who do not say who they are."""
@@ -131,6 +141,36 @@ class Policies:
     def exists(self, name: str) -> bool:
         """Whether there is such a resource."""
         return self._key(name) is not None
+
+    def _meant(self, member: str) -> str:
+        """A member as it is stored. Raises `InvalidArgument` for an account that nobody but a project could make, and
+        that it did not make."""
+        if member.startswith(DELETED):
+            return member.removeprefix(DELETED)
+        kind, _, email = normal(member).partition(":")
+        if kind != "serviceAccount":
+            return member
+        account = self._accounts.find(email)
+        if account is not None:
+            return f"{kind}:{email}?uid={account.uid}"
+        names = self._accounts.names
+        if names.of_projects(email) and not names.reserved(email):
+            raise InvalidArgument(
+                "policy.bindings.members",
+                f"Service account {email} does not exist. Create it first: what is granted to it holds for it alone.",
+            )
+        return member
+
+    def _shown(self, member: str) -> str:
+        """A member as callers read it: an account that is there by its address alone."""
+        if not member.startswith("serviceAccount:"):
+            return member
+        bare, _, uid = member.partition("?uid=")
+        account = self._accounts.find(normal(bare).partition(":")[2])
+        if uid:
+            return bare if account is not None and account.uid == uid else f"{DELETED}{member}"
+        # A grant from before the account was made is none to it.
+        return bare if account is None or not account.drawn_uid else f"{DELETED}{bare}?uid=0"
 
     # -- stored ------------------------------------------------------------------------------------------------------
 
@@ -226,7 +266,7 @@ def check(policy: iam.Policy) -> None:
         if binding.role not in ROLES:
             raise InvalidArgument("", f"Role {binding.role} is not supported for this resource.")
         for member in binding.members:
-            if not is_member(member):
+            if not is_member(member) and _DELETED.fullmatch(member) is None:
                 raise InvalidArgument(
                     "",
                     f"The member {member} is of an unknown type. Please set a valid type prefix for the member"
@@ -273,6 +313,13 @@ def is_member(member: str) -> bool:
 
 
 def normal(member: str) -> str:
-    """Addresses and domains are the same in any case of letters."""
+    """Addresses and domains are the same in any case of letters of ASCII. Of other letters (the sign of kelvin, say)
+    the small one may be one of ASCII, which would make two addresses one."""
     kind, colon, rest = member.partition(":")
-    return f"{kind}:{rest.lower()}" if colon else member
+    return f"{kind}:{rest.translate(_LOWER)}" if colon else member
+
+
+def _with_members(policy: iam.Policy, change: Callable[[str], str]) -> iam.Policy:
+    for binding in policy.bindings:
+        binding.members[:] = [change(member) for member in binding.members]
+    return policy

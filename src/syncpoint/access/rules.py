@@ -21,6 +21,7 @@ from syncpoint.access.permission_needs import (
     detached,
     given_up,
     hot,
+    listed,
     of_server,
     on,
     part,
@@ -249,7 +250,7 @@ RULES: Final[dict[str, Rule]] = {
         methods.ACCOUNTS,
         {
             "CreateServiceAccount": all_of(on("iam.serviceAccounts.create", "project", "projects")),
-            "ListServiceAccounts": all_of(on("iam.serviceAccounts.list", "project", "projects")),
+            "ListServiceAccounts": all_of(listed),
             "DeleteServiceAccount": all_of(account("iam.serviceAccounts.delete")),
             "AddServiceAccountKey": all_of(account("iam.serviceAccountKeys.create")),
             "ListServiceAccountKeys": all_of(account("iam.serviceAccountKeys.list")),

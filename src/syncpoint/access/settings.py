@@ -6,6 +6,7 @@ Promise: a key or a value that means nothing is refused with its place; nothing 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from syncpoint.access.accounts import parse_email
+from syncpoint.access.accounts import OWN_DOMAIN, AccountNames, parse_email
 from syncpoint.access.policy import is_member, normal
 from syncpoint.access.quotas import Quota
 from syncpoint.model.errors import InvalidArgument
@@ -30,6 +31,7 @@ PUBSUB_AUDIENCES: Final = ("https://pubsub.googleapis.com/", "https://pubsub.goo
 """What the official clients name in the tokens they sign themselves, wherever they send them."""
 NO_QUOTA: Final = Quota()
 DEFAULT_QUOTA: Final = "default"
+_SUFFIX = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*", re.ASCII)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -66,6 +68,14 @@ class AuthSettings:
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     audit_file: Path | None = None
     audit_data: bool = False
+    account_suffix: str = OWN_DOMAIN
+    names: AccountNames = field(init=False)
+
+    def __post_init__(self) -> None:
+        principals = {*self.owners, *self.certificates.values(), self.service_identity}
+        addresses = {one.partition(":")[2] for one in principals} | self.accounts.keys()
+        domains = frozenset(domain for one in self.issuers.values() for domain in one.domains)
+        object.__setattr__(self, "names", AccountNames(self.account_suffix, frozenset(addresses), domains))
 
     def quota_of(self, project: str) -> Quota:
         """What holds for projects/P."""
@@ -122,6 +132,9 @@ def parse(content: Any, base: Path = Path()) -> AuthSettings:
     audit = _AccessSection(top.value("audit") or {}, "audit")
     audit_file, audit_data = audit.text("file"), audit.flag("data")
     audit.done()
+    suffix = top.text("account_suffix") or OWN_DOMAIN
+    if _SUFFIX.fullmatch(suffix) is None or len(suffix) > 100:
+        raise top.refused("account_suffix", "a domain is needed, in lower case, such as example.com")
     top.text("service_identity")
     top.done()
     if len({one.issuer for one in issuers}) != len(issuers):
@@ -137,6 +150,7 @@ def parse(content: Any, base: Path = Path()) -> AuthSettings:
         quotas,
         base / audit_file if audit_file else None,
         audit_data,
+        suffix,
     )
 
 

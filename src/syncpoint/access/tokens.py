@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 import jwt
 
-from syncpoint.access.accounts import find_account
+from syncpoint.access.accounts import Account, Accounts
 from syncpoint.access.keysets import KeySets, VerifyingKey, key_of_pem, keys_of_set
 from syncpoint.access.policy import ALL_AUTHENTICATED, ALL_USERS, is_member, normal
 from syncpoint.access.settings import PUBSUB_AUDIENCES, AuthSettings, Issuer
@@ -45,7 +45,7 @@ class Refused(Exception):
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Who calls. `members`: everything a binding may call it; `expire_s`: seconds since the epoch. `account`, `kid`:
-    of a service account, whose key has to be registered as long as the token is used.
+    of a service account, whose key has to be registered as long as the token is used; `uid`: of one in the catalog.
     """
 
     principal: str
@@ -54,6 +54,7 @@ class Identity:
     expire_s: float = float("inf")
     account: str = ""
     kid: str = ""
+    uid: str = ""
 
 
 ANONYMOUS: Final = Identity("", frozenset({ALL_USERS}))
@@ -72,7 +73,8 @@ class Authenticator:
         clock: Clock,
         files: Callable[[Path], bytes] = Path.read_bytes,
     ) -> None:
-        self._catalog, self._clock, self._files = catalog, clock, files
+        self._clock, self._files = clock, files
+        self.accounts = Accounts(catalog, lambda: self.settings.names)
         self.sets = KeySets()
         self.settings, self._reloads = settings, 0
         self.take(settings)
@@ -125,8 +127,11 @@ class Authenticator:
         return self._self_signed(token, header, issuer)
 
     def still(self, identity: Identity) -> bool:
-        """Whether the key of a service account is still registered."""
-        return not identity.account or self._account_key(identity.account, identity.kid) is not None
+        """Whether the key of a service account is still registered, and the account still the one it was."""
+        if not identity.account:
+            return True
+        account, key = self._account_key(identity.account, identity.kid)
+        return key is not None and (account.uid if account is not None else "") == identity.uid
 
     def by_certificate(self, certificate: Mapping[str, Any] | None) -> Identity:
         """Who shows this certificate, which the transport has verified, as `ssl` describes it."""
@@ -175,9 +180,12 @@ class Authenticator:
 
     def _self_signed(self, token: bytes, header: Mapping[str, Any], email: str) -> Identity:
         kid = header.get("kid")
-        key = self._account_key(email, kid) if isinstance(kid, str) else None
+        account, key = self._account_key(email, kid) if isinstance(kid, str) else (None, None)
         if key is None:
-            raise Refused(f"{email[:100]!r} is no issuer that is trusted, or has no such key")
+            raise Refused(
+                f"{email[:100]!r} is no issuer that is trusted, or has no such key; keys of addresses that the file of"
+                " --auth uses are believed from there alone"
+            )
         claims = self._verified(token, header, key, ("RS256", "ES256"))
         expire_s = self._timely(claims)
         issued = _number(claims, "iat")
@@ -189,17 +197,21 @@ class Authenticator:
             _for_us(claims, (*self.settings.audiences, *PUBSUB_AUDIENCES))
         elif not _SCOPES & set(str(claims.get("scope", "")).split()):
             raise Refused("the token has neither an audience nor the scope of Pub/Sub")
-        return self._identity(f"serviceAccount:{email}", (), expire_s, account=email, kid=str(kid))
+        principal = f"serviceAccount:{email}"
+        if account is None:
+            return self._identity(principal, (), expire_s, account=email, kid=str(kid))
+        members = self.accounts.members(account) | {ALL_AUTHENTICATED, ALL_USERS}
+        return Identity(principal, members, False, expire_s, email, str(kid), account.uid)
 
-    def _account_key(self, email: str, kid: str) -> VerifyingKey | None:
-        key = self._accounts.get(email, {}).get(kid)
-        if key is not None:
-            return key
-        account = find_account(self._catalog, email)
+    def _account_key(self, email: str, kid: str) -> tuple[Account | None, VerifyingKey | None]:
+        """A key that is good now, and the account if it is one of the catalog."""
+        if email in self._accounts:
+            return None, self._accounts[email].get(kid)
+        account = self.accounts.find(email)
         for one in account.keys if account is not None else ():
             if one.id == kid and (not one.expire_s or one.expire_s > self._now_s()):
-                return key_of_pem(one.public_pem)[1]
-        return None
+                return account, key_of_pem(one.public_pem)[1]
+        return None, None
 
     # -- both --------------------------------------------------------------------------------------------------------
 

@@ -2,54 +2,87 @@
 
 Place: beside `iam`, over the catalog, in which accounts are settings.
 Promise: what was deleted is refused from the moment the call returns, by every process that serves clients as soon as
-the change has reached its copy of the catalog. A private key is neither made nor seen here.
+the change has reached its copy of the catalog. A private key is neither made nor seen here. A project makes accounts
+with addresses of its own alone; who may make accounts in all projects gives them any that the configuration does not
+use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from google.protobuf.message import Message
 
-from syncpoint.access.accounts import KEYS_MAX, Account, Key, accounts_in, find_account, parse_email
+from syncpoint.access.accounts import (
+    KEYS_MAX,
+    Account,
+    Accounts,
+    Key,
+    accounts_in,
+    all_accounts,
+    find_account,
+    parse_email,
+    uid_from,
+)
 from syncpoint.access.keysets import canonical, key_of_pem
+from syncpoint.access.permission_needs import SERVER
 from syncpoint.api.catalog_retries import checked_again
+from syncpoint.api.iam import Callers
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import AlreadyExists, InvalidArgument, NotFound, ResourceExhausted
 from syncpoint.model.names import parse_project
-from syncpoint.transport.calls import Methods
+from syncpoint.transport.calls import Call, Methods
+from syncpoint.transport.tasks import unary_fair
 from syncpoint.wire import methods
 from syncpoint.wire.messages import accounts, well_known
-from syncpoint.wire.serving import served
+from syncpoint.wire.serving import parsed, served
 
 PEM_CHARS_MAX = 4096
 _S = 1_000_000_000
 
 
 class AccountsService:
-    """The methods on messages; `methods()` serves them on bytes."""
+    """The methods on messages; `methods()` serves them on bytes. `callers` None: callers are not identified, and
+    everybody may do everything.
+    """
 
-    def __init__(self, control: ControlPlane) -> None:
-        self._control = control
+    def __init__(self, control: ControlPlane, known: Accounts | None = None, callers: Callers | None = None) -> None:
+        self._control, self._callers = control, callers
+        self._accounts = known or Accounts(control.catalog)
 
-    async def create(self, request: accounts.CreateServiceAccountRequest) -> accounts.ServiceAccount:
+    async def create(self, call: Call, request: accounts.CreateServiceAccountRequest) -> accounts.ServiceAccount:
         """CreateServiceAccount."""
         project, email = parse_project(request.project), parse_email(request.email)
+        names = self._accounts.names
+        if not names.own(email, project) and (
+            names.of_projects(email)
+            or not (self._callers is None or self._callers.holds(call, "iam.serviceAccounts.create", SERVER))
+        ):
+            raise InvalidArgument(
+                "email", f"an account of {project} is called NAME@{names.domain_of(project)}; write that behind the @"
+            )
+        self._check_free(email)
         if len(request.display_name) > 100:
             raise InvalidArgument("display_name", "is longer than 100 characters")
         if find_account(self._control.catalog, email) is not None:
             raise AlreadyExists(email)
-        made = Account(email, project, request.display_name, self._now_s())
+        made = Account(
+            email, project, request.display_name, self._now_s(), (), uid_from(self._control.random.token(32))
+        )
         await self._control.commit([CatalogChange.put(made.setting())])
-        return _account_message(made)
+        return self._message(made)
 
     async def list(self, request: accounts.ListServiceAccountsRequest) -> accounts.ListServiceAccountsResponse:
         """ListServiceAccounts."""
-        found = accounts_in(self._control.catalog, parse_project(request.project))
-        return accounts.ListServiceAccountsResponse(accounts=map(_account_message, found))
+        catalog, names = self._control.catalog, self._accounts.names
+        found = accounts_in(catalog, parse_project(request.project)) if request.project else all_accounts(catalog)
+        if request.foreign:
+            found = [one for one in found if not names.own(one.email, one.project)]
+        return accounts.ListServiceAccountsResponse(accounts=map(self._message, found))
 
     async def delete(self, request: accounts.DeleteServiceAccountRequest) -> well_known.Empty:
         """DeleteServiceAccount."""
@@ -59,6 +92,7 @@ class AccountsService:
     async def add_key(self, request: accounts.AddServiceAccountKeyRequest) -> accounts.ServiceAccountKey:
         """AddServiceAccountKey."""
         account = self._found(request.email)
+        self._check_free(account.email)
         pem, key_id = public_key(request.public_key)
         if any(key.id == key_id for key in account.keys):
             raise AlreadyExists(f"{account.email}/keys/{key_id}")
@@ -87,15 +121,37 @@ class AccountsService:
     def methods(self) -> Methods:
         """The method table of this service."""
         ours = methods.ACCOUNTS
+
+        async def create(call: Call, request: bytes) -> bytes:
+            creating = checked_again(self._control, partial(self.create, call))
+            return (await creating(parsed(accounts.CreateServiceAccountRequest, request))).SerializeToString()
+
         table: dict[methods.Method, Callable[[Any], Awaitable[Message]]] = {
-            ours.CreateServiceAccount: self.create,
             ours.ListServiceAccounts: self.list,
             ours.DeleteServiceAccount: self.delete,
             ours.AddServiceAccountKey: self.add_key,
             ours.ListServiceAccountKeys: self.list_keys,
             ours.DeleteServiceAccountKey: self.delete_key,
         }
-        return served({path: checked_again(self._control, one) for path, one in table.items()}, fair=True)
+        unary = served({path: checked_again(self._control, one) for path, one in table.items()}, fair=True)
+        return {**unary, ours.CreateServiceAccount.encode(): unary_fair(create)}
+
+    def _check_free(self, email: str) -> None:
+        if self._accounts.names.reserved(email):
+            raise InvalidArgument(
+                "email", f"{email} is an address that the server's configuration uses; choose another one"
+            )
+
+    def _message(self, account: Account) -> accounts.ServiceAccount:
+        made = accounts.ServiceAccount(
+            email=account.email,
+            project=account.project,
+            display_name=account.display_name,
+            unique_id=account.uid,
+            reserved=self._accounts.names.reserved(account.email),
+        )
+        made.create_time.FromSeconds(account.created_s)
+        return made
 
     def _found(self, email: str) -> Account:
         account = find_account(self._control.catalog, parse_email(email))
@@ -113,12 +169,6 @@ def public_key(pem: str) -> tuple[str, str]:
         raise InvalidArgument("public_key", f"is longer than {PEM_CHARS_MAX} characters")
     key_id, key = key_of_pem(pem)
     return canonical(key.key), key_id
-
-
-def _account_message(account: Account) -> accounts.ServiceAccount:
-    made = accounts.ServiceAccount(email=account.email, project=account.project, display_name=account.display_name)
-    made.create_time.FromSeconds(account.created_s)
-    return made
 
 
 def _key_message(key: Key) -> accounts.ServiceAccountKey:

@@ -32,11 +32,15 @@ _EMAIL = click.argument("email", metavar="EMAIL")
 def create_account(settings: Settings, email: str, display_name: str) -> None:
     """Create an account of the project. It has neither keys nor grants yet.
 
+    EMAIL is NAME@PROJECT.iam.syncpoint.internal, or ends as the server's file of --auth says (`account_suffix`). Who
+    owns the server may choose any other address that its configuration does not use.
+
     \b
-    Example:
-      syncpoint iam accounts create billing@demo.example
-      syncpoint iam accounts keys create billing@demo.example --file billing.json
-      syncpoint iam policy add topics/orders --member serviceAccount:billing@demo.example --role roles/pubsub.publisher
+    Example, with --project demo:
+      syncpoint iam accounts create billing@demo.iam.syncpoint.internal
+      syncpoint iam accounts keys create billing@demo.iam.syncpoint.internal --file billing.json
+      syncpoint iam policy add topics/orders --role roles/pubsub.publisher \\
+        --member serviceAccount:billing@demo.iam.syncpoint.internal
     """
     from syncpoint.wire.messages import accounts as messages
 
@@ -50,15 +54,24 @@ def create_account(settings: Settings, email: str, display_name: str) -> None:
 
 
 @accounts.command("list")
+@click.option("--foreign", is_flag=True, help="Those of all projects whose address is not one of their project.")
 @with_settings
-def list_accounts(settings: Settings) -> None:
-    """List the accounts of the project."""
+def list_accounts(settings: Settings, foreign: bool) -> None:
+    """List the accounts of the project.
+
+    With --foreign, what an operator should look at: accounts of any project that another project could have made. Those
+    that are reserved have an address that the server's configuration uses, and their tokens are refused.
+    """
     from syncpoint.wire.messages import accounts as messages
 
-    request = messages.ListServiceAccountsRequest(project=f"projects/{settings.project}")
+    project = "" if foreign else f"projects/{settings.project}"
+    request = messages.ListServiceAccountsRequest(project=project, foreign=foreign)
     with settings.client() as client:
         found = client.call("ServiceAccounts.ListServiceAccounts", request).accounts
-    print_messages(found, settings.format, [("EMAIL", "email"), ("NAME", "displayName"), ("CREATED", "createTime")])
+    columns = [("EMAIL", "email"), ("NAME", "displayName"), ("CREATED", "createTime")]
+    if foreign:
+        columns[1:1] = [("PROJECT", "project"), ("RESERVED", "reserved")]
+    print_messages(found, settings.format, columns)
 
 
 @accounts.command("delete")

@@ -178,13 +178,13 @@ class Node:
         consuming = ConsumingProcess(copy, partial(open_feed, self.subscribe), self.clock, self.random)
         if self.access is not None:
             consuming = replace(consuming, may_consume=self.access.service.may_consume)
-        identified = self.access is not None
+        accounts = None if self.access is None else self.access.accounts
 
         async def give_up(record: Subscription, asked: internal.DeadLetterRequest) -> internal.DeadLetterResponse:
             return await inquiry.give_up(record, asked)
 
         self.consumption = Consumption(
-            Pushes(consuming, self.vetting, self.control.commit, issuer=settings.push_issuer, identified=identified),
+            Pushes(consuming, self.vetting, self.control.commit, issuer=settings.push_issuer, accounts=accounts),
             Exports(consuming, settings.buckets, environment.outside),
             Forwards(ForwardingProcess(consuming, self._forwarded, give_up, self._may_publish)),
         )
@@ -259,6 +259,7 @@ class Node:
         self.pulls = SubscriberService(self.subscribe)
         self.health = HealthService()
         gate = self.access.gate if self.access is not None else None
+        accounts = self.access.accounts if self.access is not None else None
         if self.access is not None:
             self.subscribe.may_give_up = self.admin.may_give_up = self.access.service.may_give_up
             self.subscribe.quota.bytes_of = self.access.outstanding_of
@@ -274,8 +275,8 @@ class Node:
                 self.control, self.vetting, tuple, self.transformer, self.consumption.exports.state
             ).methods(),
             **SchemaService(self.control, apart=self.environment.apart).methods(),
-            **IamService(self.control, Policies(self.control.catalog), gate).methods(),
-            **AccountsService(self.control).methods(),
+            **IamService(self.control, Policies(self.control.catalog, accounts), gate).methods(),
+            **AccountsService(self.control, accounts, gate).methods(),
             **self.admin.methods(),
             **ClientAdmin(self.admin.options, lambda: {SERVER: clients.answer}, self._held, gate).methods(),
             **self.monitor.admin.methods(),

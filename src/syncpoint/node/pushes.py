@@ -11,8 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from syncpoint import __version__
-from syncpoint.access.accounts import find_account
-from syncpoint.metadata.catalog import CatalogCopy
+from syncpoint.access.accounts import Accounts, uid_from
 from syncpoint.model.errors import SyncpointError
 from syncpoint.push.addresses import Vetting
 from syncpoint.push.http_sender import HttpSender
@@ -28,8 +27,8 @@ KEYS_AGAIN_S = 1.0  # while there is none
 
 
 class Pushes:
-    """`issuer`: our address as endpoints see it; "": nothing is signed. `identified`: whether callers are, and so the
-    accounts that tokens are for exist. `sender`: what posts, instead of HTTP."""
+    """`issuer`: our address as endpoints see it; "": nothing is signed. `accounts`: those that tokens can
+    be for; None: callers are not identified, so of any. `sender`: what posts, instead of HTTP."""
 
     def __init__(
         self,
@@ -38,7 +37,7 @@ class Pushes:
         commit: Commit,
         *,
         issuer: str,
-        identified: bool,
+        accounts: Accounts | None,
         sender: Sender | None = None,
     ) -> None:
         self._catalog, self._issuer, self._name = process.copy.catalog, issuer, process.name
@@ -46,8 +45,8 @@ class Pushes:
         if sender is None:
             sender = self._http = HttpSender(vetting, agent=f"Syncpoint-Push/{__version__}")
         self.keys = SigningKeys(self._catalog, commit, process.clock) if issuer else None
-        known = partial(_exists, process.copy) if identified else (lambda account: True)
-        self.tokens = None if self.keys is None else OidcTokens(self.keys, issuer, process.clock, known)
+        subject = _any_subject if accounts is None else partial(_subject, accounts)
+        self.tokens = None if self.keys is None else OidcTokens(self.keys, issuer, process.clock, subject)
         self.driver = PushDriver(process, sender, vetting, tokens=self.tokens)
         self._keeping: Periodic | None = None
         if self.keys is not None:
@@ -115,5 +114,10 @@ def _page(path: str, content: Callable[[], bytes]) -> Route:
     return Route(path, answer, methods=["GET"])
 
 
-def _exists(copy: CatalogCopy, account: str) -> bool:
-    return find_account(copy.catalog, account) is not None
+def _any_subject(email: str) -> str:
+    return uid_from(email.encode())
+
+
+def _subject(accounts: Accounts, email: str) -> str | None:
+    account = accounts.find(email)
+    return None if account is None else account.uid

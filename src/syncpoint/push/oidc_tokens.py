@@ -7,7 +7,6 @@ another. It is used for half of its hour at most, and never after the account it
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 
 from syncpoint.model.errors import PermissionDenied
@@ -19,11 +18,12 @@ CACHED_MAX = 10_000
 
 
 class OidcTokens:
-    """`issuer`: our address as endpoints see it. `known`: whether a service account exists."""
+    """`issuer`: our address as endpoints see it. `subject`: the number of the service account that has an address now;
+    None: there is none."""
 
-    def __init__(self, keys: SigningKeys, issuer: str, clock: Clock, known: Callable[[str], bool]) -> None:
-        self._keys, self._issuer, self._clock, self._known = keys, issuer, clock, known
-        self._cached: dict[tuple[str, str], tuple[int, str | None, bytes]] = {}  # until when, by which key
+    def __init__(self, keys: SigningKeys, issuer: str, clock: Clock, subject: Callable[[str], str | None]) -> None:
+        self._keys, self._issuer, self._clock, self._subject = keys, issuer, clock, subject
+        self._cached: dict[tuple[str, str, str], tuple[int, str | None, bytes]] = {}  # until when, by which key
 
     def header(self, config: pubsub.PushConfig) -> tuple[bytes, bytes] | None:
         """The header that pushes carry; None where none is asked for. Raises as `bearer`."""
@@ -36,25 +36,20 @@ class OidcTokens:
         """What stands in the header `authorization`. Raises `PermissionDenied` for an account that does not exist,
         `Unavailable` while nothing can be signed.
         """
-        if not self._known(account):
+        subject = self._subject(account)
+        if subject is None:
             raise PermissionDenied(f"The service account {account} does not exist.")
         now_s = self._clock.time_ns() // 1_000_000_000
-        until_s, key, value = self._cached.get((account, audience), (0, None, b""))
+        until_s, key, value = self._cached.get((account, subject, audience), (0, None, b""))
         if now_s >= until_s or key != self._keys.current:
-            value = b"Bearer " + self._keys.sign(self._claims(account, audience, now_s)).encode()
+            value = b"Bearer " + self._keys.sign(self._claims(account, subject, audience, now_s)).encode()
             if len(self._cached) >= CACHED_MAX:
                 self._cached.clear()
-            self._cached[account, audience] = now_s + TOKEN_S // 2, self._keys.current, value
+            self._cached[account, subject, audience] = now_s + TOKEN_S // 2, self._keys.current, value
         return value
 
-    def _claims(self, account: str, audience: str, now_s: int) -> dict[str, object]:
-        subject = subject_of(account)
+    def _claims(self, account: str, subject: str, audience: str, now_s: int) -> dict[str, object]:
         return {
             "aud": audience, "azp": subject, "email": account, "email_verified": True, "exp": now_s + TOKEN_S,
             "iat": now_s, "iss": self._issuer, "sub": subject,
         }  # fmt: skip
-
-
-def subject_of(account: str) -> str:
-    """The number that stands for a service account, as Google's accounts have one: 21 digits."""
-    return f"1{int.from_bytes(hashlib.sha256(account.encode()).digest()[:8], 'big'):020d}"

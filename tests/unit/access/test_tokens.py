@@ -19,7 +19,7 @@ from syncpoint.access.accounts import Account, Key
 from syncpoint.access.keysets import canonical, key_id, keys_of_set
 from syncpoint.access.settings import parse
 from syncpoint.access.tokens import ANONYMOUS, Refused
-from syncpoint.metadata.records import CatalogChange
+from syncpoint.metadata.records import CatalogChange, Setting
 from syncpoint.model.errors import InvalidArgument, Unavailable
 
 from .conftest import ACCOUNT, AUDIENCE, ISSUER, KEY, OTHER_KEY, RSA_KEY, Harness, jwks
@@ -127,14 +127,14 @@ def test_a_forged_token_is_refused(harness: Harness, kind: str) -> None:
 
 def test_a_key_that_is_taken_from_an_account_ends_its_tokens(harness: Harness) -> None:
     key = Key(key_id(OTHER_KEY.public_key()), canonical(OTHER_KEY.public_key()))
-    account = Account("etl@a.example", "projects/a", keys=(key,))
+    account = Account("job@a.example", "projects/a", keys=(key,))
     token = harness.signed_by_itself(key=OTHER_KEY, kid=key.id, email=account.email)
     with pytest.raises(Refused):
         who(harness, token)
     harness.apply(CatalogChange.put(account.setting()))
     etl = who(harness, token)
     assert harness.authenticator.still(etl)
-    harness.apply(CatalogChange.put(Account("etl@a.example", "projects/a").setting()))
+    harness.apply(CatalogChange.put(Account("job@a.example", "projects/a").setting()))
     assert not harness.authenticator.still(etl)
     with pytest.raises(Refused):
         who(harness, token)
@@ -143,11 +143,85 @@ def test_a_key_that_is_taken_from_an_account_ends_its_tokens(harness: Harness) -
 def test_a_key_of_an_account_expires(harness: Harness) -> None:
     ends = harness.clock.time_ns() // 10**9 + 60
     key = Key(key_id(OTHER_KEY.public_key()), canonical(OTHER_KEY.public_key()), expire_s=ends)
-    harness.apply(CatalogChange.put(Account("etl@a.example", "projects/a", keys=(key,)).setting()))
-    etl = who(harness, harness.signed_by_itself(key=OTHER_KEY, kid=key.id, email="etl@a.example"))
+    harness.apply(CatalogChange.put(Account("job@a.example", "projects/a", keys=(key,)).setting()))
+    etl = who(harness, harness.signed_by_itself(key=OTHER_KEY, kid=key.id, email="job@a.example"))
     assert harness.authenticator.still(etl)
     harness.clock.advance(61)
     assert not harness.authenticator.still(etl)
+
+
+def own_key() -> Key:
+    return Key(key_id(OTHER_KEY.public_key()), canonical(OTHER_KEY.public_key()))
+
+
+def signed(harness: Harness, email: str) -> Any:
+    return who(harness, harness.signed_by_itself(key=OTHER_KEY, kid=own_key().id, email=email))
+
+
+@pytest.mark.parametrize(
+    "email",
+    [
+        "root@example.com", "any@example.com", "any@example.com.", "etl@a.example", ACCOUNT,
+        "pubsub@syncpoint.internal", "owner@far.example", "mover@far.example",
+    ],
+)  # fmt: skip
+def test_an_account_whose_address_the_configuration_uses_is_nobody(harness: Harness, email: str) -> None:
+    """However it came into the catalog."""
+    harness.apply(CatalogChange.put(Account(email, "projects/evil", keys=(own_key(),), drawn_uid="1").setting()))
+    harness.content["owners"].append("serviceAccount:owner@far.example")
+    harness.content["service_identity"] = "serviceAccount:mover@far.example"
+    harness.authenticator.take(parse(harness.content))
+    with pytest.raises(Refused):
+        signed(harness, email)
+    assert harness.authenticator.accounts.find(email) is None
+
+
+def test_an_account_is_called_by_its_own_number_and_by_a_domain_that_is_its_projects(harness: Harness) -> None:
+    every = {"allUsers", "allAuthenticatedUsers"}
+    for email, uid, members in (
+        ("a@p.example", "77", {"serviceAccount:a@p.example?uid=77"}),
+        ("a@b.iam.syncpoint.internal", "7", {"serviceAccount:a@b.iam.syncpoint.internal?uid=7"}),
+        (
+            "a@p.iam.syncpoint.internal",
+            "7",
+            {"serviceAccount:a@p.iam.syncpoint.internal?uid=7", "domain:p.iam.syncpoint.internal"},
+        ),
+    ):
+        harness.apply(CatalogChange.put(Account(email, "projects/p", keys=(own_key(),), drawn_uid=uid).setting()))
+        found = signed(harness, email)
+        assert found.members == members | every
+        assert (found.principal, found.owner) == (f"serviceAccount:{email}", False)
+    before = Account("old@p.example", "projects/p", keys=(own_key(),))
+    value = {key: part for key, part in json.loads(before.setting().value).items() if key != "uid"}
+    harness.apply(CatalogChange.put(Setting(before.setting().name, json.dumps(value).encode())))
+    assert {"serviceAccount:old@p.example", f"serviceAccount:old@p.example?uid={before.uid}"} < signed(
+        harness, "old@p.example"
+    ).members, "one of before keeps what it was granted"
+
+
+def test_who_is_known_is_not_the_account_that_is_made_anew_with_the_same_key(harness: Harness) -> None:
+    for uid in ("1", "2", ""):
+        harness.apply(
+            CatalogChange.put(Account("a@p.example", "projects/p", keys=(own_key(),), drawn_uid=uid).setting())
+        )
+        if uid == "1":
+            first = signed(harness, "a@p.example")
+        assert harness.authenticator.still(first) == (uid == "1")
+
+
+def test_letters_whose_small_one_is_of_ascii_make_another_address(harness: Harness) -> None:
+    harness.content["owners"].append("user:kate@example.com")
+    harness.authenticator.take(parse(harness.content))
+    assert who(harness, harness.token(email="Kate@example.com")).owner
+    kelvin = who(harness, harness.token(email="\u212aate@example.com"))
+    assert not kelvin.owner
+    assert "user:kate@example.com" not in kelvin.members
+
+
+@pytest.mark.parametrize("suffix", ["Corp.example", "corp.example.", ".example", "a b", "x" * 101])
+def test_what_accounts_end_with_is_a_domain(harness: Harness, suffix: str) -> None:
+    with pytest.raises(InvalidArgument, match="account_suffix"):
+        parse(harness.content | {"account_suffix": suffix})
 
 
 def test_keys_of_an_issuer_are_asked_for_when_they_are_new_and_go_when_withdrawn(harness: Harness) -> None:

@@ -12,12 +12,13 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
+from syncpoint.access.accounts import uid_from
 from syncpoint.access.keysets import keys_of_set
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import PermissionDenied, Unavailable
 from syncpoint.push import signing_keys
-from syncpoint.push.oidc_tokens import OidcTokens, subject_of
+from syncpoint.push.oidc_tokens import OidcTokens
 from syncpoint.push.signing_keys import AHEAD_S, GRACE_S, SIGNS_S, TOKEN_S, SigningKeys, discovery, draw_key, jwks
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.wire.messages import pubsub
@@ -36,8 +37,9 @@ class Process:
 
     def __init__(self, catalog: Catalog, clock: ManualClock, first: int = 0) -> None:
         self.catalog, self.down, self.next = catalog, False, first
+        self.subjects = {ACCOUNT: uid_from(ACCOUNT.encode())}
         self.keys = SigningKeys(catalog, self.commit, clock, draw=self.draw)
-        self.tokens = OidcTokens(self.keys, ISSUER, clock, lambda account: account == ACCOUNT)
+        self.tokens = OidcTokens(self.keys, ISSUER, clock, self.subjects.get)
 
     def draw(self) -> RSAPrivateKey:
         self.next += 1
@@ -83,7 +85,7 @@ def test_a_token_says_who_and_for_whom() -> None:
     claims = verified(process.token(), catalog, clock)
     assert claims["email"] == ACCOUNT
     assert claims["email_verified"] is True
-    assert claims["sub"] == claims["azp"] == subject_of(ACCOUNT)
+    assert claims["sub"] == claims["azp"] == process.subjects[ACCOUNT]
     assert len(claims["sub"]) == 21
     assert claims["exp"] - claims["iat"] == 3_600
     verified(process.token("mine"), catalog, clock, "mine")

@@ -128,6 +128,7 @@ class ProxyRole:
             self.access = Access(settings.auth, context.catalog, context.environment.clock, context.process.name)
             self.admin.may_give_up = self.access.service.may_give_up
         gate = self.access.gate if self.access is not None else None
+        accounts = self.access.accounts if self.access is not None else None
         vetting = Vetting(networks(settings.push.networks))
         self.feeds = PushFeeds(self.proxy.streams)
         distribution = Distribution(context.process.name, context.view, context.catalog)
@@ -150,7 +151,7 @@ class ProxyRole:
                 vetting,
                 self.control.commit,
                 issuer=settings.push.issuer,
-                identified=self.access is not None,
+                accounts=accounts,
                 sender=context.environment.push_sender,
             ),
             Exports(consuming, settings.buckets, context.environment.outside),
@@ -167,8 +168,8 @@ class ProxyRole:
         every = self.proxy.methods(
             CatalogService(self.control, vetting, self._regions, transformer, self.consumption.exports.state).methods(),
             SchemaService(self.control, apart=context.environment.apart).methods(),
-            IamService(self.control, Policies(context.catalog), gate).methods(),
-            AccountsService(self.control).methods(),
+            IamService(self.control, Policies(context.catalog, accounts), gate).methods(),
+            AccountsService(self.control, accounts, gate).methods(),
             seek_methods(self.control),
             {**self.admin.methods(), **context.monitor.admin.methods()},
             ClientAdmin(self.admin.options, everybody, queries.streams, gate).methods(),

@@ -13,7 +13,9 @@ class ServiceAccount(_message.Message):
     project: str
     display_name: str
     create_time: _timestamp_pb2.Timestamp
-    def __init__(self, email: _Optional[str] = ..., project: _Optional[str] = ..., display_name: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    unique_id: str
+    reserved: bool
+    def __init__(self, email: _Optional[str] = ..., project: _Optional[str] = ..., display_name: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., unique_id: _Optional[str] = ..., reserved: _Optional[bool] = ...) -> None: ...
 class CreateServiceAccountRequest(_message.Message):
     project: str
     email: str
@@ -21,7 +23,8 @@ class CreateServiceAccountRequest(_message.Message):
     def __init__(self, project: _Optional[str] = ..., email: _Optional[str] = ..., display_name: _Optional[str] = ...) -> None: ...
 class ListServiceAccountsRequest(_message.Message):
     project: str
-    def __init__(self, project: _Optional[str] = ...) -> None: ...
+    foreign: bool
+    def __init__(self, project: _Optional[str] = ..., foreign: _Optional[bool] = ...) -> None: ...
 class ListServiceAccountsResponse(_message.Message):
     accounts: _containers.RepeatedCompositeFieldContainer[ServiceAccount]
     def __init__(self, accounts: _Optional[_Iterable[_Union[ServiceAccount, _Mapping]]] = ...) -> None: ...
