@@ -3,7 +3,8 @@
 Place: a part of syncpoint.admin.v1, mounted by `server_admin`. Letters are found by `peek_admin`, and moved by
 `letter_moves`; what a letter says of itself is `subscribe.dead_letter`'s.
 Promise: a letter is acknowledged once what was published of it is persisted, and not before: who is broken off begins
-again; what was published before is known by the letter it was, for an hour. Letters of a key are published in their
+again; what was published before is known by the letter it was, for an hour. What a seek of the letters' subscription
+brings back meanwhile stays, and is published again by the next redrive. Letters of a key are published in their
 order; behind one that fails, later ones of its key stay. Whoever receives from the subscription at the same time may
 receive a letter, too.
 """
@@ -180,7 +181,7 @@ class LetterAdmin:
         if why:
             failed(f"a letter was not published, nor later ones of its key: the action fails: {why}")
         for part in parts_of(found, edit):
-            done, error = await self._published(target, part, edit)
+            done, error = await self._published(record, target, part, edit)
             if done:
                 try:
                     await self._acknowledge_seen(record, [copy for copy, _ in done])
@@ -198,11 +199,11 @@ class LetterAdmin:
         return count
 
     async def _published(
-        self, target: Topic, part: Sequence[Found], edit: LetterEdit
+        self, record: Subscription, target: Topic, part: Sequence[Found], edit: LetterEdit
     ) -> tuple[Sequence[Found], SyncpointError | None]:
         """What was published, the first of them; and why others were not."""
         try:
-            request = _request(target, part, edit)
+            request = _request(record, target, part, edit)
             if edit.replaces(part[0][1]):
                 request = await self.prepare(target, request)
             await self.publish(target.name, request)
@@ -212,18 +213,18 @@ class LetterAdmin:
         else:
             return part, None
         for at, one in enumerate(part):  # one of them is refused: those before it are not
-            done, why = await self._published(target, [one], edit)
+            done, why = await self._published(record, target, [one], edit)
             if not done:
                 return part[:at], why
         return part, None
 
     async def _acknowledge_seen(self, record: Subscription, copies: Iterable[PeekedCopy]) -> None:
-        places: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for one in copies:
-            places.setdefault((one.chain, one.source), []).append((one.place, 1))
-        for (chain, source), runs in places.items():
+        places: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+        for chain, copy, _ in copies:
+            places.setdefault((chain, copy.source, copy.generation), []).append((copy.place, 1))
+        for (chain, source, generation), runs in places.items():
             asked = internal.AcknowledgeSeenRequest(
-                subscription=record.incarnation, source=source, runs=encode_runs(sorted(runs))
+                subscription=record.incarnation, source=source, runs=encode_runs(sorted(runs)), generation=generation
             )
             await self._asking.acknowledge_seen(chain, asked)
 
@@ -246,9 +247,11 @@ def parts_of(found: Sequence[Found], edit: LetterEdit) -> Iterator[Sequence[Foun
         yield found[begin:]
 
 
-def _request(target: Topic, part: Sequence[Found], edit: LetterEdit) -> bytes:
-    """Each message says which letter it was: what is published again after a break is known by that."""
+def _request(record: Subscription, target: Topic, part: Sequence[Found], edit: LetterEdit) -> bytes:
+    """Each message says which letter of which seek generation it was: what is published again after a break is known by
+    that, and what a seek brings back is not.
+    """
     messages = [edit.published(*one) for one in part]
     for message, (copy, _) in zip(messages, part, strict=True):
-        message.attributes[FORWARDED_FROM] = f"letter/{copy.source}/{copy.place}"
+        message.attributes[FORWARDED_FROM] = f"letter/{copy.copy.named(record.incarnation)}"
     return bytes(pubsub.PublishRequest(topic=target.name, messages=messages).SerializeToString())

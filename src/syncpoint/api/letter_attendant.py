@@ -4,7 +4,7 @@ Place: in each process that answers administrators, for the subscriptions that a
 receives, subscribe forwarders do the same as they meet such messages.
 Promise: subscriptions that do not ask for such letters cost nothing. What is moved could not be delivered any more when
 it was seen, and is out with nobody a while later; it is acknowledged once its letter is persisted. Where two move the
-same at a time there is a second letter, at most.
+same at a time there is one letter: both name it by the copy that it was made from.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from syncpoint.model.lanes import in_lane
 from syncpoint.rules import pubsub_filter
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.periodic import Periodic
+from syncpoint.subscribe.confirm import CopyId
 from syncpoint.subscribe.dead_letter import letter
 from syncpoint.subscribe.expired_letters import EXPIRED
 from syncpoint.subscribe.lane_rules import LaneRules, RuleFailure, compiled
@@ -52,8 +53,7 @@ class AskingAround(AskingChains, Protocol):
 
 class _GivenUp(NamedTuple):
     chain: int
-    source: int
-    place: int
+    copy: CopyId
     message: bytes | None  # None: nobody was to have it
     reason: Reason
 
@@ -198,7 +198,7 @@ class LetterAttendant:
             for one in answer.messages:
                 given = _given_up(rules, one.message, key[0], one.place, expired=one.expired)
                 if given is not None:
-                    found.append(_GivenUp(chain, key[0], one.place, *given))
+                    found.append(_GivenUp(chain, CopyId(key[0], one.place, answer.generation), *given))
             begin = answer.next
             if answer.end:
                 return begin
@@ -217,13 +217,17 @@ class LetterAttendant:
                 continue  # a forwarder was quicker
             if one.message is not None:
                 try:
-                    await self._publish(topic, letter(one.message, record.name, topic, 0, one.reason))
+                    await self._publish(topic, letter(one.message, record, one.copy, 0, one.reason))
                 except SyncpointError as error:
                     if error.code is not Code.INVALID_ARGUMENT:
                         raise
-                    await self._publish(topic, letter(one.message, record.name, topic, None))
-            runs = encode_runs([(one.place, 1)])
-            asked = internal.AcknowledgeSeenRequest(subscription=record.incarnation, source=one.source, runs=runs)
+                    await self._publish(topic, letter(one.message, record, one.copy, None))
+            asked = internal.AcknowledgeSeenRequest(
+                subscription=record.incarnation,
+                source=one.copy.source,
+                runs=encode_runs([(one.copy.place, 1)]),
+                generation=one.copy.generation,
+            )
             await self._asking.acknowledge_seen(one.chain, asked)
             self.moved += 1
 
@@ -231,13 +235,14 @@ class LetterAttendant:
         asked = internal.PeekRequest(
             topic=record.topic_incarnation,
             subscription=record.incarnation,
-            source=one.source,
-            begin=one.place,
+            source=one.copy.source,
+            begin=one.copy.place,
             messages_max=1,
             given_up=ALL,
         )
         answer = await self._asking.peek(one.chain, asked)
-        return any(found.place == one.place for found in answer.messages)
+        same = answer.generation == one.copy.generation
+        return same and any(found.place == one.copy.place for found in answer.messages)
 
 
 def _given_up(

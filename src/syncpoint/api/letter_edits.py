@@ -78,5 +78,5 @@ def _action(text: str) -> Action:
 
 
 def _new_id(copy: PeekedCopy, number: int) -> str:
-    digest = md5(f"{copy.source}/{copy.place}/{number}".encode(), usedforsecurity=False).digest()
+    digest = md5(f"{copy.copy.source}/{copy.copy.place}/{number}".encode(), usedforsecurity=False).digest()
     return str(UUID(bytes=digest, version=4))

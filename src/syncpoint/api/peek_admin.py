@@ -20,6 +20,7 @@ from syncpoint.model.errors import FailedPrecondition, SyncpointError
 from syncpoint.model.identity import OFFSET_END, parse_message_id
 from syncpoint.model.lanes import in_lane, lane_of, place_in
 from syncpoint.rules import pubsub_filter
+from syncpoint.subscribe.confirm import CopyId
 from syncpoint.subscribe.lane_rules import LaneRules, RuleFailure, compiled
 from syncpoint.transport.calls import Methods
 from syncpoint.wire.messages import admin, internal, pubsub
@@ -68,8 +69,7 @@ class PeekedCopy(NamedTuple):
     """A copy that a subscription has not acknowledged, and where it lies. Its data may be sealed."""
 
     chain: int
-    source: int
-    place: int
+    copy: CopyId
     message: bytes
 
 
@@ -203,7 +203,7 @@ class PeekAdmin:
                     if isinstance(copy, RuleFailure):
                         continue  # it waits for the dead-letter topic alone, or is not selected
                     if copy is not None and (not rules.judge or all(matches(p, copy) for p in wanted.programs)):
-                        found.append(PeekedCopy(chain, source, one.place, copy))
+                        found.append(PeekedCopy(chain, CopyId(source, one.place, answer.generation), copy))
                 at, end = answer.next, answer.end
             if token:
                 break
@@ -223,9 +223,11 @@ class PeekAdmin:
             unknown.append(f"{lost} messages cannot be opened: their data was changed, or their key is gone")
         shown = []
         for one in opened.received_messages:
-            chain, source, place, _ = found[int(one.ack_id)]
-            offset = place_in(place)[1]
-            shown.append(admin.PeekedMessage(message=one.message, source=source, offset=offset, chain=chain))
+            peeked = found[int(one.ack_id)]
+            offset = place_in(peeked.copy.place)[1]
+            shown.append(
+                admin.PeekedMessage(message=one.message, source=peeked.copy.source, offset=offset, chain=peeked.chain)
+            )
         return shown
 
 

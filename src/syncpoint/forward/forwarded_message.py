@@ -33,7 +33,6 @@ def publish_request(target: str, source: Subscription, lent: Iterable[Lent]) -> 
         message.CopyFrom(one.message)
         message.ClearField("message_id")
         message.ClearField("publish_time")
-        copy = one.copy
-        message.attributes[FORWARDED_FROM] = f"{source.incarnation}.{copy.generation}/{copy.source}/{copy.place}"
+        message.attributes[FORWARDED_FROM] = one.copy.named(source.incarnation)
         message.attributes[FORWARD_HOPS] = str(hops_of(one.message) + 1)
     return request.SerializeToString()

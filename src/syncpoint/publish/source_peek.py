@@ -43,8 +43,11 @@ class _Part(NamedTuple):
 
 
 async def peek(forwarder: PublishForwarder, asked: internal.PeekRequest) -> internal.PeekResponse:
-    """Raises what storage says, except of messages that are damaged: they are counted."""
-    answer = internal.PeekResponse(next=asked.begin)
+    """Raises what storage says, except of messages that are damaged: they are counted. All that an answer has was seen
+    in the seek generation that it names.
+    """
+    generation = forwarder.server.generation(asked.subscription)
+    answer = internal.PeekResponse(next=asked.begin, generation=generation)
     source = forwarder.sources.by_number.get(asked.source)
     if source is None or source.topic != asked.topic:
         answer.end = True  # nothing of it is left
@@ -56,6 +59,8 @@ async def peek(forwarder: PublishForwarder, asked: internal.PeekRequest) -> inte
     scanned = found = 0
     while not answer.end and scanned < SCANNED_BYTES_MAX and found < FOUND_BYTES_MAX:
         part = await _read(forwarder, source, asked.subscription, answer.next)
+        if forwarder.server.generation(asked.subscription) != generation:
+            return answer if answer.messages else await peek(forwarder, asked)  # what follows is of another one
         for place, message, its_key in (one for batch in part.batches for one in _messages(batch)):
             gone = any(begin <= place < end for begin, end in part.expired)
             if gone and not asked.given_up:
@@ -77,19 +82,16 @@ async def peek(forwarder: PublishForwarder, asked: internal.PeekRequest) -> inte
 
 
 async def acknowledge_seen(forwarder: PublishForwarder, asked: internal.AcknowledgeSeenRequest) -> None:
-    """Acknowledge what a peek has shown, whoever delivers it. Returns when that is persisted; raises why not."""
+    """Acknowledge what a peek has shown, whoever delivers it, in the generation that it was seen in: what a seek has
+    brought back since then stays. Returns when that is persisted; raises why not.
+    """
     when_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    server = forwarder.server
     forwarder.commit.recorder.note_of(
-        asked.subscription,
-        MOVED,
-        asked.source,
-        partial(decode_runs, asked.runs),
-        generation=server.generation(asked.subscription),
+        asked.subscription, MOVED, asked.source, partial(decode_runs, asked.runs), generation=asked.generation
     )
-    server.acknowledge(
+    forwarder.server.acknowledge(
         asked.subscription,
-        server.generation(asked.subscription),
+        asked.generation,
         asked.source,
         asked.runs,
         partial(complete, when_over),

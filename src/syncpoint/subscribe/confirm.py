@@ -155,6 +155,10 @@ class CopyId(NamedTuple):
     place: int
     generation: int
 
+    def named(self, subscription: int) -> str:
+        """The name under which what is published of it is known, with the incarnation of its subscription."""
+        return f"{subscription}.{self.generation}/{self.source}/{self.place}"
+
 
 def copy_of(ack_id: str) -> CopyId:
     """The copy that an ack id of ours was lent for, by what was lent; the catalog may be ahead or late."""

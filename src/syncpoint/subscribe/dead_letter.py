@@ -3,7 +3,8 @@ goes to another topic.
 
 It is published there with a new id, its data, ordering key and attributes, without a time to live (it waits for
 somebody to look at it), and with attributes that say where it came from and why: the four of Pub/Sub, and four more
-(all left out where the message would outgrow a limit with them). Only when that is persisted the original is
+(all left out where the message would outgrow a limit with them). It is known by the copy that it was made from, as a
+forward is: however often it is published, it is stored once. Only when that is persisted the original is
 acknowledged. If the topic is missing, or the publish fails or is not allowed, the original is offered again
 instead: nothing is lost.
 """
@@ -14,12 +15,14 @@ from datetime import UTC, datetime
 from syncpoint.kernel import frames
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.kernel.filters import matches
+from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import Batch, passed_over
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Unavailable
 from syncpoint.model.limits import ATTRIBUTE_VALUE_BYTES_MAX
 from syncpoint.model.names import DEAD_LETTERS_REFUSED, project_of, short_id
 from syncpoint.model.reserved import FORWARDED_FROM
 from syncpoint.recording.record_kinds import DEAD_LETTERED, EXPIRED
+from syncpoint.subscribe.confirm import CopyId
 from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.shared_state import Reason, WhenOver
 from syncpoint.wire.messages import pubsub
@@ -44,7 +47,7 @@ def dead_letter(
     """Move one message of the subscription to its dead-letter topic, if that is `allowed`. `reason` None: it was
     delivered too often. What became of it comes later, by `when_over`; nothing is raised."""
     record, leases, publish = delivery.record, delivery.leases, delivery.publish
-    policy, runs = record.dead_letter, encode_runs([(offset, 1)])
+    policy, runs, copy = record.dead_letter, encode_runs([(offset, 1)]), CopyId(source, offset, leases.generation)
 
     def keep(why: Exception) -> None:
         delivery.state.counts.dead_letters_failed += 1
@@ -81,11 +84,11 @@ def dead_letter(
 
             def answered(answer: bytes | Exception) -> None:
                 if isinstance(answer, InvalidArgument):  # with our attributes it is too large: better without them
-                    publish.publish(policy[0], letter(message, record.name, policy[0], None), done)
+                    publish.publish(policy[0], letter(message, record, copy, None), done)
                 else:
                     done(answer)
 
-            publish.publish(policy[0], letter(message, record.name, policy[0], attempts, reason), answered)
+            publish.publish(policy[0], letter(message, record, copy, attempts, reason), answered)
 
     def note(answer: bytes) -> None:
         if record.topic_incarnation not in delivery.state.recorder.topics or policy is None:
@@ -119,10 +122,15 @@ def dead_letter(
         keep(FailedPrecondition(DEAD_LETTERS_REFUSED))
 
 
-def letter(message: bytes, subscription: str, topic: str, attempts: int | None, reason: Reason | None = None) -> bytes:
-    """The PublishRequest that carries a dead message (a serialised PubsubMessage). `attempts` None: as it came, without
+def letter(
+    message: bytes, record: Subscription, copy: CopyId, attempts: int | None, reason: Reason | None = None
+) -> bytes:
+    """The PublishRequest that carries a dead message (a serialised PubsubMessage) of a subscription with a dead-letter
+    policy. It is known by its copy: whoever publishes it again, it is stored once. `attempts` None: as it came, without
     attributes that say so. `reason` None: it was delivered too often.
     """
+    assert record.dead_letter is not None
+    subscription, topic = record.name, record.dead_letter.topic
     dead = pubsub.PubsubMessage.FromString(message)
     published = dead.publish_time.ToNanoseconds()
     when = datetime.fromtimestamp(published // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
@@ -130,7 +138,7 @@ def letter(message: bytes, subscription: str, topic: str, attempts: int | None, 
     dead.ClearField("message_id")
     dead.ClearField("publish_time")
     dead.attributes.pop(TIME_TO_LIVE, None)
-    dead.attributes.pop(FORWARDED_FROM, None)
+    dead.attributes[FORWARDED_FROM] = f"dead/{copy.named(record.incarnation)}"
     if attempts is None:
         return bytes(pubsub.PublishRequest(topic=topic, messages=[dead]).SerializeToString())
     dead.attributes[f"{PREFIX}DeliveryCount"] = str(attempts)

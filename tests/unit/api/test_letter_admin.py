@@ -217,6 +217,30 @@ async def test_a_letter_is_not_acknowledged_before_it_is_published_and_says_so_w
 
 
 @simulated()
+async def test_what_a_seek_brings_back_stays_and_is_published_again(harness: ServicerHarness) -> None:
+    await prepare(harness, retain_acked_messages=True)
+    await bury(harness, "a", "b")
+    right = harness.admin.letters.publish
+
+    async def publish(topic: str, request: bytes) -> bytes:
+        answer = await right(topic, request)
+        await harness.call("Seek", subscription=LETTERS, time={"seconds": 1})
+        return answer
+
+    harness.admin.letters.publish = publish
+    answer = await harness.call("RedriveDeadLetters", selection={"subscription": LETTERS, "source": WORK})
+    assert answer.redriven == 0
+    assert "reset by a seek" in answer.failures[0]
+    assert texts(await listed(harness)) == ["a", "b"], "the seek was answered: they are there"
+    harness.admin.letters.publish = right
+    for _ in range(2):
+        assert await redriven(harness) == 2
+        assert texts(await listed(harness)) == []
+        await harness.call("Seek", subscription=LETTERS, time={"seconds": 1})
+    assert sorted(one.message.data for one in await pulled(harness)) == [b"a"] * 3 + [b"b"] * 3
+
+
+@simulated()
 async def test_where_letters_may_go(harness: ServicerHarness) -> None:
     await prepare(harness)
     await harness.call("CreateTopic", name="projects/p/topics/other")

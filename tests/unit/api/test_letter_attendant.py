@@ -198,3 +198,27 @@ async def test_nothing_is_done_for_others_or_after_the_option_is_taken_back(harn
     await asyncio.sleep(60)
     assert texts(await listed(harness)) == []
     await attendant.stop()
+
+
+@simulated()
+async def test_two_that_move_the_same_make_one_letter(harness: ServicerHarness) -> None:
+    """Also a subscriber that comes between: the name of a letter is that of the copy it was made of."""
+    first = await attended(harness, dead_letter_expired=True)
+    second = LetterAttendant(first._copy, first._asking, harness.clock, first._publish)
+    second.start()
+    await send(harness, "a", "b", **{"sys.TimeToLive": "0:0:5"})
+    right = first._asking.acknowledge_seen
+
+    async def lost(chain: int, request: internal.AcknowledgeSeenRequest) -> None:
+        raise Unavailable("away")
+
+    first._asking.acknowledge_seen = lost  # type: ignore[method-assign]
+    await asyncio.sleep(30)
+    assert texts(await listed(harness)) == ["a"], "the next one has its turn when this one is acknowledged"
+    assert not await pulled(harness)
+    assert sorted(texts(await listed(harness))) == ["a", "b"]
+    first._asking.acknowledge_seen = right  # type: ignore[method-assign]
+    await asyncio.sleep(60)
+    assert sorted(texts(await listed(harness))) == ["a", "b"]
+    await first.stop()
+    await second.stop()

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 from syncpoint.api.letter_admin import LetterAdmin
 from syncpoint.api.letter_edits import Found, LetterEdit
-from syncpoint.metadata.records import Topic
+from syncpoint.metadata.records import Subscription, Topic
 from syncpoint.model.errors import SyncpointError
 from syncpoint.subscribe.expired_letters import ExpiredLetters
 from syncpoint.testing.simulation.planted import planted
@@ -28,11 +28,11 @@ def letters_are_acknowledged_before_they_are_redriven() -> AbstractContextManage
     right = LetterAdmin._published
 
     async def late(
-        self: LetterAdmin, target: Topic, part: Sequence[Found], edit: LetterEdit
+        self: LetterAdmin, record: Subscription, target: Topic, part: Sequence[Found], edit: LetterEdit
     ) -> tuple[Sequence[Found], SyncpointError | None]:
         async def publish() -> None:
             await asyncio.sleep(1.0)
-            await right(self, target, part, edit)
+            await right(self, record, target, part, edit)
 
         _late.add(asyncio.ensure_future(publish()))
         return part, None

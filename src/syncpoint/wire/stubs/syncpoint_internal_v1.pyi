@@ -245,7 +245,8 @@ class PeekResponse(_message.Message):
     end: bool
     unreadable: int
     soonest_ns: int
-    def __init__(self, messages: _Optional[_Iterable[_Union[PeekedPlace, _Mapping]]] = ..., next: _Optional[int] = ..., end: _Optional[bool] = ..., unreadable: _Optional[int] = ..., soonest_ns: _Optional[int] = ...) -> None: ...
+    generation: int
+    def __init__(self, messages: _Optional[_Iterable[_Union[PeekedPlace, _Mapping]]] = ..., next: _Optional[int] = ..., end: _Optional[bool] = ..., unreadable: _Optional[int] = ..., soonest_ns: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 class PeekedPlace(_message.Message):
     place: int
     message: bytes
@@ -474,7 +475,8 @@ class AcknowledgeSeenRequest(_message.Message):
     subscription: int
     source: int
     runs: bytes
-    def __init__(self, subscription: _Optional[int] = ..., source: _Optional[int] = ..., runs: _Optional[bytes] = ...) -> None: ...
+    generation: int
+    def __init__(self, subscription: _Optional[int] = ..., source: _Optional[int] = ..., runs: _Optional[bytes] = ..., generation: _Optional[int] = ...) -> None: ...
 class AcknowledgeSeenResponse(_message.Message):
     def __init__(self) -> None: ...
 class ClientsRequest(_message.Message):
