@@ -4,7 +4,8 @@ Place: part of `commit`. What is noted is written as soon as messages of the tur
 Promise: where a message is found, the facts about it are there, too. They may be there without the messages, which were
 lost with what came behind; each fact says how many entries behind it hold them, so that recovery knows by the place
 alone whether they were persisted, also when they were deleted since.
-To be noted after `GroupCommit.add` in one synchronous step: `add` may write what came before.
+To be noted with `GroupCommit.add`, before or behind it, in one synchronous step in which nothing else is given to the
+log: however much a request adds to a turn, `add` writes nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ WriteAhead = Callable[[Store, int], None]
 """Append exactly one entry to the store; so many entries behind it, up to the last message, belong to the turn."""
 
 Fact = TypeVar("Fact")
+ENTRY_FACTS = 200  # of one entry: a fact may be about all messages of a request
 
 
 class AheadOfMessages:
@@ -45,18 +47,18 @@ class AheadOfMessages:
 
 
 class FactsAhead(Generic[Fact]):
-    """Facts of one kind, all those of a turn in one entry. `encode(facts, behind)`: see `WriteAhead`."""
+    """Facts of one kind, those of a turn in as few entries as that takes. `encode(facts, behind)`: see `WriteAhead`."""
 
     def __init__(self, ahead: AheadOfMessages, encode: Callable[[list[Fact], int], bytes]) -> None:
         self._ahead, self._encode = ahead, encode
         self._noted: list[Fact] = []
 
     def note(self, fact: Fact) -> None:
-        """One about messages that were just added."""
-        if not self._noted:
+        """One about messages that are added in this step."""
+        if len(self._noted) % ENTRY_FACTS == 0:
             self._ahead.add(self._write)
         self._noted.append(fact)
 
     def _write(self, store: Store, behind: int) -> None:
-        noted, self._noted = self._noted, []
+        noted, self._noted = self._noted[:ENTRY_FACTS], self._noted[ENTRY_FACTS:]
         store.append(EntryKind.LEDGER, self._encode(noted, behind))

@@ -9,6 +9,7 @@ unknown.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -51,7 +52,8 @@ class GroupCommit:
         self.acks = AckBatch()
         self._soon, self._later = soon, later
         self._waiting = CommitWaiters()
-        self._pending: dict[int, PendingEntry] = {}  # by source
+        self._pending: list[PendingEntry] = []  # of this turn, in order
+        self._last: dict[int, PendingEntry] = {}  # of each source the one that grows
         self._flushing = self._lingering = False
         self._time_ns = 0
         self._turn_time: tuple[int, int] | None = None
@@ -90,23 +92,25 @@ class GroupCommit:
     # -- what is given in a turn -------------------------------------------------------------------------------------
 
     def add(self, source: Source, count: int, payload: bytes, caller: PublishCaller, response: bytes) -> None:
-        """Take `count` framed messages; `caller` gets `response` once they are persisted. What fails with nothing
-        taken is raised; a failure halfway is answered, and ends the log.
+        """Take `count` framed messages; `caller` gets `response` once they are persisted. Nothing is written yet: what
+        is noted of them in the same step stands in front of them, see `ahead`. What fails with nothing taken is raised;
+        a failure halfway is answered, and ends the log.
         """
-        entry = self._pending.get(source.number)
-        if entry is None or entry.full:
-            if entry is not None:
-                self.append_pending()
+        entry = self._last.get(source.number)
+        new = entry is None or entry.full
+        if entry is None or new:
             entry = PendingEntry(source, source.end, self._time_ns)
         self.admission.enter(source.topic, count, len(payload))
         before = entry.count
         try:
             entry.add(count, payload, caller, response)
             source.end += count
-            self._pending[source.number] = entry
+            if new:
+                self._pending.append(entry)
+                self._last[source.number] = entry
             self.flush_soon()
         except Exception as error:  # half of it may be taken
-            waits = self._pending.get(source.number) is entry
+            waits = entry in self._pending
             if not waits or entry.count == before:
                 self.admission.release(source.topic, count, len(payload))
             if not waits or not entry.callers or entry.callers[-1][0] is not caller:
@@ -150,8 +154,8 @@ class GroupCommit:
 
     def appended_end(self, source: Source) -> int:
         """The offset behind what the log has been given of a source."""
-        pending = self._pending.get(source.number)
-        return source.end if pending is None else pending.first_offset
+        pending = (one.first_offset for one in self._pending if one.source is source)
+        return next(pending, source.end)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -190,17 +194,18 @@ class GroupCommit:
         """
         if not self._pending:
             return
-        pending, self._pending = self._pending, {}
+        pending, self._pending = deque(self._pending), []
+        self._last.clear()
         try:
             self.ahead.write(self.store, len(pending))
             while pending:
-                number, entry = next(iter(pending.items()))
+                entry = pending[0]
                 self._append_entry(entry)
-                del pending[number]
+                pending.popleft()
                 if self.on_appended is not None:
                     self.on_appended(entry.source)
         except Exception as error:
-            for entry in pending.values():
+            for entry in pending:
                 self._waiting.add_unwritten(entry)
             self.give_up(error)
             raise
@@ -318,9 +323,10 @@ class GroupCommit:
         self.ahead.clear()
         if first:
             log.error("the log cannot be written, nothing new is taken: %s", cause)
-        for entry in self._pending.values():
+        for entry in self._pending:
             self._waiting.add_unwritten(entry)
         self._pending.clear()
+        self._last.clear()
         error = outcome_unknown(cause)
         for waiter in self._waiting.on_failed():
             if isinstance(waiter, PendingEntry):

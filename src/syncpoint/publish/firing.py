@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 TURN_MESSAGES = 500
 TURN_BYTES = 1 << 20
 READ_BYTES = 256 << 10
-AGAIN_NS = 1_000_000_000  # until a message is read again that could not be
+AGAIN_NS = 1_000_000_000  # until a message is read again that could not be, a topic published to that could not be
 
 Soon = Callable[[Callable[[], None]], object]
 
@@ -64,6 +64,7 @@ class ScheduledFiring:
         self._answers: list[Sequence[StoredBatch] | Exception] = []
         self._busy = self._asking = self._closed = False
         self._unreadable: dict[tuple[int, int], int] = {}  # by place: when to try again
+        self._refused: dict[int, int] = {}  # the same by topic
         self._fired = 0
 
     @property
@@ -84,9 +85,8 @@ class ScheduledFiring:
         now_ns = self._clock.sure_ns()
         self._unreadable = {place: again for place, again in self._unreadable.items() if again > now_ns}
         skip = {*self._unreadable, *held} if held else self._unreadable
-        found = self._scheduled.due(now_ns, TURN_MESSAGES, skip)
-        admitted = {topic: self._admits(topic) for topic in {one.topic for one in found}}
-        self._due = deque(one for one in found if admitted[one.topic])
+        self._refused = {topic: again for topic, again in self._refused.items() if again > now_ns}
+        self._due = deque(self._scheduled.due(now_ns, TURN_MESSAGES, skip, self._is_next))
         if self._due:
             self._busy = True
             self._read()
@@ -100,6 +100,11 @@ class ScheduledFiring:
     def _admits(self, topic: int) -> bool:
         """A topic that the catalog does not know is one that was lost with it: what waits for it goes on waiting."""
         return self._publish.catalog.topic_by_incarnation(topic) is not None and self._home.admits(topic)
+
+    def _is_next(self, topic: int) -> bool:
+        """Whether more of a topic should be read. What is not has no part in the bound of what is read at once."""
+        held_up = topic in self._refused or (self._keyed is not None and self._keyed.is_full_of(topic))
+        return not held_up and self._admits(topic)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -171,19 +176,21 @@ class ScheduledFiring:
                 continue
             if self._keyed is None or not self._keyed.takes(one, body):
                 by_topic.setdefault(one.topic, []).append((one, body))
-        try:
-            self._publish.store.admit(sum(len(body) for _, body in ready))
-            for topic, messages in by_topic.items():
-                payload = b"".join(body for _, body in messages)
+        for topic, messages in by_topic.items():
+            payload = b"".join(body for _, body in messages)
+            try:
+                self._publish.store.admit(len(payload))
                 source = self._home.open_source(topic)
                 self._publish.publish_due(source, [one for one, _ in messages], payload, self._persisted)
-                self._busy = True
-                self._home.note_load(topic, len(messages), len(payload))
-                self._fired += len(messages)
-        except ResourceExhausted:
-            pass  # the disks are full: tried again at the next tick
-        except SyncpointError as error:
-            log.info("messages that are due wait: %s", error)
+            except ResourceExhausted:
+                continue  # the disks are full: tried again at the next tick
+            except SyncpointError as error:
+                log.info("messages of topic %d that are due wait: %s", topic, error)
+                self._refused[topic] = self._clock.sure_ns() + AGAIN_NS
+                continue
+            self._busy = True
+            self._home.note_load(topic, len(messages), len(payload))
+            self._fired += len(messages)
         if self._keyed is not None:
             self._keyed.go_on()
 

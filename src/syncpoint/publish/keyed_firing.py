@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 AGAIN_S = 1.0
 REQUEST_MESSAGES, REQUEST_BYTES = 500, 1 << 20
 MESSAGES_MAX, BYTES_MAX = 5_000, 32 << 20  # held in memory; beyond it nothing more is read that is due
+TOPIC_PART = 5  # of that one topic may hold so much: others go on while its keys cannot be published
 
 PublishByKey = Callable[[int, bytes, bytes], Awaitable[bytes]]
 """(topic, key, PublishRequest): publish messages that were scheduled where the key's messages are taken now; returns
@@ -56,6 +57,7 @@ class KeyedFiring:
         self._lines: dict[tuple[int, bytes], _DueOfKey] = {}  # by topic and key
         self._places: set[tuple[int, int]] = set()  # of all that are held
         self._nbytes = 0
+        self._of_topic: dict[int, tuple[int, int]] = {}  # messages and bytes that are held
         self._tasks = Tasks()
         self.fired = 0
 
@@ -69,13 +71,18 @@ class KeyedFiring:
         """Whether nothing more should be read."""
         return len(self._places) >= MESSAGES_MAX or self._nbytes >= BYTES_MAX
 
+    def is_full_of(self, topic: int) -> bool:
+        """Whether so much is held of one topic that nothing more of it should be read."""
+        messages, nbytes = self._of_topic.get(topic, (0, 0))
+        return messages * TOPIC_PART >= MESSAGES_MAX or nbytes * TOPIC_PART >= BYTES_MAX
+
     def takes(self, one: Scheduled, framed: bytes) -> bool:
         """Hold a message that is due, if it has an ordering key."""
         key = key_of(framed)
         if key:
             self._lines.setdefault((one.topic, key), _DueOfKey()).waiting.append((one, framed))
             self._places.add((one.source, one.offset))
-            self._nbytes += len(framed)
+            self._count(one.topic, 1, len(framed))
         return bool(key)
 
     def go_on(self) -> None:
@@ -129,7 +136,14 @@ class KeyedFiring:
         for _ in range(count):
             one, framed = line.waiting.popleft()
             self._places.discard((one.source, one.offset))
-            self._nbytes -= len(framed)
+            self._count(one.topic, -1, -len(framed))
+
+    def _count(self, topic: int, count: int, nbytes: int) -> None:
+        self._nbytes += nbytes
+        messages, before = self._of_topic.get(topic, (0, 0))
+        self._of_topic[topic] = messages + count, before + nbytes
+        if not messages + count:
+            del self._of_topic[topic]
 
     async def _fire(self, topic: int, key: bytes, messages: Sequence[tuple[Scheduled, bytes]]) -> None:
         """Return once they are published, and it is written down."""

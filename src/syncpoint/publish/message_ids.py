@@ -230,23 +230,40 @@ class MessageIds:
     # -- other chains of the topic -----------------------------------------------------------------------------------
 
     def rows_of(self, topic: int, forwarded: bool, begin: int) -> tuple[bytes, int]:
-        """Ids of a topic, as `take` reads them, from number `begin` on, and where to go on; b"": that is all."""
-        ids = self._of.get((topic, forwarded))
-        rows, end = ([], begin) if ids is None else ids.rows(begin)
-        return encode_ids([((topic, forwarded), rows)]) if rows else b"", end
+        """Ids of messages of a topic that are persisted, as `take` reads them, from number `begin` on, and where to go
+        on; b"": that is all.
+        """
+        ids, end = self._of.get((topic, forwarded)), begin
+        while ids is not None and end < ids.table.end:
+            rows, end = ids.rows(end)
+            persisted = [row for row in rows if self._is_persisted(row)]
+            if persisted:
+                return encode_ids([((topic, forwarded), persisted)]), end
+        return b"", end
+
+    def _is_persisted(self, row: IdRow) -> bool:
+        source = self._sources.by_number.get(row.source)  # None: it is another chain's, or nothing is left of it
+        return source is None or row.offset < source.visible
 
     def take(self, fact: bytes) -> bytes:
         """Ids that another chain of the topic has had, of messages that are persisted there. Returns the fact to write
-        of those that are new here; b"" if none is.
+        of those that are newer than what is known here; b"" if none is.
         """
         found: list[_Part] = []
         for key, rows in _decode(fact):
-            ids = self._of.get(key)
-            new = [row for row in rows if ids is None or ids.find(row.hashed) is None]
+            new = [row for row in rows if self._renew(key, row)]
             if new:
-                self._add(key, new)
                 found.append((key, new))
         return _encode(found, 0) if found else b""
+
+    def _renew(self, key: _Key, row: IdRow) -> bool:
+        """Add a row, unless a message that was published later, or then, is known by its id; whether it was added."""
+        ids = self._of.get(key)
+        known = None if ids is None else ids.find(row.hashed)
+        if known is not None and known[1] >= row.second:
+            return False
+        self._add(key, [row])
+        return True
 
     # -- an extension of the log -------------------------------------------------------------------------------------
 
@@ -281,18 +298,13 @@ class MessageIds:
                 kept = [row for row in rows if number not in unsure or self._is_stored(row)]
                 if number in unsure and kept:
                     sure.append((key, kept))
-                ids = self._of.get(key)
-                self._add(key, [row for row in kept if ids is None or _newest(ids, row) != row[:2]])
+                for row in kept:
+                    self._renew(key, row)
         return [_encode(sure, 0)] if sure else []
 
     def _is_stored(self, row: IdRow) -> bool:
         source = self._sources.by_number.get(row.source)
         return source is not None and row.offset < source.end
-
-
-def _newest(ids: _Ids, row: IdRow) -> MessagePlace | None:
-    found = ids.find(row.hashed)
-    return None if found is None else found[0]
 
 
 def _encode(parts: Sequence[_Part], behind: int) -> bytes:
@@ -305,6 +317,17 @@ def encode_ids(parts: Sequence[_Part], behind: int = 0) -> bytes:
     for key, rows in parts:
         found += (_HEAD.pack(*key, len(rows)), *(_ROW.pack(*row) for row in rows))
     return b"".join(found)
+
+
+def entries_behind(fact: bytes) -> int:
+    """So many entries behind a fact of this extension hold its messages; 0: they are persisted already."""
+    behind: int = _BEHIND.unpack_from(fact)[0]
+    return behind
+
+
+def decode_rows(fact: bytes) -> Iterator[IdRow]:
+    """The rows of a fact of this extension."""
+    return (row for _, rows in _decode(fact) for row in rows)
 
 
 def _decode(fact: bytes) -> Iterator[_Part]:

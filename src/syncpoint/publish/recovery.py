@@ -21,6 +21,7 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange, decode_changes
 from syncpoint.publish import records
 from syncpoint.publish.ledgers import Ledgers
+from syncpoint.publish.message_ids import entries_behind
 from syncpoint.publish.source import SourceTable
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.store import Store
@@ -87,7 +88,7 @@ def replay(store: Store) -> RecoveredState:
                 last = entry.position + records.entries_of_batches(entry.payload)
                 firings.append((entry.log, last, records.decode_fired(entry.payload)))
             elif entry.payload[:2] == _OF_IDS:
-                last = entry.position + int.from_bytes(entry.payload[2:6], "little")
+                last = entry.position + entries_behind(entry.payload[2:])
                 ids.append((entry.log, last, len(memory.extensions[records.ExtensionNumber.MESSAGE_IDS]) - 1))
         elif entry.kind == EntryKind.ACKS:
             _apply_acks(memory, entry.payload)

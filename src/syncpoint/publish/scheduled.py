@@ -142,8 +142,14 @@ class ScheduledMessages:
         """Before this time nothing is due."""
         return self._firsts[0][0] if self._firsts else NEVER_NS
 
-    def due(self, now_ns: int, most: int, skip: Collection[tuple[int, int]] = ()) -> list[Scheduled]:
-        """What is due, of each topic in order, but for those at places to `skip`."""
+    def due(
+        self,
+        now_ns: int,
+        most: int,
+        skip: Collection[tuple[int, int]] = (),
+        admits: Callable[[int], bool] = lambda topic: True,
+    ) -> list[Scheduled]:
+        """What is due, of each topic that is admitted in order, but for those at places to `skip`."""
         found: list[Scheduled] = []
         looked: dict[int, int] = {}
         while self._firsts and self._firsts[0][0] <= now_ns and len(found) < most:
@@ -152,6 +158,8 @@ class ScheduledMessages:
             if topic in looked or not rows or rows[0].due_ns != first_ns:
                 continue  # it is not so any more; what came first since stands there, too
             looked[topic] = first_ns
+            if not admits(topic):
+                continue
             late = islice(rows, bisect_right(rows, now_ns, key=_due))
             found += islice((one for one in late if (one.source, one.offset) not in skip), most - len(found))
         for topic, first_ns in looked.items():
@@ -221,8 +229,7 @@ class ScheduledMessages:
         waiting: dict[tuple[int, int], Scheduled] = {}
         for fact in found:
             if fact[0] == _WAITING:
-                for topic, source, offset, due_ns in _ROW.iter_unpack(fact[1:]):
-                    waiting[source, offset] = Scheduled(due_ns, source, offset, topic)
+                waiting.update(((one.source, one.offset), one) for one in decode_waiting(fact))
             elif fact[0] == _GONE:
                 gone.update(_PLACE.iter_unpack(fact[1:]))
             elif fact[0] == _LEAVING:
@@ -308,6 +315,13 @@ def _place(one: Scheduled) -> tuple[int, int, int]:
 def _encode_waiting(messages: Iterable[Scheduled]) -> bytes:
     rows = (_ROW.pack(one.topic, one.source, one.offset, one.due_ns) for one in messages)
     return bytes((_WAITING,)) + b"".join(rows)
+
+
+def decode_waiting(fact: bytes) -> Iterator[Scheduled]:
+    """The messages that a fact says wait for their time."""
+    if fact[0] == _WAITING:
+        for topic, source, offset, due_ns in _ROW.iter_unpack(fact[1:]):
+            yield Scheduled(due_ns, source, offset, topic)
 
 
 def _encode_noted(noted: list[Scheduled], behind: int) -> bytes:

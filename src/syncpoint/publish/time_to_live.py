@@ -52,8 +52,8 @@ class ExpiryIndex:
         self._bounds, self._facts = bounds, FactsAhead(ahead, _encode)
         self._of: dict[int, list[ExpiryRun]] = {}  # by source: in order, without overlaps
         for fact in found:
-            for source, *run in _RUN.iter_unpack(fact):
-                self._enter(source, ExpiryRun(*run))
+            for source, run in decode_runs(fact):
+                self._enter(source, run)
 
     def note(self, source: Source, begin: int, time_ns: int, payload: bytes) -> None:
         """Messages that carry times to live were added to this turn, from `begin` to the source's end."""
@@ -173,3 +173,8 @@ def _joined(one: ExpiryRun, other: ExpiryRun) -> ExpiryRun:
 
 def _encode(noted: list[tuple[int, ExpiryRun]], behind: int) -> bytes:
     return encode_extension(NUMBER, b"".join(_RUN.pack(source, *run) for source, run in noted))
+
+
+def decode_runs(fact: bytes) -> Iterator[tuple[int, ExpiryRun]]:
+    """The sources and runs that a fact is about."""
+    return ((source, ExpiryRun(*run)) for source, *run in _RUN.iter_unpack(fact))

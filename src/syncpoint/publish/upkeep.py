@@ -74,6 +74,7 @@ class LogUpkeep:
                 return
             self._not_before = now + CHECKPOINT_S
             self.checkpoint = self.store.checkpoint(self._parts())
+        self.publish.commit.append_pending()  # what a checkpoint says of messages stands behind them
         if self.checkpoint.step():
             self._checkpoint_ended(now)
         self.publish.commit.flush_soon()
@@ -87,6 +88,7 @@ class LogUpkeep:
     def last_checkpoint(self) -> None:
         """Write a whole checkpoint now: the next start replays nothing else."""
         if self.publish.commit.failed is None:
+            self.publish.commit.append_pending()
             begun = self.checkpoint
             checkpoint = self.store.checkpoint(self._parts()) if begun is None or begun.broken else begun
             while not checkpoint.step():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from syncpoint.kernel.frames import message_at
 from syncpoint.metadata.records import CatalogChange, Subscription, Topic
-from syncpoint.model.errors import InvalidArgument, NotFound, ResourceExhausted
+from syncpoint.model.errors import InvalidArgument, NotFound, ResourceExhausted, Unavailable
 from syncpoint.model.identity import parse_message_id
 from syncpoint.model.reserved import SCHEDULED_ID
 from syncpoint.publish import firing, scheduled
@@ -342,6 +343,42 @@ def test_what_cannot_be_read_is_tried_again_and_holds_nobody_up(caplog: pytest.L
     harness.store.damaged = set()
     harness.advance(2)
     assert subscriber.data == ["good", "bad"]
+
+
+def test_topics_that_nothing_can_be_published_to_hold_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was lost with the catalog, one that is not admitted, one of which no source can be opened."""
+    monkeypatch.setattr(firing, "TURN_MESSAGES", 5)
+    harness = ForwarderHarness()
+    names = {number: f"projects/p/topics/t{number}" for number in (11, 12, 13)}
+    for number, name in names.items():
+        harness.commit(CatalogChange.put(Topic(number, name)))
+    for number, name in names.items():
+        for _ in range(9):
+            schedule(harness, number, "waits", topic=name)
+    mine = schedule(harness, 20, "mine")
+    home, catalog = harness.firing._home, harness.publish.catalog
+    lost, open_source = catalog.topic_by_incarnation, home.open_source
+    without = SimpleNamespace(topic_by_incarnation=lambda topic: None if topic == 11 else lost(topic))
+    monkeypatch.setattr(harness.publish, "catalog", without)
+    monkeypatch.setattr(home, "admits", lambda topic: topic != 12)
+
+    def opened(topic: int) -> Source:
+        if topic == 13:
+            raise Unavailable("not now")
+        return open_source(topic)
+
+    monkeypatch.setattr(home, "open_source", opened)
+    harness.advance(21)
+    for _ in range(5):
+        harness.firing.tick()
+        harness.quiesce()
+    assert harness.firing.fired == len(mine)
+    monkeypatch.undo()
+    harness.advance(firing.AGAIN_NS / 1e9)
+    for _ in range(50):
+        harness.firing.tick()
+        harness.quiesce()
+    assert harness.firing.fired == 28
 
 
 def test_letters_and_what_was_accepted_before_wait_for_nothing() -> None:
