@@ -35,7 +35,7 @@ class Deletions:
         deletion.drop = self._looked_at  # type: ignore[method-assign]
 
     def _looked_at(self, segments: Sequence[Segment], report: CollectReport) -> None:
-        with _unnoticed():
+        with unnoticed():
             for segment in segments:
                 self._look(segment, segments)
         self._drop(segments, report)
@@ -117,7 +117,7 @@ class Deletions:
 
 
 @contextmanager
-def _unnoticed() -> Iterator[None]:
+def unnoticed() -> Iterator[None]:
     """What is called in the meantime is no call of the product's, for whoever counts them (see `accidents`)."""
     before = sys.getprofile()
     if not isinstance(before, FunctionType):

@@ -29,6 +29,7 @@ from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.testing.simulation.accidents import Accident, Accidents
 from syncpoint.testing.simulation.deletions import Deletions
 from syncpoint.testing.simulation.loop import SimProcess
+from syncpoint.testing.simulation.sim_facts import FactsWatched
 from syncpoint.testing.simulation.sim_metadata import SimShared
 from syncpoint.testing.simulation.sim_workers import SimWorkers, run_blocking
 from syncpoint.testing.simulation.simulated_disks import SimFiles
@@ -247,6 +248,7 @@ class SimPublisher(SimNode):
             return False
         chain = self.host.chains[number]
         Deletions(sim.coverage, sim.farm, sim.records, chain)
+        FactsWatched(sim.coverage, chain)
         found = chain.store.recovered
         sim.coverage.sometimes("a tail is cut at recovery", found.cut)
         sim.coverage.sometimes("frames are read at recovery", found.scanned)

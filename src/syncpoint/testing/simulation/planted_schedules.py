@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
 
 from syncpoint.metadata.records import Topic
+from syncpoint.publish.commit import GroupCommit
 from syncpoint.publish.message_ids import MessageIds
 from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.records import FiredFact
@@ -71,3 +74,17 @@ def what_has_left_is_cancelled() -> AbstractContextManager[None]:
         return False
 
     return patched(ScheduledMessages, leaves=stays)
+
+
+@planted(SINGLE, "crash", "takeover", seed=3, run=partial(run_scheduled, full=True))
+def a_full_entry_is_written_in_the_middle_of_a_request() -> AbstractContextManager[None]:
+    """Where an entry is full, what the turn has so far is written before anything is noted of it."""
+    right = GroupCommit.add
+
+    def add(self: GroupCommit, source: Source, *rest: Any) -> None:
+        entry = self._last.get(source.number)
+        if entry is not None and entry.full:
+            self.append_pending()
+        right(self, source, *rest)
+
+    return patched(GroupCommit, add=add)

@@ -3,7 +3,8 @@ are due.
 
 Place: beside `chain_runs`, over the same processes, disks and network; its clients schedule and cancel, and one
 subscription shows what is published. In half of the seeds other faults come on top; in half of them messages have
-ordering keys, which move between chains.
+ordering keys, which move between chains. In some, clients send several requests of plain and scheduled messages at
+once, and entries are full after two messages.
 Judged is: what was scheduled, and not cancelled, is published once, not before its time, nothing is lost, what was
 cancelled never comes; of a key in the order of their times, where one chain had them in time and one took them; at the
 end nothing waits, and nothing that waited is kept. A request with a key whose outcome is unknown may be stored by two
@@ -21,6 +22,7 @@ from typing import Any
 
 from syncpoint.model.errors import SyncpointError
 from syncpoint.model.identity import parse_message_id
+from syncpoint.publish import append
 from syncpoint.publish.chain import Chain
 from syncpoint.publish.retention import is_needed
 from syncpoint.publish.source import WAITING_TOPIC
@@ -33,7 +35,7 @@ from syncpoint.testing.simulation.consuming import Consuming
 from syncpoint.testing.simulation.faults import Nemesis
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.nodes import SimPublisher
-from syncpoint.testing.simulation.scaled import quick_checkpoints
+from syncpoint.testing.simulation.scaled import patched, quick_checkpoints
 from syncpoint.testing.simulation.sim_runs import RunResult, SimRun, simulate
 from syncpoint.testing.simulation.simulated_chains import SimulatedChains
 from syncpoint.testing.simulation.topology import TOPIC, TOPIC_NUMBER, Topology
@@ -51,6 +53,7 @@ SHAPES = (
     Topology(clusters=3, disks=1, chains=2),
 )
 DRAIN_S = 60.0
+REQUESTS = 5  # at once, where turns are full
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -94,10 +97,13 @@ class WatchedChains(SimulatedChains):
 
 
 class ScheduledRun(SimRun[WatchedChains]):
-    """See the module. `kills`: so often an owner is killed, or taken over from, when something is due."""
+    """See the module. `kills`: so often an owner is killed, or taken over from, when something is due. `full`: turns
+    are given more than an entry holds.
+    """
 
-    def __init__(self, sim: WatchedChains, seed: int, kinds: tuple[str, ...]) -> None:
+    def __init__(self, sim: WatchedChains, seed: int, kinds: tuple[str, ...], *, full: bool) -> None:
         super().__init__(sim, seed, SeededRandom(seed * 7 + 3))
+        self.full = full
         self.nemesis = Nemesis(sim, seed, kinds) if kinds else None
         self.clients = Clients(sim)
         self.messages: list[ScheduledOne] = []
@@ -110,7 +116,8 @@ class ScheduledRun(SimRun[WatchedChains]):
         checkpoints: AbstractContextManager[None] = nullcontext()
         if self.random.random() < 0.5:
             checkpoints = quick_checkpoints()
-        with checkpoints:
+        entries = patched(append, ENTRY_MESSAGES_MAX=2) if self.full else nullcontext()
+        with checkpoints, entries:
             await self._run()
 
     async def _run(self) -> None:
@@ -154,7 +161,7 @@ class ScheduledRun(SimRun[WatchedChains]):
         for turn in range(4):
             await asyncio.sleep(random.random())
             made = []
-            for _ in range(1 + random.randrange(0, 3)):
+            for _ in range(REQUESTS if self.full else 1 + random.randrange(0, 3)):
                 self._numbers += 1
                 # On the same tenth of a second now and then: many are due at once.
                 due_ns = sim.clock.time_ns() + round((0.2 + 2.5 * random.random()) * 10) * 100_000_000
@@ -170,15 +177,22 @@ class ScheduledRun(SimRun[WatchedChains]):
             await asyncio.wait(works)
 
     async def _publish(self, client: int, turn: int, made: list[ScheduledOne]) -> None:
+        if self.full:
+            each = (self._send(client, REQUESTS * turn + at, [one], mixed=at % 3 > 0) for at, one in enumerate(made))
+            await asyncio.gather(*each)
+        else:
+            await self._send(client, turn, made, mixed=self.random.random() < 0.3)
+
+    async def _send(self, client: int, number: int, made: list[ScheduledOne], *, mixed: bool) -> None:
         key = made[0].key
         bodies = [
             pubsub.PubsubMessage(data=one.data, ordering_key=key, attributes={AT: _text(one.due_ns)}) for one in made
         ]
-        plain = self.random.random() < 0.3 and not key
+        plain = mixed and not key
         if plain:  # one among them that is published at once
-            bodies.insert(0, pubsub.PubsubMessage(data=seal(MessageIdentity(f"c{client}", turn), b"")))
+            bodies.insert(0, pubsub.PubsubMessage(data=seal(MessageIdentity(f"c{client}", number), b"")))
         request = pubsub.PublishRequest(topic=TOPIC, messages=bodies).SerializeToString()
-        answer = await self.clients._send(TOPIC, request, key, client + 1, turn + 1, 20.0)
+        answer = await self.clients._send(TOPIC, request, key, client + 1, number + 1, 20.0)
         if answer is None:
             self.sim.coverage.sometimes("the outcome of scheduling stays unknown")
             return
@@ -290,13 +304,16 @@ class ScheduledRun(SimRun[WatchedChains]):
 
 
 def run_scheduled(seed: int, *, trace: Trace | None = None, **wanted: Any) -> RunResult:
-    """Run one seed. `shape` and `kinds` of faults are drawn from it unless they are in `wanted`."""
+    """Run one seed. `shape` and `kinds` of faults, and whether turns are `full`, are drawn from it unless they are in
+    `wanted`.
+    """
     random = SeededRandom(seed * 13 + 1)
     shape = wanted.get("shape") or SHAPES[random.randrange(0, len(SHAPES))]
     kinds = wanted.get("kinds") or (KINDS if random.random() < 0.5 else ())
+    full = wanted.get("full", "kinds" not in wanted and random.random() < 0.3)
 
     def make(loop: ProcessLoop, clock: ManualClock) -> ScheduledRun:
-        return ScheduledRun(WatchedChains(loop, clock, seed, shape, trace), seed, kinds)
+        return ScheduledRun(WatchedChains(loop, clock, seed, shape, trace), seed, kinds, full=full)
 
     return simulate(seed, make, trace)
 
