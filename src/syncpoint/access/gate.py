@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from syncpoint.access.permission_needs import Need, Rule, resource
 from syncpoint.access.policy import Policies
-from syncpoint.access.quotas import Quota, Quotas, project_in
+from syncpoint.access.quotas import CpuQuota, Quota, Quotas, project_in
 from syncpoint.access.roles import INTERNAL
 from syncpoint.access.rules import rule_of
 from syncpoint.access.tokens import ANONYMOUS, Authenticator, Identity, Refused
@@ -91,6 +91,7 @@ class Gate:
         self.authenticator, self.policies, self.catalog, self.clock = authenticator, policies, catalog, clock
         self.audit = audit
         self.quotas: Quotas | None = None
+        self.cpu = CpuQuota(lambda project: self.authenticator.settings.quota_of(project), clock.monotonic)
         self.unauthenticated = self.denied = 0  # calls and streams that were refused
         self.invalid = 0  # tokens and certificates that were not believed
         self._over_quota = 0  # of quotas that are no longer in force
@@ -111,7 +112,7 @@ class Gate:
     @property
     def over_quota(self) -> int:
         """How many calls, connections, streams and resources were refused because of a quota."""
-        return self._over_quota + (0 if self.quotas is None else self.quotas.refused)
+        return self._over_quota + self.cpu.refused + (0 if self.quotas is None else self.quotas.refused)
 
     @property
     def sessions(self) -> int:

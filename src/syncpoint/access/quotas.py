@@ -16,6 +16,7 @@ from syncpoint.transport.calls import AnyConnection
 from syncpoint.wire.status import quota_exceeded
 
 BURST_S: Final = 2.0
+CPU_BURST_S: Final = 10.0
 PROJECTS_MAX: Final = 100_000  # of which rates are remembered
 CREATING_S: Final = 10.0  # for which a resource that is being created counts as one that exists
 
@@ -30,6 +31,39 @@ class Quota(NamedTuple):
     streams: int = 0
     topics: int = 0
     subscriptions: int = 0
+    cpu: float = 2.0  # seconds of a processor in each second, for work in proportion to requests; see `CpuQuota`
+
+
+class CpuQuota:
+    """What projects may use of the processor beyond the plain road of messages: conditions, rules that are evaluated
+    message by message, schemas, what is decoded or tried. An account of `runtime.child_processes`: the work itself is
+    charged when it is done, and refused while what was used is not paid for. Time of `CPU_BURST_S` may be used ahead.
+    """
+
+    def __init__(self, quota_of: Callable[[str], Quota], monotonic: Callable[[], float]) -> None:
+        self._quota_of, self._monotonic = quota_of, monotonic
+        self.refused = 0
+        self._paid_until: dict[str, float] = {}
+
+    def check(self, project: str) -> None:
+        """Raises `ResourceExhausted`, with the time after which to try again."""
+        until = self._paid_until.get(project)
+        if until is None:
+            return
+        after_s = until - self._monotonic() - CPU_BURST_S
+        if after_s > 0 and self._quota_of(project).cpu:
+            self.refused += 1
+            raise quota_exceeded(project, "seconds of a processor", after_s)
+
+    def charge(self, project: str, seconds: float) -> None:
+        """The project has used so much."""
+        cpu = self._quota_of(project).cpu
+        if not cpu:
+            return
+        if len(self._paid_until) >= PROJECTS_MAX:
+            self._paid_until.clear()
+        now = self._monotonic()
+        self._paid_until[project] = max(self._paid_until.get(project, now), now) + seconds / cpu
 
 
 class Quotas:

@@ -203,6 +203,7 @@ def _quota(reader: _AccessSection) -> Quota:
         int(reader.number("streams")),
         int(reader.number("topics")),
         int(reader.number("subscriptions")),
+        reader.number("cpu", NO_QUOTA.cpu),
     )
     reader.done()
     return made
@@ -217,10 +218,10 @@ class _AccessSection(SettingsSection):
             raise self.refused(key, "a text is needed")
         return value or ""
 
-    def number(self, key: str) -> float:
+    def number(self, key: str, absent: float = 0.0) -> float:
         value = self.value(key)
         if value is None:
-            return 0.0
+            return absent
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
             raise self.refused(key, "a number is needed, 0 or more")
         return float(value)

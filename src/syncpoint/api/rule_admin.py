@@ -8,9 +8,10 @@ of the topic knows by then where it begins. A trial changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table
@@ -35,10 +36,12 @@ from syncpoint.model.errors import (
     ResourceExhausted,
     Unavailable,
 )
+from syncpoint.model.names import project_of
 from syncpoint.rules import pubsub_filter
 from syncpoint.rules.system_properties import RuleMessage
+from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.schemas.errors import Mismatch
-from syncpoint.schemas.stored import definition, find_schema
+from syncpoint.schemas.stored import definition_of, definition_value, find_schema
 from syncpoint.schemas.validators import Encoding, decoded
 from syncpoint.transport.calls import Methods
 from syncpoint.wire.messages import admin, pubsub
@@ -47,6 +50,8 @@ RULES_MAX = 2000
 """Of all subscriptions of a topic together."""
 RULES_BYTES_MAX = 256 * 1024
 """Texts of one subscription's rules: they are read and written together."""
+TRIED_AT_ONCE_BYTES = 2048
+"""Of a request and the rules that it tries: more is tried by another process."""
 FORGET_AT = 16
 """Stopped lanes at which a change of rules looks for some that can go, and does not leave it to upkeep."""
 
@@ -54,10 +59,10 @@ _SCOPES = tuple(map(admin.RuleScope.Value, ("RULE_SCOPE_UNSPECIFIED", "NEW_MESSA
 
 
 class RuleAdmin:
-    """These methods on messages; `methods()` serves them on bytes. `options`: finds records."""
+    """These methods on messages; `methods()` serves them on bytes. `options` finds records; `apart` runs long work."""
 
-    def __init__(self, control: ControlPlane, options: OptionsAdmin) -> None:
-        self._control, self._options = control, options
+    def __init__(self, control: ControlPlane, options: OptionsAdmin, apart: Apart = at_once) -> None:
+        self._control, self._options, self._apart = control, options, apart
 
     def methods(self) -> Methods:
         """The method table."""
@@ -100,12 +105,21 @@ class RuleAdmin:
     async def test_rule(self, request: admin.TestRuleRequest) -> admin.TestRuleResponse:
         """TestRule."""
         record = self._options.subscription(request.subscription)
-        rules = [checked(request.rule, body=True)] if request.HasField("rule") else rules_of(record.options)
-        message = pubsub.PubsubMessage.FromString(request.message.SerializeToString())
-        passes = not record.filter_text or pubsub_filter.evaluate(
-            pubsub_filter.parse(record.filter_text), dict(message.attributes)
+        work = partial(
+            trial,
+            request.rule.SerializeToString() if request.HasField("rule") else None,
+            () if request.HasField("rule") else tuple(rules_of(record.options)),
+            record.filter_text,
+            request.message.SerializeToString(),
+            self._definitions(record),
+            explain=request.explain,
         )
-        return tried(rules, message, self._fields(record, message), passes=passes, explain=request.explain)
+        cost = request.ByteSize() + sum(len(one.sql) + len(one.action) for one in rules_of(record.options))
+        project = project_of(record.name)
+        if cost > TRIED_AT_ONCE_BYTES or self._apart.busy:
+            return admin.TestRuleResponse.FromString(await self._apart(work, project))
+        with self._apart.here(project):
+            return admin.TestRuleResponse.FromString(work())
 
     # -- shared ------------------------------------------------------------------------------------------------------
 
@@ -147,21 +161,46 @@ class RuleAdmin:
             if len(stopped_lanes(rest)) >= FORGET_AT:
                 await self._control.forget_lanes(record.incarnation)
 
-    def _fields(self, record: Subscription, message: pubsub.PubsubMessage) -> Mapping[str, object]:
-        """Fields of the message's data, by the schema of the topic if they are binary, else if it is JSON."""
-        from syncpoint.rules.trial import json_fields
-
+    def _definitions(self, record: Subscription) -> tuple[bytes, ...]:
+        """Those that binary messages of the topic may fit."""
         topic = self._control.catalog.topic_of(record)
         if topic is not None and topic.schema is not None and topic.schema.encoding == Encoding.BINARY:
             schema = find_schema(self._control.catalog, topic.schema.name)
-            for revision in schema.within(topic.schema) if schema is not None else ():
-                found, compiled = definition(self._control.catalog, topic.schema.name, revision.id)
-                try:
-                    value = decoded(found, compiled, message.data)
-                except Mismatch:
-                    continue
-                return value if isinstance(value, dict) else {}
-        return json_fields(message.data) or {}
+            revisions = schema.within(topic.schema) if schema is not None else ()
+            return tuple(definition_value(self._control.catalog, topic.schema.name, one.id) for one in revisions)
+        return ()
+
+
+def trial(
+    given: bytes | None,
+    rules: Sequence[MessageRule],
+    filter_text: str,
+    message_bytes: bytes,
+    definitions: Sequence[bytes],
+    *,
+    explain: bool,
+) -> bytes:
+    """The TestRuleResponse for a message. `given`: a Rule to be tried in place of `rules`; `definitions`: those that
+    its data may fit. Raises `InvalidArgument`."""
+    message = pubsub.PubsubMessage.FromString(message_bytes)
+    passes = not filter_text or pubsub_filter.evaluate(pubsub_filter.parse(filter_text), dict(message.attributes))
+    tested = rules if given is None else (checked(admin.Rule.FromString(given), body=True),)
+    answer = tried(tested, message, _fields(definitions, message.data), passes=passes, explain=explain)
+    encoded: bytes = answer.SerializeToString()
+    return encoded
+
+
+def _fields(definitions: Sequence[bytes], data: bytes) -> Mapping[str, object]:
+    """Fields of a message's data, by the first of the definitions that they fit, else if they are JSON."""
+    from syncpoint.rules.trial import json_fields
+
+    for value in definitions:
+        try:
+            found = decoded(*definition_of(value), data)
+        except Mismatch:
+            continue
+        return found if isinstance(found, dict) else {}
+    return json_fields(data) or {}
 
 
 def checked(message: admin.Rule, *, body: bool = False) -> MessageRule:

@@ -23,6 +23,7 @@ from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from syncpoint.model.names import parse_project, parse_schema, project_of, resource_name
 from syncpoint.runtime.child_processes import Apart, at_once
+from syncpoint.runtime.project_turns import ProjectTurns
 from syncpoint.schemas import stored
 from syncpoint.schemas.compiler import compile_proto
 from syncpoint.schemas.errors import BadDefinition, Mismatch
@@ -59,7 +60,7 @@ class SchemaService:
     ) -> None:
         self._control, self._catalog = control, control.catalog
         self._compiler, self._blocking, self._apart = compiler, blocking, apart
-        self._compiling = asyncio.Semaphore(_COMPILING_MAX)
+        self._compiling = ProjectTurns(_COMPILING_MAX)
         self._compiled: dict[str, bytes] = {}  # newest last: a request that another process was faster than comes again
 
     # -- schemas -----------------------------------------------------------------------------------------------------
@@ -72,7 +73,7 @@ class SchemaService:
             name = resource_name(project, "schemas", request.schema_id)
         if project_of(parse_schema(name)) != project:
             raise InvalidArgument("schema.name", f"is not in {project}")
-        compiled = await self._checked(request.schema)
+        compiled = await self._checked(project, request.schema)
         if find_schema(self._catalog, name) is not None:
             raise AlreadyExists(name)
         if len(stored.schemas_in(self._catalog, project)) >= SCHEMAS_PER_PROJECT_MAX:
@@ -115,13 +116,14 @@ class SchemaService:
         name = parse_schema(request.name)
         if request.schema.name and request.schema.name != name:
             raise InvalidArgument("schema.name", f"is not {name}")
-        compiled = await self._checked(request.schema)
+        compiled = await self._checked(project_of(name), request.schema)
         made = stored.definition_setting(name, "", request.schema, compiled).value
         compared = None
         while (schema := self._with_room(name)).newest.id != compared:  # it may have got another one in the meantime
             compared = schema.newest.id
             older = stored.definition_value(self._catalog, name, compared)
-            await self._run(len(made) + len(older), partial(check_follows, made, older))
+            work = partial(check_follows, made, older)
+            await self._run(project_of(name), len(made) + len(older), work)
         return await self._add(schema, request.schema, compiled)
 
     async def rollback_schema(self, request: pubsub.RollbackSchemaRequest) -> pubsub.Schema:
@@ -158,13 +160,12 @@ class SchemaService:
 
     async def validate_schema(self, request: pubsub.ValidateSchemaRequest) -> pubsub.ValidateSchemaResponse:
         """ValidateSchema."""
-        parse_project(request.parent)
-        await self._checked(request.schema)
+        await self._checked(parse_project(request.parent), request.schema)
         return pubsub.ValidateSchemaResponse()
 
     async def validate_message(self, request: pubsub.ValidateMessageRequest) -> pubsub.ValidateMessageResponse:
         """ValidateMessage: against a schema that there is, or one in the request."""
-        parse_project(request.parent)
+        project = parse_project(request.parent)
         encoding = encoding_of(request.encoding)
         if len(request.message) > _MESSAGE_BYTES_MAX:
             raise InvalidArgument("message", f"is larger than {_MESSAGE_BYTES_MAX} bytes")
@@ -173,12 +174,13 @@ class SchemaService:
                 schema, revision = self._named(request.name)
                 made = stored.definition_value(self._catalog, schema.name, (revision or schema.newest).id)
             case "schema":
-                compiled = await self._checked(request.schema)
+                compiled = await self._checked(project, request.schema)
                 made = stored.definition_setting("", "", request.schema, compiled).value
             case _:
                 raise InvalidArgument("", "Either a schema or the name of one must be specified.")
         try:
-            await self._run(len(made) + len(request.message), partial(check_fits, made, request.message, encoding))
+            work = partial(check_fits, made, request.message, encoding)
+            await self._run(project, len(made) + len(request.message), work)
         except Mismatch as error:
             raise InvalidArgument("", f"Invalid schema message: Message failed schema validation: {error}.") from None
         return pubsub.ValidateMessageResponse()
@@ -226,25 +228,26 @@ class SchemaService:
             raise ResourceExhausted(f"{name} has {REVISIONS_MAX} revisions already; delete one first.")
         return schema
 
-    async def _checked(self, schema: pubsub.Schema) -> bytes:
+    async def _checked(self, project: str, schema: pubsub.Schema) -> bytes:
         """What a definition in a request was compiled to; b"" where that is not needed. Raises `InvalidArgument`."""
         check_shape(schema)
-        compiled = await self._compile(schema.definition) if needs_compiler(schema) else b""
+        compiled = await self._compile(project, schema.definition) if needs_compiler(schema) else b""
         made = stored.definition_setting("", "", schema, compiled).value
-        await self._run(len(made), partial(check_definition, made))
+        await self._run(project, len(made), partial(check_definition, made))
         return compiled
 
-    async def _run(self, size: int, work: Callable[[], None]) -> None:
+    async def _run(self, project: str, size: int, work: Callable[[], None]) -> None:
         """Here where it takes a moment, by another process where it may take longer."""
-        if size > JSON_BYTES_AT_ONCE:
-            await self._apart(work)
+        if size > JSON_BYTES_AT_ONCE or self._apart.busy:
+            await self._apart(work, project)
         else:
-            work()
+            with self._apart.here(project):
+                work()
 
-    async def _compile(self, text: str) -> bytes:
+    async def _compile(self, project: str, text: str) -> bytes:
         compiled = self._compiled.pop(text, None)
         if compiled is None:
-            async with self._compiling:
+            async with self._compiling.turn(project):
                 try:
                     compiled = bytes(await self._blocking(lambda: self._compiler(text)))
                 except BadDefinition as error:

@@ -33,6 +33,7 @@ from syncpoint.model.identity import log_of
 from syncpoint.model.names import DEAD_LETTERS_REFUSED
 from syncpoint.push.push_config import is_pushed
 from syncpoint.router.location import DEFAULT_CLASS
+from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.transport.calls import Methods
 from syncpoint.wire.messages import admin, internal
 
@@ -80,6 +81,7 @@ class ServerAdmin(ABC):
         self.scheduled = ScheduledAdmin(self.options, inquiry, self.peeks, identity.universe)
         self.letters = LetterAdmin(self.options, self.peeks, inquiry)
         self._asking = inquiry
+        self.apart: Apart = at_once
 
     def methods(self) -> Methods:
         """The method table of this service."""
@@ -91,7 +93,7 @@ class ServerAdmin(ABC):
             "GetTopicState": self.get_topic_state,
             "GetSubscriptionState": self.get_subscription_state,
         }
-        rules = RuleAdmin(self.control, self.options)
+        rules = RuleAdmin(self.control, self.options, self.apart)
         receipts = ReceiptAdmin(self.options, self._asking)
         risks = AtRiskAdmin(self.options, self._asking)
         seeks = SeekAdmin(self.control, self._asking)

@@ -8,8 +8,8 @@ keeps in memory and sends as `authorization`. There are no cookies, so no page o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -22,23 +22,26 @@ from syncpoint.access.permission_needs import SERVER
 from syncpoint.console.audit_trail import PERMISSION as AUDIT_PERMISSION
 from syncpoint.console.audit_trail import AuditLogs, page_of, verified
 from syncpoint.console.bundle import INDEX, Bundle
-from syncpoint.console.decoding import decoded_payloads
+from syncpoint.console.decoding import asked, decoded_payloads, definition_asked
 from syncpoint.console.explaining import explained
 from syncpoint.console.flows import flows_of
 from syncpoint.console.live_stream import LiveStreams
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metrics.kept_text import MetricsText
-from syncpoint.model.errors import Code, InvalidArgument, PermissionDenied, SyncpointError
+from syncpoint.model.errors import Code, PermissionDenied, SyncpointError
 from syncpoint.model.names import parse_schema, project_of
 from syncpoint.rest.app import caller_of
 from syncpoint.rest.errors import error_json, headers_for, status_of
 from syncpoint.rest.rendering import json_text
 from syncpoint.rest.system_parameters import headers_of, is_of_another_site
 from syncpoint.rest.table import Table
+from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.transport.calls import Methods
 
 PATH: Final = "/console"
 _NOT_BUILT: Final = "The console is not part of this installation: its files are missing. Build them: see console/."
+DECODED_AT_ONCE_BYTES: Final = 2048
+"""Larger requests for payloads to be decoded go to another process: the worst costs 5 us a byte."""
 NO_AUDIT: Final = "No audit log is kept: name one in the file of --auth, audit: {file: audit.log}."
 _PAGE_HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
@@ -46,10 +49,15 @@ Page = Callable[[Request], Awaitable[Response]]
 
 
 def console_pages(
-    methods: Methods, catalog: Catalog, metrics: MetricsText, gate: Gate | None, audit: AuditLogs | None = None
+    methods: Methods,
+    catalog: Catalog,
+    metrics: MetricsText,
+    gate: Gate | None,
+    audit: AuditLogs | None = None,
+    apart: Apart = at_once,
 ) -> list[BaseRoute]:
     """All of them. `methods`: behind their gate; `gate`: None where callers are not identified; `audit`: None where
-    nobody keeps an audit log."""
+    nobody keeps an audit log; `apart`: does what takes long."""
     bundle, live = Bundle(), LiveStreams(methods, metrics, gate)
     routes = {
         f"{route.method.rpartition('.')[2].replace('/', '.')}": [route.verb, route.template, route.body]
@@ -110,11 +118,25 @@ def console_pages(
         return _json(await flows_of(methods, request, listed(request)))
 
     async def decode(request: Request) -> Response:
-        asked = _asked(await request.body())
-        schema, revision = parse_schema(asked["schema"]), asked["revision"]
+        call = caller_of(request.scope, request.url.path)
         if gate is not None:
-            gate.check_page(caller_of(request.scope, request.url.path), "pubsub.schemas.get", schema)
-        return _json({"payloads": decoded_payloads(catalog, schema, revision, asked["payloads"])})
+            gate.admit(call)  # by the head; a body is waited for once that is known
+        body = await request.body()
+        size, caller = len(body), "" if gate is None else gate.principal_of(call)
+        what = await _worked(size, caller, partial(asked, body))
+        schema = parse_schema(what["schema"])
+        if gate is not None:
+            gate.check_page(call, "pubsub.schemas.get", schema)
+        value = definition_asked(catalog, schema, what["revision"])
+        content = await _worked(size, project_of(schema), partial(decoded_payloads, value, what["payloads"]))
+        return Response(content, headers=_PAGE_HEADERS, media_type="application/json")
+
+    async def _worked(size: int, project: str, work: Callable[[], Any]) -> Any:
+        """By another process where it takes more than a moment."""
+        if size > DECODED_AT_ONCE_BYTES or apart.busy:
+            return await apart(work, project)
+        with apart.here(project):
+            return work()
 
     return [
         Route(f"{PATH}/api/about", _own(about), methods=["GET"]),
@@ -128,20 +150,6 @@ def console_pages(
         Route(PATH, begin, methods=["GET"]),
         Route(f"{PATH}/{{path:path}}", _answered(program), methods=["GET"]),
     ]
-
-
-def _asked(body: bytes) -> dict[str, Any]:
-    try:
-        asked = json.loads(body)
-    except (ValueError, RecursionError):
-        raise InvalidArgument("", "The body is not JSON.") from None
-    kinds = {"schema": str, "revision": str, "payloads": list}
-    for name, kind in kinds.items():
-        if not isinstance(asked, dict) or not isinstance(asked.get(name), kind):
-            raise InvalidArgument(name, f"{name} must be given, as a {kind.__name__}.")
-    if not all(isinstance(one, str) for one in asked["payloads"]):
-        raise InvalidArgument("payloads", "Each payload must be a text of base64.")
-    return dict(asked)
 
 
 def _own(page: Page) -> Page:

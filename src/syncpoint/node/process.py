@@ -263,6 +263,8 @@ class Node:
         if self.access is not None:
             self.subscribe.may_give_up = self.admin.may_give_up = self.access.service.may_give_up
             self.subscribe.quota.bytes_of = self.access.outstanding_of
+            self.environment.apart.account = self.access.gate.cpu
+        self.admin.apart = self.environment.apart
         clients = ConnectedClients(
             SERVER, self.clock, self.streams.open_pulls, None if gate is None else gate.principal_of
         )
@@ -300,7 +302,9 @@ class Node:
         pages = [*self.consumption.pushes.pages(), self.metrics.page(self)]
         reading = self.access.audit if self.access is not None else None
         audit = None if reading is None else lambda: {"server": reading.answer}
-        pages += console_pages(methods, self.control.catalog, self.metrics.exposition, gate, audit)
+        pages += console_pages(
+            methods, self.control.catalog, self.metrics.exposition, gate, audit, self.environment.apart
+        )
         http = client_http(methods, settings.transport_limits, self.access, pages)
         server = await self.environment.serve(
             methods, settings.host, settings.port, tls=tls, limits=settings.transport_limits, on_fallback=http

@@ -48,6 +48,7 @@ CONNECTION: Final = "syncpoint.connection"
 """Of a scope's extensions: what the caller's certificate says."""
 APART_BYTES: Final = 64 * 1024
 APART_THREADS: Final = 2
+_NO_VARIABLES: Final[Mapping[str, str]] = {}
 
 Admit = Callable[[CallContext, str], None]
 """Raises for callers to whom nothing is granted, whatever they ask for. The text: the resource that the path names."""
@@ -127,8 +128,10 @@ class RestApp:
         headers = headers_of(scope)
         try:
             found = self.table.find(verb_of(scope, headers), scope["raw_path"].decode("ascii", "replace"))
-            if found is not None and self._admit is not None:
-                self._admit(_head(scope, headers, found[0].method), _resource(found[1]))
+            if self._admit is not None:
+                # No method: a page, or nothing; what takes a body asks who calls, too.
+                method, variables = (found[0].method, found[1]) if found else (scope["path"], _NO_VARIABLES)
+                self._admit(_head(scope, headers, method), _resource(variables))
         except SyncpointError as error:
             return refusal(error, SystemParameters(scope["query_string"], headers))
         return None

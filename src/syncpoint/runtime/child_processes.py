@@ -1,9 +1,14 @@
-"""Plain computations in other processes: what would hold the event loop for longer than others can wait.
+"""Work that takes long, kept off the event loop: in other processes, by turns of the projects that ask for it.
 
-Place: handed to whoever has such work, in a simulation in the form of `at_once`. What is run is a picklable callable
-without arguments: a `functools.partial` of a function of a module.
-Promise: the processes are started when the first work comes, stay within MEMORY_BYTES each, and end with this one,
-however it ends. One that ends early fails what it was doing as `Unavailable`, and others take its place.
+Place: handed to whoever has work in proportion to a request, in a simulation in the form of `at_once`. What is run is a
+picklable callable without arguments: a `functools.partial` of a function of a module.
+Promise: no project has all processes, and of those that wait the one that has used the least goes first
+(`project_turns`). What the work costs of a processor is charged to its project, which is refused while it is behind
+with paying. Work ends after `WORK_S` of a processor. The processes are started when the first work comes, stay within
+MEMORY_BYTES each, and end with this one, however it ends. One that ends early fails what it was doing as `Unavailable`,
+and others take its place.
+What takes only a moment is done on the loop, `here`, as long as this turn of the loop is not `busy` with such work:
+many small pieces that come together do not hold it either.
 """
 
 from __future__ import annotations
@@ -15,51 +20,140 @@ import os
 import resource
 import signal
 import threading
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
-from syncpoint.model.errors import Unavailable
+from syncpoint.model.errors import ResourceExhausted, Unavailable
+from syncpoint.runtime.project_turns import ProjectTurns
 
-PROCESSES: Final = 2
+PROCESSES: Final = 3  # of which one project has two at most
 MEMORY_BYTES: Final = 2 << 30
+TURN_S: Final = 0.004
+"""Of one turn of the loop: once small pieces of work have taken so long, what else comes is done apart."""
+WORK_S: Final = 20.0
 _Result = TypeVar("_Result")
+
+
+class CpuAccount(Protocol):
+    """Who pays for work. Projects are projects/P; "" is nobody's."""
+
+    def check(self, project: str) -> None:
+        """Raises `ResourceExhausted` while a project is behind with paying."""
+        ...
+
+    def charge(self, project: str, seconds: float) -> None:
+        """A project has used so much of a processor."""
+        ...
 
 
 class Apart(Protocol):
     """Do some work without holding the loop."""
 
-    async def __call__(self, work: Callable[[], _Result], /) -> _Result: ...
+    @property
+    def busy(self) -> bool:
+        """Whether small work has taken its share of this turn of the loop."""
+        ...
+
+    def here(self, project: str) -> contextlib.AbstractContextManager[None]:
+        """Around small work on the loop. Raises `ResourceExhausted`."""
+        ...
+
+    async def __call__(self, work: Callable[[], _Result], project: str, /) -> _Result:
+        """What the work returns or raises; and `ResourceExhausted`, `Unavailable`."""
+        ...
 
 
-async def at_once(work: Callable[[], _Result], /) -> _Result:
-    """An `Apart` for programs whose event loop nothing else needs: the work is done right here."""
-    return work()
+class _AtOnce:
+    busy = False
+
+    def here(self, project: str) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    async def __call__(self, work: Callable[[], _Result], project: str, /) -> _Result:
+        return work()
+
+
+at_once: Final[Apart] = _AtOnce()
+"""For programs whose event loop nothing else needs: the work is done right here."""
 
 
 class ChildProcesses:
-    """See the module."""
+    """See the module. `account`: None charges nobody."""
 
     def __init__(self) -> None:
+        self.account: CpuAccount | None = None
         self._pool: ProcessPoolExecutor | None = None
         self._held: Connection | None = None  # the children live as long as nobody closes it
+        self._turns = ProjectTurns(PROCESSES)
+        self._spent_s = 0.0  # of this turn of the loop
 
-    async def __call__(self, work: Callable[[], _Result], /) -> _Result:
-        """What the work returns or raises."""
+    @property
+    def busy(self) -> bool:
+        """See `Apart`."""
+        return self._spent_s >= TURN_S
+
+    @contextlib.contextmanager
+    def here(self, project: str) -> Iterator[None]:
+        """See `Apart`."""
+        self._check(project)
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent_s = time.perf_counter() - began
+            if not self._spent_s:
+                asyncio.get_running_loop().call_soon(self._next_turn)
+            self._spent_s += spent_s
+            self._charge(project, spent_s)
+
+    async def __call__(self, work: Callable[[], _Result], project: str, /) -> _Result:
+        """See `Apart`."""
+        self._check(project)
+        async with self._turns.turn(project):
+            self._check(project)  # others of the project went before
+            began, used_s = time.perf_counter(), -1.0
+            try:
+                result, used_s = await self._done(work)
+                return result
+            finally:
+                self._charge(project, used_s if used_s >= 0 else time.perf_counter() - began)
+
+    async def _done(self, work: Callable[[], _Result]) -> tuple[_Result, float]:
+        """The result, and what it has cost."""
         pool = self._pool
         if pool is None:
             self.close()  # what is left of a pool that broke
             context = multiprocessing.get_context("spawn")  # not forked: threads of this process may hold locks
             watched, self._held = context.Pipe(duplex=False)
             pool = self._pool = ProcessPoolExecutor(PROCESSES, context, _begin, (watched,))
+        job: Future[Any] | None = None
         try:
-            return await asyncio.get_running_loop().run_in_executor(pool, work)
+            job = pool.submit(_measured, work)
+            done: tuple[_Result, float] = await asyncio.wrap_future(job)
+            return done
         except BrokenProcessPool:
             if self._pool is pool:
                 self._pool = None
             raise Unavailable("The process that did this has ended. Try again.") from None
+        except asyncio.CancelledError:
+            if job is not None and job.running():  # its process is not free before it ends
+                await asyncio.wait((asyncio.wrap_future(job),))
+            raise
+
+    def _check(self, project: str) -> None:
+        if self.account is not None and project:
+            self.account.check(project)
+
+    def _charge(self, project: str, seconds: float) -> None:
+        if self.account is not None and project:
+            self.account.charge(project, seconds)
+
+    def _next_turn(self) -> None:
+        self._spent_s = 0.0
 
     def close(self) -> None:
         """Begin nothing more, and end the processes; what they were doing fails."""
@@ -71,8 +165,23 @@ class ChildProcesses:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
+def _measured(work: Callable[[], _Result]) -> tuple[_Result, float]:
+    """In a child: what the work returns, and what it has used of a processor."""
+    began = time.process_time()
+    signal.setitimer(signal.ITIMER_PROF, WORK_S)
+    try:
+        return work(), time.process_time() - began
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+
+
+def _too_long(number: int, frame: object) -> None:
+    raise ResourceExhausted(f"This takes more than {WORK_S:g} s of a processor. Ask for less at once.")
+
+
 def _begin(watched: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the parent decides
+    signal.signal(signal.SIGPROF, _too_long)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     threading.Thread(target=_end_with_parent, args=(watched,), daemon=True).start()

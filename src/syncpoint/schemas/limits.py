@@ -21,6 +21,8 @@ JSON_BYTES_AT_ONCE = 8 * 1024
 Protocol Buffers takes 1.5 us a byte."""
 BINARY_BYTES_AT_ONCE = 32 * 1024
 """The same for the binary encodings, of which the worst takes 0.3 us a byte."""
+BUSY_BYTES_AT_ONCE = 1024
+"""Once others have used what a turn of the event loop has for such work, only smaller requests are checked in it."""
 DEFINITION_BYTES_AT_ONCE = 16 * 1024
 """Larger definitions are read by another process: 0.9 us a byte in Avro."""
 CHECKED_BYTES_MAX = 40_000_000

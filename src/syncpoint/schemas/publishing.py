@@ -22,10 +22,12 @@ from syncpoint.metadata.records import Topic, TopicSchema
 from syncpoint.model import varint
 from syncpoint.model.errors import InvalidArgument, NotFound, SyncpointError, not_a
 from syncpoint.model.limits import MESSAGE_ATTRIBUTES_MAX, PUBLISH_MESSAGES_MAX, PUBLISH_REQUEST_BYTES_MAX
+from syncpoint.model.names import project_of
 from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.schemas.errors import Mismatch
 from syncpoint.schemas.limits import (
     BINARY_BYTES_AT_ONCE,
+    BUSY_BYTES_AT_ONCE,
     CHECKED_BYTES_MAX,
     DEFINITION_BYTES_AT_ONCE,
     JSON_BYTES_AT_ONCE,
@@ -62,7 +64,11 @@ class SchemaGate:
 
     def is_large(self, topic: Topic, request: bytes | memoryview) -> bool:
         """Whether checking a request would hold the event loop for long."""
-        return topic.schema is not None and _is_large(len(request), self._choices(topic.schema), topic.schema.encoding)
+        if topic.schema is None:
+            return False
+        if self.apart.busy and len(request) > BUSY_BYTES_AT_ONCE:
+            return True
+        return _is_large(len(request), self._choices(topic.schema), topic.schema.encoding)
 
     def marked(self, topic: Topic, request: bytes | memoryview) -> bytes | memoryview:
         """The request with every message checked and marked; as it came where the topic has no schema. Raises
@@ -73,7 +79,9 @@ class SchemaGate:
         self.checked += 1
         try:
             _check_size(request)
-            return mark(bytes(request), self._choices(topic.schema), topic.schema.encoding)
+            choices = self._choices(topic.schema)
+            with self.apart.here(project_of(topic.name)):
+                return mark(bytes(request), choices, topic.schema.encoding)
         except SyncpointError:
             self.refused += 1
             raise
@@ -87,9 +95,11 @@ class SchemaGate:
         try:
             _check_size(request)
             choices = self._choices(bounds)
-            if _is_large(len(request), choices, bounds.encoding):
-                return await self.apart(partial(mark, request, choices, bounds.encoding))
-            return mark(request, choices, bounds.encoding)
+            project = project_of(topic.name)
+            if self.is_large(topic, request):
+                return await self.apart(partial(mark, request, choices, bounds.encoding), project)
+            with self.apart.here(project):
+                return mark(request, choices, bounds.encoding)
         except SyncpointError:
             self.refused += 1
             raise

@@ -103,7 +103,12 @@ def definition_setting(name: str, revision: str, schema: pubsub.Schema, compiled
 
 def definition(catalog: Catalog, name: str, revision: str) -> tuple[pubsub.Schema, bytes]:
     """The Schema of a revision that is there, without name, revision id and time, and what it was compiled to."""
-    found = _stored.SchemaDefinition.FromString(definition_value(catalog, name, revision))
+    return definition_of(definition_value(catalog, name, revision))
+
+
+def definition_of(value: bytes) -> tuple[pubsub.Schema, bytes]:
+    """The same, of what `definition_value` gave."""
+    found = _stored.SchemaDefinition.FromString(value)
     return pubsub.Schema.FromString(found.schema), found.compiled
 
 

@@ -18,9 +18,9 @@ from typing import Final, Protocol
 from google.protobuf.json_format import MessageToDict
 
 from syncpoint.model.errors import SyncpointError, Unavailable
+from syncpoint.runtime.project_turns import ProjectTurns
 from syncpoint.transforms.errors import TransformError, TryLater
 from syncpoint.transforms.model_client import ModelClient
-from syncpoint.transforms.project_turns import ProjectTurns
 from syncpoint.wire.messages import pubsub
 
 ANSWER_S: Final = 30.0

@@ -21,6 +21,8 @@ from syncpoint.transforms.sandbox import Function, Result, Sandbox
 from syncpoint.wire.messages import pubsub
 
 OFF_LOOP_BYTES: Final = 64 << 10  # more is compressed in a thread
+TURN_BYTES: Final = 256 << 10  # are converted in a turn of the event loop, and a message that is larger by itself
+MESSAGE_COST_BYTES: Final = 2048  # what a message costs besides its bytes, in bytes
 RESULTS_BYTES_MAX: Final = 64 << 20  # of all messages of a list, after one transform
 Outcome = pubsub.PubsubMessage | TransformError | None
 """A message, None where it was dropped, or an error."""
@@ -87,7 +89,9 @@ class Transformer:
     ) -> Sequence[Outcome]:
         outcomes: list[Outcome] = list(messages)
         places, texts = [], []
+        pieces = _Pieces()
         for place, message in enumerate(messages):
+            await pieces.after(len(message.data))
             try:
                 texts.append(_as_json(message))
                 places.append(place)
@@ -99,8 +103,23 @@ class Transformer:
         except TransformError as error:
             results = [error] * len(texts)
         for place, result in zip(places, results, strict=True):
+            await pieces.after(len(result) if isinstance(result, str) else 0)
             outcomes[place] = _changed(messages[place], result) if isinstance(result, str) else result
         return outcomes
+
+
+class _Pieces:
+    """Conversions of messages, cut so that others have their turn."""
+
+    def __init__(self) -> None:
+        self._size = 0
+
+    async def after(self, size: int) -> None:
+        """Before a message of so many bytes."""
+        self._size += size + MESSAGE_COST_BYTES
+        if self._size > TURN_BYTES:
+            self._size = 0
+            await asyncio.sleep(0)
 
 
 class _Room:

@@ -19,8 +19,8 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from syncpoint.runtime.project_turns import ProjectTurns
 from syncpoint.transforms.errors import NotTried, SandboxUnavailable, TransformError, TryLater
-from syncpoint.transforms.project_turns import ProjectTurns
 
 PROCESSES: Final = 3  # of which one project has two at most
 MESSAGE_S: Final = 0.5

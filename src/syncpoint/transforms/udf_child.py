@@ -24,6 +24,7 @@ import quickjs
 
 CPU_S = 0.45  # of one message
 CPU_END_S = 0.5
+ATTRIBUTES_MAX = 200  # of a message that a function returns: more than a message may have in any case
 HEAP_BYTES = 64 << 20  # of one function
 STACK_BYTES = 256 << 10
 FUNCTIONS_MAX = 8  # kept compiled
@@ -45,7 +46,9 @@ RUNNER = """
       return "V" + stringify({ __proto__: null, data, attributes: { __proto__: null } });
     if (typeof attributes !== "object" || isArray(attributes)) return "Eit returned attributes that are not an object";
     const copied = { __proto__: null }; // read once, and without a toJSON that the function may have defined
-    for (const key of keys(attributes)) {
+    const names = keys(attributes);
+    if (names.length > ATTRIBUTES_MAX) return "Eit returned more than ATTRIBUTES_MAX attributes";
+    for (const key of names) {
       const value = attributes[key];
       if (typeof value !== "string") return "Eit returned an attribute that is not a string";
       copied[key] = value;
@@ -64,7 +67,7 @@ class LoadedFunction:
         self.context.set_memory_limit(HEAP_BYTES)
         self.context.set_max_stack_size(STACK_BYTES)
         self.context.set_time_limit(CPU_S)
-        self.context.eval(RUNNER)
+        self.context.eval(RUNNER.replace("ATTRIBUTES_MAX", str(ATTRIBUTES_MAX)))
         run = self.context.get("__syncpoint")
         self.context.eval("delete globalThis.__syncpoint")
         self.context.eval(code)

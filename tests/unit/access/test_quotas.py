@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syncpoint.access.quotas import BURST_S, CREATING_S, project_in
+from syncpoint.access.quotas import BURST_S, CPU_BURST_S, CREATING_S, project_in
 from syncpoint.access.settings import parse
 from syncpoint.metadata.records import CatalogChange, Topic
 from syncpoint.model.errors import InvalidArgument, ResourceExhausted, SyncpointError
@@ -185,3 +185,30 @@ def test_quotas_that_mean_nothing_are_refused(harness: Harness, quotas: object) 
 
 def test_what_lies_in_no_project_has_no_quota() -> None:
     assert [project_in(one) for one in ("server", "projects/a", TOPIC)] == ["", "projects/a", "projects/a"]
+
+
+def test_work_is_refused_while_its_project_is_behind_with_paying(harness: Harness) -> None:
+    cpu = harness.gate.cpu
+    cpu.check("projects/a")
+    cpu.charge("projects/a", 2.0 * CPU_BURST_S)
+    cpu.check("projects/a")
+    cpu.charge("projects/a", 3.0)
+    cpu.check("projects/b")
+    with pytest.raises(ResourceExhausted, match="seconds of a processor") as refused:
+        cpu.check("projects/a")
+    assert unpacked(refused.value.details)[1].retry_delay.seconds == 1
+    assert harness.gate.over_quota == 1
+    harness.clock.advance(1.5)
+    cpu.check("projects/a")
+
+
+def test_the_time_of_a_project_is_what_the_file_says(harness: Harness) -> None:
+    harness.content["quotas"] = {"projects/a": {"cpu": 0.1}, "projects/free": {"cpu": 0}}
+    harness.authenticator.take(parse(harness.content))
+    for project in ("projects/a", "projects/free", "projects/other"):
+        harness.gate.cpu.charge(project, 1.1)
+    harness.gate.cpu.check("projects/other")
+    harness.gate.cpu.charge("projects/free", 1e6)
+    harness.gate.cpu.check("projects/free")
+    with pytest.raises(ResourceExhausted):
+        harness.gate.cpu.check("projects/a")

@@ -40,6 +40,10 @@ class OneGate:
         if call.metadata.get(b"authorization") != b"Bearer good":
             raise Unauthenticated("Who are you?")
 
+    def principal_of(self, call: CallContext) -> str:
+        self.admit(call)
+        return "user:good@example.com"
+
     def holds(self, call: CallContext, permission: str, resource: str) -> bool:
         return resource == "projects/p"
 

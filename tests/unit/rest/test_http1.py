@@ -285,6 +285,9 @@ async def test_nothing_is_read_of_who_is_not_admitted(served: Served) -> None:
             status, got, _ = await (await served.connect()).send(f"{head % kind}{more}\r\n\r\n".encode())
             assert (status, got["connection"], "www-authenticate" in got) == (401, "close", True)
             assert kind in got["content-type"]
+    for path in (b"/page", b"/nowhere"):
+        head = b"POST %s HTTP/1.1\r\nhost: x\r\nauthorization: Bearer bad\r\ncontent-length: 100000\r\n\r\n"
+        assert (await (await served.connect()).send(head % path))[0] == 401
     bad = b"POST /v1/projects/%ff/topics/t:publish HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n"
     assert (await (await served.connect()).send(bad))[0] == 400
     for headers in ({}, {"content_encoding": "gzip"}, {"content_type": "application/protobuf"}):
@@ -293,7 +296,7 @@ async def test_nothing_is_read_of_who_is_not_admitted(served: Served) -> None:
         )
         assert (status, body["error"]["status"]) == (401, "UNAUTHENTICATED")
         assert got["www-authenticate"].startswith("bearer")
-    assert set(served.asked_about) == {"projects/p/topics/t"}, "what is noted of a refusal"
+    assert set(served.asked_about) == {"projects/p/topics/t", ""}, "what is noted of a refusal"
 
 
 @plain_test(run, replace(LIMITS, unsent_total_bytes=10000))

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.model.errors import InvalidArgument, Unavailable
-from syncpoint.runtime.child_processes import MEMORY_BYTES, ChildProcesses
+from syncpoint.model.errors import InvalidArgument, ResourceExhausted, Unavailable
+from syncpoint.runtime.child_processes import MEMORY_BYTES, TURN_S, ChildProcesses
 from syncpoint.schemas.publishing import check_definition
 from syncpoint.testing.plain_tests import on_loop
 
@@ -22,16 +22,16 @@ from syncpoint.testing.plain_tests import on_loop
 async def test_work_is_done_by_another_process_which_may_end() -> None:
     children = ChildProcesses()
     try:
-        child = await children(os.getpid)
+        child = await children(os.getpid, "")
         assert child != os.getpid()
         with pytest.raises(InvalidArgument, match="Invalid schema") as refused:
-            await children(partial(check_definition, b"\x0a\x02\x10\x01"))
+            await children(partial(check_definition, b"\x0a\x02\x10\x01"), "")
         assert refused.value.problem
         with pytest.raises(MemoryError):
-            await children(partial(bytes, MEMORY_BYTES))
+            await children(partial(bytes, MEMORY_BYTES), "")
         with pytest.raises(Unavailable, match="Try again"):
-            await children(partial(os._exit, 1))
-        assert await children(os.getpid) not in (child, os.getpid())
+            await children(partial(os._exit, 1), "")
+        assert await children(os.getpid, "") not in (child, os.getpid())
     finally:
         children.close()
 
@@ -40,7 +40,7 @@ async def test_work_is_done_by_another_process_which_may_end() -> None:
 async def test_work_that_is_not_done_ends_at_the_end(*, tmp_path: Path) -> None:
     children, pipe = ChildProcesses(), tmp_path / "pipe"
     os.mkfifo(pipe)
-    work = asyncio.ensure_future(children(partial(Path.read_bytes, pipe)))
+    work = asyncio.ensure_future(children(partial(Path.read_bytes, pipe), ""))
     writer = await asyncio.to_thread(os.open, pipe, os.O_WRONLY)  # it reads, and waits for more
     children.close()
     with pytest.raises(Unavailable, match="Try again"):
@@ -55,8 +55,8 @@ from syncpoint.runtime.child_processes import ChildProcesses
 
 async def run():
     children = ChildProcesses()
-    print(await children(os.getpid), flush=True)
-    await children(partial(time.sleep, 60))
+    print(await children(os.getpid, ""), flush=True)
+    await children(partial(time.sleep, 60), "")
 
 if __name__ == "__main__":
     asyncio.run(run())
@@ -81,3 +81,69 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+class Ledger:
+    """An account: who has been charged what; projects of `behind` are refused."""
+
+    def __init__(self) -> None:
+        self.charged: dict[str, float] = {}
+        self.behind: set[str] = set()
+
+    def check(self, project: str) -> None:
+        if project in self.behind:
+            raise ResourceExhausted("later")
+
+    def charge(self, project: str, seconds: float) -> None:
+        self.charged[project] = self.charged.get(project, 0.0) + seconds
+
+
+def spin(seconds: float) -> None:
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+
+
+@on_loop
+async def test_work_is_charged_to_its_project_wherever_it_is_done() -> None:
+    children = ChildProcesses()
+    ledger = children.account = Ledger()
+    try:
+        await children(partial(spin, 0.05), "projects/a")
+        assert ledger.charged["projects/a"] >= 0.05
+        with children.here("projects/b"):
+            spin(TURN_S)
+        assert ledger.charged["projects/b"] >= TURN_S
+        assert children.busy, "this turn of the loop has had its share"
+        await asyncio.sleep(0)
+        assert not children.busy
+        ledger.behind.add("projects/a")
+        with pytest.raises(ResourceExhausted):
+            await children(os.getpid, "projects/a")
+        with pytest.raises(ResourceExhausted), children.here("projects/a"):
+            raise AssertionError("never begun")
+        await children(os.getpid, "projects/b")
+    finally:
+        children.close()
+
+
+@on_loop
+async def test_who_gives_up_keeps_its_turn_until_the_process_is_free(*, tmp_path: Path) -> None:
+    children = ChildProcesses()
+    pipes = [tmp_path / name for name in "abc"]
+    try:
+        for pipe in pipes:
+            os.mkfifo(pipe)
+        works = [asyncio.ensure_future(children(partial(Path.read_bytes, pipe), "projects/a")) for pipe in pipes]
+        writers = [await asyncio.to_thread(os.open, pipe, os.O_WRONLY) for pipe in pipes[:2]]  # both are at work
+        for work in works[:2]:
+            work.cancel()
+        assert await children(os.getpid, "projects/b"), "a place is left to others"
+        assert not any(work.done() for work in works), "the third has not begun, though two gave up"
+        for writer in writers:
+            os.close(writer)
+        os.close(await asyncio.to_thread(os.open, pipes[2], os.O_WRONLY))
+        assert await works[2] == b""
+        assert all(work.cancelled() for work in works[:2])
+    finally:
+        children.close()

@@ -115,6 +115,7 @@ class ProxyRole:
             context.classes,
             queries,
         )
+        self.admin.apart = context.environment.apart
         if self.proxy.sealer is not None:
             self.admin.peeks.open = self.proxy.sealer.open
         self.admin.peeks.may_pass = lambda topic: may_pass(topic, context.process.region)
@@ -126,6 +127,7 @@ class ProxyRole:
         self.cursor_cleaner = CursorCleaner(self.proxy.cursors, self._cleans, context.random)
         if settings.auth is not None:
             self.access = Access(settings.auth, context.catalog, context.environment.clock, context.process.name)
+            context.environment.apart.account = self.access.gate.cpu
             self.admin.may_give_up = self.access.service.may_give_up
         gate = self.access.gate if self.access is not None else None
         accounts = self.access.accounts if self.access is not None else None
@@ -206,7 +208,9 @@ class ProxyRole:
         gate = None if self.access is None else self.access.gate
         pages = [*self.consumption.pushes.pages(), metrics_page(context.metrics, gate)]
         audit = audit_logs(context, self.access)
-        pages += console_pages(self.client_methods, context.catalog, context.metrics, gate, audit)
+        pages += console_pages(
+            self.client_methods, context.catalog, context.metrics, gate, audit, context.environment.apart
+        )
         http = client_http(self.client_methods, TransportLimits(), self.access, pages)
         self.listening = await network.serve(self.client_methods, host, port, http)
         if self.tls is not None:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.project_turns import ProjectTurns
 from syncpoint.testing.simulated_loop import run_simulated
-from syncpoint.transforms.project_turns import ProjectTurns
 
 
 class Work:

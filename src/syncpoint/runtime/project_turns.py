@@ -1,9 +1,10 @@
 """Turns at a few places that projects share: who has used the least time is next.
 
-Place: in front of the processes of `sandbox`. Promise: a project has all places but one at most, so one whose turns are
-long leaves a place to the others. Of those that wait and may have another place, the one whose turns have taken the
-least time goes first, so many short turns are not held up by a few long ones; within a project the order of arrival is
-kept. One that comes after a pause begins where the others are: time in which it asked for nothing is not saved up.
+Place: in front of processes: those of `child_processes`, and of `transforms.sandbox`. Promise: a project has all places
+but one at most, so one whose turns are long leaves a place to the others. Of those that wait and may have another
+place, the one whose turns have taken the least time goes first, so many short turns are not held up by a few long
+ones; within a project the order of arrival is kept. One that comes after a pause begins where the others are: time in
+which it asked for nothing is not saved up.
 """
 
 from __future__ import annotations
