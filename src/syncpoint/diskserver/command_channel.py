@@ -26,9 +26,17 @@ from syncpoint.diskserver.protocol import (
 from syncpoint.diskserver.sockets import FrameReader, hang_up, send_frame, tune, wait_at_most
 from syncpoint.runtime.files import DiskFenced, FolderExchanged
 
+Server = tuple[str, int]
+"""Where a server is asked: host and port."""
+
 
 class ChannelLost(Exception):
     """There is no connection, or it does not answer."""
+
+    def __init__(self, why: str, server: Server | None = None) -> None:
+        """`server`: who gave no sign of life; None where it is not known who, or where only one disk is meant."""
+        super().__init__(why)
+        self.server = server
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,7 @@ class CommandChannel:
         self.doubtful = False  # the last command was given up and may be under way
         self.seq = 0
         self._attempt = 0
-        self._where = ""
+        self.place: Server | None = None  # of the server asked last
         self._tls = tls
         self._patience = patience
         self._sock: socket.socket | None = None
@@ -66,11 +74,11 @@ class CommandChannel:
         """Make a new connection. Raises `ChannelLost`, `DiskFenced`, and `OSError` for what the server cannot do."""
         self.break_off()
         self._attempt += 1
-        self._where = f"{host}:{port}"
+        self.place = host, port
         try:
-            sock = socket.create_connection((host, port), self._patience.connect_s)
+            sock = socket.create_connection(self.place, self._patience.connect_s)
         except OSError as error:
-            raise ChannelLost(f"{self._where}: {error}") from error
+            raise ChannelLost(f"{host}:{port}: {error}", self.place) from error
         try:
             tune(sock)
             if self._tls is not None:
@@ -83,7 +91,7 @@ class CommandChannel:
         except (OSError, ValueError) as error:
             self.break_off()
             hang_up(sock)
-            raise ChannelLost(f"{self._where} does not say who it is: {error}") from error
+            raise ChannelLost(f"{host}:{port} does not say who it is: {error}", self.place) from error
         if welcome.status == Status.OK:
             self.server, self.boot, self._reader = welcome.server, welcome.boot, reader
             return
@@ -91,15 +99,15 @@ class CommandChannel:
         if welcome.status == Status.FENCED:
             raise DiskFenced(errno.ESTALE, welcome.message)
         if welcome.status == Status.ERROR and welcome.errno == errno.ESTALE:
-            raise FolderExchanged(errno.ESTALE, welcome.message, self._where)
+            raise FolderExchanged(errno.ESTALE, welcome.message, f"{host}:{port}")
         if welcome.status == Status.ERROR:
             raise OSError(welcome.errno, welcome.message)
         raise ChannelLost("an earlier command has not ended")
 
     def exchange(self, request: Request) -> Reply:
         """Send one command and wait for its answer, however long the server works on it. Raises `ChannelLost`."""
-        sock, reader = self._sock, self._reader
-        if sock is None or reader is None:
+        sock, reader, place = self._sock, self._reader, self.place
+        if sock is None or reader is None or place is None:
             raise ChannelLost("not connected")
         try:
             send_frame(sock, encode_request(request))
@@ -112,7 +120,7 @@ class CommandChannel:
                 reader.read_cut(payload, request.sizes, (request.take if wanted else None) or pieces.append)
         except (OSError, ValueError) as error:
             self.break_off()
-            raise ChannelLost(f"{self._where}: {error}") from error
+            raise ChannelLost(f"{place[0]}:{place[1]}: {error}", place) from error
         if reply.status == Status.STALE or reply.seq != request.seq:
             self.break_off()
             raise ChannelLost("the connection was replaced")

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from syncpoint.diskserver.command_channel import ChannelLost, CommandChannel, Patience
+from syncpoint.diskserver.command_channel import ChannelLost, CommandChannel, Patience, Server
 from syncpoint.diskserver.payload_cache import SentPayloads
 from syncpoint.diskserver.protocol import LOOKUPS, DiskOp, Hello, Reply, Request, Status
 from syncpoint.runtime.clock import Clock
@@ -36,6 +36,10 @@ class DiskAddress(NamedTuple):
 
 Where = Callable[[], DiskAddress | None]
 """Where the disk is served now; None while nobody knows. Called by any thread."""
+
+
+Silent = dict[Server | str, tuple[float, str]]
+"""A server without a sign of life, or one disk of which no more is known (its root) -> until when not to ask, why."""
 
 
 class _Terms(NamedTuple):
@@ -58,10 +62,10 @@ class RemoteDisk:
         clock: Clock,
         patience: Patience,
         tls: ssl.SSLContext | None,
-        silent: dict[tuple[str, int], float],
+        silent: Silent,
         sent: SentPayloads,
     ) -> None:
-        """`silent`: servers that do not answer, and until when not to ask; `sent`: what they got. Of all disks."""
+        """`silent`: who does not answer; `sent`: what servers got. Of all disks."""
         self.root = root
         self.generation = 0  # goes up whenever the disk is abandoned
         self.reached = False  # since it was abandoned
@@ -81,7 +85,6 @@ class RemoteDisk:
         self._fenced: str | None = None
         self._silent = silent
         self._sent = sent
-        self._place = ("", 0)  # the server asked last
         self._boot = ""
 
     def close_later(self, handle: int) -> None:
@@ -94,9 +97,16 @@ class RemoteDisk:
 
         Raises `DiskFenced`, `DiskUnreachable`, and the `OSError` of the command.
         """
-        if not forever and self._silent.get(self._place, 0.0) > self._clock.monotonic():
-            raise self._unreachable("it does not answer")
+        if not forever and self._silent and (why := self._quiet()):
+            raise self._unreachable(why)
         return self._call(make, generation, math.inf if forever else self._patience.give_up_s)
+
+    def _quiet(self) -> str:
+        """Why it is not asked at present; "" when it is. Only what was asked itself, or serves it now, counts."""
+        address, now = self._where(), self._clock.monotonic()
+        keys: list[Server | str] = [self.root] if address is None else [self.root, (address.host, address.port)]
+        found = (self._silent.get(key, (now, "")) for key in keys)
+        return next((why for until, why in found if until > now), "")
 
     def _call(self, make: Make, generation: int, give_up_s: float) -> Reply:
         channel, terms = self._take(generation, give_up_s)
@@ -138,7 +148,7 @@ class RemoteDisk:
                 reply = channel.exchange(
                     request._replace(seq=channel.seq, epoch=hello.epoch, closes=terms.closing, changes=changes)
                 )
-                self._silent.pop(self._place, None)
+                self._answered(channel)
                 whole = True  # whatever comes now: what was named may not be there
                 if reply.status == Status.LACKING:
                     continue
@@ -151,13 +161,16 @@ class RemoteDisk:
                 whole = True
                 patient = self._clock.monotonic() - answered_at < terms.give_up_s
                 if not self.reached or terms.generation != self.generation or not patient:
-                    self._note_silence(channel, request, sent=sent_to != 0)
+                    if terms.generation == self.generation:  # else it was us who hung up
+                        until = self._clock.monotonic() + self._patience.quiet_s
+                        self._silent[error.server or self.root] = until, str(error)
+                    self._doubt(channel, request, sent=sent_to != 0)
                     raise self._unreachable(str(error)) from error
                 with self._changed:
                     self._changed.wait(self._patience.retry_s)
             except OSError:
                 if sent_to:
-                    self._note_silence(channel, request, sent=True)
+                    self._doubt(channel, request, sent=True)
                 raise
 
     def _note_fence(self, terms: _Terms, why: str) -> OSError:
@@ -172,7 +185,6 @@ class RemoteDisk:
         address = self._where()
         if address is None:
             raise ChannelLost("nobody serves it")
-        self._place = (address.host, address.port)
         channel.connect(address.host, address.port, hello._replace(disk=address.disk))
         with self._changed:
             if self._boot not in ("", channel.boot):
@@ -180,8 +192,13 @@ class RemoteDisk:
             self._boot = channel.boot
         self._sent.found(channel.server, self.root)
 
-    def _note_silence(self, channel: CommandChannel, request: Request | None, *, sent: bool) -> None:
-        self._silent[self._place] = self._clock.monotonic() + self._patience.quiet_s
+    def _answered(self, channel: CommandChannel) -> None:
+        if self._silent:
+            self._silent.pop(self.root, None)
+            if channel.place is not None:
+                self._silent.pop(channel.place, None)
+
+    def _doubt(self, channel: CommandChannel, request: Request | None, *, sent: bool) -> None:
         channel.break_off()
         channel.doubtful = sent and request is not None and request.op not in LOOKUPS
 

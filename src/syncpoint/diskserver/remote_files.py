@@ -31,7 +31,7 @@ from syncpoint.diskserver.protocol import (
     Reply,
     Request,
 )
-from syncpoint.diskserver.remote_disk import DiskAddress, Make, RemoteDisk, Where
+from syncpoint.diskserver.remote_disk import DiskAddress, Make, RemoteDisk, Silent, Where
 from syncpoint.diskserver.remote_file import KEEP_MAX, RemoteFile
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.file_content import cut, read_opened
@@ -70,7 +70,7 @@ class RemoteFiles:
         self._session = clock.time_ns()
         self._lock = threading.Lock()
         self._disks: dict[str, RemoteDisk] = {}
-        self._silent: dict[tuple[str, int], float] = {}
+        self._silent: Silent = {}
         self._sent = SentPayloads(self._session, share_min)
         for root, place in places.items():
             hello = Hello("", chain, epoch, self._session, str(Durability(durability)), 0, 0)
