@@ -2,7 +2,8 @@
 
 Place: asked by `mitigator` before each drain. Pure.
 Promise: never the last of a role, and never more of a role than `share` of it (one, where that is less than one); all
-drains count, those of operators, too. Where a role stands in several zones, mitigation drains in one of them at a time.
+drains count, those of operators, too, and so does who is missing. Where a role stands in several zones, mitigation
+drains in one of them at a time.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 
 class BudgetedProcess(NamedTuple):
-    """A living process as the budget sees it."""
+    """A process as the budget sees it: one that lives, or one that is missing and counts as draining."""
 
     name: str
     roles: tuple[str, ...]

@@ -82,8 +82,8 @@ class Mitigator:
         marked = {target for target, comment in drains.items() if comment.startswith(MARK)}
         decisions: list[MitigationDecision] = []
         current = {one.name: one for one in sorted(processes)}
-        # What was lost with its zone is out of service, and stays in the count.
-        gone = [one._replace(draining=True) for one in self.zones.lost_processes()]
+        # What crashed, or was lost with its zone, is out of service, and stays in the count.
+        gone = [one._replace(draining=True) for one in self.zones.missing()]
         for name, process in current.items():
             health = self.health[name]
             if name in marked and name not in self._ours:

@@ -1,10 +1,10 @@
-"""Zones: which processes each one has had, and whether all of one are gone.
+"""Zones: which processes each one has had, which of them are missing, and whether all of one are gone.
 
 Place: held by `mitigator`. Plain values.
-Promise: a zone is lost when processes of it were there, none is any more, and processes of other zones are. As long as
-it is lost, its processes count as out of service: nothing more is drained than the budget allows then. A process that
-is gone for `ABSENT_S` while others of its zone live was taken away, and is forgotten; a zone's end takes its processes
-one after the other, as their leases run out.
+Promise: a zone is lost when processes of it were there, none is any more, and processes of other zones are. Who is
+missing counts as out of service: nothing more is drained than the budget allows then. A process is missing while its
+zone is lost, and otherwise for `ABSENT_S`: one that is gone for longer was taken away, and is forgotten. Processes
+without a zone are missing likewise, and are no zone that could be lost.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Final
 
 from syncpoint.mitigation.drain_budget import BudgetedProcess
 
+NO_ZONE: Final = ""
 FORGOTTEN_S: Final = 86_400.0
 """After so long a zone that did not come back is not expected any more."""
-ABSENT_S: Final = 60.0
+ABSENT_S: Final = 600.0
+"""Longer than a process that crashed takes to be started again, on another machine, too."""
 
 
 class KnownZones:
@@ -27,13 +29,15 @@ class KnownZones:
         self._seen: dict[str, float] = {}  # by zone: when anybody of it was there last
         self._last: dict[str, float] = {}  # by process: when it was there last
         self._lost: set[str] = set()
+        self._living: set[str] = set()
 
     def note(self, now: float, processes: Sequence[BudgetedProcess]) -> None:
         """Who is there now."""
         living: dict[str, dict[str, BudgetedProcess]] = {}
         for one in processes:
-            if one.zone:
-                living.setdefault(one.zone, {})[one.name] = one
+            living.setdefault(one.zone, {})[one.name] = one
+        zoned = living.keys() - {NO_ZONE}
+        living.setdefault(NO_ZONE, {})  # what belongs to no zone ends one by one
         self._seen |= dict.fromkeys(living, now)
         self._last |= {one.name: now for one in processes}
         for zone, there in living.items():
@@ -44,15 +48,20 @@ class KnownZones:
             del self._known[zone], self._seen[zone]
         kept = {name for known in self._known.values() for name in known}
         self._last = {name: at for name, at in self._last.items() if name in kept}
-        elsewhere = {one.name for one in processes}
+        self._living = {one.name for one in processes}
         self._lost = {
-            zone for zone, known in self._known.items() if living and zone not in living and known.keys() - elsewhere
+            zone for zone, known in self._known.items() if zoned and zone not in living and known.keys() - self._living
         }
 
     @property
     def lost(self) -> list[str]:
         """Zones of which nobody is left."""
         return sorted(self._lost)
+
+    def missing(self) -> list[BudgetedProcess]:
+        """Who is out of service because it is not there."""
+        known = {one.name: one for zone in self._known.values() for one in zone.values()}
+        return [one for name, one in sorted(known.items()) if name not in self._living]
 
     def lost_processes(self) -> list[BudgetedProcess]:
         """Who was in them."""

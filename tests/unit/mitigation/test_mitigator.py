@@ -284,6 +284,35 @@ def test_a_process_that_was_taken_away_is_no_lost_zone_and_a_lost_zone_is_forgot
     assert cluster.mitigator.zones.lost == []
 
 
+@pytest.mark.parametrize("zones", ["", "xyz", "xxx"])
+def test_who_is_missing_counts_as_out_of_service(zones: str) -> None:
+    cluster = Cluster(*"abc", zones=zones)
+    cluster.look()
+    del cluster.lags["a"]
+    cluster.look()
+    following = Mitigator(ACT)  # the router died, too
+    following.zones.recall(cluster.mitigator.zones.written())
+    cluster.mitigator = following
+    cluster.lags["b"] = 2.0
+    cluster.pass_time(20)
+    assert not cluster.drains
+    assert "1 of 3 of the role publish-forwarder are out of service already" in cluster.decisions[-1].reason
+    cluster.lags["a"] = 0.0
+    cluster.pass_time(4)
+    assert list(cluster.drains) == ["b"], "all are there again"
+
+
+@pytest.mark.parametrize("zones", ["", "xxx"])
+def test_who_is_gone_for_long_was_taken_away_and_counts_no_more(zones: str) -> None:
+    cluster = Cluster(*"abc", zones=zones)
+    cluster.look()
+    del cluster.lags["a"]
+    cluster.pass_time(ABSENT_S - 2)
+    assert [one.name for one in cluster.mitigator.zones.missing()] == ["a"]
+    cluster.pass_time(6)
+    assert cluster.mitigator.zones.missing() == []
+
+
 def test_a_zone_whose_processes_go_one_after_the_other_is_lost_with_all_of_them() -> None:
     cluster = Cluster(*"abcdef", zones="xxyyzz")
     cluster.look()
