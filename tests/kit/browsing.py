@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -80,10 +81,17 @@ class Looked:
         """Whether the page is no wider than a window of this width, once its charts have been drawn for that."""
         self.page.set_viewport_size({"width": width, "height": 800})
         root = "document.documentElement"
-        try:
-            self.page.wait_for_function(f"{root}.scrollWidth <= {root}.clientWidth", timeout=PATIENCE_MS / 4)
-        except sync_api.TimeoutError:
-            return False
+        return self.becomes(f"{root}.scrollWidth <= {root}.clientWidth", PATIENCE_MS / 4)
+
+    def becomes(self, expression: str, patience_ms: float) -> bool:
+        """Whether an expression becomes true in time. Each look is one of the debugger's, which the page's own policy
+        does not forbid; an expression that the page itself watched would be.
+        """
+        end = time.monotonic() + patience_ms / 1000
+        while not self.page.evaluate(expression):
+            if time.monotonic() >= end:
+                return False
+            self.page.wait_for_timeout(20)
         return True
 
     def violations(self) -> list[str]:
