@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from syncpoint.cli.main import cli
@@ -39,6 +42,7 @@ def test_a_cluster_of_others_is_seen_from_any_machine(local: LocalCluster, tmp_p
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     file = Path(shutil.copy(local.settings_path, elsewhere))
+    shutil.copy(local.folder / "etcd-password", elsewhere)
 
     def view(*words: Any) -> tuple[int, dict[str, Any]]:
         found = run("cluster", "status", *words, "--format", "json")
@@ -53,7 +57,8 @@ def test_a_cluster_of_others_is_seen_from_any_machine(local: LocalCluster, tmp_p
     assert (chain["owner"], chain["home"], chain["disks"]) == ("publish-forwarder-1", "publish-forwarder-1", "1/1")
 
     etcd = ",".join(local.settings().etcd)
-    by_etcd = view("--metadata", etcd)
+    password = str(local.folder / "etcd-password")
+    by_etcd = view("--metadata", etcd, "--metadata-user", "root", "--metadata-password-file", password)
     assert by_etcd[0] == 0
     assert {one["name"] for one in by_etcd[1]["processes"]} == {one["name"] for one in found["processes"]}
 
@@ -90,3 +95,47 @@ def test_a_cluster_of_others_is_seen_from_any_machine(local: LocalCluster, tmp_p
     assert found["problems"][0].startswith("the metadata do not answer")
     assert not any("no proxy answers" in one for one in found["problems"])
     assert [one["owner"] for one in found["chains"]] == ["publish-forwarder-1"] * 2  # a proxy remembers
+
+
+def test_the_etcd_of_a_cluster_lets_nobody_in_without_its_password(local: LocalCluster) -> None:
+    secret = local.folder / "etcd-password"
+    assert secret.stat().st_mode & 0o777 == 0o600
+    assert {one.stat().st_mode & 0o077 for one in local.folder.rglob("*")} == {0}
+    (etcd,) = local.settings().etcd
+
+    def answer(path: str, content: dict[str, str], **headers: str) -> tuple[int, dict[str, Any]]:
+        request = urllib.request.Request(f"http://{etcd}/v3/{path}", json.dumps(content).encode(), headers)
+        try:
+            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as found:
+                return found.status, json.load(found)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    key = {"key": "YXR0YWNr", "value": "eA=="}
+    status, refused = answer("kv/put", key)
+    assert status != 200
+    assert "user name is empty" in refused["error"]
+    assert answer("auth/authenticate", {"name": "root", "password": "guessed"})[0] != 200
+    _, known = answer("auth/authenticate", {"name": "root", "password": secret.read_text()})
+    assert answer("kv/put", key, Authorization=known["token"])[0] == 200
+    local.stop("etcd-1")
+    local.up()  # it asks for the same password again
+    assert answer("kv/put", key)[0] != 200
+
+
+def test_a_cluster_made_without_a_password_goes_on(tmp_path: Path) -> None:
+    made = LocalCluster(tmp_path / "machine")
+    made.create(SMALL)
+    content = yaml.safe_load(made.settings_path.read_text())
+    for key in ("user", "password_file", "peers"):  # as earlier versions wrote it
+        del content["metadata"][key]
+    made.settings_path.write_text(yaml.safe_dump(content))
+    (made.folder / "etcd-password").unlink()
+    made.folder.chmod(0o755)
+    try:
+        made.up()
+        assert made.folder.stat().st_mode & 0o777 == 0o700
+        peers = json.loads((made.folder / "etcd.json").read_text())["peers"]
+        assert list(made.settings().etcd_peers) == peers
+    finally:
+        made.down()

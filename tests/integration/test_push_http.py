@@ -21,9 +21,10 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.push.addresses import Vetting, networks
 from syncpoint.push.feed import open_feed
-from syncpoint.push.http_sender import HttpSender, PushFailed, Resolve
+from syncpoint.push.http_sender import HttpSender, PushFailed, Resolve, SystemNames, VettedBackend
 from syncpoint.push.inner_driver import ConsumingProcess
 from syncpoint.push.oidc_tokens import OidcTokens
+from syncpoint.push.own_endpoints import OwnEndpoints
 from syncpoint.push.push_config import Endpoint
 from syncpoint.push.push_driver import PushDriver
 from syncpoint.push.signing_keys import SigningKeys, jwks
@@ -32,6 +33,7 @@ from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.forwarder_harness import ForwarderHarness
 from syncpoint.testing.plain_tests import plain_test
+from syncpoint.transforms.model_client import ModelClient
 from syncpoint.wire.messages import pubsub
 
 LOCAL = Vetting(networks(["loopback"]))
@@ -169,6 +171,35 @@ async def test_a_name_is_asked_once_for_a_connection_so_it_cannot_change_in_betw
         with pytest.raises(PushFailed, match="may not go to"):
             await sender.post(server.at("e.example"), [], b"", 5)
         assert names.asked == 2
+
+
+@pytest.mark.parametrize("found", ["127.0.0.1", "127.0.0.5", "0.0.0.0", "::ffff:127.0.0.1", "::1"])
+@plain_test(story)
+async def test_listeners_of_the_deployment_are_no_targets(*, found: str) -> None:
+    async with Endpoints().serving() as server, Endpoints().serving() as other:
+        own = OwnEndpoints(lambda: [f"127.0.0.1:{server.port}"])
+        vetting = Vetting(networks(["loopback", "0.0.0.0/0", "::/0"]), own)
+        async with sending(vetting, resolve=Names([found])) as sender:
+            with pytest.raises(PushFailed, match="endpoint of this deployment"):
+                await sender.post(server.at("e.example"), [], b"", 5)
+            assert server.connections == 0
+        async with sending(vetting, resolve=Names(["127.0.0.1"])) as sender:
+            assert await sender.post(other.at("e.example"), [], b"", 5) == 200
+
+
+@plain_test(story)
+async def test_a_model_is_not_asked_at_a_listener_of_the_deployment() -> None:
+    names = SystemNames("test-names")
+    async with Endpoints().serving() as server:
+        own = OwnEndpoints(lambda: [f"127.0.0.1:{server.port}"])
+        client = ModelClient(VettedBackend.anywhere(own, names))
+        try:
+            with pytest.raises(OSError, match="endpoint of this deployment"):
+                await client(f"http://localhost:{server.port}/", b"{}", b"", 5, 100)
+            assert server.connections == 0
+        finally:
+            await client.close()
+            names.close()
 
 
 @plain_test(story)

@@ -58,6 +58,12 @@ _PLACE = (
         help="The folder of cluster.yaml; of `cluster up`, also what it started.",
     ),
     click.option("--metadata", metavar="HOST:PORT,...", help="The cluster's etcd, where its file is not at hand."),
+    click.option("--metadata-user", default="", help="Who --metadata lets in; with --metadata-password-file."),
+    click.option(
+        "--metadata-password-file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="The password of --metadata-user.",
+    ),
 )
 
 
@@ -68,14 +74,23 @@ def place_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def cluster_at(path: Path | None, folder: Path | None, metadata: str | None) -> Cluster:
+def cluster_at(
+    path: Path | None,
+    folder: Path | None,
+    metadata: str | None,
+    metadata_user: str = "",
+    metadata_password_file: Path | None = None,
+) -> Cluster:
     """The cluster that the options of `place_options` name."""
     from syncpoint.node.cluster.looking import Cluster
 
     if sum(one is not None for one in (path, folder, metadata)) != 1:
         raise click.UsageError("Name the cluster by one of --config FILE, --dir FOLDER and --metadata HOST:PORT,...")
+    if bool(metadata_user) != (metadata_password_file is not None) or (metadata_user and metadata is None):
+        raise click.UsageError("--metadata-user and --metadata-password-file go together, with --metadata.")
     if metadata is not None:
-        return Cluster.of_metadata(tuple(one.strip() for one in metadata.split(",") if one.strip()))
+        addresses = tuple(one.strip() for one in metadata.split(",") if one.strip())
+        return Cluster.of_metadata(addresses, metadata_user, metadata_password_file)
     return Cluster.of_file(path or _local(folder or Path()).settings_path)
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from syncpoint.export.contents import Contents
 from syncpoint.push.pusher import Lent
+from syncpoint.runtime.private_files import share
 from syncpoint.subscribe.confirm import CopyId
 
 OBJECT_STORES: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
@@ -193,6 +194,7 @@ def _rename(system: Any, temporary: str, path: str) -> None:
         system.mv(temporary, path)
         return
     _make_durable_folder(Path(folder))
+    share(Path(temporary))
     os.replace(temporary, path)
     _sync(folder)
 
@@ -202,6 +204,7 @@ def _make_durable_folder(folder: Path) -> None:
     if not folder.is_dir():
         _make_durable_folder(folder.parent)
         folder.mkdir(exist_ok=True)
+        share(folder)
         _sync(folder.parent)
 
 

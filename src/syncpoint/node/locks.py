@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from syncpoint.model.errors import FailedPrecondition
+from syncpoint.runtime.private_files import FILE_MODE, private_folder
 
 
 class FolderLocks:
@@ -14,10 +15,11 @@ class FolderLocks:
         self._open: list[int] = []
 
     def take(self, folder: Path) -> None:
-        """Lock `folder`, creating it. Raises `FailedPrecondition` naming the holder if another server has it."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """Lock `folder`, creating it, and keep it from other users. Raises `FailedPrecondition` naming the holder if
+        another server has it."""
+        private_folder(folder)
         path = folder / "lock"
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

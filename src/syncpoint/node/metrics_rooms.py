@@ -34,6 +34,7 @@ from syncpoint.metrics.service_families import (
 )
 from syncpoint.metrics.subscription_families import SubscriptionRoom
 from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.transport.network import join_address
 from syncpoint.transport.server import Server
 
 if TYPE_CHECKING:
@@ -69,6 +70,10 @@ class NodeMetrics:
             self.process.start()
         if settings.metrics:
             self._server = await serve_metrics(self.exposition, settings.metrics)
+
+    def listeners(self) -> list[str]:
+        """HOST:PORT of the port for the page alone, if there is one."""
+        return [] if self._server is None else [join_address(self._server.host, self._server.port)]
 
     async def stop(self) -> None:
         """Close the port, and measure no more."""

@@ -63,7 +63,9 @@ from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.recovery import RecoveredState
 from syncpoint.push.addresses import Vetting, networks
 from syncpoint.push.feed import open_feed
+from syncpoint.push.http_sender import SystemNames, VettedBackend
 from syncpoint.push.inner_driver import ConsumingProcess
+from syncpoint.push.own_endpoints import OwnEndpoints
 from syncpoint.recording.recorder import Recorder
 from syncpoint.recording.recorder_driver import RecorderDriver
 from syncpoint.runtime.trusted import TrustedClock
@@ -115,7 +117,8 @@ class Node:
         identities = Identities(self.metadata)
         self.mirror = mirror = CatalogMirror(self.metadata)
         clock, self.limits, copy = TrustedClock(self.clock), FlowLimits(), LogCatalog()
-        self.vetting = Vetting(networks(settings.push_networks))
+        own = OwnEndpoints(self._listeners)
+        self.vetting = Vetting(networks(settings.push_networks), own)
 
         def own_catalog(memory: RecoveredState) -> Catalog:
             clock.known(anchor_ns(memory))
@@ -169,7 +172,9 @@ class Node:
             soon=loop.call_soon,
             recorder=self.recorder,
         )
-        self.transformer = Transformer.of(dict(settings.models))
+        self.model_names = SystemNames("model-names")
+        connect = VettedBackend.anywhere(own, self.model_names)
+        self.transformer = Transformer.of(dict(settings.models), connect)
         self.subscribe.transforms = DeliveryTransforms(self.transformer)
         assert isinstance(chain.mounted, ChainPipelines)
         self.pipelines = chain.mounted
@@ -212,10 +217,10 @@ class Node:
         self.upkeep.start()
         await self.upkeep.catch_up()
         self.server = await self._listen()
+        await self.metrics.start(self)
         self.recording.start()
         self.consumption.start()
         self.attendant.start()
-        await self.metrics.start(self)
         await self.monitor.start(self.metrics.exposition)
         self.host.on_ended = lambda number, error: self._log_failed()
         if self.publish.commit.failed is not None:
@@ -226,6 +231,10 @@ class Node:
     def endpoint(self) -> str:
         host = f"[{self.server.host}]" if ":" in self.server.host else self.server.host
         return f"{host}:{self.server.port}"
+
+    def _listeners(self) -> list[str]:
+        """Where this process can be connected to."""
+        return [self.endpoint, *self.metrics.listeners()]
 
     def _may_give_up(self, record: Subscription) -> bool:
         return self.access is None or self.access.service.may_give_up(record)
@@ -333,6 +342,7 @@ class Node:
         assert self.subscribe.transforms is not None
         await self.subscribe.transforms.stop()
         await self.transformer.close()
+        self.model_names.close()
         self.environment.apart.close()
         if self.access is not None:
             await self.access.stop()

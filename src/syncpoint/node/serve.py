@@ -16,6 +16,7 @@ import uvloop
 from syncpoint.model.errors import SyncpointError
 from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
+from syncpoint.runtime.private_files import keep_private
 from syncpoint.storage.errors import DisksMissing
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def run(settings: ServeSettings, announce: Callable[[str], None] = lambda endpoi
     answers, and passes the address to `announce`."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
+        keep_private(*settings.disk_folders)
         uvloop.run(_serve(settings, announce))
     except DisksMissing as error:
         print(f"syncpoint cannot start: {error.message}{ways_out(error, settings)}", file=sys.stderr)

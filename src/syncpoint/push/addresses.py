@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
+from syncpoint.push.own_endpoints import OwnEndpoints
+
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
@@ -25,15 +27,15 @@ _REFUSED: tuple[Network, ...] = (
 )  # fmt: skip
 
 
-class AddressRefused(Exception):
+class AddressRefused(OSError):
     """A push must not go there. The text is for the owner of the subscription."""
 
 
 class Vetting:
-    """`allowed`: networks that the operator lets pushes go to, whatever they are."""
+    """`allowed`: networks that the operator lets pushes go to, whatever they are. `own`: where nothing goes even so."""
 
-    def __init__(self, allowed: Iterable[Network] = ()) -> None:
-        self.allowed = tuple(allowed)
+    def __init__(self, allowed: Iterable[Network] = (), own: OwnEndpoints | None = None) -> None:
+        self.allowed, self.own = tuple(allowed), own or OwnEndpoints()
 
     @property
     def loopback(self) -> bool:

@@ -13,19 +13,17 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpcore
 
-from syncpoint.push.addresses import AddressRefused, Vetting
+from syncpoint.push.addresses import AddressRefused, Vetting, networks
 from syncpoint.push.connections import IDLE_S, KeptConnections
+from syncpoint.push.own_endpoints import OwnEndpointRefused, OwnEndpoints, Resolve
 from syncpoint.push.payload import Headers
 from syncpoint.push.push_config import Endpoint
-
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses a name stands for. Raises `OSError`."""
 
 ANSWER_BYTES_MAX = 64 * 1024
 CONNECTIONS_MAX = 1_000
@@ -51,8 +49,8 @@ class HttpSender:
         tls: ssl.SSLContext | None = None,
         connections_max: int = CONNECTIONS_MAX,
     ) -> None:
-        self._resolver: ThreadPoolExecutor | None = None
-        self._backend = _VettedBackend(vetting, resolve or self._system_resolve)
+        self._names = SystemNames("push-names")
+        self._backend = _WatchedBackend(vetting, resolve or self._names.resolve)
         self._agent, self._tls = agent.encode(), tls
         self._slots = asyncio.Semaphore(connections_max)
         self._connections = KeptConnections(self._backend)
@@ -65,7 +63,7 @@ class HttpSender:
                 return await self._post(endpoint, headers, body)
         except _Processing:
             return PROCESSING
-        except AddressRefused as error:
+        except (AddressRefused, OwnEndpointRefused) as error:
             raise PushFailed(str(error)) from None
         except TimeoutError:
             raise PushFailed(f"no answer within {timeout_s:g} s") from None
@@ -110,16 +108,27 @@ class HttpSender:
     async def close(self) -> None:
         """End all connections. Pushes under way fail."""
         await self._connections.close()
-        if self._resolver is not None:
-            self._resolver.shutdown(wait=False, cancel_futures=True)
-            self._resolver = None
+        self._names.close()
 
-    async def _system_resolve(self, host: str, port: int) -> Sequence[str]:
-        """In threads of its own: names that do not resolve must not hold up anything else."""
-        if self._resolver is None:
-            self._resolver = ThreadPoolExecutor(_RESOLVERS, "push-names")
-        call = asyncio.get_running_loop().run_in_executor(self._resolver, _look_up, host, port)
-        return await call
+
+class SystemNames:
+    """Names looked up in threads of their own: those that do not resolve must not hold up anything else."""
+
+    def __init__(self, threads: str) -> None:
+        self._threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+
+    async def resolve(self, host: str, port: int) -> Sequence[str]:
+        """The addresses a name stands for. Raises `OSError`."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_RESOLVERS, self._threads)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, _look_up, host, port)
+
+    def close(self) -> None:
+        """Give up what is being looked up."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
 
 
 def _look_up(host: str, port: int) -> list[str]:
@@ -136,11 +145,16 @@ class _Processing(Exception):
     """The endpoint answered 102, which says that it has the message; what else it says does not count."""
 
 
-class _VettedBackend(httpcore.AsyncNetworkBackend):
+class VettedBackend(httpcore.AsyncNetworkBackend):
     """Connects to vetted addresses of a name, and to nothing else."""
 
     def __init__(self, vetting: Vetting, resolve: Resolve) -> None:
         self._vetting, self._resolve, self._network = vetting, resolve, httpcore.AnyIOBackend()
+
+    @staticmethod
+    def anywhere(own: OwnEndpoints, names: SystemNames) -> VettedBackend:
+        """For addresses that the operator names: only the deployment's own listeners are refused."""
+        return VettedBackend(Vetting(networks(["0.0.0.0/0", "::/0"]), own), names.resolve)
 
     async def connect_tcp(
         self,
@@ -155,10 +169,11 @@ class _VettedBackend(httpcore.AsyncNetworkBackend):
         except OSError as error:
             raise httpcore.ConnectError(f"{host}: {error.strerror or error}") from None
         failed: Exception | None = None
-        for address in self._vetting.vetted(host, found)[:ADDRESSES_MAX]:
+        addresses = self._vetting.vetted(host, found)
+        await self._vetting.own.check(host, addresses, port, self._resolve)
+        for address in addresses[:ADDRESSES_MAX]:
             try:
-                stream = await self._network.connect_tcp(address, port, timeout, local_address, socket_options)
-                return _WatchedStream(stream)
+                return await self._network.connect_tcp(address, port, timeout, local_address, socket_options)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failed = error
         raise httpcore.ConnectError(f"{host} cannot be connected to") from failed
@@ -170,6 +185,20 @@ class _VettedBackend(httpcore.AsyncNetworkBackend):
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+class _WatchedBackend(VettedBackend):
+    """Its connections notice the answer 102."""
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        return _WatchedStream(await super().connect_tcp(host, port, timeout, local_address, socket_options))
 
 
 class _WatchedStream(httpcore.AsyncNetworkStream):

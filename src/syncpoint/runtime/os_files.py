@@ -16,6 +16,7 @@ from threading import Lock
 from syncpoint.runtime.file_content import read_opened, write_all
 from syncpoint.runtime.files import Buffer, FileStat
 from syncpoint.runtime.held import HeldFolder
+from syncpoint.runtime.private_files import FILE_MODE, FOLDER_MODE
 
 _ZEROS = bytes(1 << 20)
 _LOOK_BYTES = 1 << 17  # looked through for zeros at a time: what a processor's cache takes
@@ -42,7 +43,7 @@ class OsFiles:
 
     def hold_new(self, root: str, strange: Sequence[str]) -> None:
         with suppress(FileExistsError):
-            os.makedirs(root, mode=0o750, exist_ok=True)
+            os.makedirs(root, mode=FOLDER_MODE, exist_ok=True)
         new = HeldFolder(root)
         new.refuse(strange)
         self._replace(root, new)
@@ -63,7 +64,7 @@ class OsFiles:
     def open(self, path: str, *, create: bool = False, write: bool = True) -> int:
         flags = os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0)
         _held, fd, inner = self._at(path)
-        return os.open(inner, flags, 0o640, dir_fd=fd)
+        return os.open(inner, flags, FILE_MODE, dir_fd=fd)
 
     def close(self, handle: int) -> None:
         os.close(handle)
@@ -134,12 +135,12 @@ class OsFiles:
     def mkdir(self, path: str) -> None:
         held, fd, inner = self._at(path)
         if held is None:
-            os.makedirs(path, mode=0o750, exist_ok=True)
+            os.makedirs(path, mode=FOLDER_MODE, exist_ok=True)
             return
         parts = inner.split("/")
         for count in range(1, len(parts) + 1):
             with suppress(FileExistsError):
-                os.mkdir("/".join(parts[:count]), 0o750, dir_fd=fd)
+                os.mkdir("/".join(parts[:count]), FOLDER_MODE, dir_fd=fd)
 
     def rmdir(self, path: str) -> None:
         _held, fd, inner = self._at(path)

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from httpcore import AsyncNetworkBackend
+
 from syncpoint.model.limits import PUBLISH_REQUEST_BYTES_MAX as MESSAGE_BYTES_MAX
 from syncpoint.transforms.compression import compressed
 from syncpoint.transforms.errors import NotTried, SandboxUnavailable, TransformError
@@ -36,9 +38,9 @@ class Transformer:
         self.given = self.dropped = self.failed = 0  # messages that came, and those that came to nothing
 
     @classmethod
-    def of(cls, models: Mapping[str, str]) -> Transformer:
-        """`models`: for each endpoint name where it is, as the operator says."""
-        return cls(Sandbox(), Models(models))
+    def of(cls, models: Mapping[str, str], connect: AsyncNetworkBackend | None = None) -> Transformer:
+        """`models`: for each endpoint name where it is, as the operator says. `connect`: see `ModelClient`."""
+        return cls(Sandbox(), Models(models, ModelClient(connect)))
 
     async def close(self) -> None:
         """End its processes and connections."""

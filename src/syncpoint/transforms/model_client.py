@@ -11,9 +11,11 @@ _CONNECTIONS_MAX = 64
 
 
 class ModelClient:
-    """See `inference.Ask`. Connections are kept for the next request."""
+    """See `inference.Ask`. Connections are kept for the next request. `connect`: what makes them, and may refuse an
+    address with `OSError`; None: the network of the system."""
 
-    def __init__(self) -> None:
+    def __init__(self, connect: httpcore.AsyncNetworkBackend | None = None) -> None:
+        self._connect = connect
         self._pool: httpcore.AsyncConnectionPool | None = None
 
     async def __call__(
@@ -21,7 +23,9 @@ class ModelClient:
     ) -> tuple[int, bytes]:
         if self._pool is None:  # the certificates of the system are read from many files
             self._pool = httpcore.AsyncConnectionPool(
-                ssl_context=ssl.create_default_context(), max_connections=_CONNECTIONS_MAX
+                ssl_context=ssl.create_default_context(),
+                max_connections=_CONNECTIONS_MAX,
+                network_backend=self._connect,
             )
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         if authorization:

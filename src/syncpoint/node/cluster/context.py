@@ -45,6 +45,7 @@ class ClusterContext:
         self.settings, self.process, self.environment = settings, process, environment
         self.clock, self.random = TrustedClock(environment.clock), environment.random
         self.incarnation = new_incarnation(environment.random)
+        self.opened: list[str] = []  # further listeners of this process: HOST:PORT
         self.metrics: MetricsText  # once the roles are started
         self.monitor = ProcessMonitor(self)
         self.tracer = tracer_of(settings.tracing, process.name, syncpoint.__version__, self.clock, self.random)
@@ -120,6 +121,18 @@ class ClusterContext:
         await self.store.close()
         if self.tracer is not None:
             await asyncio.to_thread(self.tracer.close)
+
+    def listeners(self) -> list[str]:
+        """HOST:PORT of whatever listens for this deployment, as far as its file, its members and this process say."""
+        processes = {**self.settings.processes, self.process.name: self.process}.values()
+        named = [address for one in processes for address in (one.listen, one.public, one.metrics, one.disks_listen)]
+        members = [
+            address
+            for seen in self.view.members.items.values()
+            for address in (seen.value.address, seen.value.disk_address)
+        ]
+        stores = [*self.settings.etcd, *self.settings.etcd_peers, self.settings.metadata]
+        return [one for one in (*named, *members, *stores, *self.opened) if one]
 
     def address_of(self, name: str) -> str | None:
         """Where a member can be called; None while it is not there."""

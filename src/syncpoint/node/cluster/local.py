@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -25,12 +26,15 @@ from typing import Any
 import yaml
 
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from syncpoint.node.cluster import etcd_users
 from syncpoint.node.cluster.settings import ClusterSettings, load
 from syncpoint.runtime.ports import free_ports
+from syncpoint.runtime.private_files import private_folder, tighten, write_private
 from syncpoint.runtime.processes import stand_still
 
 READY_S = 60.0
 SETTINGS_FILE = "cluster.yaml"
+PASSWORD_FILE = "etcd-password"
 IMPORTING_FILE = "importing"  # which folder is being taken over
 
 
@@ -94,7 +98,7 @@ class LocalCluster:
             return
         if shape.clusters % 2 == 0 or shape.disks % 2 == 0:
             raise InvalidArgument("clusters", "clusters and disks must be odd, so that a majority decides")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self.folder)
         each = 3 * shape.clusters + 4 * shape.forwarders + 2 * shape.routers + 3 * shape.proxies
         ports = iter(free_ports(2 * shape.etcd + shape.regions * each, self._host))
         content: dict[str, Any] = {
@@ -113,8 +117,11 @@ class LocalCluster:
         more = dict(changes or {})
         content["metadata"] |= more.pop("metadata", {})
         content.update(more)
-        content["etcd_peers"] = [f"{self._host}:{next(ports)}" for _ in range(shape.etcd)]
-        peers = content.pop("etcd_peers")
+        peers = [f"{self._host}:{next(ports)}" for _ in range(shape.etcd)]
+        content["metadata"]["peers"] = peers
+        if "ca_file" not in content["metadata"]:  # else etcd asks for a client certificate
+            write_private(self.folder / PASSWORD_FILE, secrets.token_hex(32).encode())
+            content["metadata"] |= {"user": etcd_users.USER, "password_file": PASSWORD_FILE}
         (self.folder / "etcd.json").write_text(json.dumps({"peers": peers, "shape": asdict(shape)}))
         self.settings_path.write_text(yaml.safe_dump(content, sort_keys=False))
 
@@ -163,6 +170,7 @@ class LocalCluster:
     def up(self) -> list[str]:
         """Start whatever does not run and wait until all of it is ready; returns the addresses for clients."""
         settings = self.settings()
+        private_folder(self.folder)
         self._refuse_half_imported()
         self.up_metadata()
         starting = [name for name in settings.processes if self.state(name).state == "down"]
@@ -170,6 +178,7 @@ class LocalCluster:
             self._launch(name)
         for name in starting:
             self._await_ready(name)
+        tighten(self.folder)
         return [one.public for one in settings.processes.values() if "proxy" in one.roles]
 
     def up_metadata(self) -> list[str]:
@@ -181,6 +190,7 @@ class LocalCluster:
         for name in starting:
             self._start_etcd(settings, name)
         self._await_etcd(settings)
+        self._close_etcd(settings)
         return starting
 
     def start(self, name: str) -> None:
@@ -317,6 +327,7 @@ class LocalCluster:
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
                 start_new_session=True,
+                umask=0o077,
                 env=os.environ | {"PYTHONUNBUFFERED": "1"},
             )
         self._children = [one for one in self._children if one.poll() is None] + [process]
@@ -404,11 +415,21 @@ class LocalCluster:
         command += ["--initial-cluster", together, "--initial-cluster-state", "new", "--log-level", "warn"]
         command += ["--initial-cluster-token", self.folder.name, "--auto-compaction-mode", "revision"]
         command += ["--auto-compaction-retention", "100000"]
+        if settings.etcd_user:  # the password is random and long, so that hashing it slowly protects nothing
+            command += ["--bcrypt-cost", "4"]
         if tls is not None:
             for kind in ("", "peer-"):  # of clients and of each other
                 command += [f"--{kind}cert-file", str(tls.certificate), f"--{kind}key-file", str(tls.key)]
                 command += [f"--{kind}trusted-ca-file", str(tls.ca), f"--{kind}client-cert-auth"]
         self._spawn(name, command)
+
+    def _close_etcd(self, settings: ClusterSettings) -> None:
+        """Have an etcd of ours ask for the password that this folder keeps; one that asks already goes on as it is."""
+        if settings.etcd_password_file == self.folder / PASSWORD_FILE:
+            try:
+                etcd_users.require_password(settings.etcd[0], settings.etcd_password_file.read_text().strip(), READY_S)
+            except OSError as error:
+                raise Unavailable(f"etcd at {settings.etcd[0]} does not take its password: {error}") from None
 
     def etcd_program(self) -> str:
         """Where etcd is. Raises `FailedPrecondition`."""

@@ -53,9 +53,9 @@ class Cluster:
         return Cluster(settings, local, str(path))
 
     @staticmethod
-    def of_metadata(addresses: tuple[str, ...]) -> Cluster:
+    def of_metadata(addresses: tuple[str, ...], user: str = "", password_file: Path | None = None) -> Cluster:
         """By its etcd alone: who should be there besides its members is not known then."""
-        return Cluster(ClusterSettings("", addresses, {}, {}), None, ", ".join(addresses))
+        return Cluster(ClusterSettings("", addresses, {}, {}, (), user, password_file), None, ", ".join(addresses))
 
     def describe(self) -> Found:
         """The whole of it as plain values: `processes`, `chains`, `problems`."""

@@ -121,6 +121,7 @@ class ClusterProcess:
             await role.on_joined()
         self.common.recording.start()
         await self.metrics.start()
+        self.common.opened += self.metrics.listeners()
         await self.common.monitor.start(self.metrics.exposition)
         self._reporting = asyncio.get_running_loop().create_task(self._report())
         self.environment.freeze_memory()

@@ -51,7 +51,7 @@ from syncpoint.node.cluster.subscribe_role import SubscribeRole
 from syncpoint.publish.chain import Chain
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.transport.calls import Methods
-from syncpoint.transport.network import Listening
+from syncpoint.transport.network import Listening, join_address
 from syncpoint.transport.server import Server
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
@@ -110,6 +110,10 @@ class ProcessMetrics:
             self._export.start()
         if address:
             self._server = await serve_metrics(self._common.metrics, address, shared=environment.one_server)
+
+    def listeners(self) -> list[str]:
+        """HOST:PORT of the port for the page alone, if there is one."""
+        return [] if self._server is None else [join_address(self._server.host, self._server.port)]
 
     async def stop(self) -> None:
         """Close the port, and measure no more."""

@@ -56,7 +56,9 @@ from syncpoint.proxy.sealing import Sealer
 from syncpoint.publish.origin import PublishOrigin
 from syncpoint.push.addresses import Vetting, networks
 from syncpoint.push.distribution import Distribution
+from syncpoint.push.http_sender import SystemNames, VettedBackend
 from syncpoint.push.inner_driver import ConsumingProcess
+from syncpoint.push.own_endpoints import OwnEndpoints
 from syncpoint.router.distance import Distances, Prober
 from syncpoint.router.location import DEFAULT_CLASS, may_pass
 from syncpoint.transforms.message_transforms import Transformer
@@ -101,7 +103,10 @@ class ProxyRole:
             spanning=context.classes.spanning,
             universe=context.universe,
         )
-        transformer = Transformer.of(dict(context.settings.models))
+        own = OwnEndpoints(context.listeners)
+        self._model_names = SystemNames("model-names")
+        connect = VettedBackend.anywhere(own, self._model_names)
+        transformer = Transformer.of(dict(context.settings.models), connect)
         handling = MessageHandling(self.limits, self._sealer(), transformer, context.environment.apart)
         self.proxy = Proxy(cluster, handling, self.distances, context.clock)
         settings = context.settings
@@ -131,7 +136,7 @@ class ProxyRole:
             self.admin.may_give_up = self.access.service.may_give_up
         gate = self.access.gate if self.access is not None else None
         accounts = self.access.accounts if self.access is not None else None
-        vetting = Vetting(networks(settings.push.networks))
+        vetting = Vetting(networks(settings.push.networks), own)
         self.feeds = PushFeeds(self.proxy.streams)
         distribution = Distribution(context.process.name, context.view, context.catalog)
         consuming = ConsumingProcess(
@@ -249,6 +254,7 @@ class ProxyRole:
         await self.expiry.stop()
         await self.prober.stop()
         await self.proxy.stop()
+        self._model_names.close()
         self._context.environment.apart.close()
 
     def status(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from syncpoint.model.errors import SyncpointError
 from syncpoint.node.cluster.logs import Bounded
 from syncpoint.node.cluster.process import ClusterProcess
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
+from syncpoint.runtime.private_files import keep_private
 
 START_FAILED = 1
 NAME_LOST = 3
@@ -31,7 +32,9 @@ def run_process(settings: ClusterSettings, process: ProcessSettings, ready_file:
     for handler in logging.getLogger().handlers:
         handler.addFilter(Bounded())
     name_process(process.name)
+    watching = [settings.monitor.data] if settings.monitor and settings.monitor.process == process.name else []
     try:
+        keep_private(*process.disks.values(), *watching)
         uvloop.run(_serve(settings, process, ready_file))
     except NameLost as error:
         print(f"{process.name} ends: {error}", file=sys.stderr)

@@ -101,6 +101,7 @@ class ClusterSettings:
     etcd: tuple[str, ...]
     classes: Mapping[str, DurabilityClass]
     processes: Mapping[str, ProcessSettings]
+    etcd_peers: tuple[str, ...] = ()  # where members of etcd call each other; nothing is sent there for users
     etcd_user: str = ""
     etcd_password_file: Path | None = None
     etcd_ca: Path | None = None  # with any of these three, etcd is called by TLS
@@ -190,10 +191,19 @@ def load(path: Path) -> ClusterSettings:
     except yaml.YAMLError as error:
         raise SettingsRefused(path, None, f"is not YAML: {error}") from None
     try:
-        return replace(parse(content, path.parent), source=source_of(data))
+        found = replace(parse(content, path.parent), source=source_of(data))
+        return found if found.etcd_peers else replace(found, etcd_peers=_peers_beside(path))
     except InvalidArgument as error:
         reason = error.message.removeprefix("cluster.yaml: ")
         raise SettingsRefused(path, line_of(text, reason), reason) from None
+
+
+def _peers_beside(path: Path) -> tuple[str, ...]:
+    """Of the etcd that an earlier `cluster up` made: its file does not name them."""
+    try:
+        return tuple(json.loads((path.parent / "etcd.json").read_text())["peers"])
+    except (OSError, ValueError, KeyError):
+        return ()
 
 
 def source_of(data: bytes) -> str:
@@ -222,7 +232,8 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
     served = metadata.text("service")
     if bool(etcd) == bool(served):
         raise InvalidArgument("metadata", "give either `etcd`, a list of HOST:PORT, or `service`, one HOST:PORT")
-    for address in (*etcd, *([served] if served else [])):
+    peers = tuple(metadata.texts("peers"))
+    for address in (*etcd, *peers, *([served] if served else [])):
         _address("metadata", address)
     default = _durability_class(DEFAULT_CLASS, top.section("replication"), DurabilityClass())
     classes = {DEFAULT_CLASS: default}
@@ -249,6 +260,7 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
         etcd=etcd,
         classes=classes,
         processes=processes,
+        etcd_peers=peers,
         etcd_user=metadata.text("user"),
         etcd_password_file=metadata.path("password_file"),
         etcd_ca=metadata.path("ca_file"),

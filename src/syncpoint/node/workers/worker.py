@@ -21,6 +21,7 @@ from syncpoint.node.cluster.process import ClusterProcess
 from syncpoint.node.cluster.serve import name_process
 from syncpoint.node.workers.local_files import open_local
 from syncpoint.node.workers.plan import Plan
+from syncpoint.runtime.private_files import keep_private
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.network import Listening, Network, TcpNetwork
 from syncpoint.transport.server import Fallback, serve
@@ -53,6 +54,7 @@ def run(number: int, plan: Plan, secret: bytes) -> int:
     )
     name_process(process.name)
     try:
+        keep_private()
         uvloop.run(_serve(number, plan, secret))
     except (SyncpointError, OSError) as error:
         print(f"{process.name} cannot run: {error}", file=sys.stderr)
