@@ -4,7 +4,7 @@ Place: a part of syncpoint.admin.v1, mounted by `server_admin`. Letters are foun
 `letter_moves`; what a letter says of itself is `subscribe.dead_letter`'s.
 Promise: a letter is acknowledged once what was published of it is persisted, and not before: who is broken off begins
 again; what was published before is known by the letter it was, for an hour. What a seek of the letters' subscription
-brings back meanwhile stays, and is published again by the next redrive. Letters of a key are published in their
+brings back in the meantime stays, and is published again by the next redrive. Letters of a key are published in their
 order; behind one that fails, later ones of its key stay. Whoever receives from the subscription at the same time may
 receive a letter, too.
 """

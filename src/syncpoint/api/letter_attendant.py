@@ -26,7 +26,7 @@ from syncpoint.rules import pubsub_filter
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.periodic import Periodic
 from syncpoint.subscribe.confirm import CopyId
-from syncpoint.subscribe.dead_letter import letter
+from syncpoint.subscribe.dead_letter import IN_A_CIRCLE, goes_round, letter
 from syncpoint.subscribe.expired_letters import EXPIRED
 from syncpoint.subscribe.lane_rules import LaneRules, RuleFailure, compiled
 from syncpoint.subscribe.shared_state import Reason
@@ -215,6 +215,9 @@ class LetterAttendant:
         for one in found:
             if not await self._waits(record, one):
                 continue  # a forwarder was quicker
+            if one.message is not None and goes_round(one.message, one.reason):
+                log.info("a message of %s stays: %s", record.name, IN_A_CIRCLE)
+                continue
             if one.message is not None:
                 try:
                     await self._publish(topic, letter(one.message, record, one.copy, 0, one.reason))

@@ -15,7 +15,7 @@ from uuid import UUID
 from syncpoint.api.letter_texts import published_again
 from syncpoint.api.peek_admin import PeekedCopy
 from syncpoint.model.errors import InvalidArgument
-from syncpoint.rules.sql_compile import Action, compile_action
+from syncpoint.rules.sql_compile import Action, check_targets, compile_action
 from syncpoint.rules.sql_values import RuleError
 from syncpoint.rules.system_properties import RuleMessage
 from syncpoint.wire.messages import pubsub
@@ -72,7 +72,9 @@ def _action(text: str) -> Action:
     from syncpoint.rules.sql_parser import parse_action  # its parser is large: only who asks by SQL loads it
 
     try:
-        return compile_action(parse_action(text))
+        statements = parse_action(text)
+        check_targets(statements)
+        return compile_action(statements)
     except InvalidArgument as error:
         raise InvalidArgument("action", error.problem) from None
 

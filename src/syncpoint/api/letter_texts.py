@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from syncpoint.model.errors import InvalidArgument
-from syncpoint.model.reserved import FORWARD_HOPS
+from syncpoint.model.reserved import COUNTS
 from syncpoint.rules.sql_compile import Filter, compile_filter
 from syncpoint.rules.sql_values import RuleError
 from syncpoint.rules.system_properties import RuleMessage
@@ -93,7 +93,7 @@ def published_again(letter: pubsub.PubsubMessage) -> pubsub.PubsubMessage:
     attributes = message.attributes
     first = attributes.get(REDRIVEN_FROM) or attributes.get(MESSAGE_ID) or letter.message_id
     redrives = _number(attributes.get(REDRIVES)) + 1
-    for name in (*_OF_LETTERS, FORWARD_HOPS):
+    for name in (*_OF_LETTERS, *COUNTS):
         attributes.pop(name, None)
     attributes[REDRIVEN_FROM], attributes[REDRIVES] = first, str(redrives)
     return message

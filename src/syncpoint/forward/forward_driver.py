@@ -104,13 +104,19 @@ class ForwardedSubscription(InnerSubscription[str, Forwarding]):
 
     def __init__(self, driver: ForwardDriver, record: Subscription, config: str) -> None:
         super().__init__(driver, record, config, Forwarding(Pace(PACE, driver.process.random), lease_s=LEASE_S))
+        self._kept = ("", 0.0)  # why a message waits, and until when that is said
 
     def state(self) -> ForwardState:
         counts = self.machine.counts
         return ForwardState(
             self.record.name, self.config, counts["forwarded"], counts["given_up"], counts["kept"], self.machine.held,
-            self.last_error,
+            self.last_error or self._why_kept(),
         )  # fmt: skip
+
+    def _why_kept(self) -> str:
+        """Why a message waits that could be neither forwarded nor given up, for as long as it may be tried again."""
+        why, until = self._kept
+        return why if self.driver.process.clock.monotonic() < until else ""
 
     @property
     def lease_s(self) -> float:
@@ -183,11 +189,17 @@ class ForwardedSubscription(InnerSubscription[str, Forwarding]):
             if answer.failed:
                 raise FailedPrecondition(f"A message waits ({effect.reason.name}): {answer.failed[0].reason}")
             kept = False
+            self._kept = "", 0.0
         except SyncpointError as error:
-            self.last_error = error.message
+            self._keep(error.message)
         except Exception as failure:
             log.exception("%s: a message was not given up", self.record.name)
-            self.last_error = type(failure).__name__
+            self._keep(type(failure).__name__)
         finally:
             self.under_way -= 1
             self.perform(machine.given_up(effect.number, self.driver.process.clock.monotonic(), kept=kept))
+
+    def _keep(self, why: str) -> None:
+        """A message waits. What is forwarded besides says nothing of it."""
+        rest_s = self.record.retry.max_s if self.record.retry is not None else 0.0
+        self._kept = why, self.driver.process.clock.monotonic() + 2 * LEASE_S + rest_s

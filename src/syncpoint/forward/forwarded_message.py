@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from syncpoint.metadata.records import Subscription
-from syncpoint.model.reserved import FORWARD_HOPS, FORWARDED_FROM
+from syncpoint.model.reserved import FORWARD_HOPS, FORWARDED_FROM, count_of
 from syncpoint.push.pusher import Lent
 from syncpoint.wire.messages import pubsub
 
@@ -20,9 +20,8 @@ HOPS_MAX = 4
 
 
 def hops_of(message: pubsub.PubsubMessage) -> int:
-    """How often a message was forwarded; a text that is no count says: never."""
-    text = message.attributes.get(FORWARD_HOPS, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    """How often a message was forwarded."""
+    return count_of(message.attributes, FORWARD_HOPS)
 
 
 def publish_request(target: str, source: Subscription, lent: Iterable[Lent]) -> bytes:

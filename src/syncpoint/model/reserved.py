@@ -1,4 +1,8 @@
-"""Names of attributes that mean something to the service, where several rooms have to know them."""
+"""Names of attributes that mean something to the service, where several rooms have to know them; and counts among them,
+which nothing that changes a message on its way can change.
+"""
+
+from collections.abc import Collection, Mapping, MutableMapping
 
 FORWARDED_FROM = "sys.ForwardedFrom"
 """Which message one is that the service itself publishes again: see `publish.message_ids`."""
@@ -6,5 +10,26 @@ FORWARDED_FROM = "sys.ForwardedFrom"
 FORWARD_HOPS = "sys.ForwardHops"
 """How often a message was forwarded to another topic: see `forward`."""
 
+LETTERS = "sys.DeadLetterCount"
+"""How often a message became a dead letter since it was published or redriven: see `subscribe.dead_letter`."""
+
+COUNTS = (FORWARD_HOPS, LETTERS)
+"""What ends circles: whoever changes a message on its way keeps them as they are."""
+
 SCHEDULED_ID = "sys.ScheduledMessageId"
 """The id under which a message was scheduled: see `publish.firing`."""
+
+
+def count_of(attributes: Mapping[str, str], name: str) -> int:
+    """A count that the service writes; a text that is no count says: never."""
+    text = attributes.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def keep(names: Collection[str], before: Mapping[str, str], after: MutableMapping[str, str]) -> None:
+    """Let a changed message have these attributes as it had them before, whatever was done to them."""
+    for name in names:
+        if name in before:
+            after[name] = before[name]
+        else:
+            after.pop(name, None)

@@ -2,7 +2,8 @@
 
 Place: behind `sql_parser`; called where a subscription's rules are tried on a message.
 Promise: a filter selects a message only if it is true, not if it is unknown. An action sees a message as it came and as
-its own earlier statements left it, and returns a new set of attributes; the message itself is never changed. With the
+its own earlier statements left it, and returns a new set of attributes; the message itself is never changed, and what
+only the server writes stays as it is, however an action spells it. With the
 same message, `new_id` and parameters the result is the same, always.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from syncpoint.model.errors import InvalidArgument
+from syncpoint.model.reserved import keep
 from syncpoint.rules import sql_tree as tree
 from syncpoint.rules.sql_values import (
     RuleError,
@@ -24,7 +26,7 @@ from syncpoint.rules.sql_values import (
     negative,
     text_of,
 )
-from syncpoint.rules.system_properties import PREFIX, TABLE, RuleMessage, folded
+from syncpoint.rules.system_properties import PREFIX, SERVER_WRITTEN, TABLE, RuleMessage, folded
 
 Truth = bool | None
 NewIds = Callable[[int], str]
@@ -61,9 +63,20 @@ def compile_action(statements: Sequence[tree.Statement], parameters: Mapping[str
         for step in steps:
             step(seen, new_ids, attributes)
             seen.changed(attributes)
+        keep(SERVER_WRITTEN, message.attributes, attributes)
         return attributes
 
     return act
+
+
+def check_targets(statements: Sequence[tree.Statement], field: str = "rule.action") -> None:
+    """Raises `InvalidArgument` for an action that names an attribute which only the server writes. Such a one that was
+    stored by an earlier version leaves it as it is.
+    """
+    written = {folded(name) for name in SERVER_WRITTEN}
+    for one in statements:
+        if not one.property.system and folded(one.property.name) in written:
+            raise InvalidArgument(field, f"{one.property.name} is written by the server, and cannot be changed")
 
 
 def _given(parameters: Mapping[str, Value] | None) -> dict[str, Value]:

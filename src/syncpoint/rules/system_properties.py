@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from syncpoint.model.reserved import LETTERS
 from syncpoint.rules.sql_values import Value, calculate, number_of, span_of, time_of
 
 PREFIX = "sys."
@@ -71,6 +72,10 @@ TABLE = {
         SystemProperty("ScheduledMessageId", Origin.SERVER_ATTRIBUTE),
     )
 }
+SERVER_WRITTEN = frozenset(PREFIX + one.name for one in TABLE.values() if one.origin is Origin.SERVER_ATTRIBUTE) | {
+    LETTERS
+}
+"""Attributes that no action changes, however it spells them."""
 ALIASES = {"Label": "Subject"}
 """Older names of properties, understood in rules."""
 _NAMES = {name.lower(): name for name in TABLE} | {old.lower(): name for old, name in ALIASES.items()}

@@ -16,7 +16,7 @@ from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.limits import ATTRIBUTE_KEY_BYTES_MAX, ATTRIBUTE_VALUE_BYTES_MAX
 from syncpoint.rules.correlation import correlation
 from syncpoint.rules.explain import Part, explain
-from syncpoint.rules.sql_compile import Action, Filter, compile_action, compile_filter
+from syncpoint.rules.sql_compile import Action, Filter, check_targets, compile_action, compile_filter
 from syncpoint.rules.sql_parser import parse_action, parse_filter
 from syncpoint.rules.sql_values import INT_MAX, INT_MIN, RuleError
 from syncpoint.rules.system_properties import RULE_NAME, RuleMessage
@@ -82,6 +82,7 @@ def check_rule(rule: RuleText, *, body: bool = False) -> None:
         correlation(dict(rule.correlation))
     _filter(rule, body=body)
     _action(rule)
+    check_targets(parse_action(rule.action, "rule.action") if rule.action else ())
 
 
 def try_rule(rule: RuleText, message: RuleMessage) -> RuleTrial:

@@ -41,7 +41,7 @@ REVISION: Final = "googclient_schemarevisionid"
 ENCODING: Final = "googclient_schemaencoding"
 ATTRIBUTES_ADDED: Final = 3
 """To each message. They do not count among the attributes that a message may have."""
-OWN_ATTRIBUTES_ADDED: Final = 14
+OWN_ATTRIBUTES_ADDED: Final = 15
 """By which the service itself says of a message where it comes from: of a dead letter, see `subscribe.dead_letter`, of
 one that was published again, made by a rule or forwarded, and under which id it was scheduled."""
 ROOM_BYTES: Final = PUBLISH_MESSAGES_MAX * 1024

@@ -5,8 +5,9 @@ It is published there with a new id, its data, ordering key and attributes, with
 somebody to look at it), and with attributes that say where it came from and why: the four of Pub/Sub, and four more
 (all left out where the message would outgrow a limit with them). It is known by the copy that it was made from, as a
 forward is: however often it is published, it is stored once. Only when that is persisted the original is
-acknowledged. If the topic is missing, or the publish fails or is not allowed, the original is offered again
-instead: nothing is lost.
+acknowledged. A letter begins anew: it may be forwarded as often as a message that was just published; letters that the
+server makes by itself count on their own, so that a circle of them ends. If the topic is missing, or the publish fails
+or is not allowed, the original is offered again instead: nothing is lost.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from syncpoint.model.delivery import Batch, passed_over
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Unavailable
 from syncpoint.model.limits import ATTRIBUTE_VALUE_BYTES_MAX
 from syncpoint.model.names import DEAD_LETTERS_REFUSED, project_of, short_id
-from syncpoint.model.reserved import FORWARDED_FROM
+from syncpoint.model.reserved import COUNTS, FORWARDED_FROM, LETTERS, count_of
 from syncpoint.recording.record_kinds import DEAD_LETTERED, EXPIRED
 from syncpoint.subscribe.confirm import CopyId
 from syncpoint.subscribe.delivery import Delivery
@@ -32,6 +33,19 @@ TIME_TO_LIVE = "sys.TimeToLive"
 REASON, DESCRIPTION = "sys.DeadLetterReason", "sys.DeadLetterErrorDescription"
 SOURCE, MESSAGE_ID = "sys.DeadLetterSource", "sys.DeadLetterMessageId"
 TOO_OFTEN = "MaxDeliveryCountExceeded"
+LETTERS_MAX = 4
+"""How often a message was a dead letter when the server makes no further one of it by itself, until it is redriven."""
+BY_ITSELF = frozenset(
+    (
+        "TTLExpiredException", "FilterEvaluationException", "RuleActionException", "HeaderSizeExceeded",
+        "MaxTransferHopCountExceeded", "ForwardingRefused",
+    )
+)  # fmt: skip
+"""Reasons for which the server gives up what nobody has received."""
+IN_A_CIRCLE = (
+    f"The message was a dead letter {LETTERS_MAX} times: dead-letter topics lead back to where they began. Change the"
+    " dead-letter topic of a subscription."
+)
 
 
 def dead_letter(
@@ -88,6 +102,9 @@ def dead_letter(
                 else:
                     done(answer)
 
+            if reason is not None and goes_round(message, reason):
+                keep(FailedPrecondition(IN_A_CIRCLE))
+                return
             publish.publish(policy[0], letter(message, record, copy, attempts, reason), answered)
 
     def note(answer: bytes) -> None:
@@ -138,6 +155,10 @@ def letter(
     dead.ClearField("message_id")
     dead.ClearField("publish_time")
     dead.attributes.pop(TIME_TO_LIVE, None)
+    letters = count_of(dead.attributes, LETTERS)
+    for name in COUNTS:
+        dead.attributes.pop(name, None)
+    dead.attributes[LETTERS] = str(letters + 1)
     dead.attributes[FORWARDED_FROM] = f"dead/{copy.named(record.incarnation)}"
     if attempts is None:
         return bytes(pubsub.PublishRequest(topic=topic, messages=[dead]).SerializeToString())
@@ -151,6 +172,13 @@ def letter(
     dead.attributes[SOURCE] = subscription
     dead.attributes[MESSAGE_ID] = message_id
     return bytes(pubsub.PublishRequest(topic=topic, messages=[dead]).SerializeToString())
+
+
+def goes_round(message: bytes, reason: Reason) -> bool:
+    """Whether a message (a serialised PubsubMessage) was a letter too often for one more that nobody asks for."""
+    if reason.name not in BY_ITSELF or LETTERS.encode() not in message:
+        return False
+    return count_of(pubsub.PubsubMessage.FromString(message).attributes, LETTERS) >= LETTERS_MAX
 
 
 def cut(text: str) -> str:

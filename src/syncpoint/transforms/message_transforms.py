@@ -1,7 +1,8 @@
 """The transforms of a topic or a subscription, one after another, on a list of messages.
 
 Place: called where messages come in, and where they are delivered. Promise: each message has an outcome of its own: as
-it is afterwards, dropped, or why it could not be transformed. Id, publish time and ordering key never change.
+it is afterwards, dropped, or why it could not be transformed. Id, publish time and ordering key never change, nor do
+the counts that end circles.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Final
 from httpcore import AsyncNetworkBackend
 
 from syncpoint.model.limits import PUBLISH_REQUEST_BYTES_MAX as MESSAGE_BYTES_MAX
+from syncpoint.model.reserved import COUNTS, keep
 from syncpoint.transforms.compression import compressed
 from syncpoint.transforms.errors import NotTried, SandboxUnavailable, TransformError
 from syncpoint.transforms.inference import Models
@@ -179,6 +181,7 @@ def _changed(message: pubsub.PubsubMessage, result: str) -> Outcome:
         found = json.loads(result)
         changed.data = found["data"].encode()
         changed.attributes.update(found["attributes"])
+        keep(COUNTS, message.attributes, changed.attributes)
     except (UnicodeEncodeError, ValueError):
         return TransformError("it returned text that is not Unicode")
     if len(changed.data) > MESSAGE_BYTES_MAX:

@@ -107,4 +107,4 @@ async def test_a_dead_letter_keeps_all_the_attributes_of_a_message_with_a_schema
         (one,) = await harness.pull(subscription=f"{S}-main")
         await harness.call("ModifyAckDeadline", subscription=f"{S}-main", ack_ids=[one.ack_id], ack_deadline_seconds=0)
     (letter,) = await harness.pull(subscription=f"{S}-dead")
-    assert len(letter.message.attributes) == 100 + 3 + 8 + 1
+    assert len(letter.message.attributes) == 100 + 3 + 8 + 2

@@ -258,10 +258,15 @@ def test_without_a_dead_letter_topic_it_waits_and_says_why() -> None:
         await asyncio.sleep(3)
         assert "MaxTransferHopCountExceeded" in harness.last_error()
         assert "Give the subscription a dead-letter topic" in harness.last_error()
+        harness.forwarders.send("near")
+        await asyncio.sleep(3)
+        assert harness.data() == ["near"]
+        assert "MaxTransferHopCountExceeded" in harness.last_error(), "what passes says nothing of what waits"
         policy = DeadLetter(LETTERS, 5)
         harness.forwarders.commit(CatalogChange.put(replace(harness.forwarders.record, dead_letter=policy)))
         await asyncio.sleep(60)
         assert harness.data(LETTERS) == ["far"]
+        assert harness.last_error() == ""
 
     harness.run(story())
 
