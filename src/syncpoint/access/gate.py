@@ -10,6 +10,7 @@ before the answer that says no. A table with a method that has no rule is not op
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol
@@ -290,7 +291,11 @@ class Gate:
         now = self.clock.monotonic()
         if session.allowed.get((permission, resource), 0.0) > now:
             return True
+        began = time.perf_counter()
         allowed, passing = self.policies.verdict(identity.members, permission, resource, self.clock.time_ns() / 1e9)
+        if passing and (project := project_in(resource)):  # it hung on conditions
+            self.cpu.check(project)
+            self.cpu.charge(project, time.perf_counter() - began)
         if allowed:
             self._remember(session, permission, resource, PASSING_S if passing else STANDS_S)
         return allowed

@@ -18,8 +18,9 @@ from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from syncpoint.access import conditions
 from syncpoint.access.accounts import Accounts
-from syncpoint.access.conditions import Condition, Context, compiled
+from syncpoint.access.conditions import Condition, Context, compiled, variables_of
 from syncpoint.access.permission_needs import SERVER, any_resource
 from syncpoint.access.roles import ROLES
 from syncpoint.metadata.catalog import Catalog
@@ -34,6 +35,8 @@ NO_POLICY_ETAG: Final = b"\x00\x20\x01"
 """Of a resource that has none; "ACAB" in JSON, as the real service has it."""
 PRINCIPALS_MAX: Final = 1500
 BINDINGS_MAX: Final = 1500
+CONDITIONS_MAX: Final = 100
+"""Bindings of a policy that have conditions; those that stand may be more."""
 _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 ALL_USERS: Final = "allUsers"
 ALL_AUTHENTICATED: Final = "allAuthenticatedUsers"
@@ -73,7 +76,7 @@ class Policies:
 
     def verdict(self, members: frozenset[str], permission: str, resource: str, now_s: float) -> Verdict:
         """Whether any of these members holds the permission on the resource, or on what it lies in."""
-        passing = False
+        passing, variables = False, None
         for holder in _lineage(resource):
             policy = self._of(holder)
             if policy is None:
@@ -83,7 +86,8 @@ class Policies:
             for permissions, who, condition in policy.conditional:
                 if permission in permissions and not who.isdisjoint(members):
                     passing = True
-                    if condition.holds(Context(resource, now_s)):
+                    variables = variables or variables_of(Context(resource, now_s))
+                    if condition.holds(variables):
                         return Verdict(True, True)
         return Verdict(False, True) if passing else _NONE
 
@@ -262,6 +266,8 @@ def check(policy: iam.Policy) -> None:
             "policy.bindings",
             f"The number of members in the policy is larger than the maximum allowed size {PRINCIPALS_MAX}.",
         )
+    if sum(binding.HasField("condition") for binding in policy.bindings) > CONDITIONS_MAX:
+        raise InvalidArgument("policy.bindings", f"there are more than {CONDITIONS_MAX} with conditions")
     for binding in policy.bindings:
         if binding.role not in ROLES:
             raise InvalidArgument("", f"Role {binding.role} is not supported for this resource.")
@@ -275,7 +281,7 @@ def check(policy: iam.Policy) -> None:
         if binding.HasField("condition"):
             if policy.version != 3:
                 raise InvalidArgument("policy.version", "must be 3 for a policy with conditions")
-            compiled(binding.condition.expression)
+            conditions.check(binding.condition.expression)
 
 
 def _lineage(resource: str) -> tuple[str, ...]:

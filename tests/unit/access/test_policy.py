@@ -1,13 +1,12 @@
 """What policies grant, who may replace them, and what they may not say."""
 
-import sys
 from typing import Any
 
 import pytest
 
-from syncpoint.access.conditions import compiled
+from syncpoint.access.conditions import OPERATORS_MAX, compiled
 from syncpoint.access.permission_needs import SERVER
-from syncpoint.access.policy import NO_POLICY_ETAG, Policies, Verdict, orphaned_policies
+from syncpoint.access.policy import CONDITIONS_MAX, NO_POLICY_ETAG, Policies, Verdict, orphaned_policies
 from syncpoint.access.roles import ROLES
 from syncpoint.access.services import ServiceIdentity
 from syncpoint.metadata.catalog import Catalog
@@ -190,17 +189,16 @@ def test_expressions_that_can_not_be_evaluated_or_bounded_are_refused(expression
         compiled(expression)
 
 
-def test_without_the_library_conditions_are_refused_and_those_that_stand_grant_nothing(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    harness.set(TOPIC, conditional("true"))
-    monkeypatch.setitem(sys.modules, "celpy", None)
-    compiled.cache_clear()
-    assert not harness.may(PUBLISH)
-    with pytest.raises(InvalidArgument, match=r"install syncpoint\[conditions\]"):
-        harness.set(TOPIC, conditional("true"))
-    monkeypatch.undo()
-    assert Policies(harness.catalog).verdict(ANN, PUBLISH, TOPIC, 0.0).allowed
+def test_policies_have_no_more_conditions_than_can_be_judged_at_each_call(harness: Harness) -> None:
+    one = conditional(" && ".join(["resource.name != 'x'"] * (OPERATORS_MAX + 1))).bindings[0]
+    many = iam.Policy(version=3, bindings=[one] * CONDITIONS_MAX)
+    harness.set(TOPIC, many)
+    assert harness.may(PUBLISH)
+    with pytest.raises(InvalidArgument, match="with conditions"):
+        harness.set(TOPIC, iam.Policy(version=3, bindings=[*many.bindings, one]))
+    for text in (" && ".join(["true"] * (OPERATORS_MAX + 2)), "!" * (OPERATORS_MAX + 1) + "true"):
+        with pytest.raises(InvalidArgument, match="logical operators"):
+            harness.set(TOPIC, conditional(text))
 
 
 def test_conditions_need_version_3(harness: Harness) -> None:
