@@ -14,7 +14,7 @@ import fsspec
 
 from syncpoint.export.bucket_files import BucketFile, remove_left
 from syncpoint.export.contents import Contents
-from syncpoint.push.pusher import Lent
+from syncpoint.inner.lent import Lent
 from syncpoint.subscribe.confirm import CopyId
 from syncpoint.testing.official import eventually, refused
 from syncpoint.testing.server_process import ServerProcess

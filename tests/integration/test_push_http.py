@@ -17,12 +17,12 @@ import jwt
 import pytest
 
 from syncpoint.access.keysets import keys_of_set
+from syncpoint.inner.feed import open_feed
+from syncpoint.inner.inner_driver import ConsumingProcess
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.push.addresses import Vetting, networks
-from syncpoint.push.feed import open_feed
 from syncpoint.push.http_sender import HttpSender, PushFailed, Resolve, SystemNames, VettedBackend
-from syncpoint.push.inner_driver import ConsumingProcess
 from syncpoint.push.oidc_tokens import OidcTokens
 from syncpoint.push.own_endpoints import OwnEndpoints
 from syncpoint.push.push_config import Endpoint

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from syncpoint.export.contents import Contents
-from syncpoint.push.pusher import Lent
+from syncpoint.inner.lent import Lent
 from syncpoint.runtime.private_files import share
 from syncpoint.subscribe.confirm import CopyId
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import fastavro
 
-from syncpoint.push.pusher import Lent
+from syncpoint.inner.lent import Lent
 from syncpoint.subscribe.confirm import CopyId
 from syncpoint.wire.messages import pubsub
 

@@ -1,6 +1,6 @@
-"""All Cloud Storage subscriptions of a process: the driver over `exporter`, feeds and buckets.
+"""All Cloud Storage subscriptions of a process: the driver over `inner`, feeds and buckets.
 
-Place: one in every process that may export, on `push.inner_driver`.
+Place: one in every process that may export, on `inner.inner_driver`.
 Promise: a subscription of ours is subscribed to while its bucket can be written to, the service's own identity may read
 it, and the schema that its files are to be written by is one of Avro. It goes on by itself once that is so again.
 """
@@ -17,22 +17,23 @@ from typing import Any
 from syncpoint.export.bucket_files import BucketFile
 from syncpoint.export.buckets import Buckets, error_kind
 from syncpoint.export.contents import Contents, SchemaUnusable, TopicAvro
-from syncpoint.export.exporter import HELD_MAX, DiscardFile, Exporter, ExportFile, FileLimits, StoreFile
+from syncpoint.export.file_kind import FileKind, FileLimits
 from syncpoint.export.object_names import object_name
+from syncpoint.inner.inner_consumer import InnerConsumer, Send, SendOutcome
+from syncpoint.inner.inner_driver import ConsumingProcess, Ended, InnerDriver, InnerSubscription
+from syncpoint.inner.pace import Pace, PaceLimits
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import FailedPrecondition, PermissionDenied
 from syncpoint.model.names import READING_REFUSED, SERVICE_IDENTITY
-from syncpoint.push.inner_driver import ConsumingProcess, InnerDriver, InnerSubscription
-from syncpoint.push.pace import Pace, PaceLimits
 from syncpoint.schemas.stored import definition, find_schema
 from syncpoint.schemas.validators import Encoding
-from syncpoint.subscribe.confirm import CopyId
 from syncpoint.wire.messages import pubsub
 
 LEASE_S = 20.0  # extended while a file waits; what a dead process held comes back after it
-HELD_TOTAL = 128 << 20  # of the files of all subscriptions
-HELD_LEAST = 1 << 20
+HELD_MAX = 64 << 20  # bytes of messages in memory; a piece of a file has a quarter of it
+HELD_TOTAL = 256 << 20  # of the files of all subscriptions
+HELD_LEAST = 2 << 20
 _STATES = pubsub.CloudStorageConfig
 
 log = logging.getLogger(__name__)
@@ -67,9 +68,7 @@ class ExportDriver(InnerDriver[pubsub.CloudStorageConfig, "ExportSubscription"])
         return ExportSubscription(self, record, config)
 
     def share(self) -> None:
-        busy = sum(one.machine.held > 0 for one in self.ours.values())
-        for one in self.ours.values():
-            one.machine.held_max = max(HELD_LEAST, min(HELD_MAX, HELD_TOTAL // max(1, busy)))
+        self.share_memory(HELD_TOTAL, HELD_LEAST, HELD_MAX)
 
     def states(self) -> list[ExportState]:
         """How each subscription of ours is doing, by name."""
@@ -91,21 +90,24 @@ class ExportDriver(InnerDriver[pubsub.CloudStorageConfig, "ExportSubscription"])
         }
 
 
-class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig, Exporter]):
+class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig]):
     """One of them: its machine, and the file that is being stored."""
 
     driver: ExportDriver
+    doing = "Exporting"
 
     def __init__(self, driver: ExportDriver, record: Subscription, config: pubsub.CloudStorageConfig) -> None:
         pace = Pace(PaceLimits(1, 1, 1), driver.process.random)
-        self._written: dict[ExportFile, BucketFile] = {}  # that are written in pieces
-        super().__init__(driver, record, config, Exporter(pace, _limits(config), lease_s=LEASE_S))
+        self._written: dict[int, BucketFile] = {}  # that are written in pieces
+        self._kind = FileKind(_limits(config))
+        machine = InnerConsumer(self._kind, pace, lease_s=LEASE_S, memory_max=HELD_MAX)
+        super().__init__(driver, record, config, machine)
 
     def state(self) -> ExportState:
         counts = self.machine.counts
         state = self._current()[0]
         return ExportState(
-            self.record.name, self.config.bucket, state, counts["files"], counts["acknowledged"], counts["refused"],
+            self.record.name, self.config.bucket, state, counts["batches"], counts["acknowledged"], counts["refused"],
             self.machine.held, self.last_error,
         )  # fmt: skip
 
@@ -113,15 +115,9 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig, Exporter])
     def lease_s(self) -> float:
         return LEASE_S
 
-    def new_machine(self) -> Exporter:
-        old = self.machine
-        new = Exporter(old.pace, old.limits, lease_s=LEASE_S, held_max=old.held_max)
-        new.counts = old.counts
-        return new
-
-    def review(self, record: Subscription, config: pubsub.CloudStorageConfig, now: float) -> None:
-        self.machine.limits = _limits(config)
-        super().review(record, config, now)
+    def reconfigure(self, record: Subscription, config: pubsub.CloudStorageConfig) -> None:
+        super().reconfigure(record, config)
+        self._kind.limits = _limits(config)
 
     def check(self, now: float) -> None:
         state, text = self._current()
@@ -140,50 +136,39 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig, Exporter])
         return lambda: self.machine.free
 
     def parted(self) -> None:
-        self.perform(self.machine.close_file(self.driver.process.clock.monotonic()))
+        self.perform(self.machine.end_gathering(self.driver.process.clock.monotonic()))
 
-    def begin(self, effect: StoreFile | DiscardFile) -> Coroutine[Any, Any, None]:
-        if isinstance(effect, DiscardFile):
-            return self._discard(effect.file)
-        return self._store(self.machine, effect, self.config)
+    def send(self, effect: Send) -> Coroutine[Any, Any, Ended]:
+        return self._store(effect, self.config)
 
-    async def _store(self, exporter: Exporter, effect: StoreFile, config: pubsub.CloudStorageConfig) -> None:
-        unfit: frozenset[CopyId] | None = None
-        driver, file = self.driver, effect.file
+    async def _store(self, effect: Send, config: pubsub.CloudStorageConfig) -> Ended:
+        driver = self.driver
         try:
-            written = self._written.get(file) or self._new_file(file, config)
+            written = self._written.get(effect.number) or self._new_file(effect.begun, config)
             if not effect.last:
-                self._written[file] = written
-            work = partial(written.add, effect.messages, last=effect.last)
-            unfit = await driver.buckets.store(config.bucket, work)
-            if effect.last:
-                self._written.pop(file, None)
-                driver.stored_files += 1
-            self.last_error = "" if not unfit else "messages do not fit the topic's schema"
+                self._written[effect.number] = written
+            unfit = await driver.buckets.store(config.bucket, partial(written.add, effect.lent, last=effect.last))
         except Exception as error:
             log.warning("%s: a file was not stored: %s: %s", self.record.name, type(error).__name__, error)
             self.last_error = error_kind(error)
             driver.failed_writes += 1
-        finally:  # also when the process ends: who does not know that the file is stored does not acknowledge
-            self.under_way -= 1
-            now = driver.process.clock.monotonic()
-            self.perform(exporter.failed(file, now) if unfit is None else exporter.stored(file, unfit, now))
-            if unfit is None and driver.ours.get(self.record.incarnation) is self:
-                self.review(self.record, self.config, now)  # not before the bucket can be written to again
+            if driver.ours.get(self.record.incarnation) is self:  # nothing before the bucket can be written to again
+                self.review(self.record, self.config, driver.process.clock.monotonic())
+            return Ended(SendOutcome.UNKNOWN)
+        if effect.last:
+            self._written.pop(effect.number, None)
+            driver.stored_files += 1
+        self.last_error = "" if not unfit else "messages do not fit the topic's schema"
+        return Ended(SendOutcome.STORED, unfit=unfit)
 
-    async def _discard(self, file: ExportFile) -> None:
-        try:
-            written = self._written.pop(file, None)
-            if written is not None:
-                await self.driver.buckets.blocking(written.discard)
-        except Exception as error:  # it is removed as those that a crash left
-            log.warning("%s: a file was not discarded: %s: %s", self.record.name, type(error).__name__, error)
-        finally:
-            self.under_way -= 1
+    async def discard(self, number: int) -> None:
+        written = self._written.pop(number, None)
+        if written is not None:
+            await self.driver.buckets.blocking(written.discard)
 
-    def _new_file(self, file: ExportFile, config: pubsub.CloudStorageConfig) -> BucketFile:
+    def _new_file(self, begun: float, config: pubsub.CloudStorageConfig) -> BucketFile:
         driver = self.driver
-        began_s = driver.process.clock.time_ns() / 1e9 - (driver.process.clock.monotonic() - file.begun)
+        began_s = driver.process.clock.time_ns() / 1e9 - (driver.process.clock.monotonic() - begun)
         name = object_name(
             config.filename_prefix,
             config.filename_suffix,

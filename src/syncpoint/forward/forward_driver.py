@@ -1,39 +1,36 @@
-"""All subscriptions of a process that forward: the driver over `forwarding`, feeds and the publish path.
+"""All subscriptions of a process that forward: the driver over `inner`, feeds and the publish path.
 
-Place: one in every process that may push or export, on `push.inner_driver`.
+Place: one in every process that may push or export, on `inner.inner_driver`.
 Promise: a subscription of ours is subscribed to while the topic that it forwards to exists and takes messages, and the
 service's own identity may read the one and publish to the other. Until then its messages wait where they are.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from syncpoint.forward.forward_kind import ForwardKind
 from syncpoint.forward.forwarded_message import publish_request
-from syncpoint.forward.forwarding import HELD_MAX, Forward, Forwarding, GiveUp
+from syncpoint.inner.inner_consumer import GiveUp, InnerConsumer, Send, SendOutcome
+from syncpoint.inner.inner_driver import ConsumingProcess, Ended, InnerDriver, InnerSubscription
+from syncpoint.inner.pace import Pace, PaceLimits
 from syncpoint.metadata.records import Subscription, Topic
 from syncpoint.model.errors import (
     FailedPrecondition,
-    Internal,
     InvalidArgument,
     PermissionDenied,
-    SyncpointError,
     suspended,
 )
 from syncpoint.model.names import FORWARDING_REFUSED, READING_REFUSED
-from syncpoint.push.inner_driver import ConsumingProcess, InnerDriver, InnerSubscription
-from syncpoint.push.pace import Pace, PaceLimits
 from syncpoint.wire.messages import internal
 
 LEASE_S = 20.0  # extended while a message is held; what a dead process held comes back after it
+HELD_MAX = 32 << 20  # bytes of messages
 HELD_TOTAL = 128 << 20  # of all subscriptions
 HELD_LEAST = 1 << 20
 PACE = PaceLimits(window_first=4, window_max=16)  # requests
-
-log = logging.getLogger(__name__)
 
 Publish = Callable[[bytes], Awaitable[bytes]]
 """Takes a PublishRequest of a subscription that forwards. Raises `SyncpointError`."""
@@ -77,9 +74,7 @@ class ForwardDriver(InnerDriver[str, "ForwardedSubscription"]):
         return ForwardedSubscription(self, record, config)
 
     def share(self) -> None:
-        busy = sum(one.machine.held > 0 for one in self.ours.values())
-        for one in self.ours.values():
-            one.machine.held_max = max(HELD_LEAST, min(HELD_MAX, HELD_TOTAL // max(1, busy)))
+        self.share_memory(HELD_TOTAL, HELD_LEAST, HELD_MAX)
 
     def state(self, incarnation: int) -> ForwardState | None:
         """How a subscription of ours is doing; None for one that is not forwarded from here."""
@@ -91,26 +86,29 @@ class ForwardDriver(InnerDriver[str, "ForwardedSubscription"]):
         machines = [one.machine for one in self.ours.values()]
         return {
             "forwarding_subscriptions": len(machines),
-            "forwarded_messages": sum(one.counts["forwarded"] for one in machines),
+            "forwarded_messages": sum(one.counts["acknowledged"] for one in machines),
             "forwards_given_up": sum(one.counts["given_up"] for one in machines),
             "forward_held": sum(one.held for one in machines),
         }
 
 
-class ForwardedSubscription(InnerSubscription[str, Forwarding]):
+class ForwardedSubscription(InnerSubscription[str]):
     """One of them: its machine, and requests that are under way. Its `config` is the name of the target."""
 
     driver: ForwardDriver
+    doing = "Forwarding"
 
     def __init__(self, driver: ForwardDriver, record: Subscription, config: str) -> None:
-        super().__init__(driver, record, config, Forwarding(Pace(PACE, driver.process.random), lease_s=LEASE_S))
+        pace = Pace(PACE, driver.process.random)
+        machine = InnerConsumer(ForwardKind(), pace, lease_s=LEASE_S, memory_max=HELD_MAX)
+        super().__init__(driver, record, config, machine)
         self._kept = ("", 0.0)  # why a message waits, and until when that is said
 
     def state(self) -> ForwardState:
         counts = self.machine.counts
         return ForwardState(
-            self.record.name, self.config, counts["forwarded"], counts["given_up"], counts["kept"], self.machine.held,
-            self.last_error or self._why_kept(),
+            self.record.name, self.config, counts["acknowledged"], counts["given_up"], counts["kept"],
+            self.machine.held, self.last_error or self._why_kept(),
         )  # fmt: skip
 
     def _why_kept(self) -> str:
@@ -121,12 +119,6 @@ class ForwardedSubscription(InnerSubscription[str, Forwarding]):
     @property
     def lease_s(self) -> float:
         return LEASE_S
-
-    def new_machine(self) -> Forwarding:
-        old = self.machine
-        new = Forwarding(old.pace, lease_s=LEASE_S, held_max=old.held_max)
-        new.counts = old.counts
-        return new
 
     def free(self) -> Callable[[], int]:
         return lambda: self.machine.free
@@ -143,63 +135,37 @@ class ForwardedSubscription(InnerSubscription[str, Forwarding]):
         if not self.driver.forwarding.may_publish(target):
             raise PermissionDenied(FORWARDING_REFUSED)
 
-    def begin(self, effect: Forward | GiveUp) -> Coroutine[Any, Any, None]:
-        if isinstance(effect, GiveUp):
-            return self._give_up(self.machine, effect)
-        return self._forward(self.machine, effect, publish_request(self.config, self.record, effect.lent))
+    def send(self, effect: Send) -> Coroutine[Any, Any, Ended]:
+        return self._publish(publish_request(self.config, self.record, effect.lent))
 
-    async def _forward(self, machine: Forwarding, effect: Forward, request: bytes) -> None:
-        error: SyncpointError | None = FailedPrecondition("The process ends.")
+    async def _publish(self, request: bytes) -> Ended:
         try:
             await self.driver.forwarding.publish(request)
-            error = None
-        except SyncpointError as refusal:
-            error = refusal
-        except Exception as failure:
-            log.exception("%s: messages were not forwarded", self.record.name)
-            error = Internal(f"Forwarding failed: {type(failure).__name__}; the server's log has the reason.")
-        finally:  # also when the process ends: who does not know that they are persisted does not acknowledge
-            self.under_way -= 1
-            now = self.driver.process.clock.monotonic()
-            if error is None:
-                self.last_error = ""
-                self.perform(machine.forwarded(effect.number, now))
-            elif isinstance(error, InvalidArgument):
-                self.last_error = error.message
-                self.perform(machine.refused(effect.number, error.message, now))
-            else:
-                self.last_error = error.message
-                self.perform(machine.failed(effect.number, now))
+        except InvalidArgument as error:
+            self.last_error = error.message
+            return Ended(SendOutcome.REFUSED, error.message)
+        self.last_error = ""
+        return Ended(SendOutcome.STORED)
 
-    async def _give_up(self, machine: Forwarding, effect: GiveUp) -> None:
+    async def give_up(self, effect: GiveUp) -> None:
+        reason = effect.reason
+        if self.record.dead_letter is None:
+            raise FailedPrecondition(
+                f"A message waits ({reason.name}): {reason.description} Give the subscription a dead-letter topic, or"
+                " receive the message without forwarding."
+            )
         asked = internal.DeadLetterRequest(
             subscription=self.record.name,
             ack_ids=[effect.lent.ack_id],
-            reason=effect.reason.name,
-            description=effect.reason.description,
+            reason=reason.name,
+            description=reason.description,
         )
-        kept = True
-        try:
-            if self.record.dead_letter is None:
-                raise FailedPrecondition(
-                    f"A message waits ({effect.reason.name}): {effect.reason.description} Give the subscription a"
-                    " dead-letter topic, or receive the message without forwarding."
-                )
-            answer = await self.driver.forwarding.give_up(self.record, asked)
-            if answer.failed:
-                raise FailedPrecondition(f"A message waits ({effect.reason.name}): {answer.failed[0].reason}")
-            kept = False
-            self._kept = "", 0.0
-        except SyncpointError as error:
-            self._keep(error.message)
-        except Exception as failure:
-            log.exception("%s: a message was not given up", self.record.name)
-            self._keep(type(failure).__name__)
-        finally:
-            self.under_way -= 1
-            self.perform(machine.given_up(effect.number, self.driver.process.clock.monotonic(), kept=kept))
+        answer = await self.driver.forwarding.give_up(self.record, asked)
+        if answer.failed:
+            raise FailedPrecondition(f"A message waits ({reason.name}): {answer.failed[0].reason}")
+        self._kept = "", 0.0
 
-    def _keep(self, why: str) -> None:
-        """A message waits. What is forwarded besides says nothing of it."""
+    def keep(self, why: str) -> None:
+        """What is forwarded besides says nothing of it."""
         rest_s = self.record.retry.max_s if self.record.retry is not None else 0.0
         self._kept = why, self.driver.process.clock.monotonic() + 2 * LEASE_S + rest_s

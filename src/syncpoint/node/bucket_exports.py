@@ -6,8 +6,8 @@ from typing import Any
 
 from syncpoint.export.buckets import Blocking, Buckets, Place
 from syncpoint.export.export_driver import ExportDriver, advice, export_state
+from syncpoint.inner.inner_driver import ConsumingProcess
 from syncpoint.metadata.records import Subscription
-from syncpoint.push.inner_driver import ConsumingProcess
 from syncpoint.wire.messages import admin, pubsub
 
 

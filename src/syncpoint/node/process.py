@@ -35,6 +35,8 @@ from syncpoint.control.plane import ControlPlane
 from syncpoint.control.solo_ownership import SOLO_CHAIN, LogCatalog, NobodyAsks, OwnDisks, SoloOwnership
 from syncpoint.forward.forward_driver import ForwardingProcess
 from syncpoint.forward.own_call import published
+from syncpoint.inner.feed import open_feed
+from syncpoint.inner.inner_driver import ConsumingProcess
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.mirror import CatalogMirror, Identities
 from syncpoint.metadata.records import CatalogChange, Setting, Subscription, Topic
@@ -62,9 +64,7 @@ from syncpoint.publish.message_preparation import MessagePreparation
 from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.recovery import RecoveredState
 from syncpoint.push.addresses import Vetting, networks
-from syncpoint.push.feed import open_feed
 from syncpoint.push.http_sender import SystemNames, VettedBackend
-from syncpoint.push.inner_driver import ConsumingProcess
 from syncpoint.push.own_endpoints import OwnEndpoints
 from syncpoint.recording.recorder import Recorder
 from syncpoint.recording.recorder_driver import RecorderDriver

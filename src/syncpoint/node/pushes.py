@@ -12,10 +12,10 @@ from starlette.routing import BaseRoute, Route
 
 from syncpoint import __version__
 from syncpoint.access.accounts import Accounts, uid_from
+from syncpoint.inner.inner_driver import ConsumingProcess
 from syncpoint.model.errors import SyncpointError
 from syncpoint.push.addresses import Vetting
 from syncpoint.push.http_sender import HttpSender
-from syncpoint.push.inner_driver import ConsumingProcess
 from syncpoint.push.oidc_tokens import OidcTokens
 from syncpoint.push.push_driver import PushDriver, PushState, Sender
 from syncpoint.push.signing_keys import DISCOVERY_PATH, JWKS_PATH, Commit, SigningKeys, discovery, jwks

@@ -17,13 +17,13 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from syncpoint.inner.feed import Received
+from syncpoint.inner.lent import lent_by
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.proxy.forwarder_stream import END_S, ForwarderStream, ForwarderStreams
 from syncpoint.proxy.unary_relay import ACK_IDS_FIELD, ACKNOWLEDGE, MODIFY, MODIFY_IDS_FIELD
-from syncpoint.push.feed import Received
-from syncpoint.push.pusher import lent_by
 from syncpoint.runtime.tasks import Tasks, stop
 from syncpoint.transport.network import AnyStream
 from syncpoint.wire import methods
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class PushFeeds:
-    """Opens feeds; see `syncpoint.push.feed.OpenFeed`."""
+    """Opens feeds; see `syncpoint.inner.feed.OpenFeed`."""
 
     def __init__(self, streams: ForwarderStreams) -> None:
         self.streams, self.saying, self.asking = streams, Tasks(), Tasks()
@@ -65,7 +65,7 @@ class PushFeeds:
 
 
 class RelayedFeed(ForwarderStream):
-    """See `syncpoint.push.feed.Feed`."""
+    """See `syncpoint.inner.feed.Feed`."""
 
     def __init__(
         self,

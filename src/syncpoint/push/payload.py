@@ -12,7 +12,7 @@ import json
 import re
 from typing import Any
 
-from syncpoint.push.pusher import Lent
+from syncpoint.inner.lent import Lent
 from syncpoint.wire.messages import pubsub
 
 Headers = list[tuple[bytes, bytes]]

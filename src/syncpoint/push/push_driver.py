@@ -1,4 +1,4 @@
-"""All push subscriptions of a process: the driver over `pusher`, feeds and the HTTP client.
+"""All push subscriptions of a process: the driver over `inner`, feeds and the HTTP client.
 
 Place: one in every process that may push, on `inner_driver`.
 Promise: a push subscription of ours is subscribed to while it names an endpoint that may be pushed to, and the
@@ -7,29 +7,29 @@ service's own identity may read it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from syncpoint.inner.inner_consumer import InnerConsumer, Send, SendOutcome
+from syncpoint.inner.inner_driver import ConsumingProcess, Ended, InnerDriver, InnerSubscription
+from syncpoint.inner.lent import Lent
+from syncpoint.inner.pace import BACKOFF_FIRST_S, BACKOFF_MAX_S, Pace, PaceLimits
 from syncpoint.metadata.records import Subscription
-from syncpoint.model.errors import PermissionDenied, SyncpointError
+from syncpoint.model.errors import PermissionDenied
 from syncpoint.model.histogram import Histogram
 from syncpoint.model.names import READING_REFUSED
-from syncpoint.push import pusher as machine
 from syncpoint.push.addresses import Vetting
 from syncpoint.push.http_sender import PushFailed
-from syncpoint.push.inner_driver import ConsumingProcess, InnerDriver, InnerSubscription
 from syncpoint.push.oidc_tokens import OidcTokens
-from syncpoint.push.pace import BACKOFF_FIRST_S, BACKOFF_MAX_S, Pace, PaceLimits
 from syncpoint.push.payload import Headers, request_of
 from syncpoint.push.push_config import Endpoint, endpoint_of, push_config_of
-from syncpoint.push.pusher import LEASE_MARGIN_S, Lent, Pusher
+from syncpoint.push.push_kind import PushKind
 from syncpoint.wire.messages import pubsub
 
+ACKNOWLEDGED = frozenset((102, 200, 201, 202, 204))
+LEASE_MARGIN_S = 5.0  # a lease outlives the push: the push ends it, not the deadline
 UNDER_WAY_MAX = 2_000  # of all subscriptions together
-
-log = logging.getLogger(__name__)
 
 
 class Sender(Protocol):
@@ -107,17 +107,18 @@ class PushDriver(InnerDriver[pubsub.PushConfig, "PushedSubscription"]):
         }
 
 
-class PushedSubscription(InnerSubscription[pubsub.PushConfig, Pusher]):
+class PushedSubscription(InnerSubscription[pubsub.PushConfig]):
     """One of them: its machine, and pushes that are under way."""
 
     driver: PushDriver
+    doing = "Pushing"
 
     def __init__(self, driver: PushDriver, record: Subscription, config: pubsub.PushConfig) -> None:
         self.endpoint: Endpoint | None = None
         self._read: pubsub.PushConfig | None = None  # where `endpoint` comes from
         self.last_status = 0  # of the last push that ended; 0: there was no answer
         pace = Pace(driver.limits, driver.process.random, _pause_max_s(record))
-        super().__init__(driver, record, config, Pusher(pace, lease_s=_lease_s(record)))
+        super().__init__(driver, record, config, InnerConsumer(PushKind(), pace, lease_s=_lease_s(record)))
 
     def __repr__(self) -> str:
         return f"<PushedSubscription {self.record.name} {self.machine!r}>"
@@ -134,11 +135,6 @@ class PushedSubscription(InnerSubscription[pubsub.PushConfig, Pusher]):
     def lease_s(self) -> float:
         return _lease_s(self.record)
 
-    def new_machine(self) -> Pusher:
-        new = Pusher(self.machine.pace, lease_s=self.lease_s)
-        new.counts = self.machine.counts
-        return new
-
     def review(self, record: Subscription, config: pubsub.PushConfig, now: float) -> None:
         self.machine.pace.pause_max_s = _pause_max_s(record)
         super().review(record, config, now)
@@ -151,34 +147,26 @@ class PushedSubscription(InnerSubscription[pubsub.PushConfig, Pusher]):
         if not self.driver.process.may_consume(self.record):
             raise PermissionDenied(READING_REFUSED)
 
-    def begin(self, effect: machine.Push) -> Coroutine[Any, Any, None]:
-        return self._push(self.machine, effect, self.endpoint, self.config)
+    def send(self, effect: Send) -> Coroutine[Any, Any, Ended]:
+        return self._push(effect.lent[0], self.endpoint, self.config)
 
-    async def _push(
-        self, pusher: Pusher, push: machine.Push, endpoint: Endpoint | None, config: pubsub.PushConfig
-    ) -> None:
-        status: int | None = None
-        began = self.driver.process.clock.monotonic()
+    async def _push(self, lent: Lent, endpoint: Endpoint | None, config: pubsub.PushConfig) -> Ended:
+        status, driver = 0, self.driver
+        began = driver.process.clock.monotonic()
         try:
-            status = await self._post(push.lent, endpoint, config)
-            if status not in machine.ACKNOWLEDGED:
+            status = await self._post(lent, endpoint, config)
+            if status not in ACKNOWLEDGED:
                 self.last_error = f"the endpoint answered {status}"
         except PushFailed as failed:
             self.last_error = str(failed)
-        except SyncpointError as error:
-            self.last_error = error.message
-        except Exception as error:
-            log.exception("%s: a push failed", self.record.name)
-            self.last_error = f"{type(error).__name__}"
-        finally:  # also when the process ends: who did not learn the answer does not know it
-            self.under_way -= 1
-            self.last_status = status or 0
-            self.driver.latency.note(self.driver.process.clock.monotonic() - began)
-            if status in machine.ACKNOWLEDGED:
-                self.driver.acknowledged += 1
+        finally:
+            self.last_status = status
+            driver.latency.note(driver.process.clock.monotonic() - began)
+            if status in ACKNOWLEDGED:
+                driver.acknowledged += 1
             else:
-                self.driver.refused += 1
-            self.perform(pusher.answered(push.number, status, self.driver.process.clock.monotonic()))
+                driver.refused += 1
+        return Ended(SendOutcome.STORED if status in ACKNOWLEDGED else SendOutcome.UNKNOWN)
 
     async def _post(self, lent: Lent, endpoint: Endpoint | None, config: pubsub.PushConfig) -> int:
         if endpoint is None:

@@ -14,11 +14,11 @@ import pytest
 from syncpoint.export import bucket_files, buckets, export_driver
 from syncpoint.export.buckets import Buckets, place_of
 from syncpoint.export.export_driver import ExportDriver, advice, export_state
+from syncpoint.inner import inner_driver
+from syncpoint.inner.feed import open_feed
+from syncpoint.inner.inner_driver import ConsumingProcess
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange, Subscription, Topic
-from syncpoint.push import inner_driver
-from syncpoint.push.feed import open_feed
-from syncpoint.push.inner_driver import ConsumingProcess
 from syncpoint.testing.forwarder_harness import ForwarderHarness
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.wire.messages import pubsub

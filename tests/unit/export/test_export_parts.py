@@ -17,7 +17,7 @@ import pytest
 from syncpoint.export.bucket_files import UNFINISHED, BucketFile, object_path, put_whole, remove_left
 from syncpoint.export.contents import Contents, SchemaUnusable, TopicAvro
 from syncpoint.export.object_names import bad_format, object_name
-from syncpoint.push.pusher import Lent
+from syncpoint.inner.lent import Lent
 from syncpoint.subscribe.confirm import CopyId
 from syncpoint.wire.messages import pubsub
 

@@ -11,6 +11,8 @@ from typing import Any
 from syncpoint.api.letter_moves import LetterMoves
 from syncpoint.forward.forward_driver import ForwardDriver, ForwardingProcess
 from syncpoint.forward.own_call import published
+from syncpoint.inner.feed import open_feed
+from syncpoint.inner.inner_driver import ConsumingProcess
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.entity_options import NO_SUBSCRIPTION_OPTIONS, TopicOptions
 from syncpoint.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
@@ -18,8 +20,6 @@ from syncpoint.model.errors import InvalidArgument, SyncpointError, Unavailable
 from syncpoint.model.reserved import FORWARD_HOPS, FORWARDED_FROM
 from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.seek import seek_to_time
-from syncpoint.push.feed import open_feed
-from syncpoint.push.inner_driver import ConsumingProcess
 from syncpoint.testing.forwarder_harness import ForwarderHarness
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.calls import Call

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from syncpoint.inner.feed import open_feed
+from syncpoint.inner.lent import Lent
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.node import uses
 from syncpoint.publish import upkeep
-from syncpoint.push.feed import open_feed
-from syncpoint.push.pusher import Lent
 from syncpoint.storage.record import EntryKind
 from syncpoint.testing.forwarder_harness import SUB, TOPIC
 from syncpoint.testing.servicer_harness import ServicerHarness, simulated

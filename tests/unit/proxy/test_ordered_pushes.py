@@ -11,12 +11,12 @@ from dataclasses import replace
 import pytest
 
 from syncpoint.api.subscriber import SubscriberService
+from syncpoint.inner.inner_driver import ConsumingProcess
+from syncpoint.inner.pace import PaceLimits
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.proxy.push_feeds import PushFeeds
 from syncpoint.push.addresses import Vetting
-from syncpoint.push.inner_driver import ConsumingProcess
-from syncpoint.push.pace import PaceLimits
 from syncpoint.push.payload import Headers
 from syncpoint.push.push_driver import PushDriver
 from syncpoint.testing.servicer_harness import ServicerHarness

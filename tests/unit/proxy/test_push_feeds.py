@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from syncpoint.inner.lent import Lent
 from syncpoint.model.errors import NotFound, Unavailable
 from syncpoint.proxy.push_feeds import PushFeeds, RelayedFeed
-from syncpoint.push.pusher import Lent
 from syncpoint.transforms.message_transforms import Outcome
 from syncpoint.wire.messages import pubsub
 from tests.kit.proxy import SUBSCRIPTION, ProxyHarness, ProxyProcess, SubscribeProcess, in_harness

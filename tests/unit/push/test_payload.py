@@ -7,8 +7,8 @@ import json
 
 import pytest
 
+from syncpoint.inner.lent import Lent
 from syncpoint.push.payload import request_of
-from syncpoint.push.pusher import Lent
 from syncpoint.subscribe.confirm import CopyId
 from syncpoint.wire.messages import pubsub
 

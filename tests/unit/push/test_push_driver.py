@@ -10,13 +10,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from syncpoint.inner.feed import open_feed
+from syncpoint.inner.inner_driver import ConsumingProcess
+from syncpoint.inner.pace import PaceLimits
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange, DeadLetter, Retry, Subscription
 from syncpoint.push.addresses import Vetting
-from syncpoint.push.feed import open_feed
 from syncpoint.push.http_sender import PushFailed
-from syncpoint.push.inner_driver import ConsumingProcess
-from syncpoint.push.pace import PaceLimits
 from syncpoint.push.payload import Headers
 from syncpoint.push.push_config import Endpoint
 from syncpoint.push.push_driver import PushDriver

@@ -32,6 +32,8 @@ from syncpoint.control.plane import ControlPlane
 from syncpoint.control.usage_reports import ReportedUses
 from syncpoint.forward.forward_driver import ForwardingProcess
 from syncpoint.forward.own_call import published
+from syncpoint.inner.distribution import Distribution
+from syncpoint.inner.inner_driver import ConsumingProcess
 from syncpoint.metadata.records import Subscription, Topic
 from syncpoint.metrics.scraped_page import metrics_page
 from syncpoint.model.cluster import PROXY
@@ -55,9 +57,7 @@ from syncpoint.proxy.push_feeds import PushFeeds
 from syncpoint.proxy.sealing import Sealer
 from syncpoint.publish.origin import PublishOrigin
 from syncpoint.push.addresses import Vetting, networks
-from syncpoint.push.distribution import Distribution
 from syncpoint.push.http_sender import SystemNames, VettedBackend
-from syncpoint.push.inner_driver import ConsumingProcess
 from syncpoint.push.own_endpoints import OwnEndpoints
 from syncpoint.router.distance import Distances, Prober
 from syncpoint.router.location import DEFAULT_CLASS, may_pass

@@ -9,11 +9,12 @@ from contextlib import AbstractContextManager
 
 from syncpoint.forward import forward_driver
 from syncpoint.forward.forward_driver import ForwardedSubscription
+from syncpoint.forward.forward_kind import ForwardKind
 from syncpoint.forward.forwarded_message import publish_request
-from syncpoint.forward.forwarding import Forward, Forwarding, GiveUp
+from syncpoint.inner.inner_consumer import InnerConsumer, Send, Work
+from syncpoint.inner.lent import Acknowledged, Lent
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.reserved import FORWARDED_FROM
-from syncpoint.push.pusher import Acknowledged, Lent
 from syncpoint.testing.simulation.planted import planted
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.scenario import run_cluster
@@ -31,8 +32,8 @@ def forwards_are_acknowledged_before_they_are_published() -> AbstractContextMana
     """As if they were gathered for a second."""
     right = ForwardedSubscription.begin
 
-    async def late(self: ForwardedSubscription, effect: Forward | GiveUp) -> None:
-        if isinstance(effect, Forward):
+    async def late(self: ForwardedSubscription, effect: Work) -> None:
+        if isinstance(effect, Send):
             self.perform([Acknowledged(tuple(one.ack_id for one in effect.lent))])
         await asyncio.sleep(1.0)
         await right(self, effect)
@@ -58,8 +59,10 @@ def forwards_have_another_name_each_time() -> AbstractContextManager[None]:
 def requests_of_a_key_are_under_way_together() -> AbstractContextManager[None]:
     """What waits of a key is published while what is before it is."""
 
-    def is_next(self: Forwarding, key: str, now: float) -> bool:
-        waiting = self._waiting.get(key)
-        return waiting is not None and waiting[0].rests_until <= now
+    right = InnerConsumer._occupy
 
-    return patched(Forwarding, _is_next=is_next)
+    def occupy(self: InnerConsumer, lane: str) -> None:
+        if not isinstance(self.kind, ForwardKind):
+            right(self, lane)
+
+    return patched(InnerConsumer, _occupy=occupy)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from syncpoint.push.pusher import Effect, Pusher
+from syncpoint.inner.inner_consumer import SendOutcome
+from syncpoint.inner.inner_driver import Ended
+from syncpoint.inner.lent import Lent
+from syncpoint.push.push_config import Endpoint
+from syncpoint.push.push_driver import PushedSubscription
 from syncpoint.testing.simulation.planted import planted
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.scenario import run_cluster
 from syncpoint.testing.simulation.sim_runs import RunResult
+from syncpoint.wire.messages import pubsub
 
 
 def run(seed: int, *, shape: None, kinds: tuple[str, ...], beyond: bool = False) -> RunResult:
@@ -19,9 +24,12 @@ def run(seed: int, *, shape: None, kinds: tuple[str, ...], beyond: bool = False)
 @planted(None, seed=0, run=run)
 def every_push_counts() -> AbstractContextManager[None]:
     """What is pushed is acknowledged, whatever the endpoint says."""
-    answered = Pusher.answered
+    right = PushedSubscription._push
 
-    def taken(self: Pusher, number: int, status: int | None, now: float) -> list[Effect]:
-        return answered(self, number, 200, now)
+    async def taken(
+        self: PushedSubscription, lent: Lent, endpoint: Endpoint | None, config: pubsub.PushConfig
+    ) -> Ended:
+        await right(self, lent, endpoint, config)
+        return Ended(SendOutcome.STORED)
 
-    return patched(Pusher, answered=taken)
+    return patched(PushedSubscription, _push=taken)

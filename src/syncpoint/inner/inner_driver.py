@@ -13,21 +13,22 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
+from syncpoint.inner.feed import Feed, OpenFeed
+from syncpoint.inner.inner_consumer import Effect, GiveUp, InnerConsumer, Send, SendOutcome, Work
+from syncpoint.inner.lent import Acknowledged, Extended, GivenBack, Lent, Nacked, Reported, Room
 from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.catalog import CatalogCopy
 from syncpoint.metadata.records import CatalogChange, ChangeOp, Subscription
-from syncpoint.model.errors import SyncpointError
-from syncpoint.push import pusher as machine
-from syncpoint.push.feed import Feed, OpenFeed
-from syncpoint.push.pusher import Lent
+from syncpoint.model.errors import FailedPrecondition, SyncpointError
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
 from syncpoint.runtime.tasks import Tasks, stop
+from syncpoint.subscribe.confirm import CopyId
 
 TICK_S, REVIEW_S = 0.1, 1.0
 AGAIN_FIRST_S, AGAIN_MAX_S = 1.0, 60.0  # until a feed that could not be opened, or ended, is opened again
@@ -36,25 +37,16 @@ END_S = 5.0  # for what is under way when the process ends
 
 log = logging.getLogger(__name__)
 Config = TypeVar("Config")
-One = TypeVar("One", bound="InnerSubscription[Any, Any]")
+One = TypeVar("One", bound="InnerSubscription[Any]")
 
 
-class InnerMachine(Protocol):
-    """What becomes of lent messages: effects for the feed, of `pusher`, and others that `begin` takes."""
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of what was sent; see `InnerConsumer.ended`."""
 
-    lease_s: float
-    stopped: bool
-
-    @property
-    def at_rest(self) -> bool: ...
-    @property
-    def held(self) -> int: ...
-    def received(self, lent: Sequence[Lent], now: float) -> Iterable[object]: ...
-    def tick(self, now: float) -> Iterable[object]: ...
-    def stop(self) -> Iterable[object]: ...
-
-
-Machine = TypeVar("Machine", bound=InnerMachine)
+    outcome: SendOutcome
+    why: str = ""
+    unfit: Collection[CopyId] = ()
 
 
 @dataclass(frozen=True)
@@ -95,6 +87,12 @@ class InnerDriver(ABC, Generic[Config, One]):
     @abstractmethod
     def share(self) -> None:
         """What all may have together is for those that have something to do; called once a second."""
+
+    def share_memory(self, total: int, least: int, most: int) -> None:
+        """Bytes that all may have together, for those that hold something."""
+        busy = sum(one.machine.held > 0 for one in self.ours.values())
+        for one in self.ours.values():
+            one.machine.memory_max = max(least, min(most, total // max(1, busy)))
 
     def start(self) -> None:
         """Begin. Needs the event loop."""
@@ -187,18 +185,21 @@ class InnerDriver(ABC, Generic[Config, One]):
             self.ending.add(one)
 
 
-class InnerSubscription(ABC, Generic[Config, Machine]):
+class InnerSubscription(ABC, Generic[Config]):
     """One of them: its machine, its feed, and what is under way."""
 
+    doing: str
+    """What is done with its messages, where a text says that it failed."""
+
     def __init__(
-        self, driver: InnerDriver[Config, Any], record: Subscription, config: Config, machine: Machine
+        self, driver: InnerDriver[Config, Any], record: Subscription, config: Config, machine: InnerConsumer
     ) -> None:
         self.driver, self.record, self.config, self.machine = driver, record, config, machine
         self.feed: Feed | None = None
         self.last_error = ""
         self.under_way = 0
         self._again_at, self._again_s = float("-inf"), AGAIN_FIRST_S
-        self._for_feed: list[object] = []
+        self._for_feed: list[Reported] = []
         self._breaks_off = False  # something is refused or given back, and the feed has not been notified of it yet
         self._reports: deque[tuple[int, Callable[[], None]]] = deque()  # how many ack ids each has
         self._serving: Feed | None = None  # where acknowledgements go, also after the feed was closed
@@ -207,10 +208,6 @@ class InnerSubscription(ABC, Generic[Config, Machine]):
     @abstractmethod
     def lease_s(self) -> float:
         """For how long messages are lent."""
-
-    @abstractmethod
-    def new_machine(self) -> Machine:
-        """One that holds nothing, in place of one that was stopped."""
 
     def free(self) -> Callable[[], int] | None:
         """Bytes that there is room for, where that is not what is outstanding."""
@@ -224,8 +221,19 @@ class InnerSubscription(ABC, Generic[Config, Machine]):
         """Whether it may be consumed at all now. Raises `SyncpointError`."""
 
     @abstractmethod
-    def begin(self, effect: Any) -> Coroutine[Any, Any, None]:
-        """What an effect that is not for the feed asks for; ends with another event of the machine."""
+    def send(self, effect: Send) -> Coroutine[Any, Any, Ended]:
+        """Send a batch to where it goes by the configuration of now. An error that is raised means UNKNOWN."""
+
+    async def give_up(self, effect: GiveUp) -> None:
+        """Make a dead letter. Raises `SyncpointError` where there is none."""
+        raise FailedPrecondition("Nothing is given up here.")
+
+    def keep(self, why: str) -> None:
+        """A message waits that could be neither sent nor given up."""
+        self.last_error = why
+
+    async def discard(self, number: int) -> None:
+        """Let nothing remain of the parts of a batch that were sent."""
 
     # -- whether, and where from -------------------------------------------------------------------------------------
 
@@ -253,8 +261,7 @@ class InnerSubscription(ABC, Generic[Config, Machine]):
         self.record, self.config = record, config
 
     def _open(self, now: float) -> None:
-        if self.machine.stopped:  # what is under way there ends there
-            self.machine = self.new_machine()
+        self.machine.resume()
         try:
             self.feed = self._serving = self.driver.process.open_feed(
                 self.record,
@@ -301,21 +308,63 @@ class InnerSubscription(ABC, Generic[Config, Machine]):
 
     def _received(self, lent: Sequence[Lent]) -> None:
         if self._breaks_off and self.record.ordered:  # lent before the forwarder learns what comes again: not in order
-            self.perform([machine.GivenBack(tuple(one.ack_id for one in lent))])
+            self.perform([GivenBack(tuple(one.ack_id for one in lent))])
             return
         self.perform(self.machine.received(lent, self.driver.process.clock.monotonic()))
 
-    def perform(self, effects: Iterable[object]) -> None:
+    def perform(self, effects: Iterable[Effect]) -> None:
         """Work begins at once; the forwarder may be in the middle of lending, and learns in a turn of its own."""
         for effect in effects:
-            if not isinstance(effect, machine.Reported):
+            if isinstance(effect, Work):
                 self.under_way += 1
                 self.driver.tasks.start(self.begin(effect))
                 continue
-            self._breaks_off |= isinstance(effect, machine.Nacked | machine.GivenBack)
+            self._breaks_off |= isinstance(effect, Nacked | GivenBack)
             if not self._for_feed:
                 asyncio.get_running_loop().call_soon(self.flush)
             self._for_feed.append(effect)
+
+    def begin(self, effect: Work) -> Coroutine[Any, Any, None]:
+        """What an effect that is not for the feed asks for; ends with another event of the machine."""
+        if isinstance(effect, Send):
+            return self._send(effect.number, self.send(effect))
+        return self._give_up(effect) if isinstance(effect, GiveUp) else self._discard(effect.number)
+
+    async def _send(self, number: int, sending: Coroutine[Any, Any, Ended]) -> None:
+        ended = Ended(SendOutcome.UNKNOWN)
+        try:
+            ended = await sending
+        except SyncpointError as error:
+            self.last_error = error.message
+        except Exception as failure:
+            log.exception("%s: %s failed", self.record.name, self.doing)
+            self.last_error = f"{self.doing} failed: {type(failure).__name__}; the server's log has the reason."
+        finally:  # also when the process ends: who does not know how it ended does not acknowledge
+            self.under_way -= 1
+            now = self.driver.process.clock.monotonic()
+            self.perform(self.machine.ended(number, ended.outcome, now, why=ended.why, unfit=ended.unfit))
+
+    async def _give_up(self, effect: GiveUp) -> None:
+        kept = True
+        try:
+            await self.give_up(effect)
+            kept = False
+        except SyncpointError as error:
+            self.keep(error.message)
+        except Exception as failure:
+            log.exception("%s: a message was not given up", self.record.name)
+            self.keep(type(failure).__name__)
+        finally:
+            self.under_way -= 1
+            self.perform(self.machine.given_up(effect.number, self.driver.process.clock.monotonic(), kept=kept))
+
+    async def _discard(self, number: int) -> None:
+        try:
+            await self.discard(number)
+        except Exception as error:  # whatever is left is found as what a crash left
+            log.warning("%s: not discarded: %s: %s", self.record.name, type(error).__name__, error)
+        finally:
+            self.under_way -= 1
 
     def flush(self, *, whole: bool = False) -> None:
         """Report to the forwarder, about `IDS_A_TURN` ack ids now and others in turns to come; `whole`: all of it now.
@@ -336,18 +385,18 @@ class InnerSubscription(ABC, Generic[Config, Machine]):
         feed = self._serving
         if feed is None or not effects:
             return
-        ids: dict[type[object], list[str]] = {}
+        ids: dict[type[Reported], list[str]] = {}
         room: int | None = None
         for one in effects:
-            if isinstance(one, machine.Room):
+            if isinstance(one, Room):
                 room = one.messages
-            elif isinstance(one, machine.Acknowledged | machine.Nacked | machine.GivenBack | machine.Extended):
+            else:
                 ids.setdefault(type(one), []).extend(one.ack_ids)
         for kind, reported in (
-            (machine.GivenBack, feed.give_back),
-            (machine.Acknowledged, feed.acknowledge),
-            (machine.Nacked, feed.refuse),
-            (machine.Extended, feed.extend),
+            (GivenBack, feed.give_back),
+            (Acknowledged, feed.acknowledge),
+            (Nacked, feed.refuse),
+            (Extended, feed.extend),
         ):
             found = ids.get(kind, [])
             for at in range(0, len(found), IDS_A_TURN):

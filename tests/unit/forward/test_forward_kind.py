@@ -9,16 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.forward import forwarding
+from syncpoint.forward import forward_kind
+from syncpoint.forward.forward_kind import AHEAD_MAX, REFUSED, TOO_FAR, ForwardKind
 from syncpoint.forward.forwarded_message import hops_of, publish_request
-from syncpoint.forward.forwarding import REFUSED, REST_S, TOO_FAR, Effect, Forward, Forwarding, GiveUp
+from syncpoint.inner.inner_consumer import REST_S, Effect, GiveUp, InnerConsumer, Send, SendOutcome
+from syncpoint.inner.lent import Acknowledged, Extended, GivenBack, Lent, Room
+from syncpoint.inner.pace import Pace, PaceLimits
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.reserved import FORWARD_HOPS, FORWARDED_FROM
-from syncpoint.push.pace import Pace, PaceLimits
-from syncpoint.push.pusher import Acknowledged, Extended, GivenBack, Lent, Room
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.subscribe.confirm import CopyId
 from syncpoint.wire.messages import pubsub
+
+MEMORY = 32 << 20
+STORED, UNKNOWN = SendOutcome.STORED, SendOutcome.UNKNOWN
 
 
 def ack_id(number: int, lease: int = 0, generation: int = 0) -> str:
@@ -35,36 +39,37 @@ def lent(number: int, key: str = "", *, hops: int = 0, lease: int = 0, generatio
     return Lent(ack_id(number, lease, generation), CopyId(7, number, generation), message)
 
 
-def machine(window: int = 4, lease_s: float = 20.0) -> Forwarding:
-    return Forwarding(Pace(PaceLimits(window, 3_000, 16), SeededRandom(1)), lease_s=lease_s)
+def machine(window: int = 4, lease_s: float = 20.0) -> InnerConsumer:
+    pace = Pace(PaceLimits(window, 3_000, 16), SeededRandom(1))
+    return InnerConsumer(ForwardKind(), pace, lease_s=lease_s, memory_max=MEMORY)
 
 
 def requests(effects: Iterable[Effect]) -> list[list[int]]:
     """The numbers of the messages of each request."""
-    found = (one.lent for one in effects if isinstance(one, Forward))
+    found = (one.lent for one in effects if isinstance(one, Send))
     return [[int(one.message.message_id) for one in part] for part in found]
 
 
 def test_what_comes_together_is_published_together_and_keys_apart() -> None:
     one = machine()
-    assert one.tick(0.0) == [Room(forwarding.AHEAD_MAX)]
+    assert one.tick(0.0) == [Room(AHEAD_MAX)]
     effects = one.received([lent(1), lent(2, "k"), lent(3), lent(4, "k")], 0.0)
     assert requests(effects) == [[1, 3], [2, 4]]
-    assert one.forwarded(1, 0.1) == [Acknowledged((ack_id(1), ack_id(3)))]
-    assert one.forwarded(2, 0.1) == [Acknowledged((ack_id(2), ack_id(4)))]
-    assert (one.held, one.free, one.counts["forwarded"]) == (0, forwarding.HELD_MAX, 4)
+    assert one.ended(1, STORED, 0.1) == [Acknowledged((ack_id(1), ack_id(3)))]
+    assert one.ended(2, STORED, 0.1) == [Acknowledged((ack_id(2), ack_id(4)))]
+    assert (one.held, one.free, one.counts["acknowledged"]) == (0, MEMORY, 4)
 
 
 def test_of_a_key_one_request_is_under_way() -> None:
     one = machine()
     assert requests(one.received([lent(1, "k")], 0.0)) == [[1]]
     assert requests(one.received([lent(2, "k"), lent(3, "l")], 0.0)) == [[3]]
-    assert requests(one.forwarded(1, 0.1)) == [[2]]
+    assert requests(one.ended(1, STORED, 0.1)) == [[2]]
 
 
 def test_requests_are_as_large_as_they_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forwarding, "REQUEST_BYTES", 10_000)
-    monkeypatch.setattr(forwarding, "REQUEST_MESSAGES_MAX", 5)
+    monkeypatch.setattr(forward_kind, "REQUEST_BYTES", 10_000)
+    monkeypatch.setattr(forward_kind, "REQUEST_MESSAGES_MAX", 5)
     one = machine(window=10)
     few = [lent(number, nbytes=3_000) for number in range(4)]
     assert requests(one.received(few, 0.0)) == [[0, 1], [2, 3]]
@@ -77,21 +82,21 @@ def test_a_failure_gives_back_what_is_not_under_way_and_takes_nothing_for_a_whil
     one = machine(window=2)
     effects = one.received([lent(1, "k"), lent(2, "l"), lent(3, "m")], 0.0)
     assert requests(effects) == [[1], [2]]
-    effects = one.failed(1, 1.0)
+    effects = one.ended(1, UNKNOWN, 1.0)
     assert effects == [GivenBack((ack_id(1),)), GivenBack((ack_id(3),)), Room(0)]
     assert one.received([lent(4)], 1.01) == [GivenBack((ack_id(4),))]
-    assert one.forwarded(2, 1.02) == [Acknowledged((ack_id(2),))]
-    assert one.tick(5.0) == [Room(forwarding.AHEAD_MAX)]
+    assert one.ended(2, STORED, 1.02) == [Acknowledged((ack_id(2),))]
+    assert one.tick(5.0) == [Room(AHEAD_MAX)]
     assert one.held == 0
 
 
 def test_what_fails_takes_what_waits_of_its_key_with_it_also_where_no_pause_begins() -> None:
     one = machine()
     assert requests(one.received([lent(1, "k"), lent(2, "l")], 0.0)) == [[1], [2]]
-    one.failed(1, 1.0)
+    one.ended(1, UNKNOWN, 1.0)
     one.tick(1.5)  # the pause is over
     assert requests(one.received([lent(3, "l"), lent(4, "m"), lent(5, "m")], 1.5)) == [[4, 5]]
-    assert one.failed(2, 2.0) == [GivenBack((ack_id(2), ack_id(3)))]
+    assert one.ended(2, UNKNOWN, 2.0) == [GivenBack((ack_id(2),)), GivenBack((ack_id(3),))]
     assert one.held == 2
 
 
@@ -99,19 +104,21 @@ def test_what_is_refused_together_is_tried_alone_and_given_up_alone() -> None:
     one = machine()
     assert requests(one.received([lent(1, "k"), lent(2, "k"), lent(3, "k")], 0.0)) == [[1, 2, 3]]
     assert requests(one.received([lent(4, "k")], 0.0)) == []
-    assert requests(one.refused(1, "too large", 0.1)) == [[1]]
-    assert requests(one.forwarded(2, 0.2)) == [[2]]
-    (given,) = (effect for effect in one.refused(3, "too large", 0.3) if isinstance(effect, GiveUp))
+    assert requests(one.ended(1, SendOutcome.REFUSED, 0.1, why="too large")) == [[1]]
+    assert requests(one.ended(3, STORED, 0.2)) == [[2]]
+    (given,) = (
+        effect for effect in one.ended(4, SendOutcome.REFUSED, 0.3, why="too large") if isinstance(effect, GiveUp)
+    )
     assert (given.lent.message.message_id, given.reason.name, given.reason.description) == ("2", REFUSED, "too large")
     assert requests(one.given_up(given.number, 0.4, kept=False)) == [[3]]
-    assert one.counts == {"forwarded": 1, "given_up": 1, "kept": 0}
+    assert (one.counts["acknowledged"], one.counts["given_up"], one.counts["kept"]) == (1, 1, 0)
 
 
 def test_the_fifth_hop_is_none() -> None:
     one = machine()
     effects = one.received([lent(1, "k", hops=3), lent(2, "k", hops=4), lent(3, "k")], 0.0)
     assert requests(effects) == [[1]]
-    (given,) = (effect for effect in one.forwarded(1, 0.1) if isinstance(effect, GiveUp))
+    (given,) = (effect for effect in one.ended(1, STORED, 0.1) if isinstance(effect, GiveUp))
     assert (given.lent.message.message_id, given.reason) == ("2", TOO_FAR)
 
 
@@ -147,7 +154,7 @@ def test_what_is_lent_anew_is_published_once_and_acknowledged_by_its_newest_id()
     one = machine()
     one.received([lent(1, "k"), lent(2, "k")], 0.0)
     assert requests(one.received([lent(1, "k", lease=1)], 0.1)) == []
-    assert one.forwarded(1, 0.2) == [Acknowledged((ack_id(1, 1), ack_id(2)))]
+    assert one.ended(1, STORED, 0.2) == [Acknowledged((ack_id(1, 1), ack_id(2)))]
 
 
 def test_after_its_end_it_takes_nothing_and_what_is_under_way_still_counts() -> None:
@@ -156,7 +163,7 @@ def test_after_its_end_it_takes_nothing_and_what_is_under_way_still_counts() -> 
     assert one.stop() == [GivenBack((ack_id(2),)), Room(0)]
     assert one.received([lent(3)], 0.1) == [GivenBack((ack_id(3),))]
     assert one.tick(30.0) == [Extended((ack_id(1),))]
-    assert one.forwarded(1, 31.0) == [Acknowledged((ack_id(1),))]
+    assert one.ended(1, STORED, 31.0) == [Acknowledged((ack_id(1),))]
 
 
 @pytest.mark.parametrize(("text", "hops"), [("", 0), ("3", 3), ("-1", 0), ("x", 0), ("٣", 0), ("9" * 30, 0)])
@@ -200,7 +207,7 @@ def test_every_message_ends_once_and_keys_stay_in_order(
         nonlocal room
         for effect in effects:
             match effect:
-                case Forward(number, messages):
+                case Send(number, messages, True):
                     ids = [each.ack_id for each in messages]
                     keys = {each.message.ordering_key for each in messages}
                     assert set(ids) <= held.keys()
@@ -246,11 +253,11 @@ def test_every_message_ends_once_and_keys_stay_in_order(
             perform(one.given_up(number, now, kept=kept))
         elif outcome == "ok" or (outcome == "refused" and len(ids) == 1):
             stored.extend(held[each][:2] for each in ids)
-            perform(one.forwarded(number, now))
+            perform(one.ended(number, STORED, now))
         elif outcome == "refused":
-            perform(one.refused(number, "no", now))
+            perform(one.ended(number, SendOutcome.REFUSED, now, why="no"))
         else:
-            perform(one.failed(number, now))
+            perform(one.ended(number, UNKNOWN, now))
     assert sorted(ended) == list(range(len(what)))
     assert one.held == 0
     for key in "kl":

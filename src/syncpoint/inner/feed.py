@@ -1,4 +1,4 @@
-"""Where messages to push come from: a subscriber like any other.
+"""Where what the service consumes itself comes from: a subscriber like any other.
 
 Place: between the driver and a subscribe forwarder in this process. `Feed` is what the driver needs of it; another
 process's forwarder can stand behind one, too.
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from syncpoint.inner.lent import Lent, lent_by
 from syncpoint.metadata.records import Subscription
-from syncpoint.push.pusher import Lent, lent_by
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.wire.messages import pubsub
@@ -23,7 +23,7 @@ _ACK_IDS, _MODIFY_ACK_IDS = 2, 4  # fields of the requests
 
 
 class Feed(Protocol):
-    """Messages of one subscription, lent for pushing. Any of it may raise `SyncpointError`: nothing was done, and the
+    """Messages of one subscription, lent. Any of it may raise `SyncpointError`: nothing was done, and the
     lease's deadline does the rest."""
 
     def set_room(self, messages: int) -> None: ...

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 
+from syncpoint.inner.distribution import Distribution, pusher_of, pushers
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.model.cluster import PROXY, SUBSCRIBE, Member
-from syncpoint.push.distribution import Distribution, pusher_of, pushers
 
 SUBSCRIPTIONS = range(1, 401)
 MEMBERS = [Member(f"s{number}", (PROXY,), f"h{number}:1", number) for number in range(1, 6)]

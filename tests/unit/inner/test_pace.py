@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syncpoint.push.pace import Pace, PaceLimits
+from syncpoint.inner.pace import Pace, PaceLimits
 from syncpoint.runtime.random import SeededRandom
 
 

@@ -1,0 +1,59 @@
+"""What is in a file together: all that comes until one of the file's limits is reached, and when some of it is written.
+
+Place: the `inner.ConsumerKind` of Cloud Storage subscriptions, under `export_driver`; a batch is a file.
+Promise: files are stored one after the other, in the order in which their messages came, so those of an ordering key
+are in order. A large one is written in pieces of at least a quarter of the memory that there is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from syncpoint.inner.inner_consumer import ConsumerKind, HeldBatch, InnerConsumer
+from syncpoint.wire.messages import pubsub
+
+WRITTEN_MAX = 200_000  # messages of a file, each of which is leased until it is stored: it is closed early then
+AHEAD_MAX = 1_000  # messages asked for beside those that are held
+
+
+@dataclass(frozen=True, slots=True)
+class FileLimits:
+    """When a file is closed; 0: this limit is not set."""
+
+    duration_s: float
+    max_bytes: int = 0
+    max_messages: int = 0
+
+
+class FileKind(ConsumerKind):
+    """See the module."""
+
+    counts_failures = True
+
+    def __init__(self, limits: FileLimits) -> None:
+        self.limits = limits
+
+    def lane(self, message: pubsub.PubsubMessage) -> str:
+        """One for all."""
+        return "files"
+
+    def takes(self, batch: HeldBatch, nbytes: int) -> bool:
+        """Within the limits of a file."""
+        limits = self.limits
+        return not self._is_full(batch) and not (limits.max_bytes and batch.nbytes + nbytes > limits.max_bytes)
+
+    def is_due(self, batch: HeldBatch, now: float) -> bool:
+        """When it has all the messages that it may, or is old enough."""
+        return self._is_full(batch) or now >= batch.begun + self.limits.duration_s
+
+    def is_part_due(self, batch: HeldBatch, memory_max: int) -> bool:
+        """When it takes much of the memory."""
+        return 4 * batch.memory >= memory_max
+
+    def room(self, machine: InnerConsumer) -> int:
+        """As many more as memory is there for, by their mean size."""
+        free = machine.free
+        return machine.held + (min(AHEAD_MAX, max(1, int(free / machine.mean_bytes))) if free else 0)
+
+    def _is_full(self, batch: HeldBatch) -> bool:
+        return len(batch) >= min(self.limits.max_messages or WRITTEN_MAX, WRITTEN_MAX)

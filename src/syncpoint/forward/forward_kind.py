@@ -1,0 +1,40 @@
+"""What is forwarded together: messages of one ordering key, or of none, as many as a publish may have.
+
+Place: the `inner.ConsumerKind` of subscriptions that forward, under `forward_driver`.
+Promise: a message that was forwarded `HOPS_MAX` times before, or that the target refuses alone, is given up.
+"""
+
+from __future__ import annotations
+
+from syncpoint.forward.forwarded_message import HOPS_MAX, hops_of
+from syncpoint.inner.inner_consumer import MESSAGE_BYTES, ConsumerKind, HeldBatch, InnerConsumer
+from syncpoint.subscribe.shared_state import Reason
+from syncpoint.wire.messages import pubsub
+
+REQUEST_MESSAGES_MAX = 1_000
+REQUEST_BYTES = 1 << 20  # of messages; one that is larger goes alone
+AHEAD_MAX = 4_000  # messages that are held
+REFUSED = "ForwardingRefused"
+TOO_FAR = Reason(
+    "MaxTransferHopCountExceeded",
+    f"It was forwarded {HOPS_MAX} times before: forwards may lead back to where they began.",
+)
+
+
+class ForwardKind(ConsumerKind):
+    """See the module."""
+
+    counts_failures = False
+    refusal = REFUSED
+
+    def takes(self, batch: HeldBatch, nbytes: int) -> bool:
+        """Within the bounds of a request."""
+        return len(batch) < REQUEST_MESSAGES_MAX and batch.memory + nbytes + MESSAGE_BYTES <= REQUEST_BYTES
+
+    def reason(self, message: pubsub.PubsubMessage) -> Reason | None:
+        """Whether it went too far."""
+        return TOO_FAR if hops_of(message) >= HOPS_MAX else None
+
+    def room(self, machine: InnerConsumer) -> int:
+        """All that memory is there for."""
+        return AHEAD_MAX if machine.free else 0

@@ -1,0 +1,1 @@
+"""Inner consumers: what the service consumes itself, to push, forward or export it, by one machine."""
