@@ -19,6 +19,7 @@ from syncpoint.inner.feed import open_feed
 from syncpoint.inner.inner_driver import ConsumingProcess
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange, Subscription, Topic
+from syncpoint.publish.seek import seek_to_time
 from syncpoint.testing.forwarder_harness import ForwarderHarness
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.wire.messages import pubsub
@@ -105,6 +106,42 @@ def test_full_files_at_once_and_the_rest_when_it_is_due(tmp_path: Path) -> None:
         assert len(harness.lines) == 5
         assert harness.driver.totals()["exported_files"] == 3
         assert list((tmp_path / bucket_files.UNFINISHED).iterdir()) == []
+
+    harness.run(story())
+
+
+def test_after_a_change_of_where_files_go_none_is_written_as_before(tmp_path: Path) -> None:
+    harness = Harness(tmp_path, config=config(max_messages=10, filename_prefix="before/"))
+
+    async def story() -> None:
+        harness.forwarders.send(*"abc")
+        await asyncio.sleep(5)
+        changed = config(max_messages=10, filename_prefix="after/")
+        change = CatalogChange.put(replace(harness.forwarders.record, config=changed))
+        harness.forwarders.commit(change)
+        for called in list(harness.on_change):
+            called(change)
+        harness.forwarders.send(*"defghij")
+        await asyncio.sleep(70)
+        assert sorted(harness.lines) == list("abcdefghij")
+        assert {path.parent.name for path in tmp_path.rglob("*.txt")} == {"after"}
+        assert harness.lent() == 0
+
+    harness.run(story())
+
+
+def test_a_file_holds_what_a_seek_brings_back_beside_what_was_written_before(tmp_path: Path) -> None:
+    harness = Harness(tmp_path, config=config(max_messages=4), retain_acked=True)
+
+    async def story() -> None:
+        harness.forwarders.send(*"abcdef")
+        await asyncio.sleep(5)
+        assert sorted(harness.lines) == list("abcd")
+        seek_to_time(harness.forwarders.publish, harness.forwarders.record, 0, None)  # e and f wait
+        harness.forwarders.quiesce()
+        await asyncio.sleep(70)
+        assert sorted(harness.lines) == sorted("abcd" + "abcdef")
+        assert harness.lent() == 0
 
     harness.run(story())
 

@@ -10,11 +10,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pytest
+
 from syncpoint.inner.feed import open_feed
 from syncpoint.inner.inner_driver import ConsumingProcess
 from syncpoint.inner.pace import PaceLimits
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange, DeadLetter, Retry, Subscription
+from syncpoint.publish.seek import seek_to_time
 from syncpoint.push.addresses import Vetting
 from syncpoint.push.http_sender import PushFailed
 from syncpoint.push.payload import Headers
@@ -307,6 +310,77 @@ def test_the_endpoint_can_be_changed_and_taken_away() -> None:
         harness.change(CatalogChange.put(_with(record, config())))
         await asyncio.sleep(2)
         assert harness.data == ["1", "2", "3"]  # the backlog was kept
+
+    harness.run(story())
+
+
+@pytest.mark.parametrize("status", [102, 200, 201, 202, 204])
+def test_these_answers_acknowledge(status: int) -> None:
+    harness = Harness(partial(answering, status))
+
+    async def story() -> None:
+        harness.forwarders.send("a")
+        await asyncio.sleep(60)
+        assert harness.data == ["a"]
+        assert (harness.driver.acknowledged, harness.unacknowledged()) == (1, 0)
+
+    harness.run(story())
+
+
+@pytest.mark.parametrize("status", [100, 103, 203, 205, 206, 301, 302, 307, 400, 404, 429, 500, 503])
+def test_after_any_other_answer_a_message_comes_again(status: int) -> None:
+    harness = Harness(partial(answering, status))
+
+    async def story() -> None:
+        harness.forwarders.send("a")
+        await asyncio.sleep(5)
+        assert len(harness.data) > 1
+        assert harness.driver.acknowledged == 0
+
+    harness.run(story())
+
+
+async def answering(status: int, data: str) -> int:
+    return status
+
+
+def test_after_a_change_of_the_endpoint_nothing_more_goes_to_the_earlier_one() -> None:
+    async def slowly(data: str) -> int:
+        await asyncio.sleep(3)
+        return 200
+
+    harness = Harness(slowly, ordered=True)
+
+    async def story() -> None:
+        harness.forwarders.send("under way", "waits", key="k")
+        await asyncio.sleep(1)
+        other = config("https://other.example/push")
+        harness.change(CatalogChange.put(replace(harness.forwarders.record, config=other)))
+        harness.forwarders.send("later", key="l")
+        await asyncio.sleep(60)
+        hosts = {data: host for _, host, data, _ in harness.requests}
+        assert hosts.pop("under way") != "other.example"
+        assert hosts == {"waits": "other.example", "later": "other.example"}
+        assert len(harness.data) == 3
+
+    harness.run(story())
+
+
+def test_what_a_seek_brings_back_is_pushed_again_also_while_it_waits() -> None:
+    async def slowly(data: str) -> int:
+        await asyncio.sleep(1)
+        return 200
+
+    harness = Harness(slowly, ordered=True, retain_acked=True)
+
+    async def story() -> None:
+        harness.forwarders.send("a", "b", "c", key="k")
+        await asyncio.sleep(1.5)  # b is under way, c waits
+        seek_to_time(harness.forwarders.publish, harness.forwarders.record, 0, None)
+        harness.forwarders.quiesce()
+        await asyncio.sleep(30)
+        assert harness.data == ["a", "b", "a", "b", "c"]
+        assert harness.unacknowledged() == 0
 
     harness.run(story())
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from syncpoint.api.letter_edits import LetterEdit
-from syncpoint.forward import forwarding
+from syncpoint.forward import forward_kind
 from syncpoint.metadata.entity_options import MessageRule, SubscriptionOptions
 from syncpoint.metadata.records import DeadLetter
 from syncpoint.model.errors import InvalidArgument
@@ -76,7 +76,7 @@ def test_a_letter_begins_anew_and_counts_itself() -> None:
 def test_the_server_ends_circles_that_turn_by_themselves_and_leaves_others_to_consumers() -> None:
     own = {
         expired_letters.EXPIRED.name, lane_rules.FILTER_FAILS, lane_rules.ACTION_FAILS, lane_rules.RESULT_TOO_LARGE,
-        forwarding.TOO_FAR.name, forwarding.REFUSED,
+        forward_kind.TOO_FAR.name, forward_kind.REFUSED,
     }  # fmt: skip
     assert own == BY_ITSELF
     for count in range(LETTERS_MAX + 2):

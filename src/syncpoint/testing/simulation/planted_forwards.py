@@ -11,7 +11,8 @@ from syncpoint.forward import forward_driver
 from syncpoint.forward.forward_driver import ForwardedSubscription
 from syncpoint.forward.forward_kind import ForwardKind
 from syncpoint.forward.forwarded_message import publish_request
-from syncpoint.inner.inner_consumer import InnerConsumer, Send, Work
+from syncpoint.inner.inner_consumer import InnerConsumer, Send
+from syncpoint.inner.inner_driver import Ended
 from syncpoint.inner.lent import Acknowledged, Lent
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.reserved import FORWARDED_FROM
@@ -30,15 +31,14 @@ def run(seed: int, *, shape: None, kinds: tuple[str, ...], beyond: bool = False)
 @planted(None, "crash", "restart", seed=6, run=run)
 def forwards_are_acknowledged_before_they_are_published() -> AbstractContextManager[None]:
     """As if they were gathered for a second."""
-    right = ForwardedSubscription.begin
+    right = ForwardedSubscription.send
 
-    async def late(self: ForwardedSubscription, effect: Work) -> None:
-        if isinstance(effect, Send):
-            self.perform([Acknowledged(tuple(one.ack_id for one in effect.lent))])
+    async def late(self: ForwardedSubscription, effect: Send) -> Ended:
+        self.perform([Acknowledged(tuple(one.ack_id for one in effect.lent))])
         await asyncio.sleep(1.0)
-        await right(self, effect)
+        return await right(self, effect)
 
-    return patched(ForwardedSubscription, begin=late)
+    return patched(ForwardedSubscription, send=late)
 
 
 @planted(None, "crash", "restart", seed=13, run=run)
