@@ -36,5 +36,6 @@ cdef class LeaseTable:
     cdef void _postpone(self, LeaseBlock block, Py_ssize_t slot, i64 deadline)
     cdef bytes _read_ids(self, bytes request, u32 wanted)
     cdef bint _is_current(self, LeaseBlock block, ReadPtr ids, Py_ssize_t at)
+    cdef bint _is_void(self, dict void, ReadPtr ids, Py_ssize_t at)
     cdef list _failures(self, ReadPtr ids, Py_ssize_t size, list failed)
     cdef list _all_blocks(self)

@@ -313,13 +313,15 @@ class LeaseTable:
     # -- answers come back
     # --------------------------------------------------------------------------------------------------
 
-    def acknowledge(self, request: object, field: int, now: int, strict: bool) -> tuple:
+    def acknowledge(self, request: object, field: int, now: int, strict: bool, void: dict | None = None) -> tuple:
         """End the leases of the ack ids in the repeated string field `field` of a request.
 
         Returns (ack ids in the request, [(source, encoded runs of what is acknowledged)], failed ack ids).
         Not strict: every ack id of this generation acknowledges, whether or not its lease still stands; those of other
-        generations do nothing. Strict (exactly-once): only the newest ack id of an outstanding message, of this epoch
-        and generation, whose deadline is not over; others fail. An id sent twice in one request counts once.
+        generations do nothing, nor do those that are void: `void` has, by (source, offset), the last serial whose lease
+        was taken back; of its message that one and all before it count no more.
+        Strict (exactly-once): only the newest ack id of an outstanding message, of this epoch and generation, whose
+        deadline is not over; others fail. An id sent twice in one request counts once.
         Raises Malformed, or BadAckId for an id this subscription never wrote; then nothing has changed.
         """
         data: bytes = as_bytes(request)
@@ -348,7 +350,7 @@ class LeaseTable:
                 if not self._is_current(block, ids, at) or block.deadline[slot] <= tick:
                     failed.append(at)
                     continue
-            elif get32(ids, at + 24) != generation:
+            elif get32(ids, at + 24) != generation or (void and self._is_void(void, ids, at)):
                 continue
             if block is not None and block.serial[slot] != 0:
                 self._drop(block, slot)
@@ -689,6 +691,15 @@ class LeaseTable:
             and get32(ids, at + 20) == self.epoch
             and get32(ids, at + 24) == self.generation
         )
+
+    def _is_void(self, void: dict, ids: ReadPtr, at: cython.Py_ssize_t):
+        """Whether the ack id's lease was taken back; see `acknowledge`. One of another epoch is older than our own."""
+        last: u32
+        found: object = void.get((get64(ids, at), get64(ids, at + 8)))
+        if found is None:
+            return False
+        last = found
+        return get32(ids, at + 20) != self.epoch or ((last - get32(ids, at + 16)) & NOBODY) >> 31 == 0
 
     def _failures(self, ids: ReadPtr, size: cython.Py_ssize_t, failed: list):
         """The ack ids at the places `failed`, each once, without those that went well elsewhere in the request."""

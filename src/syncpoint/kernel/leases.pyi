@@ -34,7 +34,12 @@ class LeaseTable:
         first_max_bytes: int = -1,
     ) -> tuple[bytes, int, int, int, bytes]: ...
     def acknowledge(
-        self, request: Buffer, field: int, now: int, strict: bool
+        self,
+        request: Buffer,
+        field: int,
+        now: int,
+        strict: bool,
+        void: dict[tuple[int, int], int] | None = None,
     ) -> tuple[int, list[tuple[int, bytes]], list[bytes]]: ...
     def modify(
         self, request: Buffer, ids_field: int, deadline_seconds: int | Sequence[int], now: int, strict: bool

@@ -204,7 +204,7 @@ class Delivery:
             for source in sorted(behind):
                 self.redeliveries.forget(source)
                 self.reader.passed.forget_source(source)
-                self.leases.void(source)
+                self.leases.void(source, behind=True)
                 self.reader.sources.begin_again(source)
             self.start()
 

@@ -72,7 +72,8 @@ class LeaseManager:
         """
         record = self.state.record
         self.publish.check_writable()
-        count, acked, failed = self.table.acknowledge(request, field, int(now * TICKS_PER_S), record.exactly_once)
+        void = None if self.order is None else self.order.void
+        count, acked, failed = self.table.acknowledge(request, field, int(now * TICKS_PER_S), record.exactly_once, void)
         counts = self.state.counts
         counts.ack_requests += 1
         counts.acknowledged += count - len(failed)
@@ -206,11 +207,15 @@ class LeaseManager:
         else:
             self._doubt(record._replace(void=void))
 
-    def void(self, source: int) -> None:
-        """Somebody else delivers from a source: its leases and what waits for another delivery are forgotten."""
+    def void(self, source: int, *, behind: bool = False) -> None:
+        """Somebody else delivers from a source: its leases and what waits for another delivery are forgotten. `behind`:
+        it is delivered here again, after a source before it.
+        """
         self.voids[source] = self.voids.get(source, 0) + 1
         self.note_revoked(source)
-        self._forget(source)
+        taken_back = self._forget(source)
+        if behind and self.order is not None:
+            self.order.void.update(dict.fromkeys(taken_back, self.table.last_serial))
         if self._unknown:
             self.resend()
 
@@ -227,12 +232,11 @@ class LeaseManager:
             if record.waiting is not None:
                 record.waiting.persisted(source)
 
-    def _forget(self, source: int) -> None:
+    def _forget(self, source: int) -> list[Identity]:
         self.table.drop_source(source)
         self.redelivery.forget_source(source)
         self.letters.forget_source(source)
-        if self.order is not None:
-            self.order.forget(source)
+        return [] if self.order is None else self.order.forget(source)
 
     def close(self, heir: "LeaseManager | None" = None) -> None:
         """A seek, or the end of the delivery: what is not recorded now is not sent again. Whoever waits is answered.
@@ -317,7 +321,7 @@ class LeaseManager:
         for source, offset in sorted(taken):
             attempts, order = self.redelivery.count(source, offset), self.order
             if order is not None and order.knows((source, offset)):
-                self._revoke(order.take_back((source, offset), block=True))
+                self._revoke(order.take_back((source, offset), block=True, last_serial=self.table.last_serial))
             self.state.dead_letter(source, offset, attempts, reason, when_over((source, offset)))
         self.state.wake()
         return taken, invalid
@@ -360,7 +364,8 @@ class LeaseManager:
             if attempts:
                 note_run(counted.setdefault(source, []), offset, attempts, round(1000 * delay))
             if order is not None and order.knows((source, offset)):
-                self._revoke(order.take_back((source, offset), block=is_dead or delay > 0))
+                rests, serial = is_dead or delay > 0, self.table.last_serial
+                self._revoke(order.take_back((source, offset), block=rests, last_serial=serial))
                 if is_dead:
                     self.state.dead_letter(source, offset, attempts, None)
                 elif delay:
@@ -373,11 +378,11 @@ class LeaseManager:
             self.publish.note_attempts(record.incarnation, self.generation, source, runs)
         self.state.wake()
 
-    def _revoke(self, later: Collection[Identity]) -> None:
+    def _revoke(self, back: Collection[Identity]) -> None:
         """Messages of a key that follow one that came back are lent no more: they come after it."""
-        for one in later:
+        for one in back:
             self.table.revoke(*one)
-        self._note_returned(later, REVOKED)
+        self._note_returned(back, REVOKED)
 
     def note_revoked(self, source: int) -> None:
         """All that is lent of a source counts no more."""

@@ -26,6 +26,7 @@ class KeyState:
     waiting: deque[Identity] = field(default_factory=deque)
     blockers: set[Identity] = field(default_factory=set)  # rest until a retry time, or until a dead letter is stored
     loading: bool = False  # messages of it are being read again: nothing may overtake them
+    returned: set[Identity] = field(default_factory=set)  # came back by themselves: a late acknowledgement still counts
 
 
 class KeyOrder:
@@ -38,6 +39,7 @@ class KeyOrder:
         self._ready: deque[bytes] = deque()  # keys nobody holds
         self._more: dict[int, dict[bytes, None]] = {}  # holder -> keys it holds of which more waits, each once
         self.waiting = 0
+        self.void: dict[Identity, int] = {}  # the last serial of its leases that was taken back, until it is completed
 
     def __repr__(self) -> str:
         return f"<KeyOrder keys={len(self._keys)} waiting={self.waiting} ready={len(self._ready)}>"
@@ -151,12 +153,15 @@ class KeyOrder:
 
     def discharge(self, identity: Identity) -> None:
         """One message needs no delivery any more."""
+        if self.void:
+            self.void.pop(identity, None)
         key = self._key_of.pop(identity, None)
         if key is None:
             return
         del self._size_of[identity]
         state = self._keys[key]
         state.blockers.discard(identity)
+        state.returned.discard(identity)
         if identity in state.outstanding:
             state.outstanding.remove(identity)
         elif identity in state.waiting:
@@ -164,10 +169,13 @@ class KeyOrder:
             self.waiting -= 1
         self._go_on(key, state)
 
-    def forget(self, source: int) -> None:
-        """Somebody else delivers from a source: what is known of it here means nothing any more."""
-        touched = set()
-        for identity in [one for one in self._key_of if one[0] == source]:
+    def forget(self, source: int) -> list[Identity]:
+        """Somebody else delivers from a source: what is known of it here means nothing any more. Returns what that
+        was.
+        """
+        self.void = {one: serial for one, serial in self.void.items() if one[0] != source}
+        touched, forgotten = set(), [one for one in self._key_of if one[0] == source]
+        for identity in forgotten:
             touched.add(self._key_of.pop(identity))
             del self._size_of[identity]
         for key in touched:
@@ -176,13 +184,15 @@ class KeyOrder:
             state.outstanding = [one for one in state.outstanding if one[0] != source]
             state.waiting = deque(one for one in state.waiting if one[0] != source)
             state.blockers = {one for one in state.blockers if one[0] != source}
+            state.returned = {one for one in state.returned if one[0] != source}
             self.waiting += len(state.waiting)
             self._go_on(key, state)
+        return forgotten
 
-    def take_back(self, identity: Identity, *, block: bool) -> list[Identity]:
+    def take_back(self, identity: Identity, *, block: bool, last_serial: int | None = None) -> list[Identity]:
         """A message came back undone: it and everything of its key after it waits again. Returns what must lose its
         lease, in order; empty if this was known already. With `block` the key rests until `unblock`, or until the
-        message is completed.
+        message is completed. `last_serial`: where it was lent, all leases up to this one of what comes after it are void.
         """
         key = self._key_of.get(identity)
         if key is None:
@@ -197,6 +207,10 @@ class KeyOrder:
         del state.outstanding[at:]
         state.waiting.extendleft(reversed(back))
         self.waiting += len(back)
+        if last_serial is not None:
+            later = state.returned.difference(state.outstanding, back[:1]).union(back[1:])
+            self.void.update(dict.fromkeys(later, last_serial))
+            state.returned.add(identity)
         self._go_on(key, state)
         return back
 

@@ -158,15 +158,16 @@ class LeaseMachine(RuleBasedStateMachine):
     def next_deadline(self) -> None:
         assert self.real.next_deadline() == min((lease.deadline for lease in self.held.values()), default=-1)
 
-    @rule(places=picks, strict=st.booleans(), streaming=st.booleans())
-    def acknowledge(self, places: list[int], strict: bool, streaming: bool) -> None:
+    @rule(places=picks, strict=st.booleans(), streaming=st.booleans(), taken_back=st.one_of(st.just([]), picks))
+    def acknowledge(self, places: list[int], strict: bool, streaming: bool, taken_back: list[int]) -> None:
+        void = {(one.source, one.offset): one.serial for one in self.pick(taken_back)}
         sent = self.pick(places)
         texts = [one.text.decode() for one in sent]
         kind = Streaming if streaming else Acknowledge
         request = kind(subscription="projects/p/subscriptions/s", ack_ids=texts).SerializeToString()
-        good = [one for one in sent if self.counts(one, strict)]
+        good = [one for one in sent if self.counts(one, strict, void)]
         failed = [one.text for one in dict.fromkeys(sent) if strict and one not in good]
-        count, acknowledged, refused = self.real.acknowledge(request, 2, self.now, strict)
+        count, acknowledged, refused = self.real.acknowledge(request, 2, self.now, strict, void)
         assert count == len(sent)
         assert refused == failed
         assert {
@@ -176,10 +177,12 @@ class LeaseMachine(RuleBasedStateMachine):
         for one in good:
             self.held.pop((one.source, one.offset), None)
 
-    def counts(self, one: Id, strict: bool) -> bool:
+    def counts(self, one: Id, strict: bool, void: dict[tuple[int, int], int]) -> bool:
         if strict:
             return self.is_current(one) and self.held[one.source, one.offset].deadline > self.now
-        return one.generation == self.generation
+        last = void.get((one.source, one.offset))
+        is_void = last is not None and (one.epoch != self.epoch or one.serial <= last)
+        return one.generation == self.generation and not is_void
 
     @rule(
         places=picks, strict=st.booleans(), seconds=st.one_of(st.none(), st.sampled_from([0, 1, 600])), data=st.data()

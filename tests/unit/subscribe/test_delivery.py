@@ -3,13 +3,14 @@ between them.
 """
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncpoint.kernel.errors import BadAckId
-from syncpoint.metadata.records import CatalogChange, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, Retry, Subscription, Topic
 from syncpoint.model.delivery import Reply
 from syncpoint.model.errors import NotFound, Unavailable
 from syncpoint.publish.backlog import unacknowledged
@@ -106,6 +107,64 @@ def test_an_exactly_once_ack_id_from_before_a_crash_fails_only_if_it_did_not_cou
     assert Subscriber(harness).data == [] or not harness.quiesce()
     harness.advance(1)
     assert harness.leases.table.total()[0] == (1 if counted else 2), "what did not count is lent again"
+
+
+@pytest.mark.parametrize("options", [{}, {"exactly_once": True}, {"retry": Retry(2.0, 4.0)}])
+@settings(deadline=None, max_examples=60)
+@given(
+    acts=st.lists(st.tuples(st.sampled_from(["ack", "ack", "nack"]), st.integers(0, 40)), max_size=25),
+    keys=st.integers(1, 2),
+)
+def test_a_lease_that_was_taken_back_is_void_at_once(
+    options: dict[str, Any], acts: list[tuple[str, int]], keys: int
+) -> None:
+    """Whatever is said by ids of any age: what follows a message of its key that came back is delivered again."""
+    harness = ForwarderHarness(ordered=True, **options)
+    once = harness.record.exactly_once
+    subscriber = Subscriber(harness)
+    for number in range(6):
+        harness.send(str(number), key=f"k{number % keys}")
+    counts: dict[str, str] = {}  # of ids that may still count: their messages
+    seen = 0
+    again: set[str] = set()
+    done: set[str] = set()
+
+    def look() -> None:
+        nonlocal seen
+        for one in subscriber.received[seen:]:
+            data = one.message.data.decode()
+            counts[one.ack_id] = data
+            again.discard(data)
+        seen = len(subscriber.received)
+
+    def taken_back(first: str) -> None:
+        later = [one for one in map(str, range(int(first) + keys, 6, keys)) if one not in done]
+        again.update(one for one in later if one in counts.values())
+        for ack_id in [ack_id for ack_id, data in counts.items() if data in later]:
+            del counts[ack_id]
+
+    look()
+    for act, number in acts:
+        received = subscriber.received[number % seen]
+        ack_id, data = received.ack_id, received.message.data.decode()
+        newest = [one.ack_id for one in subscriber.received if one.message.data.decode() == data][-1]
+        if act == "ack":
+            refused = subscriber.ack(ack_id)
+            if ack_id in counts and not refused:
+                done.add(data)
+            assert once or not refused
+            assert not (once and ack_id not in counts and not refused), "an exactly-once sender learns of it"
+        elif act == "nack" and ack_id == newest and ack_id in subscriber.held and ack_id in counts and data not in done:
+            taken_back(data)
+            subscriber.nack(ack_id)
+        look()
+    harness.advance(16)
+    look()
+    assert not again
+    harness.restart()
+    rest = Subscriber(harness)
+    harness.advance(8)
+    assert sorted(rest.data) == sorted(set(map(str, range(6))) - done)
 
 
 def test_exactly_once_refuses_what_expired_was_replaced_or_acknowledged() -> None:
@@ -309,7 +368,7 @@ def test_a_subscriber_that_is_gone_gives_back_what_it_never_confirmed() -> None:
         by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
         request = pubsub.ModifyAckDeadlineRequest(subscription=SUB, ack_ids=[by_data["a"]]).SerializeToString()
         assert harness.leases.modify(request, 4, 20, harness.clock.monotonic()) == []
-        harness.subscribe.leave(harness.record, subscriber.consumer, broken=True)
+        harness.subscribe.leave(harness.record, subscriber.consumer, over=True)
         other = Subscriber(harness)
         harness.quiesce()
         assert other.data == expected
