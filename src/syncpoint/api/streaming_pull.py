@@ -9,7 +9,7 @@ from each one. The server ends a stream only with an error the official clients 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from syncpoint.api.connected_clients import OpenPull
+from syncpoint.api.connected_clients import STREAM_NAME, OpenPull
 from syncpoint.api.subscriber import ACK_IDS_FIELD, bad_ack_id, check_pulled, ended, usable
 from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.records import Subscription
@@ -81,6 +81,8 @@ class StreamingPullService:
 
 class PullStream:
     """One subscriber's stream."""
+
+    lends = False  # to who pushes or exports, and still has what it was sent when the stream is over
 
     def __init__(self, stream: StreamingCall, service: StreamingPullService) -> None:
         self.stream, self.service, self.forwarder = stream, service, service.forwarder
@@ -249,13 +251,17 @@ class PullStream:
             return
         self.half_closed = True
         if self.confirming:
-            self._leave_consumer(())
+            self._leave(stays=self._handed_over)
         else:
             self.end(None)
 
+    @property
+    def _handed_over(self) -> bool:
+        """Whether a half-close is a proxy's, whose client goes on elsewhere; where its client ends, it cancels."""
+        return STREAM_NAME in self.stream.metadata
+
     def cancelled(self) -> None:
-        unsent = [serial for token in self.stream.unsent() if isinstance(token, list) for serial in token]
-        self._leave(unsent, broken=True)
+        self._leave(stays=False)
 
     def _changed(self) -> None:
         """Clients copy the properties from each response: they learn of a change at once."""
@@ -277,27 +283,29 @@ class PullStream:
     def end(self, error: SyncpointError | None) -> None:
         """Finish the call: OK only after a half-close."""
         over, self.over = self.over, True
-        self._leave(())
+        self._leave(stays=isinstance(error, Unavailable) or (error is None and self._handed_over))
         if not over and not self.stream.cancelled:
             self.stream.finish(error)
 
-    def _leave(self, unsent: Sequence[int], *, broken: bool = False) -> None:
-        """Leave once; what turns out later not to have been sent is given back, too."""
-        self.service.streams.pop(self, None)
-        self._leave_consumer(unsent, broken=broken)
+    def _leave(self, *, stays: bool) -> None:
+        """The one way out, whatever the end; what turns out later not to have been sent is given back, too.
 
-    def _leave_consumer(self, unsent: Sequence[int], *, broken: bool = False) -> None:
+        `stays`: the subscriber goes on by another stream, so all that was sent arrives and is still its own. Otherwise
+        what was not sent is withdrawn, and free at once; so is what it never said to have received.
+        """
+        self.service.streams.pop(self, None)
         consumer, self.consumer = self.consumer, None
-        if self.record is not None:
-            self.forwarder.leave(self.record, consumer, unsent, broken=broken)
+        if self.record is None:
+            return
+        back = [] if stays else self.stream.take_back()
+        unsent = [serial for token in back if isinstance(token, list) for serial in token]
+        self.forwarder.leave(self.record, consumer, unsent, over=not (stays or self.lends))
 
 
 class PullInTurns(PullStream):
     """The stream of a proxy that transforms: nothing is lent until it has said what became of the newest response. One
     that pushes or exports asks for each response (`lends`), and says by calls what became of messages.
     """
-
-    lends = False
 
     def message(self, request: bytes) -> None:
         if self.over:
@@ -347,9 +355,6 @@ class PullInTurns(PullStream):
     def take_limits(self) -> None:
         if not self.lends:
             super().take_limits()
-
-    def _leave_consumer(self, unsent: Sequence[int], *, broken: bool = False) -> None:
-        super()._leave_consumer(unsent, broken=broken and not self.lends)  # who pushes still has what it was sent
 
     def _send(self, parts: Sequence[bytes], serials: Sequence[int]) -> None:
         assert self.consumer is not None

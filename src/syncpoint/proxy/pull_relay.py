@@ -101,9 +101,8 @@ class PullRelay(ForwarderStream):
             self._send_soon()
 
     def cancelled(self) -> None:
-        """The client is gone. What did not reach it is given back, where the forwarder does not do so by itself."""
-        self._unsent += [token for token in self.stream.unsent() if isinstance(token, bytes)]
-        self._leave()
+        """The client is gone."""
+        self._leave(stays=False)
 
     def writable(self) -> None:
         """The client can take more."""
@@ -137,12 +136,22 @@ class PullRelay(ForwarderStream):
                     self._upward_bytes -= len(request)
             if self._half_closed and behind is self._behind:
                 await asyncio.gather(*self._strays, return_exceptions=True)
-                await behind.end()
+                await self._end_behind(behind)
         except SyncpointError as error:
             log.debug("a request is sent again when there is another forwarder: %s", error)
         finally:
             if self._sending is asyncio.current_task():
                 self._sending = None
+
+    async def _end_behind(self, behind: AnyStream) -> None:
+        """The client has ended. A forwarder whose stream is ended takes it to go on elsewhere, so it is cancelled, once
+        everything has left; but where confirmations are still to come, nothing is given back that was delivered.
+        """
+        if self.record is not None and self.streams.serving.current(self.record).exactly_once:
+            await behind.end()
+        else:
+            await behind.send(b"")  # returns when all that was sent before has left
+            self._finish(None)
 
     def _without_strays(self, request: bytes) -> bytes:
         """The request for who is behind the stream now; what is for others goes to them."""
@@ -200,9 +209,11 @@ class PullRelay(ForwarderStream):
                         await self._until_writable()
         finally:
             self._sending = None
-            if not self._left:
+            if self._half_closed:
+                self._take_back()
+            elif not self._left:
                 streams.moved += 1
-            elif self._unsent and record.exactly_once:
+            if self._unsent and record.exactly_once:
                 streams.relay.give_back(record, member, self._unsent)
 
     def _opening(self) -> bytes:
@@ -264,16 +275,26 @@ class PullRelay(ForwarderStream):
     def _finish(self, error: SyncpointError | None) -> None:
         """End the client's stream: OK only after a half-close."""
         left = self._left
-        self._leave()
+        if error is None and not self._half_closed:
+            error = Unavailable(TRY_AGAIN)
+        self._leave(stays=isinstance(error, Unavailable))
         if not left and not self.stream.cancelled:
-            self.stream.finish(error if error is not None or self._half_closed else Unavailable(TRY_AGAIN))
+            self.stream.finish(error)
 
-    def _leave(self) -> None:
+    def _leave(self, *, stays: bool) -> None:
+        """The one way out. `stays`: the client goes on by another stream, and all that was sent arrives; otherwise what
+        did not reach it is given back, where the forwarder does not do so by itself.
+        """
         self._left = True
+        if not stays:
+            self._take_back()
         self.streams.open_streams.pop(self, None)
         if self._behind is not None:
             self._behind.cancel()
         self.writable()
+
+    def _take_back(self) -> None:
+        self._unsent += [token for token in self.stream.take_back() if isinstance(token, bytes)]
 
 
 def _speaks_of_pings(first: bytes) -> bool:

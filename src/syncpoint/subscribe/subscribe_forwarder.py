@@ -268,25 +268,25 @@ class SubscribeForwarder:
         self.used[record.incarnation] = self.clock.monotonic()
 
     def leave(
-        self, record: Subscription, consumer: Consumer | None, unsent: Sequence[int] = (), *, broken: bool = False
+        self, record: Subscription, consumer: Consumer | None, unsent: Sequence[int] = (), *, over: bool = False
     ) -> None:
         """A subscriber goes. What it was never sent (by serials) is free again at once.
 
-        If it broke off, so is what it never said to have received, by extending its deadline as clients do at once;
-        everything else stays lent until its deadline. An exactly-once subscription delivers nothing again before its
-        deadline, whatever became of the subscriber.
+        If it is `over` for good, so is what it never said to have received, by extending its deadline as clients do at
+        once; everything else stays lent until its deadline. An exactly-once subscription delivers nothing that was
+        sent again before its deadline, whatever became of the subscriber.
         """
         delivery = self.deliveries.get(record.incarnation)
         if delivery is not None:
-            self.guard.run(partial(self._leave, delivery, consumer, unsent, broken), record.incarnation)
+            self.guard.run(partial(self._leave, delivery, consumer, unsent, over), record.incarnation)
 
-    def _leave(self, delivery: Delivery, consumer: Consumer | None, unsent: Sequence[int], broken: bool) -> None:
+    def _leave(self, delivery: Delivery, consumer: Consumer | None, unsent: Sequence[int], over: bool) -> None:
         if consumer is not None:
             delivery.state.remove(consumer)
         now = self.clock.monotonic()
         if unsent:
             delivery.leases.release(list(unsent), now)
-        if broken and consumer is not None and not delivery.record.exactly_once:
+        if over and consumer is not None and not delivery.record.exactly_once:
             delivery.leases.release_unconfirmed(consumer.number, now)
 
     def wake(self, incarnation: int) -> None:

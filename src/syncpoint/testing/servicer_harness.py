@@ -228,8 +228,9 @@ class BareStream:
     def finish(self, error: SyncpointError | None = None) -> None:
         self.finished.append(error)
 
-    def unsent(self) -> list[object]:
-        return list(self.tokens)
+    def take_back(self) -> list[object]:
+        back, self.tokens = [one for one in self.tokens if one is not None], []
+        return back
 
     def receive(self, **fields: Any) -> None:
         """The subscriber's message arrives."""

@@ -87,15 +87,15 @@ class StreamingCall(CallContext, Protocol):
         ...
 
     def send(self, message: Message, token: object = None) -> None:
-        """Send one message. `token` comes back from `unsent` if nothing of it leaves."""
+        """Send one message. `token` comes back from `take_back` if nothing of it left."""
         ...
 
     def finish(self, error: SyncpointError | None = None) -> None:
         """End the stream behind what was sent: OK, or `error`."""
         ...
 
-    def unsent(self) -> list[object]:
-        """Tokens of messages none of whose bytes left; also after `on_cancel`."""
+    def take_back(self) -> list[object]:
+        """Tokens of messages none of whose bytes left, and now never will; also after `on_cancel`."""
         ...
 
 

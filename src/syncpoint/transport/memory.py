@@ -140,7 +140,7 @@ class MemoryCall:
             self._count_out(code_of(error))
             self._finished(error)
 
-    def unsent(self) -> list[object]:
+    def take_back(self) -> list[object]:
         """See Stream: everything leaves at once."""
         return []
 

@@ -315,9 +315,10 @@ class MessageStream(ServerStream):
         if not (self.answered or self.done):
             self.close_answer(error)
 
-    def unsent(self) -> list[object]:
-        """Tokens of messages none of whose bytes left."""
-        return self.unsent_tokens() + self._dropped
+    def take_back(self) -> list[object]:
+        """Messages none of whose bytes left; see `calls.StreamingCall`."""
+        dropped, self._dropped = self._dropped, []
+        return super().take_back() + dropped
 
     def dropped(self, dropped_tokens: list[object]) -> None:
         """See ServerStream."""

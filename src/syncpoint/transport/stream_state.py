@@ -231,9 +231,17 @@ class StreamState:
             elif self.awaiting:
                 self.notice_writable()
 
-    def unsent_tokens(self) -> list[object]:
-        """Tokens of queued messages no byte of which was handed to the socket."""
-        return [item.token for item in self.queue or () if item.left == item.size]
+    def take_back(self) -> list[object]:
+        """Remove queued messages that have a token and no byte of which was handed to the socket; their tokens."""
+        queue = self.queue or deque()
+        back = [item for item in queue if item.token is not None and item.left == item.size]
+        if back:
+            kept = [item for item in queue if item.token is None or item.left < item.size]
+            queue.clear()
+            queue.extend(kept)
+            if not self.done:
+                self.conn.unsent_bytes -= sum(item.size for item in back)
+        return [item.token for item in back]
 
     # -- receiving -------------------------------------------------------------------------------------------------
 
@@ -335,7 +343,7 @@ class StreamState:
         self.close()
 
     def close(self) -> None:
-        """Forget everything of this stream in the connection. The queue stays readable for `unsent_tokens`."""
+        """Forget everything of this stream in the connection. The queue stays for `take_back`."""
         if self.done:
             return
         self.done = True

@@ -79,7 +79,7 @@ def test_what_was_read_ahead_for_others_is_not_delivered_after_the_stream_has_pr
     mine = {"subscription": SUB, "exclusive_reader": "stream-1"}
     one = Subscriber(harness, max_messages=1)
     harness.quiesce()
-    harness.subscribe.leave(harness.record, one.consumer, broken=True)
+    harness.subscribe.leave(harness.record, one.consumer, over=True)
     (source,) = harness.positions(**mine).sources
     harness.positions(processed=[{"source": source.source, "end": 2}], **mine)
     harness.call("ReleaseSubscription", **mine)

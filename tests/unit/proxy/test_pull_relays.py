@@ -111,8 +111,51 @@ async def test_a_half_close_ends_with_ok(harness: ProxyHarness) -> None:
     await stream.next()
     await stream.behind.end()
     assert await stream.next() is None
-    assert forwarder(harness, "s1").sessions[0].ended
     assert not proxy.streams.open_streams
+    await asyncio.sleep(0.1)
+    assert forwarder(harness, "s1").sessions[0].cancelled  # an end would say that the client goes on elsewhere
+
+
+@in_harness()
+async def test_a_half_close_comes_behind_all_that_was_said_before(harness: ProxyHarness) -> None:
+    await cluster(harness)
+    stream = await harness.stream()
+    await stream.next()
+    await stream.send(modify_deadline_ack_ids=["x"], modify_deadline_seconds=[0])
+    await stream.behind.end()
+    assert await stream.next() is None
+    await asyncio.sleep(0.1)
+    (session,) = forwarder(harness, "s1").sessions
+    assert list(session.later[0].modify_deadline_ack_ids) == ["x"]
+
+
+@in_harness()
+async def test_of_exactly_once_a_half_close_gives_back_only_what_did_not_arrive(harness: ProxyHarness) -> None:
+    harness.subscription = harness.add_subscription("projects/p/subscriptions/once", harness.topic, exactly_once=True)
+    proxy = await cluster(harness)
+    one = forwarder(harness, "s1")
+    client: Any = HeldBack()
+    first = pubsub.StreamingPullRequest(subscription=harness.subscription.name, stream_ack_deadline_seconds=60)
+
+    async def open_stream() -> None:
+        proxy.streams.open(client)
+        client.on_message(first.SerializeToString())
+
+    async def end_stream() -> None:
+        client.on_end()
+
+    process = harness.processes["proxy"].process
+    await process.start(open_stream())
+    await asyncio.sleep(0.1)
+    one.send(b"never arrives")
+    await asyncio.sleep(0.1)
+    await process.start(end_stream())
+    await asyncio.sleep(1)
+    (session,) = one.sessions
+    assert session.ended
+    assert not session.cancelled
+    assert [(type(asked), len(asked.ack_ids)) for asked in one.calls] == [(internal.TakeBackRequest, 1)]
+    assert client.finished == [None]
 
 
 @in_harness()
@@ -295,8 +338,9 @@ class HeldBack:
     def finish(self, error: Any = None) -> None:
         self.finished.append(error)
 
-    def unsent(self) -> list[object]:
-        return self.sent[1:]
+    def take_back(self) -> list[object]:
+        back, self.sent[1:] = self.sent[1:], []
+        return back
 
 
 @in_harness()

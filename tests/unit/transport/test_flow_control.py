@@ -136,7 +136,7 @@ def test_unary_answers_wait_for_windows_too(harness: Any) -> None:
     assert not receiver.peer.conn.streams
 
 
-def test_writable_and_unsent(harness: Any) -> None:
+def test_writable_and_taken_back(harness: Any) -> None:
     streams: list[StreamingCall] = []
     receiver = Receiver(harness, {b"/t.T/Get": Streaming(streams.append)}, 1000)
     sid = receiver.open("/t.T/Get")
@@ -148,20 +148,23 @@ def test_writable_and_unsent(harness: Any) -> None:
     stream.send(bytes(795), "b")  # 200 bytes of it leave
     stream.send(bytes(795), "c")
     assert not stream.writable
-    assert stream.unsent() == ["c"]
+    stream.send(bytes(795))  # nobody asks what becomes of it
+    assert stream.take_back() == ["c"]
+    assert stream.take_back() == []
     receiver.check()
     receiver.allow(sid, 100)
     assert reported == []
     receiver.allow(sid, 5000)
     assert reported == [True]
-    assert stream.unsent() == []
+    assert len(receiver.bodies[sid]) == 3 * 800
+    assert stream.take_back() == []
     receiver.allow(sid, 5000)
     assert reported == [True]
     stream.send(bytes(100_000), "d")
     stream.send(b"e", "e")
     receiver.check()
     receiver.peer.send(frames.rst_stream(sid, ErrorCode.CANCEL))
-    assert stream.unsent() == ["e"]
+    assert stream.take_back() == ["e"]
     assert stream.cancelled
     assert receiver.peer.conn.unsent_bytes == 0
 
