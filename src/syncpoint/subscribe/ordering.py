@@ -192,7 +192,7 @@ class KeyOrder:
     def take_back(self, identity: Identity, *, block: bool, last_serial: int | None = None) -> list[Identity]:
         """A message came back undone: it and everything of its key after it waits again. Returns what must lose its
         lease, in order; empty if this was known already. With `block` the key rests until `unblock`, or until the
-        message is completed. `last_serial`: where it was lent, all leases up to this one of what comes after it are void.
+        message is completed. `last_serial`: where it was lent, what comes after it has void leases up to this one.
         """
         key = self._key_of.get(identity)
         if key is None:
