@@ -285,3 +285,36 @@ def test_each_id_is_stored_once_and_forwarded_once_whoever_dies(cluster, enter, 
     got = Counter(one.message.data for one in after.pull(reader, 24, within=60, ack=True))
     assert got == Counter(f"id {number}".encode() for number in range(24))
     assert not after.peek(reader)
+
+
+@pytest.mark.parametrize("role", ["publish-forwarder", "subscribe-forwarder"])
+def test_letters_are_made_once_whoever_dies(cluster, enter, role):
+    """Messages go round a ring of two forwards and become letters after four hops, while processes are killed."""
+    space, count = enter(cluster.proxies[0]), 120
+    one, two, dead = space.topic("one"), space.topic("two"), space.topic("dead")
+    policy = {"dead_letter_topic": dead, "max_delivery_attempts": 5}
+    letters = space.subscription(dead, "letters", ack_deadline_seconds=600)
+    rings = [
+        (space.subscription(one, "there", dead_letter_policy=policy), two),
+        (space.subscription(two, "back", dead_letter_policy=policy), one),
+    ]
+    for subscription, to in rings:
+        options = {"subscription": subscription, "forward_to": to}
+        asked = admin.UpdateSubscriptionOptionsRequest(options=options, update_mask={"paths": ["forward_to"]})
+        cluster.admin("UpdateSubscriptionOptions", asked)
+    for number in range(0, count, 10):
+        space.publish(one, *[b"%d" % at for at in range(number, number + 10)])
+
+    def state(name):
+        return cluster.admin("GetSubscriptionState", admin.GetSubscriptionStateRequest(subscription=name))
+
+    eventually(lambda: state(letters).backlog_messages, 60, "letters are made")
+    for victim in cluster.names(role)[:2]:
+        cluster.local.kill(victim)
+        if role == "publish-forwarder":
+            eventually(lambda victim=victim: owner_of_everything_but(cluster, victim), 40, "its chains are adopted")
+        cluster.local.start(victim)
+    got = Counter(one.message.data for one in space.pull(letters, count, within=120, ack=True))
+    assert got == Counter(b"%d" % number for number in range(count))
+    eventually(lambda: not any(state(name).backlog_messages for name, _ in rings), 60, "nothing is left of the ring")
+    assert not space.pull_once(letters, wait=3.0)

@@ -167,6 +167,50 @@ def test_what_rules_fail_at_and_subscribers_give_up_is_a_letter_and_goes_back(sp
     assert not reasons()
 
 
+def test_letters_go_back_and_on_whatever_their_ids_say_and_a_seek_brings_back(space: Space) -> None:
+    """To a topic that drops duplicates, again after a seek of the letters, and over a forward; circles of these end."""
+    topic, dead, central = space.topic("ids"), space.topic("ids-dead"), space.topic("ids-central")
+    window = {"topic": topic, "duplicate_detection_window": {"seconds": 600}}
+    asked(space, "UpdateTopicOptions", options=window, update_mask={"paths": ["duplicate_detection_window"]})
+    policy = {"dead_letter_topic": dead, "max_delivery_attempts": 5}
+    work = space.subscription(topic, "ids-work", dead_letter_policy=policy, ack_deadline_seconds=600)
+    letters = space.subscription(dead, "ids-letters", retain_acked_messages=True)
+    (first,) = space.publish(topic, b"pay", attributes={"sys.MessageId": "order-7"})
+    (got,) = space.pull(work)
+    assert asked(space, "DeadLetterMessages", subscription=work, ack_ids=[got.ack_id], reason="Odd").moved == 1
+    selection = {"subscription": letters, "source": work}
+    for _ in range(2):
+        eventually(lambda: len(asked(space, "ListDeadLetters", selection=selection).letters) == 1)
+        answer = asked(space, "RedriveDeadLetters", selection=selection)
+        assert (answer.redriven, list(answer.failures)) == (1, [])
+        assert bodies(space.pull(work, ack=True)) == [b"pay"], "what is said to be redriven comes"
+        assert not asked(space, "ListDeadLetters", selection=selection).letters
+        space.api.seek({"subscription": letters, "time": datetime(2020, 1, 1, tzinfo=UTC)})
+    assert space.publish(topic, b"pay", attributes={"sys.MessageId": "order-7"}) == [first], "as before"
+
+    there = {"dead_letter_topic": central, "max_delivery_attempts": 5}
+    onwards = space.subscription(dead, "ids-onwards", dead_letter_policy=there)
+    reader = space.subscription(central, "ids-reader")
+    back = space.subscription(central, "ids-back", dead_letter_policy=policy)
+    rule = {"name": "tidy", "sql": "1=1", "action": "SET [SYS.forwardhops] = '0'"}
+    with pytest.raises(InvalidArgument, match="written by the server"):
+        asked(space, "CreateRule", subscription=onwards, rule=rule)
+    for subscription, to in ((onwards, central), (back, dead)):
+        options = {"subscription": subscription, "forward_to": to}
+        asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
+    space.publish(dead, b"round")
+    came = space.pull(reader, 12, within=60, ack=True)
+    assert set(bodies(came)) == {b"round"}
+    counts = Counter(attributes_of(one).get("sys.DeadLetterCount", "0") for one in came)
+    assert counts == {"0": 2, "1": 3, "2": 2, "3": 3, "4": 2}, "a letter begins anew, four times"
+
+    def says() -> str:
+        return str(asked(space, "GetSubscriptionState", subscription=onwards).forward.last_error)
+
+    eventually(lambda: "MaxTransferHopCountExceeded" in says() and "was a dead letter 4 times" in says())
+    assert not space.pull_once(reader, wait=3.0)
+
+
 def test_letters_come_with_nobody_there(space: Space) -> None:
     topic, letters = space.topic("lone"), space.topic("lone-dead")
     policy = {"dead_letter_topic": letters, "max_delivery_attempts": 5}

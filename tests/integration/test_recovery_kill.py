@@ -9,13 +9,16 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import Counter
 
 import grpc
 import pytest
 
+from syncpoint.client.client import Client as Admin
 from syncpoint.testing import checkers
 from syncpoint.testing.history import History, MessageIdentity, Outcome, seal
 from syncpoint.testing.official import Api, eventually
+from syncpoint.wire.messages import admin
 
 CERTAIN_REFUSALS = ("INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "NOT_FOUND")
 
@@ -219,6 +222,40 @@ def test_messages_out_at_a_crash_come_again_with_the_same_bytes(boot, enter):
     server.restart(hard=True)
     after = {one.message.message_id: one.message for one in enter(server.endpoint).pull(subscription, 2, within=30)}
     assert after == before
+
+
+def test_letters_are_made_once_over_crashes(boot, enter):
+    """Messages go round a ring of two forwards and become letters after four hops, while the server is killed."""
+    server, count = boot(), 150
+    space = enter(server.endpoint)
+    one, two, dead = space.topic("one"), space.topic("two"), space.topic("dead")
+    policy = {"dead_letter_topic": dead, "max_delivery_attempts": 5}
+    letters = space.subscription(dead, "letters", ack_deadline_seconds=600)
+    ring = [
+        space.subscription(topic, name, dead_letter_policy=policy) for name, topic in (("there", one), ("back", two))
+    ]
+    for subscription, to in zip(ring, (two, one), strict=True):
+        options = {"subscription": subscription, "forward_to": to}
+        asked = admin.UpdateSubscriptionOptionsRequest(options=options, update_mask={"paths": ["forward_to"]})
+        with Admin(server.endpoint) as client:
+            client.call("Admin.UpdateSubscriptionOptions", asked)
+    for number in range(0, count, 10):
+        space.publish(one, *[b"%d" % at for at in range(number, number + 10)])
+    chance = random.Random(20261129)
+    for _ in range(4):
+        time.sleep(chance.random() * 0.4)  # not a wait for anything: crash at an arbitrary moment
+        server.kill9()
+        server.start()
+    after = enter(server.endpoint)
+    got = Counter(one.message.data for one in after.pull(letters, count, within=90, ack=True))
+    assert got == Counter(b"%d" % number for number in range(count))
+    with Admin(server.endpoint) as client:
+        for subscription in ring:
+            state = admin.GetSubscriptionStateRequest(subscription=subscription)
+            eventually(
+                lambda state=state: client.call("Admin.GetSubscriptionState", state).backlog_messages == 0, within=60
+            )
+    assert not after.pull_once(letters, wait=2.0)
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "memory"])
