@@ -330,8 +330,9 @@ class InnerConsumer:
         if self.pace.paused_until(now) is not None:
             return [*self._drop(self._waiting), *self._set_room(0)]
         effects: list[Effect] = []
-        turn = deque(self._ready)
-        while turn and self.under_way < self.pace.window:
+        window = self.pace.window
+        turn = deque(self._ready) if len(self._under_way) < window else ()
+        while turn and len(self._under_way) < window:
             lane = turn.popleft()
             work = self._next_of(lane, now)
             if work is not None:

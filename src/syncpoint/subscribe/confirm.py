@@ -6,12 +6,14 @@ attempt finds no lease any more and must still receive how the first one ended.
 """
 
 import base64
+import struct
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from syncpoint.kernel.leases import list_ids
 from syncpoint.model.times import UNKNOWN_S
 
+_COPY = struct.Struct("<QQ8xI")  # source, place and generation in an ack id; see `kernel.ackids`
 REMEMBER_S = 600.0  # clients try the ids of an exactly-once subscription again for so long
 Confirmed = Callable[[list[bytes], list[bytes]], None]
 
@@ -162,5 +164,4 @@ class CopyId(NamedTuple):
 
 def copy_of(ack_id: str) -> CopyId:
     """The copy that an ack id of ours was lent for, by what was lent; the catalog may be ahead or late."""
-    raw = base64.urlsafe_b64decode(ack_id)
-    return CopyId(*(int.from_bytes(raw[begin:end], "little") for begin, end in ((0, 8), (8, 16), (24, 28))))
+    return CopyId._make(_COPY.unpack_from(base64.urlsafe_b64decode(ack_id)))
