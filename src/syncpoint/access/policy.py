@@ -250,9 +250,8 @@ def orphaned_policies(catalog: Catalog, changes: Iterable[CatalogChange]) -> Ite
             key = _key_of_schema(schema)
         else:
             key = _key_of(record)
-        value = catalog.setting(key)
-        if value is not None:
-            yield CatalogChange.delete(Setting(key, value))
+        if catalog.setting(key) is not None:
+            yield CatalogChange.delete(Setting(key))
 
 
 def check(policy: iam.Policy) -> None:

@@ -21,6 +21,7 @@ from syncpoint.control.failure_domains import (
     PlacedProcess,
 )
 from syncpoint.control.plane import ControlPlane
+from syncpoint.metadata.mirror import CatalogMirror
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import NotFound
 from syncpoint.model.flow import FlowLimits
@@ -132,7 +133,9 @@ class LocalInquiry:
 
 
 class NodeAdmin(ServerAdmin):
-    """The service on messages; `methods()` serves it on bytes."""
+    """The service on messages; `methods()` serves it on bytes. `mirror`: the catalog's copy beside the log."""
+
+    mirror: CatalogMirror | None = None
 
     def __init__(
         self,
@@ -157,6 +160,7 @@ class NodeAdmin(ServerAdmin):
             appended_position=status.appended,
             persisted_position=status.persisted,
             under_replicated=status.under_replicated,
+            catalog_copy_error="" if self.mirror is None else self.mirror.failed,
         )
 
     async def list_disks(self, request: admin.ListDisksRequest) -> admin.ListDisksResponse:

@@ -14,6 +14,7 @@ import logging
 from typing import Protocol
 
 from syncpoint.control.plane import ControlPlane
+from syncpoint.metadata.commit_size import deletable_together
 from syncpoint.metadata.contract import StoreError
 from syncpoint.metadata.entity_options import stopped_lanes
 from syncpoint.metadata.records import CREATING, CatalogChange, Subscription
@@ -64,8 +65,8 @@ class Expiry(Periodic):
             if one.expire_ns <= now_ns or (one.status == CREATING and _unfinished(one.created_ns, now_ns))
         ]
         gone += [CatalogChange.delete(one) for one in catalog.subscriptions() if self._is_unused(one, now_ns)]
-        for begin in range(0, len(gone), BATCH):
-            await control.commit(gone[begin : begin + BATCH])
+        for part in deletable_together(gone):
+            await control.commit(part)
         if gone:
             log.info("%d expired snapshots and subscriptions are deleted", len(gone))
         await self._uses.end()

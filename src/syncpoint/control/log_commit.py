@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
+from syncpoint.metadata.commit_size import check_commit
 from syncpoint.metadata.mirror import CatalogMirror
 from syncpoint.metadata.records import CatalogChange, ChangeOp, Subscription, encode_changes
 from syncpoint.model.errors import SyncpointError, Unavailable
@@ -48,6 +49,7 @@ class LogCommit:
 
     async def commit(self, changes: Sequence[CatalogChange]) -> list[CatalogChange]:
         """See `Commit`: applied and followed in this turn, all of it persisted when it returns."""
+        check_commit(changes)
         publish = self._publish
         assigned = [self._stamped(change) for change in self.catalog.assign(changes)]
         for change in assigned:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from google.protobuf.message import DecodeError
 
 from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.commit_size import check_commit
 from syncpoint.metadata.contract import (
     Delete,
     Event,
@@ -109,8 +110,9 @@ class SharedCatalog:
 
         Returns them with their revisions; the mirror has them by then. A subscription that is still being created gets
         the revision of its change as `created_revision`. Raises `CatalogConflict`, the store's errors, and
-        `ValueError` for more than a transaction holds.
+        `InvalidArgument` for more than a transaction holds.
         """
+        check_commit(changes)
         seen = self.catalog.revision
         try:
             await asyncio.wait_for(self._committing.acquire(), deadline_s)

@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple, Protocol
 TXN_OPS_MAX = 100
 TXN_BYTES_MAX = 1024 * 1024  # keys and values together
 RANGE_MAX = 1_000
+RANGE_BYTES = 4 * 1024 * 1024  # of values, after which a page ends; processes take 20 MiB in one message
 
 
 class StoreError(Exception):
@@ -158,7 +159,8 @@ class MetadataStore(Protocol):
         ...
 
     def range(self, prefix: str, *, after: str | None = None, limit: int = RANGE_MAX) -> Page:
-        """Keys that start with `prefix`, in order of code points, those after `after`."""
+        """Keys that start with `prefix`, in order of code points, those after `after`: up to `limit` or `RANGE_BYTES`,
+        and at least one."""
         ...
 
     def txn(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from operator import eq, gt, lt, ne
 
 from syncpoint.metadata.contract import (
+    RANGE_BYTES,
     RANGE_MAX,
     Compare,
     Delete,
@@ -140,7 +141,12 @@ class EmbeddedStore:
         limit = min(limit, RANGE_MAX)
         begin = prefix if after is None else max(prefix, after)
         found = self.kept.read_range(begin, after is not None and after >= prefix, prefix + PREFIX_END, limit + 1)
-        return Page(found[:limit], self.revision, len(found) > limit)
+        size, taken = 0, 0
+        for taken, item in enumerate(found[:limit], 1):  # noqa: B007 - the count is wanted after the loop
+            size += len(item.value)
+            if size >= RANGE_BYTES:
+                break
+        return Page(found[:taken], self.revision, len(found) > taken)
 
     def txn(
         self, compares: Sequence[Compare], then: Sequence[Operation], orelse: Sequence[Operation] = ()

@@ -34,7 +34,17 @@ from syncpoint.metadata.contract import (
     check_size,
     unchanged,
 )
-from syncpoint.metadata.etcd_client import COMPACT, GRANT, RANGE, STATUS, TXN, EtcdClient, EtcdRefused, User
+from syncpoint.metadata.etcd_client import (
+    COMPACT,
+    GRANT,
+    RANGE,
+    STATUS,
+    TXN,
+    AnswerTooLarge,
+    EtcdClient,
+    EtcdRefused,
+    User,
+)
 from syncpoint.metadata.etcd_streams import EtcdLease, EtcdWatch
 from syncpoint.metadata.lease import KeptLease
 from syncpoint.metadata.store_client import DEADLINE_S
@@ -118,7 +128,16 @@ class EtcdStore:
         request = etcdpb.RangeRequest(key=begin, range_end=end, limit=max(1, min(limit, RANGE_MAX)))
         if begin >= end:  # `after` lies behind the prefix: only the revision is wanted
             request = etcdpb.RangeRequest(key=begin, count_only=True)
-        found = await self._call(RANGE, request, "RangeResponse", deadline_s)
+        while True:
+            try:
+                found = await self._client.call(RANGE, request, "RangeResponse", deadline_s=deadline_s)
+                break
+            except AnswerTooLarge as error:  # etcd counts keys, not bytes
+                if request.limit <= 1:
+                    raise StoreUnavailable(f"a value of etcd is larger than this process takes: {error}") from error
+                request.limit = max(1, request.limit // 8)
+            except EtcdRefused as error:
+                raise ValueError(f"etcd refuses: {error}") from error
         return Page([self._key_value(item) for item in found.kvs], found.header.revision, found.more)
 
     async def txn(

@@ -22,6 +22,7 @@ from syncpoint.model.errors import Code, SyncpointError, Unprocessed
 from syncpoint.runtime.random import Random
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.network import AnyChannel, AnyStream, Network
+from syncpoint.transport.stream_state import TOO_LARGE
 from syncpoint.wire.messages import etcd as etcdpb
 
 RANGE, TXN, COMPACT = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn", "/etcdserverpb.KV/Compact"
@@ -44,6 +45,10 @@ _OLD_TOKEN = ("invalid auth token", "revision of auth store is old")
 _REFUSALS = (Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.OUT_OF_RANGE, Code.FAILED_PRECONDITION, Code.ALREADY_EXISTS)
 
 log = logging.getLogger(__name__)
+
+
+class AnswerTooLarge(Exception):
+    """An answer is more than this process takes in one message: ask for less."""
 
 
 class EtcdRefused(Exception):
@@ -99,6 +104,9 @@ class EtcdClient:
                 problem = f"{self._endpoints[at]}: {error}"
                 if error.code is Code.PERMISSION_DENIED or "user name is empty" in error.message:
                     raise StoreUnavailable(f"etcd does not let us: {problem}") from error
+                if error.code is Code.RESOURCE_EXHAUSTED and error.message.startswith(TOO_LARGE):
+                    self._turns.came()
+                    raise AnswerTooLarge(error.message) from error
                 if error.code in _REFUSALS and not is_old_token(error):
                     self._turns.came()
                     raise EtcdRefused(error.code, error.message) from error

@@ -2,7 +2,8 @@
 
 Place: beside the log, which is the truth. The replica lets an operator look inside without the server, and shows at
 start whether store and log belong together; the identities are what must be known before any disk is read.
-Promise: the replica is the catalog at exactly the revision it names, and names none while it is rebuilt.
+Promise: the replica is the catalog at exactly the revision it names, and names none while it is rebuilt. One that
+cannot be written is given up until the next start, and costs nobody anything else.
 Leaves to the node: when to flush, and to call `rebuild` after a start that does not agree.
 """
 
@@ -34,11 +35,15 @@ class CatalogMirror:
         self._store = store
         self._waiting: list[CatalogChange] = []
         self._compacted = 0
+        self.failed = ""
+        """Why it is given up; "": it is not."""
         found = store.get(REVISION)
         self.revision = 0 if found is None else int(found.value)
 
     def note(self, changes: Iterable[CatalogChange]) -> None:
         """Take changes over at the next flush. Those that are in already are passed over."""
+        if self.failed:
+            return
         self._waiting += [change for change in changes if change.revision > self.revision]
 
     def flush(self) -> None:
@@ -51,6 +56,11 @@ class CatalogMirror:
             self._write([*operations.values(), Put(REVISION, b"%d" % revision)])
             self.revision = revision
             del self._waiting[: len(batch)]
+
+    def give_up(self, error: Exception) -> None:
+        """Follow the catalog no more."""
+        self._waiting.clear()
+        self.failed = f"{type(error).__name__}: {error}"
 
     def agrees(self, catalog: Catalog) -> bool:
         """Whether the replica, once flushed, is at the catalog's revision."""

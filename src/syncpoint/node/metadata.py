@@ -10,7 +10,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from syncpoint.metadata.contract import StoreUnavailable
+from syncpoint.metadata.contract import StoreError, StoreUnavailable
 from syncpoint.metadata.mirror import CatalogMirror
 from syncpoint.metadata.sqlite import SqliteStore
 from syncpoint.model.errors import FailedPrecondition
@@ -58,7 +58,16 @@ def damage(path: Path) -> str | None:
 
 
 def align(mirror: CatalogMirror, memory: RecoveredState) -> None:
-    """Bring the catalog's copy to where the log is: by the changes it misses if the log's tail has them, or anew."""
+    """Bring the catalog's copy to where the log is: by the changes it misses if the log's tail has them, or anew. One
+    that cannot be written keeps nobody from being served: the log is the truth."""
+    try:
+        _bring(mirror, memory)
+    except (StoreError, sqlite3.Error, ValueError, OSError) as error:
+        mirror.give_up(error)
+        log.error("the copy of the catalog in metadata.sqlite is not kept until the next start, the log is: %s", error)
+
+
+def _bring(mirror: CatalogMirror, memory: RecoveredState) -> None:
     if not mirror.agrees(memory.catalog):
         missing = [change for change in memory.changes if change.revision > mirror.revision]
         if mirror.revision and missing and missing[0].revision == mirror.revision + 1:

@@ -198,6 +198,7 @@ class Node:
         self.admin = NodeAdmin(
             self.control, self.publish, inquiry, self.limits, settings.durability, self.clock.time_ns()
         )
+        self.admin.mirror = mirror
         self.attendant = LetterAttendant(
             copy,
             inquiry,

@@ -1,6 +1,6 @@
 """When subscriptions of one node were last in use, kept in the catalog so that a restart does not begin the time anew.
 
-Place: under `control.expiry`, which deletes what nobody uses. One setting of the catalog holds all of it; it is written
+Place: under `control.expiry`, which deletes what nobody uses. Settings of the catalog hold it, which are written
 once an hour and at an orderly end.
 A time that has surely been reached is in the log from before its first message on, again every second in which
 something was published, and in every checkpoint: where the next life's clock begins, so that a wall clock that is wrong
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.catalog import Catalog
@@ -23,6 +24,8 @@ from syncpoint.publish.source import Source
 from syncpoint.storage.record import EntryKind
 
 USES = "subscription-uses"
+"""Of the first `PART` subscriptions; those behind them stand in `subscription-uses:1` and so on."""
+PART = 5_000
 NUMBER = ExtensionNumber.USES
 NOTE_S = 3_600.0
 FIRST_S = 300.0  # the first time ever, and what an orderly end does not note again
@@ -112,8 +115,14 @@ class Uses:
         self._noted_at, self._pause_s = now, NOTE_S
         uses = {**self._before, **{one: now_ns - round((now - used) * _NS) for one, used in self._used.items()}}
         self._before = {one: at for one, at in uses.items() if self._catalog.subscription_by_incarnation(one)}
-        value = {"reached_ns": now_ns, "used_ns": self._before}
-        await self._commit([CatalogChange.put(Setting(USES, json.dumps(value, separators=(",", ":")).encode()))])
+        times = iter(self._before.items())
+        parts = [dict(part) for part in iter(lambda: list(islice(times, PART)), [])] or [{}]
+        names = [USES if number == 0 else f"{USES}:{number}" for number in range(len(parts))]
+        for name, part in zip(names, parts, strict=True):  # what moves goes to a part that is written earlier
+            value = {"reached_ns": now_ns, "used_ns": part}
+            await self._commit([CatalogChange.put(Setting(name, json.dumps(value, separators=(",", ":")).encode()))])
+        for name in sorted({*self._catalog.settings_named(USES)} - {*names}):
+            await self._commit([CatalogChange.delete(Setting(name))])
 
 
 def noted_uses(catalog: Catalog) -> dict[int, int]:
@@ -122,8 +131,10 @@ def noted_uses(catalog: Catalog) -> dict[int, int]:
 
 
 def _stored(catalog: Catalog) -> tuple[int, dict[int, int]]:
-    found = catalog.setting(USES)
-    if found is None:
-        return 0, {}
-    values = json.loads(found)
-    return int(values["reached_ns"]), {int(one): int(at) for one, at in values["used_ns"].items()}
+    reached_ns, used_ns = 0, dict[int, int]()
+    for name in catalog.settings_named(USES):
+        values = json.loads(catalog.setting(name) or b"")
+        reached_ns = max(reached_ns, int(values["reached_ns"]))
+        for one, at in values["used_ns"].items():
+            used_ns[int(one)] = max(used_ns.get(int(one), 0), int(at))
+    return reached_ns, used_ns

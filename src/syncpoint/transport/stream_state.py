@@ -33,6 +33,7 @@ Message = Buffer | Sequence[Buffer]
 _PREFIX = struct.Struct(">BI").unpack_from
 _pack_prefix = struct.Struct(">BI").pack
 COPY_BYTES = 4096
+TOO_LARGE = "Received message larger than max"  # how the message of that error begins
 """Messages up to this size are copied behind their frame head; larger ones are passed on as they are."""
 PREFIX_BYTES = 5
 _PARTS = 64
@@ -319,7 +320,7 @@ class StreamState:
 
     def _too_large(self, n: int) -> SyncpointError:
         limit = self.conn.limits.message_bytes
-        return SyncpointError(Code.RESOURCE_EXHAUSTED, f"Received message larger than max ({n} vs. {limit})")
+        return SyncpointError(Code.RESOURCE_EXHAUSTED, f"{TOO_LARGE} ({n} vs. {limit})")
 
     def refill(self) -> None:
         """Give the peer window for what was consumed, when it is worth a frame."""

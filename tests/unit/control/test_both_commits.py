@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from syncpoint.metadata.records import CatalogChange, Setting, Topic
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.testing.plain_tests import plain_test
 from syncpoint.testing.servicer_harness import ServicerHarness, simulated
@@ -215,3 +216,23 @@ def test_a_snapshot_of_what_cannot_be_read_is_unavailable_within_seconds(reading
         return caught.value.code
 
     assert on_both(run) == [Code.UNAVAILABLE] * 2
+
+
+def test_what_readers_could_not_take_is_refused_alike_and_changes_nothing() -> None:
+    """By whatever method it comes: the commit itself refuses it."""
+
+    async def work(site: Site) -> Any:
+        await site.call("CreateTopic", name=T)
+        before, found = site.control.catalog.revision, []
+        for record in (Setting("iam-policy:topics/1", bytes(600_000)), Topic(10**6, T2, bytes(600_000))):
+            try:
+                await site.control.commit([CatalogChange.put(record)])
+            except SyncpointError as error:
+                found.append((error.code, error.message))
+        assert site.control.catalog.revision == before
+        await site.call("CreateTopic", name=T2)
+        return found
+
+    on_node, in_cluster = on_both(work)
+    assert on_node == in_cluster
+    assert [code for code, _ in on_node] == [Code.INVALID_ARGUMENT] * 2

@@ -8,12 +8,15 @@ from typing import Any, cast
 import pytest
 
 from syncpoint.metadata.contract import StoreUnavailable
+from syncpoint.metadata.etcd import EtcdStore
 from syncpoint.metadata.etcd_client import RANGE, WATCH, EtcdClient, etcdpb
-from syncpoint.model.errors import Unprocessed
+from syncpoint.metadata.store_client import read_all
+from syncpoint.model.errors import Code, SyncpointError, Unprocessed
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.network import Network
+from syncpoint.transport.stream_state import TOO_LARGE
 
 WAITING = 12
 
@@ -82,3 +85,36 @@ def test_a_few_tries_a_second_are_made_however_many_wait(endpoints: list[str]) -
     tries, took = run_simulated(ManualClock(), scenario())
     assert 10 <= tries <= 50, tries  # ten seconds: those who wait some times a second together, and the probe
     assert took <= 2.5  # one try and one probe later at the latest
+
+
+class Filled(Away):
+    """An etcd with so many keys, which a process takes two of in one message."""
+
+    def __init__(self, count: int, takes: int) -> None:
+        super().__init__()
+        self.keys, self.takes, self.there = [b"/x/%03d" % number for number in range(count)], takes, True
+
+    async def unary(self, path: str, request: bytes, **more: object) -> bytes:
+        asked = etcdpb.RangeRequest.FromString(request)
+        kvs = [{"key": key, "value": b"v"} for key in self.keys if asked.key <= key < asked.range_end]
+        self.tries += 1
+        if min(len(kvs), asked.limit) > self.takes:
+            raise SyncpointError(Code.RESOURCE_EXHAUSTED, f"{TOO_LARGE} (30 vs. 20)")
+        answer: bytes = etcdpb.RangeResponse(kvs=kvs[: asked.limit], more=len(kvs) > asked.limit).SerializeToString()
+        return answer
+
+
+@pytest.mark.parametrize("takes", [2, 1, 0])
+def test_records_that_are_large_together_are_read_in_smaller_pages(takes: int) -> None:
+    async def scenario() -> list[str]:
+        client = EtcdClient(["a:1", "b:1"], cast(Network, network), SeededRandom(1))
+        items, _ = await read_all(EtcdStore(client, ManualClock(), b"/x/", "id"), "", deadline_s=5.0)
+        await client.close()
+        return [item.key for item in items]
+
+    network = Filled(20, takes)
+    if not takes:
+        with pytest.raises(StoreUnavailable, match="larger than this process takes"):
+            run_simulated(ManualClock(), scenario())
+        return
+    assert run_simulated(ManualClock(), scenario()) == [f"{number:03d}" for number in range(20)]

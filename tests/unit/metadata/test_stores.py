@@ -404,3 +404,17 @@ def test_a_closed_store_is_unavailable(opened: Callable[..., SqliteStore]) -> No
     store.close()
     with pytest.raises(StoreUnavailable):
         store.get("a")
+
+
+def test_a_page_ends_before_it_is_more_than_a_process_takes_in_one_message(store: MetadataStore) -> None:
+    value = bytes(900_000)
+    for number in range(25):
+        put(store, f"a/{number:02d}", value)
+    found: list[str] = []
+    more, after = True, None
+    while more:
+        page = store.range("a/", after=after)
+        assert 0 < sum(len(item.value) for item in page.items) < contract.RANGE_BYTES + len(value)
+        found, more = found + [item.key for item in page.items], page.more
+        after = found[-1]
+    assert found == [f"a/{number:02d}" for number in range(25)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from syncpoint.metadata.mirror import CatalogMirror, Identities
-from syncpoint.metadata.records import CatalogChange, Topic
+from syncpoint.metadata.records import CatalogChange, Setting, Topic
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.metadata import align, damage, open_metadata
 from syncpoint.publish.recovery import RecoveredState
@@ -117,4 +117,32 @@ def test_a_copy_that_is_ahead_of_the_log_is_made_anew(tmp_path: Path) -> None:
     store = open_metadata(path, CLOCK, RANDOM)
     align(CatalogMirror(store), memory)
     assert len(list(CatalogMirror(store).records())) == 200
+    store.close()
+
+
+def test_a_copy_that_cannot_be_written_keeps_nobody_from_being_served(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whether it follows the log's tail or is made anew; once what is too large is gone, the next start makes it."""
+    path = tmp_path / "metadata.sqlite"
+    memory = filled(path)
+    large = Setting("iam-policy:topics/1", bytes(1_200_000))
+    for number, change in enumerate((CatalogChange.put(large), CatalogChange.put(Topic(1000, "projects/p/topics/z")))):
+        memory.changes.append(change.at(201 + number))
+        memory.catalog.apply(memory.changes[-1])
+    for missing in (memory.changes, []):
+        memory.changes = list(missing)
+        store = open_metadata(path, CLOCK, RANDOM)
+        mirror = CatalogMirror(store)
+        align(mirror, memory)
+        assert "1200" in mirror.failed
+        mirror.note([CatalogChange.put(Topic(2000, "projects/p/topics/y")).at(203)])
+        mirror.flush()
+        store.close()
+    assert "is not kept until the next start" in caplog.text
+    memory.catalog.apply(CatalogChange.delete(large).at(203))
+    store = open_metadata(path, CLOCK, RANDOM)
+    mirror = CatalogMirror(store)
+    align(mirror, memory)
+    assert (mirror.failed, mirror.revision, len(list(mirror.records()))) == ("", 203, 201)
     store.close()

@@ -409,3 +409,23 @@ async def test_a_snapshots_messages_are_there_when_it_is_reset_however_short_the
     await harness.crash()
     (again,) = await harness.pull()
     assert again.message.data == b"a"
+
+
+@simulated(expiration_s=3600)
+async def test_however_many_subscriptions_there_are_their_last_use_is_noted(
+    harness: ServicerHarness, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In settings of a bounded size each, of which none stays behind."""
+    monkeypatch.setattr(uses, "PART", 3)
+    names = [f"projects/p/subscriptions/s{number:02d}" for number in range(10)]
+    for name in names:
+        await harness.call("CreateSubscription", name=name, topic=TOPIC)
+        harness.subscribe.used[harness.control.catalog.subscription(name).incarnation] = harness.clock.monotonic()
+    await harness.upkeep.uses.note()
+    catalog = harness.control.catalog
+    assert len(catalog.settings_named(uses.USES)) == 4
+    for name in names[:6]:
+        await harness.call("DeleteSubscription", subscription=name)
+    await harness.upkeep.uses.note()
+    assert len(catalog.settings_named(uses.USES)) == 2
+    assert uses.noted_uses(catalog).keys() == {catalog.subscription(name).incarnation for name in names[6:]}

@@ -176,7 +176,7 @@ async def begin_anew(shared: SharedStore, universe: int) -> None:
 
 def _is_nodes_own(record: Record) -> bool:
     """Whether a cluster keeps it elsewhere."""
-    return isinstance(record, Setting) and record.name in (NODE_ACK_KEY, USES)
+    return isinstance(record, Setting) and record.name.partition(":")[0] in (NODE_ACK_KEY, USES)
 
 
 async def _write(shared: SharedStore, condition: Compare, operations: Iterable[Operation]) -> None:

@@ -44,7 +44,8 @@ class Server(_message.Message):
     snapshots: int
     under_replicated: int
     draining: bool
-    def __init__(self, version: _Optional[str] = ..., universe: _Optional[int] = ..., log_counter: _Optional[int] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., durability: _Optional[_Union[Durability, int, str]] = ..., compiled_kernel: _Optional[bool] = ..., appended_position: _Optional[int] = ..., persisted_position: _Optional[int] = ..., topics: _Optional[int] = ..., subscriptions: _Optional[int] = ..., snapshots: _Optional[int] = ..., under_replicated: _Optional[int] = ..., draining: _Optional[bool] = ...) -> None: ...
+    catalog_copy_error: str
+    def __init__(self, version: _Optional[str] = ..., universe: _Optional[int] = ..., log_counter: _Optional[int] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., durability: _Optional[_Union[Durability, int, str]] = ..., compiled_kernel: _Optional[bool] = ..., appended_position: _Optional[int] = ..., persisted_position: _Optional[int] = ..., topics: _Optional[int] = ..., subscriptions: _Optional[int] = ..., snapshots: _Optional[int] = ..., under_replicated: _Optional[int] = ..., draining: _Optional[bool] = ..., catalog_copy_error: _Optional[str] = ...) -> None: ...
 class ListDisksRequest(_message.Message):
     def __init__(self) -> None: ...
 class ListDisksResponse(_message.Message):
