@@ -61,7 +61,7 @@ class Sandbox:
         `TransformError` when the code cannot be loaded, and `SandboxUnavailable`.
         """
         async with self._turns.turn(project) as place:
-            return await self._runners[place].run(function, messages)
+            return await self._runners[place].run(project, function, messages)
 
     async def close(self) -> None:
         await asyncio.gather(*(runner.close() for runner in self._runners))
@@ -73,11 +73,11 @@ class _Runner:
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._killed: list[asyncio.subprocess.Process] = []  # and not known to have ended
-        self._loaded: Function | None = None
+        self._loaded: tuple[str, Function] | None = None
 
-    async def run(self, function: Function, messages: Sequence[str]) -> list[Result]:
+    async def run(self, project: str, function: Function, messages: Sequence[str]) -> list[Result]:
         try:
-            return await self._run(function, messages)
+            return await self._run(project, function, messages)
         except asyncio.CancelledError:
             self._kill()  # what it answers would be taken for answers to others
             raise
@@ -87,14 +87,14 @@ class _Runner:
         while self._killed:
             await self._killed.pop().wait()
 
-    async def _run(self, function: Function, messages: Sequence[str]) -> list[Result]:
+    async def _run(self, project: str, function: Function, messages: Sequence[str]) -> list[Result]:
         results: list[Result] = []
         loop, left = asyncio.get_running_loop(), RESULTS_MAX
         ends = loop.time() + RUN_S
         tried_again = -1  # the place of a message at which a process ended before
         while True:
             try:
-                process = await self._load(function)
+                process = await self._load(project, function)
                 async with aclosing(self._answers(process, messages[len(results) :])) as answers:
                     async for result in answers:
                         left -= len(result) if isinstance(result, str) else 0
@@ -121,18 +121,18 @@ class _Runner:
                 self._kill()  # it may be at work on what was sent ahead
                 return [*results, *[_not_tried(left)] * (len(messages) - len(results))]
 
-    async def _load(self, function: Function) -> asyncio.subprocess.Process:
-        """The process, with the function as the one that is meant."""
+    async def _load(self, project: str, function: Function) -> asyncio.subprocess.Process:
+        """The process, with the project's function as the one that is meant."""
         process = self._process
         if process is None or process.returncode is not None:
             process = await self._start()
-        if self._loaded != function:
+        if self._loaded != (project, function):
             self._loaded = None
-            _send(process, b"L", f"{function.name}\0{function.code}")
+            _send(process, b"L", f"{project}\0{function.name}\0{function.code}")
             kind, text = await _receive(process, ANSWER_S)
             if kind == b"E":
                 raise TransformError(text)
-            self._loaded = function
+            self._loaded = (project, function)
         return process
 
     async def _answers(self, process: asyncio.subprocess.Process, messages: Sequence[str]) -> AsyncGenerator[Result]:

@@ -2,9 +2,10 @@
 nothing of the project is imported.
 
 Frames, both ways: one byte for the kind, a length (4 bytes, little endian), so much UTF-8. What comes in, in order:
-`L` a function's name, a zero byte and its code: from now on this function is meant; `R` a JSON list [message,
-metadata]: run it. Each is answered by one frame: `V` with the JSON that the function returned, `N` for null, `E` with
-an error. Once it has started, and when a function is loaded, that is `V` with nothing.
+`L` the name of a project, a zero byte, a function's name, a zero byte and its code: from now on this function is meant,
+in an engine that no other project's messages have been in; `R` a JSON list [message, metadata]: run it. Each is
+answered by one frame: `V` with the JSON that the function returned, `N` for null, `E` with an error. Once it has
+started, and when a function is loaded, that is `V` with nothing.
 
 Time is that of the processor which this process uses, so a machine with much to do fails no message: after `CPU_S` the
 engine stops a function; where it cannot (inside a regular expression), the system ends the process after `CPU_END_S`,
@@ -99,7 +100,7 @@ def answer(functions: OrderedDict[str, LoadedFunction], meant: str, kind: bytes,
     try:
         function = functions.get(meant)
         if function is None:
-            function = functions[meant] = LoadedFunction(*meant.split("\0", 1))
+            function = functions[meant] = LoadedFunction(*meant.split("\0", 2)[1:])
         if kind == b"L":
             return meant, b"V", ""
         found = function.run(function.call, text)
