@@ -178,7 +178,8 @@ class PublishForwarder:
         if source is None:
             source = self.open_source(topic.incarnation)
         try:
-            kind = self.ids.kind(topic, request, origin)
+            plain = origin is PublishOrigin.CLIENT and topic.options is NO_TOPIC_OPTIONS
+            kind = "" if plain else self.ids.kind(topic, request, origin)
             if kind:
                 return self.judged.add(caller, topic, source, bytes(request), room, added, origin, kind, batch)
             return self._add(caller, topic, source, request, room, added, origin)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from syncpoint.kernel import schedules
 from syncpoint.kernel.errors import Malformed
+from syncpoint.metadata.entity_options import NO_TOPIC_OPTIONS
 from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import (
     FailedPrecondition,
@@ -36,6 +37,7 @@ from syncpoint.publish.dedup import SCHEDULED_PART, RecentBatches
 from syncpoint.publish.duplicates import DuplicateBatches
 from syncpoint.publish.envelope import PublishBatch, publish_response
 from syncpoint.publish.follow import Follower
+from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.parts_caller import PartsCaller
 from syncpoint.publish.records import BatchFact
 from syncpoint.publish.source import Source
@@ -148,10 +150,11 @@ class PublishIngress:
             if left is None:
                 return
             caller, batch = left
-        judged = bool(self.forwarder.ids.kind(record, batch.request, batch.origin))
+        plain = batch.origin is PublishOrigin.CLIENT and record.options is NO_TOPIC_OPTIONS
+        judged = not plain and bool(self.forwarder.ids.kind(record, batch.request, batch.origin))
         if judged:
             self._check_judged(record, batch)
-        if not batch.origin.accepted and record.stamp != batch.schema:
+        if record.stamp != batch.schema and not batch.origin.accepted:
             raise OtherSchema(
                 f"{record.name} has other schema settings or transforms here than where it was published to."
             )
