@@ -72,7 +72,13 @@ def audit_log(settings: AuthSettings, clock: Clock, name: str) -> AuditLog | Non
         return None
     file = file.with_name(f"{file.stem}.{name}{file.suffix}") if name else file
     with file_named("audit.file", file):
-        return AuditLog(file, clock, data=settings.audit_data)
+        return AuditLog(
+            file,
+            clock,
+            data=settings.audit_data,
+            kept_bytes_max=settings.audit_mib << 20,
+            kept_days=settings.audit_days,
+        )
 
 
 class Access:

@@ -3,8 +3,9 @@
 Place: called by `gate`, written out by `upkeep`; `syncpoint audit` reads it.
 Promise: lines are only appended; each has a number and the SHA-256 of the line before, so that a line that is changed,
 left out or put in shows from there on. What is cut off at the end is noticed only by comparing with a hash noted
-before. A flood of refusals fills neither disk nor memory: beyond `PER_S` lines a second they are counted. Lines of the
-last half second may be lost when the process is killed.
+before. A flood of refusals fills neither disk nor memory, and hides nobody else's: beyond so
+many lines of one caller they are counted. Files put aside are kept for `KEPT_DAYS`, within `KEPT_BYTES_MAX`. Lines of
+the last half second may be lost when the process is killed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import hashlib
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,10 +23,16 @@ from typing import Any, Final, NamedTuple
 from syncpoint.runtime.clock import Clock
 
 FILE_BYTES_MAX: Final = 64 << 20
+KEPT_BYTES_MAX: Final = 8 << 30  # of one log; then its oldest files go, also those younger than they are kept for
+KEPT_DAYS: Final = 400
 PER_S: Final = 500
+REFUSED_PER_MIN: Final = 600  # lines of what one caller was refused
+ANONYMOUS_PER_MIN: Final = 60  # of what all together were refused who showed no credentials
+CALLERS_MAX: Final = 10_000  # that are counted apart within a minute
 WAITING_MAX: Final = 20_000  # lines, while the file cannot be written
 TEXT_MAX: Final = 500
 FIRST: Final = "0" * 64
+OTHERS: Final = "*"  # callers beyond those that are counted apart
 _READS = (".get", ".list", ".publish", ".consume", ".read", ".write", ".validate")
 
 log = logging.getLogger(__name__)
@@ -45,9 +53,20 @@ class Broken(Exception):
 class AuditLog:
     """`data`: also what was allowed of reading, publishing and receiving, once for each decision that is remembered."""
 
-    def __init__(self, path: Path, clock: Clock, *, data: bool = False, bytes_max: int = FILE_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock,
+        *,
+        data: bool = False,
+        bytes_max: int = FILE_BYTES_MAX,
+        kept_bytes_max: int = KEPT_BYTES_MAX,
+        kept_days: int = KEPT_DAYS,
+    ) -> None:
         """Raises `OSError` for a file that cannot be written."""
         self.path, self._clock, self._data, self._bytes_max = path, clock, data, bytes_max
+        self._kept_bytes_max, self._kept_days = kept_bytes_max, kept_days
+        self._minute, self._refused = 0, Counter[str]()
         self._waiting: list[bytes] = []
         self._second, self._in_second, self._left_out = 0, 0, 0
         self._next, self._hash, torn = _end_of(path)
@@ -58,6 +77,7 @@ class AuditLog:
         self._size = os.fstat(self._file).st_size
         self._write(method="start", why=f"{torn} bytes of a line that was not written whole are gone" if torn else "")
         self.flush()
+        self._remove_old()
 
     def note(
         self, who: str, peer: str, method: str, permission: str, resource: str, allowed: bool, policy: int, why: str
@@ -68,6 +88,9 @@ class AuditLog:
         second = self._clock.time_ns() // 10**9
         if second != self._second:
             self._second, self._in_second = second, 0
+        if not allowed and not self._has_lines_left(who, second // 60):
+            self._left_out += 1
+            return
         self._in_second += 1
         if self._in_second > PER_S or len(self._waiting) >= WAITING_MAX:
             self._left_out += 1
@@ -76,6 +99,15 @@ class AuditLog:
             who=who, peer=peer, method=method, permission=permission, resource=resource, allowed=allowed,
             policy=policy, why=why,
         )  # fmt: skip
+
+    def _has_lines_left(self, who: str, minute: int) -> bool:
+        """Whether one more refusal of a caller is written down; so nobody's flood hides what others did."""
+        if minute != self._minute:
+            self._minute = minute
+            self._refused.clear()
+        counted = who if who in self._refused or len(self._refused) < CALLERS_MAX else OTHERS
+        self._refused[counted] += 1
+        return self._refused[counted] <= (REFUSED_PER_MIN if who else ANONYMOUS_PER_MIN)
 
     def flush(self) -> None:
         """Write out what waits. What cannot be written waits on, and is logged."""
@@ -116,6 +148,27 @@ class AuditLog:
         self.path.rename(self.path.with_name(f"{self.path.name}.{self._flushed - 1:012d}"))
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._size = 0
+        self._remove_old()
+
+    def _remove_old(self) -> None:
+        """Files put aside go when they are too old, and the oldest ones while all together are too large."""
+        oldest_s = self._clock.time_ns() / 1e9 - self._kept_days * 86_400
+        room = self._kept_bytes_max - self._bytes_max  # for the one that is being written
+        for path in reversed(put_aside(self.path)):
+            try:
+                found = path.stat()
+                room -= found.st_size
+                if room >= 0 and found.st_mtime >= oldest_s:
+                    continue
+                path.unlink()
+                log.warning("%s is removed: it is too old, or the audit log is too large", path)
+            except OSError as error:
+                log.error("%s, which is too old, cannot be removed: %s", path, error)
+
+
+def put_aside(path: Path) -> list[Path]:
+    """The earlier files of the log that is written to `path`, oldest first."""
+    return sorted(path.parent.glob(f"{path.name}.{'[0-9]' * 12}"))
 
 
 def lines(paths: Iterable[Path]) -> Iterator[Line]:
@@ -179,7 +232,7 @@ def _end_of(path: Path) -> tuple[int, str, int]:
 
 
 def _end_of_earlier(path: Path) -> tuple[int, str, int]:
-    earlier = sorted(path.parent.glob(f"{path.name}.*"))
+    earlier = put_aside(path)
     return _end_of(earlier[-1]) if earlier else (0, FIRST, 0)
 
 

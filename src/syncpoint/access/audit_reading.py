@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from syncpoint.access.audit import Broken, verify
+from syncpoint.access.audit import Broken, put_aside, verify
 from syncpoint.wire.messages import internal
 
 LINES_MAX: Final = 500
@@ -43,7 +43,7 @@ class AuditReading:
 
     def files(self) -> list[Path]:
         """Oldest first."""
-        return [*sorted(self.path.parent.glob(f"{self.path.name}.*")), self.path]
+        return [*put_aside(self.path), self.path]
 
     def _verify(self, answer: internal.AuditResponse) -> None:
         try:

@@ -16,11 +16,13 @@ from urllib.parse import urlsplit
 import yaml
 
 from syncpoint.access.accounts import OWN_DOMAIN, AccountNames, parse_email
+from syncpoint.access.audit import FILE_BYTES_MAX, KEPT_BYTES_MAX, KEPT_DAYS
 from syncpoint.access.policy import is_member, normal
 from syncpoint.access.quotas import Quota
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.names import SERVICE_IDENTITY, parse_project
 from syncpoint.model.settings_section import SettingsSection, file_named
+from syncpoint.model.yaml_text import load_yaml
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
 """Signatures by a private key, all of them: what anybody could make who knows the public one is not among them."""
@@ -68,6 +70,8 @@ class AuthSettings:
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     audit_file: Path | None = None
     audit_data: bool = False
+    audit_days: int = KEPT_DAYS
+    audit_mib: int = KEPT_BYTES_MAX >> 20
     account_suffix: str = OWN_DOMAIN
     names: AccountNames = field(init=False)
 
@@ -92,7 +96,7 @@ def load(path: Path) -> AuthSettings:
     """Read the file. Raises `InvalidArgument` naming it."""
     try:
         with file_named("auth", path):
-            content = yaml.safe_load(path.read_text())
+            content = load_yaml(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidArgument(str(path), f"is not YAML: {error}") from None
     try:
@@ -131,6 +135,11 @@ def parse(content: Any, base: Path = Path()) -> AuthSettings:
         parse_project(name)
     audit = _AccessSection(top.value("audit") or {}, "audit")
     audit_file, audit_data = audit.text("file"), audit.flag("data")
+    audit_days = int(audit.number("kept_days", KEPT_DAYS))
+    audit_mib = int(audit.number("kept_mib", KEPT_BYTES_MAX >> 20))
+    least_mib = 2 * FILE_BYTES_MAX >> 20
+    if audit_days < 1 or audit_mib < least_mib:
+        raise audit.refused("kept_days", f"at least 1 is needed, and of `kept_mib` at least {least_mib}")
     audit.done()
     suffix = top.text("account_suffix") or OWN_DOMAIN
     if _SUFFIX.fullmatch(suffix) is None or len(suffix) > 100:
@@ -150,6 +159,8 @@ def parse(content: Any, base: Path = Path()) -> AuthSettings:
         quotas,
         base / audit_file if audit_file else None,
         audit_data,
+        audit_days,
+        audit_mib,
         suffix,
     )
 

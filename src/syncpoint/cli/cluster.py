@@ -236,9 +236,10 @@ def _same_shape(made: LocalCluster, numbers: dict[str, Any]) -> None:
 
 def _same_settings(made: LocalCluster, asked: dict[str, Any]) -> None:
     """Refuse settings that a cluster which is there already does not have."""
-    import yaml
 
-    there = yaml.safe_load(made.settings_path.read_text())
+    from syncpoint.model.yaml_text import load_yaml
+
+    there = load_yaml(made.settings_path.read_text())
     differ = [key for key, value in asked.items() if there.get(key) != value]
     if differ:
         raise Problem(

@@ -159,11 +159,12 @@ def set_policy(settings: Settings, resource: str, file: Path) -> None:
     import yaml
     from google.protobuf import json_format
 
+    from syncpoint.model.yaml_text import load_yaml
     from syncpoint.wire.messages import iam as messages
 
     wanted = messages.Policy()
     try:
-        json_format.ParseDict(yaml.safe_load(file.read_text()) or {}, wanted)
+        json_format.ParseDict(load_yaml(file.read_text()) or {}, wanted)
     except (yaml.YAMLError, json_format.ParseError) as error:
         raise Problem(f"{file} is no policy: {error}", "`syncpoint iam policy get --format json` shows one.") from None
     name = _named(settings, resource)

@@ -25,10 +25,11 @@ def read_transforms(path: Path | None) -> list[Any]:
     import yaml
     from google.protobuf import json_format
 
+    from syncpoint.model.yaml_text import load_yaml
     from syncpoint.wire.messages import pubsub
 
     try:
-        content = yaml.safe_load(path.read_text())
+        content = load_yaml(path.read_text())
         if isinstance(content, dict):
             content = content.get("messageTransforms", [content])
         if not isinstance(content, list):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
@@ -23,14 +24,18 @@ from syncpoint.console.inner_calls import called
 from syncpoint.console.watches import RATES_PERMISSION, LiveWatch, counters_in, watch_of
 from syncpoint.metrics.kept_text import MetricsText
 from syncpoint.model.errors import Code, InvalidArgument, ResourceExhausted, SyncpointError
+from syncpoint.publish.project_room import is_fair
 from syncpoint.rest.app import caller_of
 from syncpoint.rest.http1 import LEAVING
 from syncpoint.transport.calls import Methods
 
 PERIOD_S: Final = 1.0
 ANSWER_S: Final = 5.0
-STREAMS_MAX: Final = 64
+STREAMS_MAX: Final = 64  # of one port; a caller that has some gets more only while as many are left to others
+ANONYMOUS_STREAMS_MAX: Final = 8  # of all who show no credentials, where callers are identified
 WATCHES_MAX: Final = 50
+ANONYMOUS: Final = ""
+ALONE: Final = "*"  # whoever calls, where callers are not identified
 _FINAL: Final = (Code.PERMISSION_DENIED, Code.UNAUTHENTICATED, Code.NOT_FOUND, Code.UNIMPLEMENTED)
 _HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff", "x-accel-buffering": "no"}
 
@@ -39,7 +44,7 @@ class LiveStreams:
     """The streams of one port. `methods`: behind their gate."""
 
     def __init__(self, methods: Methods, metrics: MetricsText, gate: Gate | None) -> None:
-        self.open = 0
+        self._open: Counter[str] = Counter()  # by who watches
         self._methods, self._metrics, self._gate = methods, metrics, gate
 
     def answer(self, request: Request) -> StreamingResponse:
@@ -48,16 +53,45 @@ class LiveStreams:
         if not names or len(names) > WATCHES_MAX:
             raise InvalidArgument("watch", f"Name 1 to {WATCHES_MAX} things to watch: ?watch=server&watch=disks")
         watches = [watch_of(name) for name in names]
-        if self.open >= STREAMS_MAX:
-            raise ResourceExhausted(f"{STREAMS_MAX} pages watch this server already. Close one, or ask another server.")
-        return StreamingResponse(self._events(request, watches), media_type="text/event-stream", headers=_HEADERS)
+        who = self._who(request)
+        self._check_room(who)
+        events = self._events(request, watches, who)
+        return StreamingResponse(events, media_type="text/event-stream", headers=_HEADERS)
 
-    async def _events(self, request: Request, watches: Sequence[LiveWatch]) -> AsyncIterator[bytes]:
+    @property
+    def open(self) -> int:
+        """How many there are."""
+        return self._open.total()
+
+    def _who(self, request: Request) -> str:
+        """Whose streams count together: a tenant makes itself as many service accounts as it likes, so those of a
+        project are one caller; so are all who show no credentials."""
+        if self._gate is None:
+            return ALONE
+        try:
+            principal = self._gate.principal_of(caller_of(request.scope, request.url.path))
+        except SyncpointError:
+            return ANONYMOUS  # each watch says what is wrong
+        kind, _, address = principal.partition(":")
+        return address.rpartition("@")[2] if kind == "serviceAccount" else principal
+
+    def _check_room(self, who: str) -> None:
+        had = self._open[who]
+        if who == ALONE:
+            fits = had < STREAMS_MAX
+        else:
+            fits = is_fair(had, self.open, 1, STREAMS_MAX) and (who != ANONYMOUS or had < ANONYMOUS_STREAMS_MAX)
+        if not fits:
+            raise ResourceExhausted(
+                f"{self.open} pages watch this server already, {had} of them yours. Close one, or ask another server."
+            )
+
+    async def _events(self, request: Request, watches: Sequence[LiveWatch], who: str) -> AsyncIterator[bytes]:
         leaving: asyncio.Event = request.scope["extensions"][LEAVING]
         loop = asyncio.get_running_loop()
         said: dict[str, Any] = {}
         left = list(watches)
-        self.open += 1
+        self._open[who] += 1
         try:
             while left and not leaving.is_set():
                 began = loop.time()
@@ -79,7 +113,9 @@ class LiveStreams:
                 except TimeoutError:
                     continue
         finally:
-            self.open -= 1
+            self._open[who] -= 1
+            if not self._open[who]:
+                del self._open[who]
 
     async def _look(self, request: Request, watch: LiveWatch) -> Any:
         """What is there now, as plain values; or why it cannot be said."""

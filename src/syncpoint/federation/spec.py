@@ -22,6 +22,7 @@ from syncpoint.federation.streams.stream_ends import FileStream, KafkaStream, st
 from syncpoint.model.documents import check_document
 from syncpoint.model.durations import in_seconds
 from syncpoint.model.errors import InvalidArgument
+from syncpoint.model.yaml_text import load_yaml
 
 MAX_ROWS, MAX_BYTES = 200_000, 256 << 20
 """Of one flow in one batch, unless the file says otherwise."""
@@ -133,7 +134,7 @@ def schema() -> dict[str, Any]:
 def load(path: Path) -> Federation:
     """Read a file. Raises `InvalidArgument` naming the key, `OSError` when it cannot be read."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = load_yaml(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise InvalidArgument("", f"not YAML: {error}") from None
     return parse(content, path.resolve().parent)

@@ -19,6 +19,7 @@ import yaml
 
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.settings_section import SettingsSection, file_named
+from syncpoint.model.yaml_text import load_yaml
 from syncpoint.monitor.alert_machine import ACKNOWLEDGE_S
 from syncpoint.monitor.objectives import Objective, load_objectives, shipped
 from syncpoint.monitor.on_call import Person, Schedule, Site
@@ -83,7 +84,7 @@ def load_monitor(path: Path) -> MonitorSettings:
     with file_named("monitor", path):
         text = path.read_text()
     try:
-        content = yaml.safe_load(text)
+        content = load_yaml(text)
     except yaml.YAMLError as error:
         raise InvalidArgument(str(path), f"is not YAML: {error}") from None
     try:

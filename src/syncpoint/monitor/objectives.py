@@ -20,6 +20,7 @@ import yaml
 from syncpoint.model.documents import check_document
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.histogram import SECONDS as BOUNDS
+from syncpoint.model.yaml_text import load_yaml_documents
 from syncpoint.monitor.indicators import Quick, Youngest
 from syncpoint.monitor.sli_table import BY_NAME, ServiceLevelIndicator
 
@@ -48,13 +49,13 @@ class Objective(NamedTuple):
 
 def shipped() -> list[Objective]:
     """What holds without a file."""
-    return objectives_of(yaml.safe_load_all(_beside("slos.yaml")), "slos.yaml", check=False)
+    return objectives_of(load_yaml_documents(_beside("slos.yaml")), "slos.yaml", check=False)
 
 
 def load_objectives(path: Path) -> list[Objective]:
     """Those of a file. Raises `InvalidArgument` with the place of the mistake, `OSError`."""
     try:
-        documents = list(yaml.safe_load_all(path.read_text()))
+        documents = list(load_yaml_documents(path.read_text()))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidArgument(str(path), f"is not YAML: {error}") from None
     return objectives_of(documents, str(path))

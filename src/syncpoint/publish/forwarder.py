@@ -19,7 +19,6 @@ from syncpoint.model.delivery import Done
 from syncpoint.model.errors import (
     InvalidArgument,
     NotFound,
-    ResourceExhausted,
     not_a,
     suspended,
 )
@@ -38,7 +37,7 @@ from syncpoint.publish.needs import Needs
 from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.parts_caller import PartsCaller
 from syncpoint.publish.recovery import RecoveredState
-from syncpoint.publish.scheduled import WAITING_MAX, Scheduled, ScheduledMessages, ScheduledPart
+from syncpoint.publish.scheduled import Scheduled, ScheduledMessages, ScheduledPart
 from syncpoint.publish.source import WAITING_TOPIC, Source
 from syncpoint.publish.source_server import SourceServer
 from syncpoint.publish.time_to_live import ExpiryIndex
@@ -253,11 +252,7 @@ class PublishForwarder:
                 f"messages[{_of_part(says, dues.index(max(dues)))}].attributes",
                 f"sys.ScheduledEnqueueTimeUtc is more than {SCHEDULE_AHEAD_SECONDS_MAX // 86_400} days ahead",
             )
-        if len(self.scheduled) + count > WAITING_MAX:
-            raise ResourceExhausted(
-                f"{len(self.scheduled)} messages wait for their time already, of {WAITING_MAX}: cancel some, or"
-                " schedule later; nothing of this request was stored"
-            )
+        self.scheduled.check_room(topic.name, count, self._topic_name)
         part = ScheduledPart(waiting.number, waiting.end, count)
         offsets = range(waiting.end, waiting.end + count)
         rows = [

@@ -10,6 +10,12 @@ from __future__ import annotations
 from syncpoint.model.errors import ResourceExhausted
 
 
+def is_fair(had: int, taken: int, more: int, room: int) -> bool:
+    """Whether somebody who has `had` of a room, of which all together have `taken`, may have so much more."""
+    left = room - taken - more
+    return left >= 0 and (not had or had + more <= left)
+
+
 class ProjectRoom:
     """See the module."""
 
@@ -25,8 +31,7 @@ class ProjectRoom:
     def take(self, project: str, size: int) -> None:
         """Raises `ResourceExhausted` when there is not as much. Where nobody has any, any size is taken."""
         had = self._of.get(project, 0)
-        left = self._bytes_max - self._all - size
-        if (had and had + size > left) or (self._all and left < 0):
+        if self._all and not is_fair(had, self._all, size, self._bytes_max):
             raise ResourceExhausted("Many messages are being checked or transformed; retry later.")
         self._of[project] = had + size
         self._all += size

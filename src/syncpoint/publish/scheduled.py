@@ -21,14 +21,17 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, islice
 from typing import NamedTuple
 
+from syncpoint.access.quotas import project_in
+from syncpoint.model.errors import ResourceExhausted
 from syncpoint.model.identity import MessageId
 from syncpoint.publish.ahead import AheadOfMessages, FactsAhead
+from syncpoint.publish.project_room import is_fair
 from syncpoint.publish.records import ExtensionNumber, FiredFact, Firing, encode_extension, encode_fired
 from syncpoint.publish.source import Source
 
 NUMBER = ExtensionNumber.SCHEDULED
 NEVER_NS = (1 << 63) - 1
-WAITING_MAX = 1_000_000  # in one log; beyond it nothing more is scheduled
+WAITING_MAX = 1_000_000  # in one log; a project that has some gets more only while as many are left to others
 FIRED_MAX = 50_000  # of the newest it is remembered what they became
 _ROW = struct.Struct("<QQQq")  # topic, source, offset, due
 _PLACE = struct.Struct("<QQ")  # source, offset
@@ -124,6 +127,21 @@ class ScheduledMessages:
         """A topic was deleted: what waits for it goes. That follows from the catalog again, so nothing is written."""
         for one in list(self._of_topic.get(topic, ())):
             self._remove(one)
+
+    def check_room(self, name: str, count: int, name_of: Callable[[int], str]) -> None:
+        """Raise `ResourceExhausted` if the project of a topic may not schedule so many more. `name_of`: of topics."""
+        most, all_of_it = WAITING_MAX, self._count
+        if 2 * (all_of_it + count) <= most:
+            return  # whoever has all of it leaves as much to others
+        project, had = project_in(name), 0
+        for topic, rows in self._of_topic.items():
+            if project_in(name_of(topic)) == project:
+                had += len(rows)
+        if not is_fair(had, all_of_it, count, most):
+            raise ResourceExhausted(
+                f"{all_of_it} messages wait for their time already, of {most}, and {had} of them are of {project}:"
+                " cancel some, or schedule later; nothing of this request was stored"
+            )
 
     # -- questions ---------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 import yaml
 
 from syncpoint.model.errors import InvalidArgument, NotFound
+from syncpoint.model.yaml_text import load_yaml
 from syncpoint.node.cluster.settings import WEIGHT_MAX, ProcessSettings, load, parse, source_of
 from syncpoint.rollout.rollout_file import Release, RolloutEnvironment
 from syncpoint.transport.network import join_address, split_address
@@ -65,7 +66,7 @@ class Fleet:
         """What a process is to run with a release. Raises `InvalidArgument` for settings that do not fit."""
         path, data = self.environment.cluster, self._data
         if release.settings or weights:
-            content = _laid_over(yaml.safe_load(self._data), release.settings)
+            content = _laid_over(load_yaml(self._data), release.settings)
             for name, weight in (weights or {}).items():
                 content["processes"][name]["weight"] = weight
             try:

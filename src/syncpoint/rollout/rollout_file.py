@@ -20,6 +20,7 @@ import yaml
 from syncpoint.model.documents import check_document
 from syncpoint.model.durations import in_seconds
 from syncpoint.model.errors import InvalidArgument
+from syncpoint.model.yaml_text import load_yaml
 
 TEST, STAGING, PRODUCTION = "test", "staging", "production"
 ENVIRONMENTS: Final = (TEST, STAGING, PRODUCTION)
@@ -113,7 +114,7 @@ def schema() -> dict[str, Any]:
 def load(path: Path) -> RolloutManifest:
     """Read a file. Raises `InvalidArgument` naming the key, `OSError` when it cannot be read."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = load_yaml(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise InvalidArgument("", f"{path} is not YAML: {error}") from None
     return parse(content, path.resolve().parent)

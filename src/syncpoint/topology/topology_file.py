@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 from syncpoint.model.durations import parse_duration
 from syncpoint.model.errors import InvalidArgument, SyncpointError
 from syncpoint.model.names import parse_schema, parse_subscription, parse_topic
+from syncpoint.model.yaml_text import load_yaml
 from syncpoint.wire.messages import POOL, admin, pubsub
 
 SECTIONS = ("schemas", "topics", "queues", "subscriptions", "grants")
@@ -80,7 +81,7 @@ class WantedTopology:
 def load(path: Path, project: str | None) -> WantedTopology:
     """Read a file. Raises `InvalidArgument` naming the key, `OSError` when it cannot be read."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = load_yaml(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise InvalidArgument("", f"not YAML: {error}") from None
     return parse(content, project)

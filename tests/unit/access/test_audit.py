@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from syncpoint.access.audit import PER_S, AuditLog, Broken, in_order, lines, verify
+from syncpoint.access.audit import (
+    ANONYMOUS_PER_MIN,
+    CALLERS_MAX,
+    PER_S,
+    REFUSED_PER_MIN,
+    AuditLog,
+    Broken,
+    in_order,
+    lines,
+    verify,
+)
 from syncpoint.cli.main import cli
 from syncpoint.runtime.clock import ManualClock
 
@@ -130,3 +141,63 @@ def test_a_flood_is_counted(tmp_path: Path) -> None:
     log.close()
     assert verify([log.path])[0] == PER_S + 2
     assert [line.entry for line in lines([log.path])][-1]["left_out"] == 50
+
+
+def refuse(log: AuditLog, who: str, resource: str = "t") -> None:
+    log.note(who, "127.0.0.1:1", "/x.Y/Z", DELETE, resource, False, 7, "no")
+
+
+def test_a_flood_of_refusals_hides_nobody_else(tmp_path: Path) -> None:
+    clock = ManualClock()
+    log = opened(tmp_path, clock)
+    for second in range(2 * 60):
+        clock.advance(1)
+        for _ in range(100):
+            refuse(log, "")
+            refuse(log, "user:eve@example.com")
+        refuse(log, "user:bob@example.com", f"hidden{second}")
+    log.close()
+    written = [line.entry for line in lines([log.path])]
+    of = {who: sum(one.get("who") == who for one in written) for who in ("", "user:eve@example.com")}
+    assert 0 < of[""] <= 3 * ANONYMOUS_PER_MIN
+    assert of[""] < of["user:eve@example.com"] <= 3 * REFUSED_PER_MIN
+    assert sum(one.get("who") == "user:bob@example.com" for one in written) == 2 * 60
+    assert sum(one.get("left_out", 0) for one in written) > 0
+
+
+def test_callers_beyond_those_counted_share_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncpoint.access.audit.CALLERS_MAX", 3)
+    clock = ManualClock()
+    log = opened(tmp_path, clock)
+    for number in range(2 * REFUSED_PER_MIN):
+        if number % (PER_S // 2) == 0:
+            clock.advance(1)
+        refuse(log, f"user:eve{number}@example.com")
+    log.close()
+    assert sum(line.entry.get("allowed") is False for line in lines([log.path])) <= REFUSED_PER_MIN + 3
+    assert CALLERS_MAX > 3
+
+
+def test_files_put_aside_are_removed_by_age_and_by_size(tmp_path: Path) -> None:
+    clock = ManualClock()
+    clock.advance(1e9)
+
+    def sized(kept: int, days: int) -> AuditLog:
+        return AuditLog(tmp_path / "audit.log", clock, bytes_max=600, kept_bytes_max=kept, kept_days=days)
+
+    other = tmp_path / "audit.log.notes"
+    other.write_text("of somebody else")
+    log = sized(4_000, 1)
+    for number in range(100):
+        note(log, f"t{number}")
+        log.flush()
+        for path in tmp_path.glob("audit.log.0*"):
+            os.utime(path, (clock.time_ns() / 1e9,) * 2)
+        assert sum(path.stat().st_size for path in tmp_path.glob("audit.log*")) < 6_000
+    log.close()
+    kept = in_order(path for path in tmp_path.iterdir() if path != other)
+    assert len(kept) > 2
+    assert verify(kept)[0] < 100, "the chain of what is left is whole, and not all of it is left"
+    clock.advance(2 * 86_400)
+    sized(4_000, 1).close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["audit.log", "audit.log.notes"]

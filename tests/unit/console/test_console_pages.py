@@ -13,7 +13,7 @@ import pytest
 
 from syncpoint.console.bundle import POLICY
 from syncpoint.console.console_pages import console_pages
-from syncpoint.console.live_stream import STREAMS_MAX, WATCHES_MAX
+from syncpoint.console.live_stream import ANONYMOUS_STREAMS_MAX, STREAMS_MAX, WATCHES_MAX
 from syncpoint.console.watches import counters_in, watch_of
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange, Topic
@@ -229,6 +229,33 @@ async def test_there_are_only_so_many_streams(served: Served) -> None:
     while (status := (await served.begin("GET", "/console/api/live?watch=server"))[0]) == 429:
         await asyncio.sleep(0.05)
     assert status == 200
+
+
+class NamedGate(OneGate):
+    """Believes what callers say of themselves."""
+
+    def principal_of(self, call: Any) -> str:
+        return bytes(call.metadata.get(b"authorization", b"")).decode()
+
+
+@plain_test(run, NamedGate())
+async def test_no_caller_takes_the_streams_of_all_others(served: Served) -> None:
+    async def opened(who: str, most: int = STREAMS_MAX) -> int:
+        for count in range(most):
+            named = {"authorization": who} if who else {}
+            status, _, reader = await served.begin("GET", "/console/api/live?watch=disks&watch=server", **named)
+            if status != 200:
+                assert status == 429
+                return count
+            await event(reader)
+        return most
+
+    served.gate.admit = lambda call: None
+    assert await opened("") == ANONYMOUS_STREAMS_MAX
+    tenants = [f"serviceAccount:a{number}@evil.iam.example" for number in range(STREAMS_MAX)]
+    assert await opened(tenants[0]) == (STREAMS_MAX - ANONYMOUS_STREAMS_MAX) // 2
+    assert await opened(tenants[1]) == 0, "the accounts of a project are one caller"
+    assert await opened("user:owner@example.com", 4) == 4
 
 
 @pytest.mark.parametrize("query", ["", "watch=secrets", "watch=topic:nothing"])

@@ -143,11 +143,38 @@ def test_times_too_far_ahead_are_refused_and_nothing_of_the_request_is_stored() 
 
 
 def test_no_more_wait_than_memory_is_meant_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncpoint.publish.forwarder.WAITING_MAX", 2)
+    monkeypatch.setattr("syncpoint.publish.scheduled.WAITING_MAX", 2)
     harness = ForwarderHarness()
     schedule(harness, 5, "a", "b")
     with pytest.raises(ResourceExhausted, match="wait for their time already"):
         schedule(harness, 5, "c")
+
+
+def test_no_project_takes_the_room_of_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncpoint.publish.scheduled.WAITING_MAX", 100)
+    waiting = ScheduledMessages(AheadOfMessages())
+    names = {1: "projects/evil/topics/a", 2: "projects/evil/topics/b", 3: "projects/good/topics/a"}
+    taken = 0
+
+    def schedules(topic: int, count: int) -> bool:
+        nonlocal taken
+        try:
+            waiting.check_room(names[topic], count, lambda one: names.get(one, ""))
+        except ResourceExhausted:
+            return False
+        waiting.note(Scheduled(10, 1, taken + at, topic) for at in range(count))
+        taken += count
+        return True
+
+    while schedules(1, 5) or schedules(2, 5):
+        pass
+    assert len(waiting) == 50
+    assert schedules(3, 20)
+    assert not schedules(1, 1)
+    assert not schedules(2, 1)
+    assert schedules(3, 5)
+    waiting.cancel(waiting.of_topic(1, None, 40))
+    assert schedules(2, 1)
 
 
 def test_a_cancelled_message_is_not_published_also_after_a_crash() -> None:

@@ -26,6 +26,7 @@ from syncpoint.mitigation.sickness import SicknessLimits
 from syncpoint.model.cluster import PROXY, SUBSCRIBE
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.settings_section import SettingsSection, file_named
+from syncpoint.model.yaml_text import load_yaml
 from syncpoint.push.addresses import networks
 from syncpoint.router.location import DEFAULT_CLASS
 from syncpoint.storage.placement import MODES
@@ -187,7 +188,7 @@ def load(path: Path) -> ClusterSettings:
     data = path.read_bytes()
     text = data.decode()
     try:
-        content = yaml.safe_load(text)
+        content = load_yaml(text)
     except yaml.YAMLError as error:
         raise SettingsRefused(path, None, f"is not YAML: {error}") from None
     try:

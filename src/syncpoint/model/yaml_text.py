@@ -1,0 +1,51 @@
+"""YAML that people write, read with bounds: the one loader of the project.
+
+Place: under every room that reads a file of YAML.
+Promise: what is nested deeper, or has more values once its aliases are followed, is refused as a mistake of the file,
+with `yaml.YAMLError`, like any other; no file makes reading it take long or fail otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import yaml
+
+DEPTH_MAX: Final = 64
+VALUES_MAX: Final = 1_000_000
+
+
+def load_yaml(text: str | bytes) -> Any:
+    """The one document of a text. Raises `yaml.YAMLError`."""
+    return yaml.load(text, _BoundedLoader)  # a SafeLoader
+
+
+def load_yaml_documents(text: str | bytes) -> Iterator[Any]:
+    """Its documents, one after the other. Raises `yaml.YAMLError`."""
+    return iter(yaml.load_all(text, _BoundedLoader))
+
+
+class _BoundedLoader(yaml.SafeLoader):
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self._depth = self._values = 0
+        self._weights: dict[yaml.Node, int] = {}  # of complete nodes: values, with aliases followed
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        is_alias, before = self.check_event(yaml.AliasEvent), self._values
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise yaml.composer.ComposerError(None, None, f"nested deeper than {DEPTH_MAX} levels", mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if node is not None:
+            if is_alias and node not in self._weights:
+                raise yaml.composer.ComposerError(None, None, "an alias stands within what it stands for", mark)
+            self._values += self._weights[node] if is_alias else 1
+            if self._values > VALUES_MAX:
+                raise yaml.composer.ComposerError(None, None, f"more than {VALUES_MAX} values", mark)
+            if not is_alias:
+                self._weights[node] = self._values - before
+        return node
