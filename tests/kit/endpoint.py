@@ -31,7 +31,7 @@ class Endpoint:
                 if len(body) < length:  # whoever sent it was killed
                     self.close_connection = True
                     return
-                status, answer = endpoint.status, endpoint.answer
+                status, answer = endpoint.status_of(body), endpoint.answer
                 time.sleep(endpoint.delay_s)
                 endpoint.requests.put(({name.lower(): value for name, value in self.headers.items()}, body))
                 self.send_response(status)
@@ -55,6 +55,10 @@ class Endpoint:
     ) -> None:
         self.server.shutdown()
         self.server.server_close()
+
+    def status_of(self, body: bytes) -> int:
+        """The status with which a request with this body is answered."""
+        return self.status
 
     def next(self) -> tuple[dict[str, str], bytes]:
         """Headers and body of the next request."""

@@ -64,7 +64,7 @@ class ServerProcess:
         self.port = port
         self._port_chosen = port != 0
         self._args = list(args)
-        self._env = dict(env or {})
+        self.env = dict(env or {})
         self._python = python
         self._process: subprocess.Popen[str] | None = None
         self._lines: deque[str] = deque(maxlen=LOG_LINES_MAX)
@@ -176,7 +176,7 @@ class ServerProcess:
             stdin=subprocess.DEVNULL,
             text=True,
             errors="replace",
-            env=os.environ | {"PYTHONUNBUFFERED": "1"} | self._env,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"} | self.env,
         )
         self.starts += 1
         assert self._process.stdout is not None

@@ -1,0 +1,398 @@
+"""The rows of the table: what acts on messages on their way, each with what it makes of every message.
+
+A feature says how topic and subscription are configured, what the publisher writes, which copies of a message arrive
+in place of those that came to it, and where they arrive.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+
+from syncpoint.client.client import Client
+from syncpoint.client.message_path import recorded_path
+from syncpoint.model.identity import parse_message_id
+from tests.integration.test_pipeline_reading import Reader
+from tests.integration.test_pipeline_writing import Writer, frame
+from tests.kit.crossings.cell import MESSAGE_BYTES, SETTLED_S, Cell, Sent, soon
+from tests.kit.crossings.outlets import Bucket, Outlet, Pulled, Pushed
+
+DEFAULT_RULE: Final = "$Default"
+UNFIT: Final = b'{"n": "five"}'
+
+
+class Feature:
+    """What acts on messages; this one does nothing."""
+
+    name = ""
+
+    def topic(self, cell: Cell) -> dict[str, Any]:
+        """Fields of the topic."""
+        return {}
+
+    def topic_options(self, cell: Cell) -> dict[str, Any]:
+        """Options of the topic that Google's API does not have."""
+        return {}
+
+    def subscription(self, cell: Cell) -> dict[str, Any]:
+        """Fields of the subscription."""
+        return {}
+
+    def final(self, cell: Cell) -> dict[str, Any]:
+        """Fields of the subscription from which messages arrive: the same one, or one behind a forward."""
+        return {}
+
+    def subscription_options(self, cell: Cell) -> dict[str, Any]:
+        """Options of the subscription that Google's API does not have."""
+        return {}
+
+    def subscribed(self, cell: Cell) -> None:
+        """The subscription was created, for the first time or again."""
+
+    def opened(self, cell: Cell) -> None:
+        """Topic and subscription are there for the first time."""
+
+    def outlets(self, cell: Cell) -> Sequence[Outlet]:
+        """Where messages arrive, if it is this feature that says so."""
+        return ()
+
+    def message(self, number: int, message: dict[str, Any], sent: Sent) -> None:
+        """Add to a message before it is published."""
+
+    def publish(self, cell: Cell, message: dict[str, Any], sent: Sent, insist: bool) -> bool:
+        """Publish a message in its own way; False leaves that to others."""
+        return False
+
+    def copies(self, number: int, labels: list[str]) -> list[str]:
+        """The labels of the copies that arrive, from those that would without this feature."""
+        return labels
+
+    def refuses(self, number: int) -> bool:
+        """Whether a receiver gives this message back each time."""
+        return False
+
+    def judge(self, cell: Cell) -> None:
+        """Look at what arrived with this feature's eyes."""
+
+
+class Filter(Feature):
+    name = "filter"
+
+    def subscription(self, cell: Cell) -> dict[str, Any]:
+        return {"filter": 'attributes.parity = "even"'}
+
+    def message(self, number: int, message: dict[str, Any], sent: Sent) -> None:
+        message["attributes"]["parity"] = "odd" if number % 2 else "even"
+
+    def copies(self, number: int, labels: list[str]) -> list[str]:
+        return [] if number % 2 else labels
+
+
+class Rules(Feature):
+    """Two rules with actions, each of which makes a copy of every message."""
+
+    name = "rules with actions"
+
+    def subscribed(self, cell: Cell) -> None:
+        for name in ("a", "b"):
+            rule = {"name": name, "sql": "1=1", "action": f"SET by = '{name}'"}
+            cell.asked("CreateRule", subscription=cell.subscription, rule=rule)
+        cell.asked("DeleteRule", subscription=cell.subscription, name=DEFAULT_RULE)
+
+    def copies(self, number: int, labels: list[str]) -> list[str]:
+        return [name for _ in labels for name in ("a", "b")]
+
+    def judge(self, cell: Cell) -> None:
+        for one in cell.arrivals():
+            if one.label in ("a", "b") and one.attributes:
+                assert one.attributes["by"] == one.label, one
+
+
+class Order(Feature):
+    name = "order"
+
+    def subscription(self, cell: Cell) -> dict[str, Any]:
+        return {"enable_message_ordering": True}
+
+    def message(self, number: int, message: dict[str, Any], sent: Sent) -> None:
+        message["ordering_key"] = f"k{number % 3}"
+
+    def judge(self, cell: Cell) -> None:
+        """Each copy first arrives behind the first arrivals of its key's earlier messages."""
+        if not all(one.labelled for one in cell.outlets):
+            return
+        last: dict[tuple[str, int], int] = {}
+        seen: set[tuple[str, int]] = set()
+        for one in cell.arrivals():
+            if one.label == "letter" or cell.sent[one.number].due or (one.label, one.number) in seen:
+                continue
+            seen.add((one.label, one.number))
+            key = (one.label, one.number % 3)
+            assert last.get(key, -1) < one.number, f"{one} came after {last[key]} of the same key"
+            last[key] = one.number
+
+
+class ExactlyOnce(Feature):
+    name = "exactly once"
+
+    def final(self, cell: Cell) -> dict[str, Any]:
+        return {"enable_exactly_once_delivery": True}
+
+
+class DeadLetters(Feature):
+    """Every tenth message is given back until it is a dead letter."""
+
+    name = "retry and dead letters"
+
+    def final(self, cell: Cell) -> dict[str, Any]:
+        if cell.letters is None:
+            self.dead = cell.space.topic("dead")
+            cell.letters = Pulled(cell.space, cell.space.subscription(self.dead, "dead-letters"))
+        backoff = {"minimum_backoff": {"nanos": 10_000_000}, "maximum_backoff": {"nanos": 50_000_000}}
+        policy = {"dead_letter_topic": self.dead, "max_delivery_attempts": 5}
+        return {"dead_letter_policy": policy, "retry_policy": backoff}
+
+    def refuses(self, number: int) -> bool:
+        return number % 10 == 7
+
+
+class TimeToLive(Feature):
+    """Every fourth message has run out at once; the others live for an hour."""
+
+    name = "time to live"
+
+    def topic_options(self, cell: Cell) -> dict[str, Any]:
+        return {"default_ttl": {"seconds": 3600}}
+
+    def message(self, number: int, message: dict[str, Any], sent: Sent) -> None:
+        if number % 4 == 3:
+            message["attributes"]["sys.TimeToLive"] = "0:0:0.001"
+            sent.optional = True
+
+
+class Schedules(Feature):
+    """Every fifth message is published two seconds later."""
+
+    name = "schedules"
+
+    def message(self, number: int, message: dict[str, Any], sent: Sent) -> None:
+        if number % 5 == 4:
+            message["attributes"]["sys.ScheduledEnqueueTimeUtc"], sent.due = soon(2.0)
+
+    def judge(self, cell: Cell) -> None:
+        for one in cell.arrivals():
+            assert one.when >= cell.sent[one.number].due - 0.05, f"{one} came before {cell.sent[one.number].due}"
+
+
+class Duplicates(Feature):
+    """Each message is published twice with one id."""
+
+    name = "duplicate detection"
+
+    def topic_options(self, cell: Cell) -> dict[str, Any]:
+        return {"duplicate_detection_window": {"seconds": 600}}
+
+    def message(self, number: int, message: dict[str, Any], sent: Sent) -> None:
+        message["attributes"]["sys.MessageId"] = f"id-{number}"
+
+    def publish(self, cell: Cell, message: dict[str, Any], sent: Sent, insist: bool) -> bool:
+        if cell.has("pipeline write"):
+            return False
+        for _ in range(2):
+            cell.send(message, sent, insist)
+        assert sent.due or not sent.labels or len(set(sent.ids)) == 1, f"{sent.ids} are the ids of one message"
+        return True
+
+
+class Forward(Feature):
+    """Messages are forwarded to another topic, and arrive at its subscription."""
+
+    name = "forward"
+
+    def subscription_options(self, cell: Cell) -> dict[str, Any]:
+        if not cell.last:
+            self.target = cell.space.topic("target")
+            fields = {"ack_deadline_seconds": 60, "retain_acked_messages": True, **cell.finals()}
+            cell.last = cell.space.subscription(self.target, "last", **fields)
+        return {"forward_to": self.target}
+
+
+class Push(Feature):
+    """Messages are pushed to an endpoint."""
+
+    name = "push"
+
+    def __init__(self) -> None:
+        self.endpoint: Pushed | None = None
+
+    def final(self, cell: Cell) -> dict[str, Any]:
+        if self.endpoint is None:
+            self.endpoint = Pushed(cell.refuses)
+        return {"push_config": {"push_endpoint": self.endpoint.url}}
+
+    def outlets(self, cell: Cell) -> Sequence[Outlet]:
+        assert self.endpoint is not None
+        return [self.endpoint]
+
+
+def archive(prefix: str) -> dict[str, Any]:
+    """Where an export writes: each message of a crossing fills a file, so that none waits for others."""
+    return {"bucket": "archive", "filename_prefix": prefix, "max_bytes": MESSAGE_BYTES}
+
+
+class Export(Feature):
+    """Messages are written to files of a bucket."""
+
+    name = "export"
+
+    def final(self, cell: Cell) -> dict[str, Any]:
+        return {"cloud_storage_config": archive(f"{cell.space.project}/")}
+
+    def subscribed(self, cell: Cell) -> None:
+        def active() -> bool:
+            name = cell.last or cell.subscription
+            return bool(cell.space.api.get_subscription({"subscription": name}).state == 1)
+
+        cell.until(active, "the export is active")
+
+    def outlets(self, cell: Cell) -> Sequence[Outlet]:
+        return [Bucket(cell.folder / cell.space.project)]
+
+
+class PipelineRead(Feature):
+    """A pipeline reads the topic as a log, whatever subscriptions do."""
+
+    name = "pipeline read"
+
+    def judge(self, cell: Cell) -> None:
+        reader = Reader(cell.space.endpoint, cell.topic)
+        try:
+            sources = reader.positions().sources
+            rows = [row for one in sources for row in reader.read(one.source, one.start, one.end, "data")]
+        finally:
+            reader.channel.close()
+        found = Counter(int(json.loads(row["data"])["n"]) for row in rows)
+        published = Counter({number: 1 for number, sent in cell.sent.items() if sent.ids and sent.stored})
+        assert found.keys() >= published.keys(), f"not in the log: {sorted(published.keys() - found.keys())}"
+        assert found.keys() <= cell.sent.keys()
+
+
+class PipelineWrite(Feature):
+    """Messages are published by a pipeline, one epoch each, committed twice as after a lost answer."""
+
+    name = "pipeline write"
+
+    def __init__(self) -> None:
+        self.writer: Writer | None = None
+
+    def publish(self, cell: Cell, message: dict[str, Any], sent: Sent, insist: bool) -> bool:
+        if self.writer is None:
+            self.writer, self.epoch = Writer(cell.space.endpoint, f"q-{cell.space.project}"), 0
+        columns = {
+            "data": [message["data"]],
+            "attributes": [sorted(message["attributes"].items())],
+            "ordering_key": [message.get("ordering_key", "")],
+        }
+        end = time.monotonic() + SETTLED_S
+        while True:
+            try:
+                self.writer.stage("run", self.epoch, 0, "t", frame(cell.topic, **columns))
+                for _ in range(2):
+                    self.writer.commit("run", self.epoch, (0, "t"))
+                break
+            except grpc.RpcError as error:
+                again = error.code().name in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "RESOURCE_EXHAUSTED")
+                if not (insist and again) or time.monotonic() > end:
+                    raise
+                time.sleep(0.1)
+        self.epoch += 1
+        sent.ids.append("by a pipeline")
+        return True
+
+
+class Records(Feature):
+    """What becomes of each message is recorded in another topic."""
+
+    name = "records"
+
+    def topic_options(self, cell: Cell) -> dict[str, Any]:
+        return {"records_topic": cell.space.topic("records", message_retention_duration={"seconds": 3600})}
+
+    def judge(self, cell: Cell) -> None:
+        """The records of three messages that arrived say so."""
+        known = [sent for sent in cell.sent.values() if sent.wanted and not sent.due and sent.ids[0].isdigit()]
+
+        def recorded() -> bool:
+            with Client(cell.space.endpoint, timeout_s=20.0, patience_s=60.0) as client:
+                for sent in known[:: max(len(known) // 3, 1)]:
+                    path = recorded_path(client.call, "here", cell.topic, *parse_message_id(sent.ids[0])[1:])
+                    events = Counter(one.event for one in path.events)
+                    gone = events["acknowledged"] + events["counts as acknowledged"] + events["filtered"]
+                    if not (events["published"] or events["found stored"]) or not gone:
+                        return False
+            return True
+
+        cell.until(recorded, "the records say that messages were published and acknowledged")
+
+
+class Transforms(Feature):
+    """A function of the topic adds an attribute to each message and drops every eleventh."""
+
+    name = "transforms"
+
+    def topic(self, cell: Cell) -> dict[str, Any]:
+        code = "function f(message, metadata) { if (message.attributes.drop) return null;"
+        code += " message.attributes.seen = 'yes'; return message; }"
+        return {"message_transforms": [{"javascript_udf": {"function_name": "f", "code": code}}]}
+
+    def message(self, number: int, message: dict[str, Any], sent: Sent) -> None:
+        if number % 11 == 10:
+            message["attributes"]["drop"], sent.stored = "yes", False
+
+    def copies(self, number: int, labels: list[str]) -> list[str]:
+        return [] if number % 11 == 10 else labels
+
+    def judge(self, cell: Cell) -> None:
+        for one in cell.arrivals():
+            assert not one.attributes or one.attributes.get("seen") == "yes", one
+
+
+class Schemas(Feature):
+    """The topic has a schema; every tenth message does not fit it and is refused."""
+
+    name = "schemas"
+
+    def topic(self, cell: Cell) -> dict[str, Any]:
+        fields = [{"name": "n", "type": "int"}]
+        definition = json.dumps({"type": "record", "name": "Number", "fields": fields})
+        schema = {"type_": "AVRO", "definition": definition}
+        request = {"parent": f"projects/{cell.space.project}", "schema_id": "number", "schema": schema}
+        return {"schema_settings": {"schema": cell.space.api.create_schema(request).name, "encoding": "JSON"}}
+
+    def message(self, number: int, message: dict[str, Any], sent: Sent) -> None:
+        if number % 10 == 5:
+            message["data"] = UNFIT
+
+    def publish(self, cell: Cell, message: dict[str, Any], sent: Sent, insist: bool) -> bool:
+        if message["data"] != UNFIT:
+            return False
+        try:
+            cell.send(message, sent, insist)
+        except grpc.RpcError as error:
+            assert error.code().name == "INVALID_ARGUMENT", error
+        assert not sent.ids, f"taken though it does not fit: {sent.ids}"
+        return True
+
+
+ROWS: Final[tuple[type[Feature], ...]] = (
+    Schemas, Filter, Rules, Order, ExactlyOnce, DeadLetters, TimeToLive, Schedules, Duplicates, Forward, Push, Export,
+    PipelineRead, PipelineWrite, Records, Transforms,
+)  # fmt: skip
+"""Every row, in the order in which features shape a message."""
+
+BY_NAME: Final = {one.name: one for one in ROWS}
