@@ -84,17 +84,21 @@ def test_what_once_failed(crossed: House) -> None:
 @pytest.mark.parametrize("pair", REFUSED, ids=" x ".join)
 def test_what_is_refused(crossed: House, pair: tuple[str, str]) -> None:
     cell = cell_of(crossed, pair)
+
+    def configure_and_publish() -> None:
+        cell.open()
+        cell.publish(1)
+
     try:
         with pytest.raises(grpc.RpcError) as caught:
-            cell.open()
-            cell.publish(1)
+            configure_and_publish()
         assert caught.value.code().name == REFUSED[pair]
     finally:
         cell.close()
 
 
 def struck(made: House, column: str, strike: Callable[[], Callable[[], object]]) -> None:
-    """All rows at work while `strike` hits the house; what it returns mends it. Nothing is lost, no copy is made twice."""
+    """All rows at work while `strike` hits the house, until what it returned mends it; then judge."""
     cells = [cell_of(made, pair.rows) for pair in columns_of(column)]
     wrong = each(cells, Cell.open)
     with ThreadPoolExecutor(1) as pool:

@@ -144,7 +144,10 @@ class Cell:
         return numbers
 
     def _publish(self, number: int, insist: bool) -> None:
-        message: dict[str, Any] = {"data": json.dumps({"n": number}).encode().ljust(MESSAGE_BYTES), "attributes": {"n": str(number)}}
+        message: dict[str, Any] = {
+            "data": json.dumps({"n": number}).encode().ljust(MESSAGE_BYTES),
+            "attributes": {"n": str(number)},
+        }
         sent = Sent([], [""])
         self.sent[number] = sent
         for one in self.features:
@@ -254,7 +257,9 @@ class Cell:
     def _empty(self) -> bool:
         """Nothing is left to deliver. What an exactly-once subscription lent may outlive its time for ten minutes."""
         kept = sum(one.optional for one in self.sent.values()) if self.has("exactly once") else 0
-        states = [self.asked("GetSubscriptionState", subscription=name) for name in (self.subscription, self.last) if name]
+        states = [
+            self.asked("GetSubscriptionState", subscription=name) for name in (self.subscription, self.last) if name
+        ]
         return all(one.backlog_messages <= kept and not one.unknown for one in states)
 
     def until(self, condition: Callable[[], Any], what: str) -> None:

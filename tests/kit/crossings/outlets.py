@@ -75,7 +75,9 @@ class Pulled:
                 refused.append(one.ack_id)
             else:
                 kept.append(one.ack_id)
-                self._found.append(Arrival(number, attributes.get("RuleName", ""), time.time(), one.message.message_id, attributes))
+                self._found.append(
+                    Arrival(number, attributes.get("RuleName", ""), time.time(), one.message.message_id, attributes)
+                )
         if kept:
             self._api.acknowledge({"subscription": self.subscription, "ack_ids": kept}, timeout=10)
         if refused:

@@ -33,6 +33,14 @@ REFUSED: Final[dict[tuple[str, str], str]] = {
 }
 """Pairs that the server refuses to configure or to publish to, with the status it answers."""
 
+HOUSES_OF: Final = {
+    "kill": "all three",
+    "adoption": "a cluster: only there another process can take a chain over",
+    "clock jump": "one server, and with workers: `make faults` sets the clocks of a cluster's processes",
+    "full disk": "one server: a disk of a cluster that is full is one that failed",
+}
+"""Where an event of a whole house is tried."""
+
 SHORT: Final[tuple[Pair, ...]] = (
     *(Pair((row,), "seek back") for row in (*OUTLETS, "retry and dead letters", "duplicate detection")),
     *(Pair((row,), "snapshot") for row in OUTLETS),
