@@ -43,7 +43,7 @@ class FileKind(ConsumerKind):
         return not self._is_full(batch) and not (limits.max_bytes and batch.nbytes + nbytes > limits.max_bytes)
 
     def is_due(self, batch: HeldBatch, now: float) -> bool:
-        """When it has all the messages that it may, or is old enough."""
+        """When it has all the messages or bytes that it may, or is old enough."""
         return self._is_full(batch) or now >= batch.begun + self.limits.duration_s
 
     def is_part_due(self, batch: HeldBatch, memory_max: int) -> bool:
@@ -56,4 +56,6 @@ class FileKind(ConsumerKind):
         return machine.held + (min(AHEAD_MAX, max(1, int(free / machine.mean_bytes))) if free else 0)
 
     def _is_full(self, batch: HeldBatch) -> bool:
-        return len(batch) >= min(self.limits.max_messages or WRITTEN_MAX, WRITTEN_MAX)
+        limits = self.limits
+        long = bool(limits.max_bytes) and batch.nbytes >= limits.max_bytes
+        return long or len(batch) >= min(limits.max_messages or WRITTEN_MAX, WRITTEN_MAX)
