@@ -52,7 +52,7 @@ def cluster_disks(
             _add_chain(shown, view, record, place, statuses)
         states = [one.state for one in shown.chains]
         if (process, disk) not in living:
-            shown.state, shown.reason = admin.Disk.FAILED, "the process that serves it is not there"
+            shown.state, shown.reason = admin.Disk.AWAY, "the process that serves it is not there"
             continue
         if served is None:
             states.append(admin.Disk.UNKNOWN)

@@ -53,12 +53,15 @@ def list_all(settings: Settings) -> None:
         print_table(["DISK", "STATE", "POSITION", "MISSING", "DAMAGED", "FREE", "INCARNATION", "REASON"], rows)
         for who in answer.unknown:
             said(f"unknown: {who}")
-    failed = [disk.path for disk in answer.disks if _state(disk) == "failed"]
+    failed = [f"{disk.path} ({_state(disk)})" for disk in answer.disks if _state(disk) in LOST]
     damaged = [f"{disk.path} ({disk.reason})" for disk in answer.disks if _state(disk) == "damaged"]
     if damaged and not failed:
         raise Problem(f"damaged: {', '.join(damaged)}", DAMAGED_ADVICE)
     if failed:
-        raise Problem(f"failed: {', '.join(failed)}", failed_advice(answer.disks))
+        raise Problem(f"failed or away: {', '.join(failed)}", failed_advice(answer.disks))
+
+
+LOST = ("failed", "away")
 
 
 def failed_advice(found: Any) -> str:
@@ -68,11 +71,11 @@ def failed_advice(found: Any) -> str:
         chains = "Each chain is written while enough of its own disks are well; `syncpoint cluster status` shows it. "
         mended = " (of a cluster: the process that serves it): the disk is brought up to date from the others."
         return f"{chains}{repair.format('the disk')}{mended}"
-    failed = sum(_state(disk) == "failed" for disk in found)
+    failed = sum(_state(disk) in LOST for disk in found)
     if 2 * failed < len(found):
         effect = "Publishing goes on while a majority of disks is well, as it is now. "
         return f"{effect}{repair.format('the disk')}: it is brought up to date from the others."
-    effect = f"Publishing is refused: of {count(len(found), 'disk')} {failed} failed, and a majority has to be well. "
+    effect = f"Publishing is refused: of {count(len(found), 'disk')} {failed} failed or away: a majority must be well. "
     return f"{effect}{repair.format('what failed')}."
 
 

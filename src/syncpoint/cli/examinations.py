@@ -236,7 +236,7 @@ def _asked(settings: Settings, what: str, silent: str, advice: str) -> list[Find
         if one.state == admin.Disk.DAMAGED:
             found = f"{one.path}: {count(one.damaged, 'place')} damaged, {one.reason}"
             findings.append(Finding("server's disk", "problem", found, DAMAGED_ADVICE))
-        elif one.state == admin.Disk.FAILED:
+        elif one.state in (admin.Disk.FAILED, admin.Disk.AWAY):
             advice = failed_advice(disks)
             findings.append(Finding("server's disk", "problem", f"{one.path}: {one.reason}", advice))
         elif one.state == admin.Disk.UNKNOWN:

@@ -465,7 +465,7 @@ async def test_disks_are_shown_as_storage_and_owners_see_them(harness: ClusterHa
         "s1/d1": admin.Disk.UNKNOWN,
         "s1/d2": admin.Disk.UNKNOWN,
         "s1/d3": admin.Disk.UNKNOWN,
-        "s2/d1": admin.Disk.FAILED,
+        "s2/d1": admin.Disk.AWAY,
     }
     assert not found["s1/d1"].HasField("free_bytes")
     assert [name.split()[0] for name in unknown] == [

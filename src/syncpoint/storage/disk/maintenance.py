@@ -72,6 +72,11 @@ class DiskMaintainer:
         return self.writer is not None and self.writer.ok
 
     @property
+    def reachable(self) -> bool:
+        """Whether whoever serves the disk was there when it was last looked at; any thread."""
+        return self._away_since is None
+
+    @property
     def answers(self) -> bool:
         """Whether the disk is within reach and no commit of it hangs; any thread."""
         return self._away_since is None and self._silent_s() < self._settings.hung_s / 2

@@ -18,7 +18,7 @@ NAMED_MAX = 3  # damaged places that a reason names
 @dataclass(frozen=True, slots=True)
 class DiskStatus:
     """One disk. `state`: "ok", "damaged" (something can be read neither here nor on another disk), "healing" (writes,
-    but lacks something), "away" (waited for) or "failed".
+    but lacks something), "away" (nobody serves it, or it is waited for) or "failed" (it erred or hung).
     """
 
     path: str
@@ -80,7 +80,8 @@ def disk_status(
     for maintainer in maintainers:
         writer = maintainer.writer
         error = None if writer is None else writer.error
-        state = "failed" if not maintainer.ok else "away" if not maintainer.answers else "ok"
+        given_up = "failed" if maintainer.reachable else "away"
+        state = given_up if not maintainer.ok else "away" if not maintainer.answers else "ok"
         if state == "ok" and lacking[maintainer.slot]:
             state = "healing"
         lost = unreadable[maintainer.slot]
