@@ -6,13 +6,15 @@ Place: in the processes that have the role. The numbers are those of a role's st
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping, Sized
 from typing import Any, Final, NamedTuple
 
 from syncpoint.control.headroom import headroom
 from syncpoint.metadata.view import ClusterView
 from syncpoint.metrics.family import Family, MetricKind, QuickCollector, Samples
+from syncpoint.model.cluster import ChainRecord
 
 _C, _G = MetricKind.COUNTER, MetricKind.GAUGE
 MEMBER_FAMILIES: Final = (
@@ -22,6 +24,27 @@ MEMBER_FAMILIES: Final = (
     Family("syncpoint_chains", _G, "", (), "Chains that the cluster has."),
     Family("syncpoint_chains_owned", _G, "", (), "Chains that a process has open: fewer are served while one moves."),
     Family("syncpoint_chains_open", _G, "", (), "Chains that this process has open."),
+    Family(
+        "syncpoint_chain_unserved_seconds",
+        _G,
+        "seconds",
+        ("chain",),
+        "For how long no process has had this chain open. Chains that are served are not shown.",
+    ),
+    Family(
+        "syncpoint_chain_below_policy",
+        _G,
+        "",
+        ("chain",),
+        "1: the chain spans fewer racks than its class asks for. Others are not shown.",
+    ),
+    Family(
+        "syncpoint_chain_disk",
+        _G,
+        "",
+        ("chain", "disk", "server"),
+        "1: which process serves a disk of a chain, as the chain's owner knows it.",
+    ),
 )
 
 
@@ -123,6 +146,7 @@ MITIGATION: Final = _of(
         "lost_zones": "Zones whose processes are all gone.",
     },
 )
+SETTLED_S: Final = 3.0
 _DOMAIN: Final = ("domain", "role")
 HEADROOM_FAMILIES: Final = (
     Family(
@@ -204,14 +228,39 @@ class DiskServerRoom(StatusRoom):
 
 
 class MemberRoom(QuickCollector):
-    """Who is a member, and which chains are served. `joined`: whether this process is one; `opened`: how many chains it
-    has open.
+    """Who is a member, and which chains are served. `name`: this process's; `joined`: whether it is a member;
+    `opened`: which chains it has open. A chain counts as served once somebody has had it for `SETTLED_S`: owners that
+    take turns because none of them can open it serve nothing.
     """
 
     name = "members"
 
-    def __init__(self, view: ClusterView, joined: Callable[[], bool], opened: Callable[[], int]) -> None:
-        self._view, self._joined, self._opened = view, joined, opened
+    def __init__(
+        self,
+        view: ClusterView,
+        name: str,
+        joined: Callable[[], bool],
+        opened: Callable[[], Collection[int]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._view, self._name, self._joined, self._opened, self._clock = view, name, joined, opened, clock
+        self._unserved: dict[str, float] = {}  # since when nobody has had a chain open
+        self._served: dict[str, float] = {}  # since when somebody has
+        view.owners.listeners.append(self._look)
+        view.chains.listeners.append(self._look)
+
+    def _look(self, changed: Collection[str] = ()) -> None:
+        now = self._clock()
+        chains, opened = self._view.chains.items.keys(), self._opened()
+        for number in chains:
+            owner = self._view.owners.get(number)
+            if owner is None or (owner.member == self._name and int(number) not in opened):
+                self._served.pop(number, None)
+                self._unserved.setdefault(number, now)
+            elif now - self._served.setdefault(number, now) >= SETTLED_S:
+                self._unserved.pop(number, None)
+        for number in self._unserved.keys() - chains:
+            del self._unserved[number]
 
     def collect(self, samples: Samples) -> None:
         """See `RoomCollector`."""
@@ -223,4 +272,25 @@ class MemberRoom(QuickCollector):
         samples.put("syncpoint_member", int(self._joined()))
         samples.put("syncpoint_chains", len(view.chains.items))
         samples.put("syncpoint_chains_owned", len(view.owners.items))
-        samples.put("syncpoint_chains_open", self._opened())
+        samples.put("syncpoint_chains_open", len(self._opened()))
+        self._look()
+        for chain, since in self._unserved.items():
+            samples.put("syncpoint_chain_unserved_seconds", self._clock() - since, chain)
+        for chain, seen in view.chains.items.items():
+            if seen.value.below_policy:
+                samples.put("syncpoint_chain_below_policy", 1, chain)
+
+
+class ChainDiskRoom(QuickCollector):
+    """Who serves the disks of the chains that are open here."""
+
+    name = "disks of chains"
+
+    def __init__(self, chains: Callable[[], Iterable[ChainRecord]]) -> None:
+        self._chains = chains
+
+    def collect(self, samples: Samples) -> None:
+        """See `RoomCollector`."""
+        for record in self._chains():
+            for one in record.places:
+                samples.put("syncpoint_chain_disk", 1, str(record.number), f"/{one.cluster}/{one.disk}", one.process)

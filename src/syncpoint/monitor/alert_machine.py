@@ -27,7 +27,9 @@ FIRED, PASSED_ON, RESOLVED = "fired", "passed on", "resolved"
 
 @dataclass(slots=True)
 class Alert:
-    """One alert. Times are seconds since 1970; 0: it has not happened."""
+    """One alert. Times are seconds since 1970; 0: it has not happened. `follows`: from which other condition, in words;
+    nobody is notified of it as long as it does. It is found anew at each look, and not kept.
+    """
 
     alert: str
     rule: str
@@ -42,6 +44,7 @@ class Alert:
     deadline_s: float = 0.0
     level: int = 0
     silenced: bool = False
+    follows: str = ""
     notified: list[str] = field(default_factory=list)
     unsent: list[tuple[str, str]] = field(default_factory=list)  # person, why: not confirmed as sent yet
     events: list[tuple[float, str]] = field(default_factory=list)
@@ -54,7 +57,9 @@ class Alert:
 
     def kept(self) -> dict[str, Any]:
         """As plain values."""
-        return asdict(self)
+        found = asdict(self)
+        del found["follows"]
+        return found
 
     @staticmethod
     def of(kept: dict[str, Any]) -> Alert:
@@ -121,7 +126,7 @@ class AlertMachine:
             if alert is None:
                 found += self._begin(one, now_s)
             else:
-                alert.seen_s, alert.summary = now_s, one.summary
+                alert.seen_s, alert.summary, alert.follows = now_s, one.summary, one.follows
         for alert in list(self.firing.values()):
             found += self._step(alert, now_s)
         self.silences = {name: one for name, one in self.silences.items() if one.end_s > now_s}
@@ -165,10 +170,12 @@ class AlertMachine:
         raise LookupError(alert)
 
     def _begin(self, condition: AlertCondition, now_s: float) -> list[Notification]:
-        rule, labels, severity, summary = condition
-        alert = Alert(self._name(), rule, labels, severity, summary, now_s, now_s)
+        rule, labels, severity, summary, follows = condition
+        alert = Alert(self._name(), rule, labels, severity, summary, now_s, now_s, follows=follows)
         self.firing[condition.key] = alert
         self._noted(alert, now_s, summary)
+        if follows:
+            self._noted(alert, now_s, f"follows from {follows}")
         alert.silenced = self._silenced(alert, now_s)
         return [] if alert.silenced else self._notify(alert, FIRED, now_s)
 
@@ -178,7 +185,8 @@ class AlertMachine:
         silenced = self._silenced(alert, now_s)
         if silenced != alert.silenced:
             alert.silenced = silenced
-            self._noted(alert, now_s, "silenced" if silenced else "no longer silenced")
+            why = f"follows from {alert.follows}" if alert.follows else "silenced"
+            self._noted(alert, now_s, why if silenced else "no longer silenced")
             if silenced:
                 alert.deadline_s = 0.0
             elif not alert.acknowledged_s:
@@ -210,7 +218,7 @@ class AlertMachine:
         return [Notification(alert, one, RESOLVED) for one in people]
 
     def _silenced(self, alert: Alert, now_s: float) -> bool:
-        return any(one.covers(alert, now_s) for one in self.silences.values())
+        return bool(alert.follows) or any(one.covers(alert, now_s) for one in self.silences.values())
 
     def _confirm(self, alert: Alert, person: str, why: str) -> None:
         if (person, why) in alert.unsent:

@@ -50,12 +50,13 @@ class ThresholdRule(NamedTuple):
 
 
 class AlertCondition(NamedTuple):
-    """A rule holds under these labels."""
+    """A rule holds under these labels. `follows`: from which other condition, in words; "": from none that is known."""
 
     rule: str
     labels: Labels
     severity: str
     summary: str
+    follows: str = ""
 
     @property
     def key(self) -> tuple[str, Labels]:
@@ -64,6 +65,21 @@ class AlertCondition(NamedTuple):
 
 
 THRESHOLD_RULES: Final = (
+    ThresholdRule(
+        "ChainUnserved",
+        PAGE,
+        SeriesSelection("syncpoint_chain_unserved_seconds"),
+        ("chain",),
+        "No process has had chain {chain} open for more than 5 s: its messages are neither taken nor delivered.",
+        above=5.0,
+    ),
+    ThresholdRule(
+        "PlacedBelowPolicy",
+        TICKET,
+        SeriesSelection("syncpoint_chain_below_policy"),
+        ("chain",),
+        "Chain {chain} spans fewer racks than its class asks for: one rack may be too much to lose.",
+    ),
     ThresholdRule(
         "UnderReplicated",
         PAGE,
@@ -107,14 +123,14 @@ THRESHOLD_RULES: Final = (
         PAGE,
         SeriesSelection("syncpoint_disk_state", (("state", ("failed",)),)),
         ("process", "chain", "disk"),
-        "Disk {disk} of chain {chain} was given up.",
+        "Disk {disk} of chain {chain} was given up: it erred or hung; its server is there.",
     ),
     ThresholdRule(
         "DiskGivenUp",
         TICKET,
         SeriesSelection("syncpoint_disk_failures_total"),
         ("process", "chain", "disk"),
-        "Disk {disk} of chain {chain} was given up, if only for a moment: it may have been emptied and filled anew.",
+        "Disk {disk} of chain {chain} was given up, if only for a moment: it erred, hung, or could not be reached.",
         grows=True,
     ),
     ThresholdRule(

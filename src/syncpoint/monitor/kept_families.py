@@ -17,6 +17,7 @@ KEPT: Final = frozenset(
         "process_cpu_seconds_total", "process_resident_memory_bytes", "syncpoint_access_refused_total",
         "syncpoint_attended_letters_total", "syncpoint_call_seconds", "syncpoint_calls_total",
         "syncpoint_catalog_snapshots", "syncpoint_catalog_subscriptions", "syncpoint_catalog_topics",
+        "syncpoint_chain_below_policy", "syncpoint_chain_disk", "syncpoint_chain_unserved_seconds",
         "syncpoint_chains", "syncpoint_chains_owned", "syncpoint_delivery_latency_seconds",
         "syncpoint_delivery_outstanding_bytes", "syncpoint_delivery_outstanding_messages",
         "syncpoint_delivery_streams", "syncpoint_disk_behind_entries", "syncpoint_disk_commit_seconds",
@@ -72,4 +73,9 @@ def takes_largest(name: str) -> bool:
     """Whether the samples of a gauge are put together by the largest, because they are ages or say that something is
     wrong, not added up.
     """
-    return name.endswith(("_age_seconds", "_under_replicated_seconds", "_too_few_disks", "_log_full", "_log_ended"))
+    return name.endswith(
+        (
+            "_age_seconds", "_under_replicated_seconds", "_too_few_disks", "_log_full", "_log_ended",
+            "_unserved_seconds", "_below_policy",
+        )
+    )  # fmt: skip

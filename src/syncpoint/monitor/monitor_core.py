@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from syncpoint.model.errors import InvalidArgument, NotFound
+from syncpoint.monitor.alert_causes import AlertCauses
 from syncpoint.monitor.alert_machine import Alert, AlertMachine, AlertSilence, Notification
 from syncpoint.monitor.alert_rules import UNANSWERED, ThresholdWatch, budget_conditions
 from syncpoint.monitor.burn_rates import WINDOWS_S, burn_rate
@@ -92,7 +93,7 @@ class MonitorCore:
         self.looked_s = 0.0
         self._earlier_s = file.history.looked_s  # the last look of an earlier life
         self._processes: dict[str, WatchedProcess] = {}
-        self._watch = ThresholdWatch()
+        self._watch, self._causes = ThresholdWatch(), AlertCauses()
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
@@ -108,7 +109,7 @@ class MonitorCore:
         for name, found in events.items():
             self.counts[name].add(now_s, found)
         self.file.count(now_s, month_of(now_s), events, since_s)
-        conditions = self._watch.conditions(look, now_s)
+        conditions = self._causes.told(self._watch.conditions(look, now_s), look, now_s)
         conditions += budget_conditions(self.settings.objectives, self.counts, now_s)
         notifications = self.machine.looked(conditions, now_s)
         self.keep()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import resource
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,13 +30,14 @@ from syncpoint.metrics.role_families import (
     MITIGATION,
     PROXY,
     ROUTER,
+    ChainDiskRoom,
     DiskServerRoom,
     HeadroomRoom,
     MemberRoom,
     StatusRoom,
 )
 from syncpoint.metrics.service_families import AccessRoom, ConsumptionRoom
-from syncpoint.model.cluster import Member
+from syncpoint.model.cluster import ChainRecord, DiskPlace, Member
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
@@ -201,7 +203,11 @@ def members() -> ClusterView:
 class Seen:
     """One record of a kind."""
 
-    items: ClassVar = {"a": SimpleNamespace(value=SimpleNamespace(roles=("proxy",)))}
+    items: ClassVar = {"a": SimpleNamespace(value=SimpleNamespace(roles=("proxy",), below_policy=True))}
+    listeners: ClassVar[list[Any]] = []
+
+    def get(self, key: str) -> None:
+        """Nobody has it."""
 
 
 def seen_before(room: LogRoom) -> LogRoom:
@@ -222,6 +228,7 @@ def rooms_by_hand(node: Node) -> list[Any]:
         for families in (PROXY, GATHERING, ROUTER, MITIGATION)
         for keys in ([one.key for one in families],)
     ]
+    record = ChainRecord(1, "p/1", "", "", "p", (DiskPlace("c1", "d1", "s1"),), below_policy=True)
     served = {"disks": {"d1": {"free_bytes": 9, "chains": [1]}}, "bytes_written": 1, "syncs": 2, "connections": 3}
     gathered = GatheredText(SimpleNamespace(), lambda: {"worker-2": ""}, nobody)  # type: ignore[arg-type]
     gathered._unanswered["worker-2"] += 1
@@ -231,7 +238,8 @@ def rooms_by_hand(node: Node) -> list[Any]:
     return [
         *role_rooms,
         DiskServerRoom(lambda: served),
-        MemberRoom(members(), lambda: True, lambda: 1),
+        MemberRoom(members(), "p", lambda: True, lambda: [1], itertools.count().__next__),
+        ChainDiskRoom(lambda: [record]),
         HeadroomRoom(two_zones(), lambda: True),
         gathered,
         exported,

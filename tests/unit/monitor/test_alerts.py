@@ -99,6 +99,7 @@ def test_changes_of_daylight_saving_time_are_within_the_year_that_is_checked(beg
         ("syncpoint_log_too_few_disks", ("0",), "BelowPolicy"),
         ("syncpoint_disk_state", ("0", "/d1", "failed"), "DiskDead"),
         ("syncpoint_log_ended", ("0",), "LogEnded"),
+        ("syncpoint_chain_below_policy", ("0",), "PlacedBelowPolicy"),
         ("syncpoint_log_full", ("0",), "DisksFull"),
     ],
 )

@@ -97,7 +97,7 @@ def test_rules_pass_and_fire_as_the_server_does(rules: Path, tmp_path: Path) -> 
                         {
                             "exp_labels": {"severity": "page", "process": "n", "chain": "0", "disk": "/d1"},
                             "exp_annotations": {
-                                "summary": "Disk /d1 of chain 0 was given up.",
+                                "summary": "Disk /d1 of chain 0 was given up: it erred or hung; its server is there.",
                                 "runbook_url": f"{RUNBOOKS}#diskdead",
                             },
                         }

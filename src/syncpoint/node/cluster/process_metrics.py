@@ -6,7 +6,7 @@ Place: used by `process`, beside `node.metrics_rooms`, which does it for a node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 import syncpoint
@@ -27,6 +27,7 @@ from syncpoint.metrics.role_families import (
     MITIGATION,
     PROXY,
     ROUTER,
+    ChainDiskRoom,
     DiskServerRoom,
     HeadroomRoom,
     MemberRoom,
@@ -144,7 +145,7 @@ def process_rooms(process: ClusterProcess, methods: Methods) -> list[RoomCollect
     publish, subscribe = process.roles.get("publish-forwarder"), process.roles.get("subscribe-forwarder")
     proxy, router = process.roles.get("proxy"), process.roles.get("router")
     storage = process.roles.get("storage")
-    opened: Callable[[], int] = int
+    opened: Callable[[], Collection[int]] = tuple
     backlogs: Backlogs | None = None
     if isinstance(publish, PublishRole):
         host = publish.host
@@ -158,9 +159,10 @@ def process_rooms(process: ClusterProcess, methods: Methods) -> list[RoomCollect
         def fired() -> dict[int, int]:
             return {n: chain.firing.fired for n, chain in host.chains.items() if chain.firing is not None}
 
-        opened, backlogs = host.chains.__len__, Backlogs(common.catalog, chains)
+        opened, backlogs = host.chains.keys, Backlogs(common.catalog, chains)
         rooms += [PublishRoom(host.context.admission, common.catalog, chains, fired), LogRoom(chains)]
         rooms.append(RiskRoom(watched, process.environment.clock))
+        rooms.append(ChainDiskRoom(lambda: [chain.record for chain in host.chains.values()]))
     if isinstance(subscribe, SubscribeRole):
         streams, gatherer = subscribe.streams, subscribe.gatherer
         rooms += [
@@ -189,7 +191,7 @@ def process_rooms(process: ClusterProcess, methods: Methods) -> list[RoomCollect
     if isinstance(storage, StorageRole):
         rooms.append(DiskServerRoom(storage.status))
     return [
-        MemberRoom(common.view, lambda: process.is_member, opened),
+        MemberRoom(common.view, process.process.name, lambda: process.is_member, opened),
         CallRoom(tables),
         ListenerRoom(stats),
         *rooms,
