@@ -7,17 +7,8 @@ Promise: a listener without access control or without TLS is opened to other mac
 
 from __future__ import annotations
 
-import ipaddress
-
 from syncpoint.cli.errors import Problem
-
-
-def loopback(host: str) -> bool:
-    """Whether only programs of this machine reach what listens there, as far as the name shows."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
+from syncpoint.model.hosts import loopback
 
 
 def warning(host: str, *, tls: bool, known: bool, insecure: bool, ways: str) -> str:

@@ -28,6 +28,14 @@ _OPTIONS = (
         "comes in.",
     ),
     click.option(
+        "--host-name",
+        "host_names",
+        multiple=True,
+        metavar="NAME",
+        help="A server without --auth that only this machine reaches may be called so over HTTP, besides localhost: "
+        "host.docker.internal, for instance.",
+    ),
+    click.option(
         "--push-network",
         "push_networks",
         multiple=True,
@@ -62,6 +70,7 @@ class Offered(NamedTuple):
     """The values of these options, checked."""
 
     auth: Path | None
+    host_names: tuple[str, ...]
     push_networks: tuple[str, ...]
     push_issuer: str
     models: tuple[tuple[str, str], ...]
@@ -70,12 +79,16 @@ class Offered(NamedTuple):
     @staticmethod
     def of(
         auth: Path | None,
+        host_names: tuple[str, ...],
         push_networks: tuple[str, ...],
         push_issuer: str,
         models: tuple[str, ...],
         buckets: tuple[str, ...],
     ) -> Offered:
         """From what was given. Raises `click.UsageError`, and `Problem` for the file of --auth."""
+        for name in host_names:
+            if not name or any(one in name for one in "/:@ "):
+                raise click.UsageError(f"--host-name: {name!r} is no name; write it without a scheme and a port.")
         if push_networks:
             from syncpoint.push.addresses import networks
 
@@ -113,13 +126,14 @@ class Offered(NamedTuple):
                 load(auth)  # what is wrong with it is said now
             except InvalidArgument as error:
                 raise Problem(error.message, "docs/security.md explains every key of the file of --auth.") from error
-        return Offered(auth, push_networks, push_issuer, known_models, tuple(known_buckets))
+        return Offered(auth, host_names, push_networks, push_issuer, known_models, tuple(known_buckets))
 
     def as_settings(self) -> dict[str, Any]:
         """As keys of cluster.yaml, without those that were not given."""
         push = {"networks": list(self.push_networks), "issuer": self.push_issuer}
         found = {
             "auth": None if self.auth is None else str(self.auth.absolute()),
+            "host_names": list(self.host_names),
             "push": {key: value for key, value in push.items() if value},
             "models": dict(self.models),
             "buckets": {name: _as_setting(place) for name, place in self.buckets},

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 from syncpoint.cli.errors import Problem
-from syncpoint.cli.exposed import loopback
+from syncpoint.model.hosts import loopback
 
 if TYPE_CHECKING:
     from syncpoint.client.client import Client

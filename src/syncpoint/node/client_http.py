@@ -10,13 +10,25 @@ from collections.abc import Sequence
 from starlette.routing import BaseRoute
 
 from syncpoint.access.access import Access
+from syncpoint.model.hosts import loopback
 from syncpoint.rest.http1 import HttpFallback, http_fallback
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits
 
 
 def client_http(
-    methods: Methods, limits: TransportLimits, access: Access | None, pages: Sequence[BaseRoute] = ()
+    methods: Methods,
+    limits: TransportLimits,
+    access: Access | None,
+    pages: Sequence[BaseRoute] = (),
+    *,
+    host: str,
+    host_names: Sequence[str] = (),
 ) -> HttpFallback:
-    """`methods`: behind their gate. `pages`: they need no credentials, and are looked for before the methods."""
-    return http_fallback(methods, limits, admit=None if access is None else access.gate.admit, pages=pages)
+    """`methods`: behind their gate. `pages`: they need no credentials, and are looked for before the methods. `host`:
+    where the port listens; where that is this machine alone and callers are not identified, it is called by the names
+    of this machine and by `host_names` alone.
+    """
+    if access is not None:
+        return http_fallback(methods, limits, admit=access.gate.admit, pages=pages)
+    return http_fallback(methods, limits, pages=pages, hosts=(host, *host_names) if loopback(host) else None)

@@ -315,7 +315,14 @@ class Node:
         pages += console_pages(
             methods, self.control.catalog, self.metrics.exposition, gate, audit, self.environment.apart
         )
-        http = client_http(methods, settings.transport_limits, self.access, pages)
+        http = client_http(
+            methods,
+            settings.transport_limits,
+            self.access,
+            pages,
+            host=settings.host,
+            host_names=settings.host_names,
+        )
         server = await self.environment.serve(
             methods, settings.host, settings.port, tls=tls, limits=settings.transport_limits, on_fallback=http
         )

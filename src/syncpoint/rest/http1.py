@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, cast
 
 import h11
@@ -23,6 +23,7 @@ from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.rest.app import CERTIFICATE, CONNECTION, Admit, RestApp, application
 from syncpoint.rest.errors import error_json, headers_for
 from syncpoint.rest.http_answer import HttpAnswer, dated, response
+from syncpoint.rest.known_hosts import KnownHosts
 from syncpoint.rest.rendering import JSON, Answer, json_text
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits
@@ -67,11 +68,21 @@ class HttpFallback:
 
 
 def http_fallback(
-    methods: Methods, limits: TransportLimits, *, admit: Admit | None = None, pages: Sequence[BaseRoute] = ()
+    methods: Methods,
+    limits: TransportLimits,
+    *,
+    admit: Admit | None = None,
+    pages: Sequence[BaseRoute] = (),
+    hosts: Collection[str] | None = None,
 ) -> HttpFallback:
-    """What a server gives connections to that are not HTTP/2. See `RestApp` and `application`."""
+    """What a server gives connections to that are not HTTP/2. See `RestApp` and `application`. `hosts`: what it may be
+    called besides the names of this machine; None: whatever callers like.
+    """
     rest = RestApp(methods, limits.message_bytes, admit)
-    return HttpFallback(application(rest, pages), limits, None if admit is None else rest.refuses)
+    app = application(rest, pages)
+    return HttpFallback(
+        app if hosts is None else KnownHosts(app, hosts), limits, None if admit is None else rest.refuses
+    )
 
 
 class HttpConnection(FallbackProtocol):

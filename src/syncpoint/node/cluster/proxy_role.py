@@ -216,7 +216,14 @@ class ProxyRole:
         pages += console_pages(
             self.client_methods, context.catalog, context.metrics, gate, audit, context.environment.apart
         )
-        http = client_http(self.client_methods, TransportLimits(), self.access, pages)
+        http = client_http(
+            self.client_methods,
+            TransportLimits(),
+            self.access,
+            pages,
+            host=host,
+            host_names=context.settings.host_names,
+        )
         self.listening = await network.serve(self.client_methods, host, port, http)
         if self.tls is not None:
             self.tls.start(self.listening.renew)

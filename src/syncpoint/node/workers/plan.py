@@ -57,6 +57,7 @@ class Plan(NamedTuple):
         serve = self.serve
         klass = DurabilityClass(clusters=1, disks=len(self.disks), durability=serve.durability, placement="any")
         base = ClusterSettings("node", (), {DEFAULT_CLASS: klass}, {}, metadata=self.metadata, auth=serve.auth)
+        base = replace(base, host_names=serve.host_names)
         base = replace(base, push=PushSettings(serve.push_networks, serve.push_issuer), models=serve.models)
         base = replace(base, buckets=serve.buckets, fixed_classes=True)
         base = replace(base, tracing=serve.tracing, metrics_export=serve.metrics_export)

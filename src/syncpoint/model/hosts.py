@@ -1,0 +1,13 @@
+"""What the name of a host says of who reaches it."""
+
+from __future__ import annotations
+
+import ipaddress
+
+
+def loopback(host: str) -> bool:
+    """Whether only programs of this machine reach what listens there, as far as the name shows."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
