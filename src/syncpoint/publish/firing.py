@@ -177,11 +177,12 @@ class ScheduledFiring:
             if self._keyed is None or not self._keyed.takes(one, body):
                 by_topic.setdefault(one.topic, []).append((one, body))
         for topic, messages in by_topic.items():
-            payload = b"".join(body for _, body in messages)
+            framed = [body for _, body in messages]
+            nbytes = sum(map(len, framed))
             try:
-                self._publish.store.admit(len(payload))
+                self._publish.store.admit(nbytes)
                 source = self._home.open_source(topic)
-                self._publish.publish_due(source, [one for one, _ in messages], payload, self._persisted)
+                self._publish.publish_due(source, [one for one, _ in messages], framed, self._persisted)
             except ResourceExhausted:
                 continue  # the disks are full: tried again at the next tick
             except SyncpointError as error:
@@ -189,7 +190,7 @@ class ScheduledFiring:
                 self._refused[topic] = self._clock.sure_ns() + AGAIN_NS
                 continue
             self._busy = True
-            self._home.note_load(topic, len(messages), len(payload))
+            self._home.note_load(topic, len(messages), nbytes)
             self._fired += len(messages)
         if self._keyed is not None:
             self._keyed.go_on()

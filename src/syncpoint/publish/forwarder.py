@@ -32,7 +32,7 @@ from syncpoint.publish.attempts import DeliveryAttempts
 from syncpoint.publish.commit import GroupCommit, Later, Soon
 from syncpoint.publish.judged_publishes import JudgedPublishes
 from syncpoint.publish.ledger import Ledger, SnapshotState
-from syncpoint.publish.message_ids import MessageIds
+from syncpoint.publish.message_ids import MessageIds, MessagePlace
 from syncpoint.publish.needs import Needs
 from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.parts_caller import PartsCaller
@@ -178,9 +178,9 @@ class PublishForwarder:
             source = self.open_source(topic.incarnation)
         try:
             plain = origin is PublishOrigin.CLIENT and topic.options is NO_TOPIC_OPTIONS
-            kind = "" if plain else self.ids.kind(topic, request, origin)
-            if kind:
-                return self.judged.add(caller, topic, source, bytes(request), room, added, origin, kind, batch)
+            kinds = () if plain else self.ids.kinds(topic, request, origin)
+            if kinds:
+                return self.judged.add(caller, topic, source, bytes(request), room, added, origin, kinds, batch)
             return self._add(caller, topic, source, request, room, added, origin)
         finally:
             self.commit.leave_turn()  # perhaps it was refused
@@ -278,14 +278,45 @@ class PublishForwarder:
         except Exception as error:  # they are taken, and nobody would publish them
             self.commit.on_inconsistency(error)
 
-    def publish_due(self, source: Source, messages: Sequence[Scheduled], payload: bytes, done: Done) -> None:
-        """Publish messages of one topic that waited, in order, into its open source; `payload` frames them, without ids
-        and times. Persisted before `done`. They were accepted before: nothing refuses them now.
+    def publish_due(self, source: Source, messages: Sequence[Scheduled], framed: Sequence[bytes], done: Done) -> None:
+        """Publish messages of one topic that waited, in order, into its open source; `framed`: each without id and
+        time. Persisted before `done`. They were accepted before: nothing refuses them now, and those that are
+        duplicates by now wait no more.
         """
         self.commit.check_writable()
-        time = self.commit.turn_time()
+        time, topic = self.commit.turn_time(), self.catalog.topic_by_incarnation(source.topic)
+        judged = None if topic is None else self.ids.judge_due(topic, framed, time[0])
+        if judged is None:
+            self._fire(source, messages, framed, time, done)
+            return
+        first, fresh = source.end, judged.fresh
+        if fresh:
+            persisted = done if not judged.same else _nobody
+            self._fire(source, [messages[n] for n in fresh], [framed[n] for n in fresh], time, persisted)
+        places = [MessagePlace(source.number, offset) for offset in range(first, first + len(fresh))]
+        if self.commit.failed is not None:
+            return
+        try:
+            self.ids.note(judged, places)
+        except Exception as error:  # they are taken, and would be again
+            self.commit.on_inconsistency(error)
+            return
+        if judged.same:
+            self.commit.admission.counts.duplicates += len(judged.same)
+            gone = self.scheduled.cancel(messages[number] for number in judged.same)
+            fact = records.encode_extension(ScheduledMessages.number, gone)
+            self.commit.append_fact(EntryKind.LEDGER, fact, done)  # behind what they are duplicates of
+
+    def _fire(
+        self,
+        source: Source,
+        messages: Sequence[Scheduled],
+        framed: Sequence[bytes],
+        time: tuple[int, int],
+        done: Done,
+    ) -> None:
         first = source.end
-        count, stamped = stamps.stamp(payload, source.prefix, first, *time)
+        count, stamped = stamps.stamp(b"".join(framed), source.prefix, first, *time)
         self.commit.add(source, count, stamped, Completion(done), b"")
         try:
             self.scheduled.fire(messages, source.number, first)
@@ -453,6 +484,10 @@ class PublishForwarder:
             source = sources.by_number.get(number)
             if source is not None:
                 yield records.encode_source(source)
+
+
+def _nobody(error: Exception | None) -> None:
+    """Nobody waits for this."""
 
 
 def _of_part(says: bytes, index: int) -> int:

@@ -151,7 +151,7 @@ class PublishIngress:
                 return
             caller, batch = left
         plain = batch.origin is PublishOrigin.CLIENT and record.options is NO_TOPIC_OPTIONS
-        judged = not plain and bool(self.forwarder.ids.kind(record, batch.request, batch.origin))
+        judged = not plain and bool(self.forwarder.ids.kinds(record, batch.request, batch.origin))
         if judged:
             self._check_judged(record, batch)
         if record.stamp != batch.schema and not batch.origin.accepted:

@@ -19,7 +19,7 @@ from syncpoint.model.errors import SyncpointError, Unavailable, not_a
 from syncpoint.model.identity import format_message_id
 from syncpoint.publish.append import PublishCaller
 from syncpoint.publish.commit import GroupCommit
-from syncpoint.publish.message_ids import Judgement, MessageIds, MessagePlace
+from syncpoint.publish.message_ids import PUBLISHED, Judgement, MessageIds, MessagePlace, accepted_before, check_ids
 from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.scheduled import ScheduledPart
 from syncpoint.publish.source import Source, SourceTable
@@ -56,26 +56,40 @@ class JudgedPublishes:
         room: int,
         added: int,
         origin: PublishOrigin,
-        kind: str,
+        kinds: Sequence[str],
         batch: bytes,
     ) -> ScheduledPart | None:
-        """Give those messages of a request to the turn that are new by their ids of this kind."""
+        """Give those messages of a request to the turn that are new by their ids of all these kinds."""
         try:
             parsed = pubsub.PublishRequest.FromString(request)
         except DecodeError:
             raise not_a("PublishRequest") from None
-        judged = self._ids.judge(topic, parsed, self._commit.turn_time()[0], name=kind, batch=batch)
-        if judged.same:
+        if origin is PublishOrigin.CLIENT:
+            check_ids(parsed.messages)
+        judgements: list[Judgement] = []
+        second = self._commit.turn_time()[0]
+        for kind in kinds:
+            later = b"" if kind != PUBLISHED else _later(parsed.messages, request, origin)
+            judged = self._ids.judge(topic, parsed.messages, second, name=kind, batch=batch, later=later)
+            judgements.append(judged)
+            if not judged.same:
+                continue
             self._commit.admission.counts.duplicates += len(judged.same)
             caller = answered = JudgedCaller(caller, judged, self._sources.universe)
             if not judged.fresh:
                 self._when_persisted(answered, judged)
-                return None
+                break
             fresh = [parsed.messages[number] for number in judged.fresh]
-            request = pubsub.PublishRequest(topic=parsed.topic, messages=fresh).SerializeToString()
-        first = source.end
-        part = self._add(caller, topic, source, request, room, added, origin)
-        self._note(judged, _places(request, part, MessagePlace(source.number, first)))
+            parsed = pubsub.PublishRequest(topic=parsed.topic, messages=fresh)
+            request = parsed.SerializeToString()
+        part, places = None, list[MessagePlace]()
+        if judgements[-1].fresh:
+            first = source.end
+            part = self._add(caller, topic, source, request, room, added, origin)
+            places = _places(request, part, MessagePlace(source.number, first))
+        for judged in reversed(judgements):
+            self._note(judged, places)
+            places = judged.places(places)
         return part
 
     def _note(self, judged: Judgement, places: Sequence[MessagePlace]) -> None:
@@ -124,6 +138,11 @@ class JudgedCaller:
         sames = (judged.same.get(number, number) for number in range(len(judged.hashes)))
         ids = [own[one] if isinstance(one, int) else format_message_id(self._universe, *one) for one in sames]
         self._caller.reply(pubsub.PublishResponse(message_ids=ids).SerializeToString())
+
+
+def _later(messages: Sequence[pubsub.PubsubMessage], request: bytes, origin: PublishOrigin) -> bytes:
+    """Which messages no id of a publisher decides about now."""
+    return accepted_before(messages) if origin is PublishOrigin.FIRING else schedules.divided(request)[2]
 
 
 def _places(request: bytes, part: ScheduledPart | None, first: MessagePlace) -> list[MessagePlace]:

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 AGAIN_S = 1.0
 REQUEST_MESSAGES, REQUEST_BYTES = 500, 1 << 20
 MESSAGES_MAX, BYTES_MAX = 5_000, 32 << 20  # held in memory; beyond it nothing more is read that is due
+ONE_KEY = b"duplicates"  # of all messages without a key where duplicates are dropped
 TOPIC_PART = 5  # of that one topic may hold so much: others go on while its keys cannot be published
 
 PublishByKey = Callable[[int, bytes, bytes], Awaitable[bytes]]
@@ -77,8 +78,9 @@ class KeyedFiring:
         return messages * TOPIC_PART >= MESSAGES_MAX or nbytes * TOPIC_PART >= BYTES_MAX
 
     def takes(self, one: Scheduled, framed: bytes) -> bool:
-        """Hold a message that is due, if it has an ordering key."""
-        key = key_of(framed)
+        """Hold a message that is due, if it has an ordering key or its topic drops duplicates: one chain knows them."""
+        topic = self._publish.catalog.topic_by_incarnation(one.topic)
+        key = key_of(framed) or (ONE_KEY if topic is not None and topic.options.duplicate_window_s else b"")
         if key:
             self._lines.setdefault((one.topic, key), _DueOfKey()).waiting.append((one, framed))
             self._places.add((one.source, one.offset))

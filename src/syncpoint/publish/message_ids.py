@@ -13,6 +13,8 @@ Three kinds of ids, the latter two in one table:
   means nothing then;
 - *scheduled*: the attribute `sys.ScheduledMessageId` of requests with messages that were scheduled in another chain.
 
+A message that waits for its time has no id until it is due: it is judged then. One that is cancelled leaves nothing.
+
 Promise: of the messages of one id within its time one is stored; all are answered with that one's message id, and
 only once it is persisted. Time counts by publish times of the log, in whole seconds, rounded up. An id is known from
 the turn in which its message is taken; if that turn is lost with the log, so is the id.
@@ -33,7 +35,7 @@ from syncpoint.model.reserved import FORWARDED_FROM, SCHEDULED_ID
 from syncpoint.publish.ahead import AheadOfMessages, FactsAhead
 from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.records import ExtensionNumber, encode_extension
-from syncpoint.publish.source import Source, SourceTable
+from syncpoint.publish.source import WAITING_TOPIC, Source, SourceTable
 from syncpoint.wire.messages import pubsub
 
 NUMBER = ExtensionNumber.MESSAGE_IDS
@@ -164,19 +166,28 @@ class MessageIds:
 
     # -- before messages are taken -----------------------------------------------------------------------------------
 
-    def kind(self, topic: Topic, request: bytes | memoryview, origin: PublishOrigin) -> str:
-        """By which attribute the messages of a request are judged; "": by none."""
+    def kinds(self, topic: Topic, request: bytes | memoryview, origin: PublishOrigin) -> Sequence[str]:
+        """By which attributes the messages of a request are judged, one after the other."""
+        published = (PUBLISHED,) if topic.options.duplicate_window_s else ()
         if origin is PublishOrigin.CLIENT:
-            return PUBLISHED if topic.options.duplicate_window_s else ""
+            return published
         if origin is PublishOrigin.FIRING:
-            return FIRED
-        return FORWARDED if FORWARDED.encode() in bytes(request) else ""
+            return FIRED, *published
+        return (FORWARDED,) if FORWARDED.encode() in bytes(request) else ()
 
     def judge(
-        self, topic: Topic, request: pubsub.PublishRequest, second: int, *, name: str, batch: bytes = b""
+        self,
+        topic: Topic,
+        messages: Sequence[pubsub.PubsubMessage],
+        second: int,
+        *,
+        name: str,
+        batch: bytes = b"",
+        later: bytes = b"",
     ) -> Judgement:
-        """Which messages of a request are new, by the attribute `name`. `batch`: names the request where it may be sent
-        again; then messages without an id are known by it and their number.
+        """Which messages are new, by the attribute `name`. `batch`: names their request where it may be sent again;
+        then messages without an id are known by it and their number. `later`: one byte for each, 1 where it waits for
+        its time, and is judged by its id when that has come.
         """
         of_service, prefix = name != PUBLISHED, _PREFIXES[name]
         key = topic.incarnation, of_service
@@ -186,11 +197,10 @@ class MessageIds:
         fresh: list[int] = []
         same: dict[int, MessagePlace | int] = {}
         here: dict[bytes, int] = {}
-        for number, message in enumerate(request.messages):
+        for number, message in enumerate(messages):
             text = message.attributes.get(name, "")
-            if not of_service and len(text) > ID_CHARACTERS_MAX:
-                problem = f"{PUBLISHED} is longer than {ID_CHARACTERS_MAX} characters"
-                raise InvalidArgument(f"messages[{number}].attributes", problem)
+            if later and later[number]:
+                text = ""
             own = prefix + text.encode() if text else b"b%b/%d" % (batch, number) if batch else b""
             hashed = blake2b(own, digest_size=16, key=salt).digest() if own else _NO_ID
             hashes.append(hashed)
@@ -198,7 +208,7 @@ class MessageIds:
                 fresh.append(number)
                 continue
             found = None if ids is None else ids.find(hashed)
-            if found is not None and second - found[1] < window_s:
+            if found is not None and second - found[1] < window_s and not (text and self._waits(found[0])):
                 same[number] = found[0]
             elif hashed in here:
                 same[number] = here[hashed]
@@ -206,6 +216,18 @@ class MessageIds:
                 here[hashed] = number
                 fresh.append(number)
         return Judgement(key, second, window_s, hashes, fresh, same)
+
+    def _waits(self, place: MessagePlace) -> bool:
+        """Whether a message lies where it waits for its time: an older version noted ids when they were scheduled."""
+        source = self._sources.by_number.get(place.source)
+        return source is not None and source.topic == WAITING_TOPIC
+
+    def judge_due(self, topic: Topic, framed: Sequence[bytes], second: int) -> Judgement | None:
+        """Which messages that waited, and are due, are new; None: none can be another one's duplicate."""
+        if not topic.options.duplicate_window_s:
+            return None
+        messages = [pubsub.PubsubMessage.FromString(one[4:]) for one in framed]
+        return self.judge(topic, messages, second, name=PUBLISHED, later=accepted_before(messages))
 
     def note(self, judged: Judgement, places: Sequence[MessagePlace]) -> None:
         """The fresh messages were just added to the turn, in these places."""
@@ -305,6 +327,19 @@ class MessageIds:
     def _is_stored(self, row: IdRow) -> bool:
         source = self._sources.by_number.get(row.source)
         return source is not None and row.offset < source.end
+
+
+def check_ids(messages: Sequence[pubsub.PubsubMessage]) -> None:
+    """Raises `InvalidArgument` for an id that is too long."""
+    for number, message in enumerate(messages):
+        if len(message.attributes.get(PUBLISHED, "")) > ID_CHARACTERS_MAX:
+            problem = f"{PUBLISHED} is longer than {ID_CHARACTERS_MAX} characters"
+            raise InvalidArgument(f"messages[{number}].attributes", problem)
+
+
+def accepted_before(messages: Sequence[pubsub.PubsubMessage]) -> bytes:
+    """One byte for each message that is due: 1 where a forward had it wait. No id of a publisher decides about it."""
+    return bytes(FORWARDED in one.attributes for one in messages)
 
 
 def _encode(parts: Sequence[_Part], behind: int) -> bytes:

@@ -5,7 +5,7 @@ envelope.
 Promise: what the service itself publishes again was accepted before. So a user's message id never decides about it: it
 is known by where it came from (`sys.ForwardedFrom`, `sys.ScheduledMessageId`), and "a duplicate" means that this very
 message is stored. An inner publish ends as stored, as a duplicate of itself, refused or unknown; only the first two
-acknowledge what it was made from.
+acknowledge what it was made from. What is due is published for the first time: its user's id decides, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class PublishOrigin(enum.Enum):
     CLIENT = "a client"
     FORWARD = "a subscription that forwards: checked as a client's publish, known by sys.ForwardedFrom"
     SERVICE = "the service: dead letters, redrives and delivery records, accepted and sealed before"
-    FIRING = "the service: scheduled messages that are due, judged when they were scheduled"
+    FIRING = "the service: scheduled messages that are due, judged now by what their publishers named them"
 
     @property
     def own(self) -> bool:

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from syncpoint.metadata.entity_options import TopicOptions
 from syncpoint.metadata.records import CatalogChange, Topic
 from syncpoint.model.errors import GivenUp, InvalidArgument
+from syncpoint.model.identity import parse_message_id
 from syncpoint.publish import message_ids
 from syncpoint.publish.message_ids import FIRED, FORWARDED, PUBLISHED
 from syncpoint.publish.origin import PublishOrigin
+from syncpoint.publish.scheduled_calls import cancel_scheduled
 from syncpoint.publish.upkeep import LogUpkeep
 from syncpoint.storage.record import EntryKind
 from syncpoint.testing.forwarder_harness import TOPIC, ForwarderHarness, HarnessCaller, Subscriber
@@ -132,18 +134,92 @@ def test_ids_are_bounded() -> None:
     assert len(ids_of(caller)) == 2
 
 
-def test_scheduled_messages_are_judged_when_they_are_sent() -> None:
-    harness = harness_with()
-    request = pubsub.PublishRequest(topic=TOPIC)
-    soon = datetime.fromtimestamp(harness.clock.time_ns() // 1_000_000_000 + 30, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    request.messages.add(data=b"later", attributes={PUBLISHED: "a", "sys.ScheduledEnqueueTimeUtc": soon})
-    request.messages.add(data=b"now", attributes={PUBLISHED: "b"})
-    caller = HarnessCaller()
+def schedule(harness: ForwarderHarness, seconds: int, *ids: str | None, **more: str) -> list[str]:
+    moment = datetime.fromtimestamp(harness.clock.time_ns() // 1_000_000_000 + seconds, UTC)
+    due, caller, request = moment.strftime("%Y-%m-%dT%H:%M:%SZ"), HarnessCaller(), pubsub.PublishRequest(topic=TOPIC)
+    for one in ids:
+        named = {} if one is None else {PUBLISHED: one}
+        request.messages.add(data=b"later", attributes={"sys.ScheduledEnqueueTimeUtc": due, **named, **more})
     harness.publish.publish_request(caller, request.SerializeToString())
     harness.quiesce()
+    return ids_of(caller)
+
+
+def fire(harness: ForwarderHarness, seconds: float) -> None:
+    harness.advance(seconds)
+    for _ in range(5):
+        harness.firing.tick()
+        harness.quiesce()
+
+
+def sent(harness: ForwarderHarness) -> int:
+    return sum(source.end for source in harness.publish.sources.of_topic(1))
+
+
+def test_what_is_cancelled_leaves_no_id() -> None:
+    harness = harness_with(3_600)
+    (first,) = schedule(harness, 600, "a")
+    place = parse_message_id(first)
+    cancel_scheduled(harness.publish, 1, place.source, place.offset, lambda error: None)
+    (second,) = schedule(harness, 3, "a")
+    assert second != first
+    fire(harness, 4)
+    assert sent(harness) == 1
+    again = send(harness, "a")
+    harness.quiesce()
+    assert sent(harness) == 1
+    assert len(ids_of(again)) == 1
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_an_id_counts_from_when_its_message_is_due(crashes: bool) -> None:
+    harness = harness_with(20)
+    schedule(harness, 28, "a", None)
+    harness.advance(22)
+    schedule(harness, 6, "a", "b", "a", None)
+    at_once = send(harness, "b")
+    harness.quiesce()
+    assert sent(harness) == 1, "nothing of it was sent yet"
+    if crashes:
+        harness.restart()
+    fire(harness, 7)
+    assert len(harness.publish.scheduled) == 0
+    assert sent(harness) == 4, "of a one, b before, and two without an id"
     again = send(harness, "a", "b")
     harness.quiesce()
-    assert ids_of(again) == ids_of(caller)
+    assert sent(harness) == 4
+    assert ids_of(again)[1:] == ids_of(at_once)
+    fire(harness, 30)
+    schedule(harness, 1, "a")
+    fire(harness, 2)
+    assert sent(harness) == 5, "the window of the first is over"
+
+
+@pytest.mark.parametrize("lost", range(4))
+def test_where_power_is_lost_as_duplicates_are_due_one_is_sent(lost: int) -> None:
+    harness = harness_with(60)
+    schedule(harness, 5, "a", "a", None)
+    harness.clock.advance(6)
+    before = len(harness.store.entries)
+    harness.firing.tick()
+    while harness.soon:
+        harness.soon.popleft()()
+    assert len(harness.store.entries) - before >= 3, "facts, messages, and what waits no more"
+    del harness.store.entries[len(harness.store.entries) - lost :]
+    harness.store.persist()
+    harness.restart()
+    fire(harness, 1)
+    assert sent(harness) == 2
+    assert len(harness.publish.scheduled) == 0
+    assert len(delivered(harness)) == 2
+
+
+def test_a_forward_that_waited_is_sent_whatever_its_publisher_named_it() -> None:
+    harness = harness_with()
+    send(harness, "a")
+    schedule(harness, 2, "a", **{FORWARDED: "7/1/1"})
+    fire(harness, 3)
+    assert sent(harness) == 2
 
 
 @dataclass
@@ -228,7 +304,28 @@ def test_a_forward_is_stored_once_whatever_the_topic_says() -> None:
     assert ids_of(public) != ids_of(first)[:1], "of publishers it means nothing"
 
 
-@pytest.mark.parametrize("origin", [one for one in PublishOrigin if one.own])
+def test_what_is_due_in_another_chain_is_judged_by_itself_and_by_its_id() -> None:
+    harness = harness_with()
+    first = send(harness, "a")
+    harness.quiesce()
+    topic = harness.publish.catalog.topic(TOPIC)
+    assert topic is not None
+    request = pubsub.PublishRequest(topic=TOPIC)
+    for number, one in enumerate(("a", "b", "b")):
+        request.messages.add(data=b"x", attributes={PUBLISHED: one, FIRED: f"9/1/{number}"})
+    answers = []
+    for _ in range(2):
+        caller = HarnessCaller()
+        harness.publish.publish(caller, topic, None, request.SerializeToString(), PublishOrigin.FIRING)
+        harness.quiesce()
+        answers.append(ids_of(caller))
+    a, b, again = answers[0]
+    assert (a, again) == (ids_of(first)[0], b)
+    assert answers[1] == answers[0], "it may be tried as often as one likes"
+    assert sorted(delivered(harness)) == sorted([a, b])
+
+
+@pytest.mark.parametrize("origin", [PublishOrigin.FORWARD, PublishOrigin.SERVICE])
 def test_what_is_published_again_is_a_duplicate_of_itself_alone(origin: PublishOrigin) -> None:
     """The id that its publisher gave it says nothing: it was accepted before."""
     harness = harness_with()
@@ -236,8 +333,7 @@ def test_what_is_published_again_is_a_duplicate_of_itself_alone(origin: PublishO
     harness.quiesce()
     request = pubsub.PublishRequest(topic=TOPIC)
     for number, one in enumerate(("a", "b", "b")):
-        name = FIRED if origin is PublishOrigin.FIRING else FORWARDED
-        request.messages.add(data=b"x", attributes={PUBLISHED: one, name: f"9/1/{number}"})
+        request.messages.add(data=b"x", attributes={PUBLISHED: one, FORWARDED: f"9/1/{number}"})
     topic = harness.publish.catalog.topic(TOPIC)
     assert topic is not None
     answers = []

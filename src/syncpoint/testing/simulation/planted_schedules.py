@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.scheduled_runs import run_scheduled
 from syncpoint.testing.simulation.topology import Topology
 
-_right, _kind = ScheduledMessages.reconcile, MessageIds.kind
+_right, _kind = ScheduledMessages.reconcile, MessageIds.kinds
 KEYED = Topology(clusters=3, disks=1, chains=2)
 
 
@@ -60,10 +60,10 @@ def publishing_by_the_wall_clock() -> AbstractContextManager[None]:
 def the_chain_of_a_key_publishes_again() -> AbstractContextManager[None]:
     """It does not know by their scheduled ids what it has published before."""
 
-    def unknown(self: MessageIds, topic: Topic, request: bytes, origin: PublishOrigin) -> str:
-        return "" if origin is PublishOrigin.FIRING else _kind(self, topic, request, origin)
+    def unknown(self: MessageIds, topic: Topic, request: bytes, origin: PublishOrigin) -> Sequence[str]:
+        return () if origin is PublishOrigin.FIRING else _kind(self, topic, request, origin)
 
-    return patched(MessageIds, kind=unknown)
+    return patched(MessageIds, kinds=unknown)
 
 
 @planted(KEYED, "crash", "takeover", seed=5, run=run_scheduled)
