@@ -13,6 +13,7 @@ from syncpoint.access.audit import AuditLog
 from syncpoint.access.audit_reading import AuditReading
 from syncpoint.access.gate import Gate
 from syncpoint.access.policy import Policies
+from syncpoint.access.quotas import CpuQuota
 from syncpoint.access.services import ServiceIdentity
 from syncpoint.access.settings import AuthSettings, load
 from syncpoint.access.tokens import Authenticator
@@ -34,6 +35,7 @@ class AccessFile:
     def __init__(self, path: Path, catalog: Catalog, clock: Clock) -> None:
         self._path, self._settings = path, load(path)
         self._seen = marks_of((path, *self._settings.files))
+        self.cpu = CpuQuota(lambda project: self._settings.quota_of(project), clock.monotonic)
         self._following = Periodic(self._follow, lambda: LOOK_S)
         self.service = ServiceIdentity(lambda: self._settings.service_identity, Policies(catalog), clock)
 

@@ -70,6 +70,7 @@ from syncpoint.recording.recorder import Recorder
 from syncpoint.recording.recorder_driver import RecorderDriver
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.schemas.publishing import SchemaGate
+from syncpoint.subscribe.rule_work import RuleWork
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.subscribe.transformed_sending import DeliveryTransforms
 from syncpoint.tracing.otlp_tracer import tracer_of
@@ -172,6 +173,7 @@ class Node:
             soon=loop.call_soon,
             recorder=self.recorder,
         )
+        self.subscribe.work = RuleWork(self.environment.apart)
         self.model_names = SystemNames("model-names")
         connect = VettedBackend.anywhere(own, self.model_names)
         self.transformer = Transformer.of(dict(settings.models), connect)
@@ -351,6 +353,8 @@ class Node:
         await self.subscribe.transforms.stop()
         await self.transformer.close()
         self.model_names.close()
+        if self.subscribe.work is not None:
+            await self.subscribe.work.stop()
         self.environment.apart.close()
         if self.access is not None:
             await self.access.stop()

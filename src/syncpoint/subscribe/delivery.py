@@ -21,6 +21,7 @@ from syncpoint.subscribe.lease import LeaseManager
 from syncpoint.subscribe.lease_batches import BatchLeasing
 from syncpoint.subscribe.pump import Pump
 from syncpoint.subscribe.redelivery import RedeliveryReader
+from syncpoint.subscribe.rule_work import RuleWork
 from syncpoint.subscribe.shared_state import Reason, SharedState, WhenOver
 from syncpoint.subscribe.source_reader import SourceReader
 
@@ -48,6 +49,7 @@ class Delivery:
         ours: Callable[[int], bool],
         counting: DeliveryCounts,
         recorder: Recorder,
+        work: RuleWork | None = None,
     ) -> None:
         """`doubted()`, `ours(epoch)`: see `SharedState`."""
         self.publish, self.table, self.now = publish, table, now
@@ -65,6 +67,8 @@ class Delivery:
             ours=ours,
             counting=counting,
             recorder=recorder,
+            soon=soon,
+            work=work,
         )
         self.consumers = self.state.consumers
         self._soon = soon

@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
@@ -45,11 +46,31 @@ Judge = Callable[[bytes, int, int], bytes | RuleFailure | None]
 _Selects = Callable[[RuleMessage, Callable[[int], str]], bool]
 
 
+class LaneWork(NamedTuple):
+    """Of a lane that is judged message by message: what another process needs to do it."""
+
+    lane: RuleLane
+    subscription: int
+    program: bytes  # of its filter
+
+    @property
+    def chars(self) -> int:
+        """The length of its rules, in proportion to which a message costs."""
+        rules = self.lane.rules
+        return sum(len(one.sql) + len(one.action) + sum(len(text) for _, text in one.correlation) for one in rules)
+
+
+Outcome = bytes | RuleFailure | bool
+"""What `Judge` gives; True: the message as it came, False: nothing."""
+
+
 class LaneRules(NamedTuple):
-    """Of one lane. `program`: which messages the kernel lends; `judge`: what has to be asked before, if anything."""
+    """Of one lane. `program`: which messages the kernel lends; `judge`: what has to be asked before, if anything;
+    `work`: the same for other processes."""
 
     program: bytes
     judge: Judge | None = None
+    work: LaneWork | None = None
 
 
 NOTHING = LaneRules(any_of(()))
@@ -79,7 +100,32 @@ def compiled(
     }
 
 
+@lru_cache(maxsize=64)
+def _judge_of(work: LaneWork) -> Judge:
+    judge = _lane(*work).judge
+    assert judge is not None
+    return judge
+
+
+def judged_by(work: LaneWork, messages: Sequence[tuple[int, int, bytes]], room: int) -> list[Outcome]:
+    """What becomes of each message (source, place, bytes) in a lane; to be called in any process. One at least, and no
+    more once copies have `room` bytes."""
+    judge, found = _judge_of(work), list[Outcome]()
+    for source, place, message in messages:
+        if room <= 0:
+            break
+        copy = judge(message, source, place)
+        found.append(False if copy is None else True if copy is message else copy)
+        room -= len(copy) if isinstance(copy, bytes) else 0
+    return found
+
+
 def _lane(lane: RuleLane, subscription: int, program: bytes) -> LaneRules:
+    made = _compiled_lane(lane, subscription, program)
+    return made if made.judge is None else made._replace(work=LaneWork(lane, subscription, program))
+
+
+def _compiled_lane(lane: RuleLane, subscription: int, program: bytes) -> LaneRules:
     tests = [_test(rule) for rule in lane.rules]
     programs = [one for one in tests if isinstance(one, bytes)]
     in_kernel = any_of(programs, program) if len(programs) == len(tests) or MATCH_ALL in programs else None

@@ -10,12 +10,14 @@ import math
 import struct
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.model.delivery import Batch, Fetched
 from syncpoint.model.lanes import lane_of
 from syncpoint.subscribe.lane_rules import NOTHING, Judge, RuleFailure
 from syncpoint.subscribe.lease import LeaseManager
+from syncpoint.subscribe.rule_work import Judged, standing
 from syncpoint.subscribe.shared_state import Reason, SharedState
 
 JUDGED_BYTES = 2 << 20
@@ -32,11 +34,18 @@ class RuleBatches:
         self.late = False  # the last answer took long: who reads on lets others have their turn
 
     def applied(
-        self, batches: Sequence[Batch], end: int, *, some: bool = False, given_up: bool = False
+        self,
+        batches: Sequence[Batch],
+        end: int,
+        *,
+        some: bool = False,
+        given_up: bool = False,
+        judged: Judged | None = None,
     ) -> Sequence[Batch]:
         """The batches of an answer as they are to be lent. `end`: what was asked for ends there. `some`: the first of
         them will do, what is left is asked for again. `given_up`: they become dead letters, for which messages that
-        rules fail at are left as they came.
+        rules fail at are left as they came. `judged`: what other processes have made of them; nothing comes after
+        the last of these.
         """
         rules = self._state.rules
         if rules is None:
@@ -50,10 +59,17 @@ class RuleBatches:
                 found.append(batch)
                 continue
             batch = batch._replace(end=min(batch.end, end))
-            judged = self._judged(batch, judge, room if some else sys.maxsize, until, given_up)
-            found.append(judged)
-            room -= len(judged.payload)
-            if judged.end < batch.end or self.late or (some and room <= 0):
+            if judged is not None:
+                judge = partial(_outcome, judged)
+                known = _known_until(batch, judged)
+                if known < batch.end and known <= batch.begin:
+                    break
+                made = self._judged(batch._replace(end=known), judge, sys.maxsize, math.inf, given_up)
+            else:
+                made = self._judged(batch, judge, room if some else sys.maxsize, until, given_up)
+            found.append(made)
+            room -= len(made.payload)
+            if made.end < batch.end or self.late or (some and room <= 0):
                 break
         if not isinstance(batches, Fetched):
             return found
@@ -65,13 +81,9 @@ class RuleBatches:
         skip = bytearray(batch.skip or bytes((batch.end - batch.first_offset + 7) // 8))
         parts: list[bytes] = []
         unfit: list[tuple[int, int]] = []
-        at = copied = 0
-        for place in range(batch.first_offset, batch.end):
-            begin = at + _SIZE.size
-            at = begin + _SIZE.unpack_from(payload, at)[0]
+        copied = 0
+        for place, begin, at in standing(batch):
             index = place - batch.first_offset
-            if place < batch.begin or skip[index >> 3] >> (index & 7) & 1:
-                continue
             message = payload[begin:at]
             copy = judge(message, batch.source, place)
             if isinstance(copy, RuleFailure):
@@ -102,3 +114,16 @@ class RuleBatches:
         if parts:
             payload = b"".join((*parts, payload[copied:]))
         return batch._replace(skip=bytes(skip), payload=payload)
+
+
+def _known_until(batch: Batch, judged: Judged) -> int:
+    """The first place that nobody has judged; the end of the batch where all is."""
+    for place, _, _ in standing(batch):
+        if (batch.source, place) not in judged.outcomes:
+            return place
+    return batch.end
+
+
+def _outcome(judged: Judged, message: bytes, source: int, place: int) -> bytes | RuleFailure | None:
+    found = judged.outcomes[source, place]
+    return message if found is True else None if found is False else found

@@ -16,6 +16,7 @@ from syncpoint.recording.recorder import Recorder, Runs
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.delivery_counts import DeliveryCounts
 from syncpoint.subscribe.lane_rules import NOTHING, compiled
+from syncpoint.subscribe.rule_work import RuleWork
 
 
 class Reason(NamedTuple):
@@ -40,11 +41,12 @@ class GivesUp(Protocol):
 class SharedState:
     """`wake()`: something changed, look at everything once at the end of this turn. `doubted()`: something failed in
     its middle, and it is not begun anew yet. `dead_letter`: see `GivesUp`.
+    `soon(step)`: in another turn of the loop. `work`: judges by dear rules elsewhere; None: it is all done here.
     `ours(epoch)`: whether lease tables of this process had that epoch.
     """
 
     __slots__ = ("consumers", "counting", "counts", "dead_letter", "delivered", "doubted", "now", "ours", "program",
-                 "publish", "record", "recorder", "rules", "stalled", "table", "wake")  # fmt: skip
+                 "publish", "record", "recorder", "rules", "soon", "stalled", "table", "wake", "work")  # fmt: skip
 
     def __init__(
         self,
@@ -60,7 +62,10 @@ class SharedState:
         ours: Callable[[int], bool],
         counting: DeliveryCounts,
         recorder: Recorder,
+        soon: Callable[[Callable[[], None]], object],
+        work: RuleWork | None,
     ) -> None:
+        self.soon, self.work = soon, work
         self.record, self.recorder = record, recorder
         self.counting, self.counts = counting, counting.of_subscription(record.incarnation)
         self.publish = publish

@@ -29,6 +29,7 @@ from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.delivery_counts import DeliveryCounts
 from syncpoint.subscribe.ordering import Identity
 from syncpoint.subscribe.outstanding_quota import OutstandingQuota
+from syncpoint.subscribe.rule_work import RuleWork
 from syncpoint.subscribe.shared_state import Reason, WhenOver
 from syncpoint.subscribe.step_guard import EVERYTHING, GuardedSide, StepGuard
 from syncpoint.subscribe.transformed_sending import DeliveryTransforms, TransformedSending
@@ -72,6 +73,8 @@ class SubscribeForwarder:
         """Subscription -> when somebody last pulled or acknowledged (monotonic seconds): it does not expire soon."""
         self._asked: dict[int, float] = {}  # and when somebody last asked anything of its delivery
         self.transforms: DeliveryTransforms | None = None
+        self.work: RuleWork | None = None
+        """Judges by dear rules in other processes; None: they are judged on the loop."""
         self.may_give_up: Callable[[Subscription], bool] = lambda record: True
         """Whether messages of a subscription may go to its dead letter topic."""
         self.quota = OutstandingQuota(self.deliveries)
@@ -120,6 +123,7 @@ class SubscribeForwarder:
             ours=partial(self._is_ours, record.incarnation),
             counting=self.counts,
             recorder=self.recorder,
+            work=self.work,
         )
         found.start()
         self.deliveries[record.incarnation] = found  # one that could not be started is begun again by who comes next

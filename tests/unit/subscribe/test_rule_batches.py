@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -9,14 +10,53 @@ import pytest
 
 from syncpoint.metadata.entity_options import MessageRule, RuleChange, changed_rules
 from syncpoint.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
+from syncpoint.model.errors import ResourceExhausted
 from syncpoint.model.lanes import in_lane, lane_of
-from syncpoint.subscribe import rule_batches
+from syncpoint.runtime.child_processes import at_once
+from syncpoint.subscribe import rule_batches, rule_work
+from syncpoint.subscribe.lane_rules import judged_by
+from syncpoint.subscribe.rule_work import Judged, RuleWork
+from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.testing.forwarder_harness import ForwarderHarness, Subscriber
 from syncpoint.wire.messages import pubsub
 
 RED = MessageRule("red", "colour = 'red'", action="SET mark = 'r'")
 BIG = MessageRule("big", "size > 10", action="SET mark = 'b'; SET id = newid(); REMOVE colour")
 DEFAULT = MessageRule("$Default", "1=1")
+
+
+class Elsewhere(RuleWork):
+    """Judges whatever it can as other processes would, but at once."""
+
+    def __init__(self) -> None:
+        super().__init__(at_once)
+        self.judged = 0
+
+    def begin(self, project: str, rules: Any, pieces: Any, then: Any, room: int) -> None:
+        assert project == "projects/p"
+        outcomes: dict[tuple[int, int], Any] = {}
+        for piece in pieces:
+            work, asked = pickle.loads(pickle.dumps(piece))
+            found = pickle.loads(pickle.dumps(judged_by(work, asked, room)))
+            outcomes.update(zip(((source, place) for source, place, _ in asked), found, strict=False))
+        self.judged += len(outcomes)
+        then(Judged(rules, outcomes))
+
+
+@pytest.fixture(params=["here", "elsewhere"], autouse=True)
+def judging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Elsewhere | None:
+    """Where messages are judged that the kernel does not judge: what comes of it is the same."""
+    if request.param == "here":
+        return None
+    work, made = Elsewhere(), SubscribeForwarder.__init__
+    monkeypatch.setattr(rule_work, "AT_ONCE_CHARS", -1)
+
+    def make(forwarder: SubscribeForwarder, *arguments: Any, **options: Any) -> None:
+        made(forwarder, *arguments, **options)
+        forwarder.work = work
+
+    monkeypatch.setattr(SubscribeForwarder, "__init__", make)
+    return work
 
 
 def change(harness: ForwarderHarness, *rules: MessageRule, delete: tuple[str, ...] = (), to_all: bool = False) -> None:
@@ -278,7 +318,11 @@ def test_a_dead_letter_is_the_copy() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("JUDGED_BYTES", 100), ("JUDGED_S", -1.0)])
-def test_copies_are_made_some_at_a_time(name: str, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_are_made_some_at_a_time(
+    name: str, value: float, monkeypatch: pytest.MonkeyPatch, judging: Elsewhere | None
+) -> None:
+    if judging is not None:  # a piece of work is bounded by what its rules cost
+        monkeypatch.setattr(rule_work, "PIECE_CHARS", 1)
     monkeypatch.setattr(rule_batches, name, value)
     harness = ruled(RED)
     for data in "abcdefghij":
@@ -331,3 +375,40 @@ def test_an_action_may_let_a_copy_live_shorter(letters: bool, room: int) -> None
     assert harness.publish.ledgers[harness.record.incarnation].covers(source.number, 0, 3), "nothing of it waits"
     stored = harness.publish.sources.of_topic(7)
     assert sum(one.end for one in stored) == (3 - len(late) if letters else 0)
+
+
+def test_what_was_judged_by_earlier_rules_is_judged_anew(
+    judging: Elsewhere | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = ruled(RED)
+    if judging is None:
+        pytest.skip("what is judged here is judged at once")
+    kept, begin = [], judging.begin
+    monkeypatch.setattr(judging, "begin", lambda *arguments: kept.append(arguments))
+    subscriber = Subscriber(harness)
+    harness.send("a", colour="red", size="20")
+    harness.quiesce()
+    assert subscriber.received == [], "it is being judged"
+    monkeypatch.setattr(judging, "begin", begin)
+    change(harness, BIG, delete=("red",))
+    for one in kept:
+        begin(*one)
+    harness.advance(1)
+    harness.send("b", colour="red", size="20")
+    assert ("b", "big") in copies(subscriber)
+    assert not [rule for data, rule in copies(subscriber) if data == "b" and rule != "big"]
+    assert judging.judged
+
+
+def test_where_nobody_judges_now_it_is_tried_again(judging: Elsewhere | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if judging is None:
+        pytest.skip("what is judged here is judged at once")
+    harness, begin = ruled(RED), judging.begin
+    monkeypatch.setattr(judging, "begin", lambda *arguments: arguments[3](ResourceExhausted("later")))
+    subscriber = Subscriber(harness)
+    harness.send("a", colour="red")
+    harness.advance(1)
+    assert subscriber.received == []
+    monkeypatch.setattr(judging, "begin", begin)
+    harness.advance(2)
+    assert copies(subscriber) == [("a", "red")]

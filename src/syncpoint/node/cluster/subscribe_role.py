@@ -25,6 +25,7 @@ from syncpoint.runtime.tasks import Tasks
 from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.lease_holder import lender_of
 from syncpoint.subscribe.link import ServeLink
+from syncpoint.subscribe.rule_work import RuleWork
 from syncpoint.subscribe.subscribe_forwarder import TICK_S, SubscribeForwarder
 from syncpoint.transport.calls import Methods
 from syncpoint.wire import methods
@@ -73,10 +74,13 @@ class SubscribeRole:
             guard=self.gatherer.guard,  # one count of both
             recorder=context.recording.recorder,
         )
+        self.forwarder.work = RuleWork(context.environment.apart)
         if context.settings.auth is not None:
             self.access = AccessFile(context.settings.auth, context.catalog, context.environment.clock)
             self.access.start()
             self.forwarder.may_give_up = self.access.service.may_give_up
+            if context.environment.apart.account is None:
+                context.environment.apart.account = self.access.cpu
             self.forwarder.quota.bytes_of = self.access.outstanding_of
         self.streams = StreamingPullService(self.forwarder, self.limits)
         self.streams.named = lambda stream: stream.metadata.get(STREAM_NAME, b"").decode("utf-8", "replace")
@@ -115,6 +119,9 @@ class SubscribeRole:
         await self._uses.stop()
         self._ticking.cancel()
         self.gatherer.close()
+        if self.forwarder.work is not None:
+            await self.forwarder.work.stop()
+        self._context.environment.apart.close()
         self._publishing.cancel()
 
     def status(self) -> dict[str, Any]:
