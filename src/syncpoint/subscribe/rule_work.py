@@ -97,7 +97,7 @@ class RuleWork:
         then(Judged(rules, outcomes))
 
     async def stop(self) -> None:
-        """Judge nothing more; who waits hears nothing."""
+        """Judge nothing more; who waits is not notified."""
         await self._tasks.stop()
 
 
