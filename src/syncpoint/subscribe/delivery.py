@@ -16,7 +16,6 @@ from syncpoint.subscribe.confirm import Unsure
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.delivery_counts import DeliveryCounts
 from syncpoint.subscribe.key_reader import KeyReader
-from syncpoint.subscribe.lane_rules import compiled
 from syncpoint.subscribe.lease import LeaseManager
 from syncpoint.subscribe.lease_batches import BatchLeasing
 from syncpoint.subscribe.pump import Pump
@@ -112,7 +111,7 @@ class Delivery:
         more. Where one was given up, or is for other messages than it was, what was read and lent counts no more.
         """
         state = self.state
-        state.rules = compiled(record, state.program, before, state.rules)
+        state.take_rules(before)
         kept = {lane.number: lane.rules for lane in lanes_of(record.options) if not lane.dropped}
         had = {lane.number: lane.rules for lane in lanes_of(before.options) if not lane.dropped}
         if all(kept.get(one) == rules or was_drained(record.options, one) for one, rules in had.items()):

@@ -30,6 +30,7 @@ from syncpoint.schemas.publishing import ATTRIBUTES_ADDED
 from syncpoint.wire.messages import pubsub
 
 EVERYTHING = ("", "1=1")  # filters that need no look at a message
+LAZY_CHARS = 2048  # of a lane's rules: 0.1 s are read
 _PLACE = struct.Struct("<QQQI")
 
 
@@ -55,9 +56,13 @@ class LaneWork(NamedTuple):
 
     @property
     def chars(self) -> int:
-        """The length of its rules, in proportion to which a message costs."""
-        rules = self.lane.rules
-        return sum(len(one.sql) + len(one.action) + sum(len(text) for _, text in one.correlation) for one in rules)
+        """In proportion to which a message costs."""
+        return chars_of(self.lane)
+
+
+def chars_of(lane: RuleLane) -> int:
+    """The length of its rules."""
+    return sum(len(one.sql) + len(one.action) + sum(len(text) for _, text in one.correlation) for one in lane.rules)
 
 
 Outcome = bytes | RuleFailure | bool
@@ -82,9 +87,12 @@ def compiled(
     program: bytes,
     before: Subscription | None = None,
     known: Mapping[int, LaneRules] | None = None,
+    *,
+    lazy: bool = False,
 ) -> dict[int, LaneRules] | None:
     """The lanes a subscription delivers from; None: it has no rules. `program`: of its filter. `known`: what came of
-    the record `before`, so that lanes which are as they were need no look. Raises `InvalidArgument` for a rule that
+    the record `before`, so that lanes which are as they were need no look. `lazy`: lanes with many rules are not
+    compiled here, since that takes long; their `work` is for other processes. Raises `InvalidArgument` for a rule that
     means nothing.
     """
     lanes = record.options.lanes
@@ -94,7 +102,7 @@ def compiled(
     return {
         one.number: known[one.number]
         if known and one.number in known and had.get(one.number) == one.rules
-        else _lane(one, record.incarnation, program)
+        else (_unread if lazy and chars_of(one) > LAZY_CHARS else _lane)(one, record.incarnation, program)
         for one in lanes
         if not one.dropped
     }
@@ -102,9 +110,29 @@ def compiled(
 
 @lru_cache(maxsize=64)
 def _judge_of(work: LaneWork) -> Judge:
-    judge = _lane(*work).judge
-    assert judge is not None
-    return judge
+    made = _lane(*work)
+    return made.judge or (lambda message, source, place: message if _fits(made.program, message) else None)
+
+
+def _fits(program: bytes, message: bytes) -> bool:
+    return not program or matches(program, message)
+
+
+def _unread(lane: RuleLane, subscription: int, program: bytes) -> LaneRules:
+    """A lane that is compiled where it is judged, and here only if somebody asks for a single message."""
+    work = LaneWork(lane, subscription, program)
+    return LaneRules(MATCH_ALL, lambda message, source, place: _judge_of(work)(message, source, place), work)
+
+
+def is_unread(rules: LaneRules) -> bool:
+    """Whether nobody here knows yet what the kernel can judge of a lane."""
+    return rules.work is not None and chars_of(rules.work.lane) > LAZY_CHARS
+
+
+def kernel_program(work: LaneWork) -> bytes | None:
+    """The program of a lane that the kernel can judge by itself; to be called in any process."""
+    made = _lane(*work)
+    return made.program if made.judge is None else None
 
 
 def judged_by(work: LaneWork, messages: Sequence[tuple[int, int, bytes]], room: int) -> list[Outcome]:

@@ -8,6 +8,7 @@ length of the rules times the messages; where the first messages will do, only o
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -18,7 +19,9 @@ from syncpoint.model.errors import SyncpointError
 from syncpoint.model.lanes import lane_of
 from syncpoint.runtime.child_processes import Apart
 from syncpoint.runtime.tasks import Tasks
-from syncpoint.subscribe.lane_rules import NOTHING, LaneRules, LaneWork, Outcome, judged_by
+from syncpoint.subscribe.lane_rules import NOTHING, LaneRules, LaneWork, Outcome, judged_by, kernel_program
+
+log = logging.getLogger(__name__)
 
 AT_ONCE_CHARS: Final = 4_000
 """Characters of rules, times messages, that are judged on the loop: a millisecond or two, of the worst patterns 12."""
@@ -75,7 +78,7 @@ class RuleWork:
         then: Callable[[Judged | Exception], object],
         room: int,
     ) -> None:
-        """Judge them, or the first of each piece, once copies have `room` bytes; `then` is called with what came of it."""
+        """Judge them, or the first of each piece, once copies have `room` bytes; `then` is called with the result."""
         self._tasks.start(self._run(project, rules, pieces, then, room))
 
     async def _run(
@@ -95,6 +98,19 @@ class RuleWork:
             then(error)
             return
         then(Judged(rules, outcomes))
+
+    def prepare(self, project: str, work: LaneWork, then: Callable[[bytes], object]) -> None:
+        """`then` is called with the kernel's program of a lane, if there is one."""
+        self._tasks.start(self._prepare(project, work, then))
+
+    async def _prepare(self, project: str, work: LaneWork, then: Callable[[bytes], object]) -> None:
+        try:
+            program = await self._apart(partial(kernel_program, work), project)
+        except SyncpointError as error:
+            log.info("rules of %s are judged by other processes: %s", project, error.message)
+            return
+        if program is not None:
+            then(program)
 
     async def stop(self) -> None:
         """Judge nothing more; who waits is not notified."""

@@ -6,16 +6,18 @@ What is set here outlives a seek; the parts do not, they are made anew.
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from syncpoint.kernel.leases import LeaseTable
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import PublishSide
 from syncpoint.model.lanes import lane_of
+from syncpoint.model.names import project_of
 from syncpoint.recording.recorder import Recorder, Runs
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.delivery_counts import DeliveryCounts
-from syncpoint.subscribe.lane_rules import NOTHING, compiled
+from syncpoint.subscribe.lane_rules import NOTHING, LaneRules, compiled, is_unread
 from syncpoint.subscribe.rule_work import RuleWork
 
 
@@ -71,7 +73,8 @@ class SharedState:
         self.publish = publish
         self.table = table
         self.program = program  # of the filter
-        self.rules = compiled(record, program)  # of each lane; None: there are none
+        self.rules: dict[int, LaneRules] | None = None  # of each lane; None: there are none
+        self.take_rules(None)
         self.now = now
         self.wake = wake
         self.doubted = doubted
@@ -80,6 +83,19 @@ class SharedState:
         self.consumers: deque[Consumer] = deque()  # in the order of their turns
         self.delivered = 0
         self.stalled = False  # something could not be read, or recorded: it is tried again at the next tick
+
+    def take_rules(self, before: Subscription | None) -> None:
+        """Judge by the rules of the record; `before`: the record that those of now are of."""
+        had, work = self.rules or {}, self.work
+        self.rules = compiled(self.record, self.program, before, had, lazy=work is not None)
+        for number, lane in (self.rules or {}).items():
+            if work is not None and lane.work is not None and is_unread(lane) and had.get(number) is not lane:
+                work.prepare(project_of(self.record.name), lane.work, partial(self._take_program, number, lane))
+
+    def _take_program(self, number: int, lane: LaneRules, program: bytes) -> None:
+        """From now on the kernel judges what it can."""
+        if self.rules is not None and self.rules.get(number) is lane:
+            self.rules = {**self.rules, number: LaneRules(program)}
 
     def program_of(self, place: int) -> bytes:
         """What the kernel judges by, of messages in the lane of a place."""

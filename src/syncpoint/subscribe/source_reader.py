@@ -78,7 +78,8 @@ class SourceReader:
                 judged = None
                 if pieces := work.pieces(rules, batches, end, some=some):
                     room = JUDGED_BYTES if some else sys.maxsize
-                    work.begin(project, rules, pieces, lambda found: state.soon(partial(finished, batches, found)), room)
+                    then = partial(partial, finished, batches)
+                    work.begin(project, rules, pieces, lambda found: state.soon(then(found)), room)
                     return
             try:
                 with work.here(project):

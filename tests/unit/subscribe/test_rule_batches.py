@@ -13,8 +13,8 @@ from syncpoint.metadata.records import CatalogChange, DeadLetter, Subscription, 
 from syncpoint.model.errors import ResourceExhausted
 from syncpoint.model.lanes import in_lane, lane_of
 from syncpoint.runtime.child_processes import at_once
-from syncpoint.subscribe import rule_batches, rule_work
-from syncpoint.subscribe.lane_rules import judged_by
+from syncpoint.subscribe import lane_rules, rule_batches, rule_work
+from syncpoint.subscribe.lane_rules import judged_by, kernel_program
 from syncpoint.subscribe.rule_work import Judged, RuleWork
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.testing.forwarder_harness import ForwarderHarness, Subscriber
@@ -42,14 +42,21 @@ class Elsewhere(RuleWork):
         self.judged += len(outcomes)
         then(Judged(rules, outcomes))
 
+    def prepare(self, project: str, work: Any, then: Any) -> None:
+        program = kernel_program(pickle.loads(pickle.dumps(work)))
+        if program is not None and len(program) % 2:  # of others nobody learns: they are judged elsewhere for good
+            then(program)
 
-@pytest.fixture(params=["here", "elsewhere"], autouse=True)
+
+@pytest.fixture(params=["here", "elsewhere", "read elsewhere"], autouse=True)
 def judging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Elsewhere | None:
     """Where messages are judged that the kernel does not judge: what comes of it is the same."""
     if request.param == "here":
         return None
     work, made = Elsewhere(), SubscribeForwarder.__init__
     monkeypatch.setattr(rule_work, "AT_ONCE_CHARS", -1)
+    if request.param == "read elsewhere":
+        monkeypatch.setattr(lane_rules, "LAZY_CHARS", -1)
 
     def make(forwarder: SubscribeForwarder, *arguments: Any, **options: Any) -> None:
         made(forwarder, *arguments, **options)
