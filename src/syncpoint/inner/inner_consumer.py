@@ -223,7 +223,7 @@ class InnerConsumer:
         return self._go_on(now)
 
     def end_gathering(self, now: float) -> list[Effect]:
-        """Nothing more comes for what is gathered: it is sent as it is."""
+        """Send what is gathered as it is: nothing more comes for it."""
         for queue in self._waiting.values():
             queue[-1].closed = True
         return self._go_on(now)
@@ -276,7 +276,7 @@ class InnerConsumer:
         self._held[one.copy] = batch
 
     def _let_go(self, batch: HeldBatch) -> list[str]:
-        """It is not held any more; its ack ids."""
+        """Hold it no more; returns its ack ids."""
         for copy in batch.ack_ids:
             del self._held[copy]
         self.memory -= batch.memory
@@ -330,9 +330,8 @@ class InnerConsumer:
         if self.pace.paused_until(now) is not None:
             return [*self._drop(self._waiting), *self._set_room(0)]
         effects: list[Effect] = []
-        window = self.pace.window
-        turn = deque(self._ready) if len(self._under_way) < window else ()
-        while turn and len(self._under_way) < window:
+        turn = deque(self._ready)
+        while turn and self.under_way < self.pace.window:
             lane = turn.popleft()
             work = self._next_of(lane, now)
             if work is not None:

@@ -190,7 +190,7 @@ STEPS = st.one_of(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     what=st.lists(
         st.tuples(st.sampled_from(["", "", "k", "l"]), st.sampled_from([0, 0, 0, 0, 4])), min_size=6, max_size=40
