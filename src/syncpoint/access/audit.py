@@ -31,6 +31,7 @@ ANONYMOUS_PER_MIN: Final = 60  # of what all together were refused who showed no
 CALLERS_MAX: Final = 10_000  # that are counted apart within a minute
 WAITING_MAX: Final = 20_000  # lines, while the file cannot be written
 TEXT_MAX: Final = 500
+LINE_BYTES_MAX: Final = 64 * 1024  # of eight such texts, escaped
 FIRST: Final = "0" * 64
 OTHERS: Final = "*"  # callers beyond those that are counted apart
 _READS = (".get", ".list", ".publish", ".consume", ".read", ".write", ".validate")
@@ -152,18 +153,28 @@ class AuditLog:
 
     def _remove_old(self) -> None:
         """Files put aside go when they are too old, and the oldest ones while all together are too large."""
-        oldest_s = self._clock.time_ns() / 1e9 - self._kept_days * 86_400
+        oldest = _time_of(max(0, self._clock.time_ns() - self._kept_days * 86_400 * 10**9))
         room = self._kept_bytes_max - self._bytes_max  # for the one that is being written
         for path in reversed(put_aside(self.path)):
             try:
-                found = path.stat()
-                room -= found.st_size
-                if room >= 0 and found.st_mtime >= oldest_s:
+                room -= path.stat().st_size
+                if room >= 0 and _last_time(path) >= oldest:
                     continue
                 path.unlink()
                 log.warning("%s is removed: it is too old, or the audit log is too large", path)
             except OSError as error:
                 log.error("%s, which is too old, cannot be removed: %s", path, error)
+
+
+def _last_time(path: Path) -> str:
+    """When the last line of a file was written; of one that cannot be read so, now and for ever."""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - LINE_BYTES_MAX))
+        last = file.read().rstrip(b"\n").rpartition(b"\n")[2]
+    try:
+        return str(json.loads(last)["time"])
+    except (ValueError, KeyError, TypeError):
+        return "9999"
 
 
 def put_aside(path: Path) -> list[Path]:
