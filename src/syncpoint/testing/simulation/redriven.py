@@ -4,7 +4,8 @@ Place: beside the other clients of `scenario`, with chance of its own, so that a
 One rule selects the messages of a key, another one fails at those of a second key; nobody receives letters, a client
 redrives them to a topic of their own, and asks again whenever it did not get an answer.
 What is judged: what the rule fails at arrives, as a letter that was redriven, and never as a copy; nothing else becomes
-a letter; a letter is redriven once, whoever of those that do it is killed, and says which message it was. Where a wall
+a letter; a message becomes one letter, which is redriven once, whoever of those that do it is killed, and says which
+message it was. Where a wall
 clock is set ahead by more than an hour, what was redriven before is not known after it.
 """
 
@@ -150,16 +151,20 @@ class RedrivenLetters:
 
     def _once(self) -> CheckResult:
         stored: dict[str, set[str]] = defaultdict(set)
+        letters: dict[str, set[str]] = defaultdict(set)
         for one in self.returned:
             stored[one.letter].add(one.message_id)
+            letters[one.lineage].add(one.letter)
         bad = [f"letter {one} is stored as {sorted(ids)}" for one, ids in stored.items() if len(ids) > 1]
+        bad += [f"of {one} there are letters {sorted(names)}" for one, names in letters.items() if len(names) > 1]
         published = {one.message_id: one.identity for one in stored_since(self.sim, self.created)}
         wrong = [
             f"{one.identity} says that it was {one.lineage}"
             for one in self.returned
             if published.get(one.lineage, one.identity) != one.identity or not one.lineage
         ]
-        return CheckResult("letters are redriven once", len(stored), (*([] if self.clocks_set else bad), *wrong))
+        violations = (*([] if self.clocks_set else bad), *wrong)
+        return CheckResult("letters are made and redriven once", len(stored), violations)
 
 
 def _full(name: str) -> str:
