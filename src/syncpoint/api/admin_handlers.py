@@ -195,8 +195,8 @@ class CatalogService:
         record = self._subscription(request.subscription)
         if self._is_queues(record):
             raise queue_admin.part_of_queue(record.topic_name, "detached")
-        if not record.detached:
-            await self._control.commit([CatalogChange.put(self._touched(replace(record, detached=True)))])
+        detached = record if record.detached else self._touched(replace(record, detached=True))
+        await self._control.commit([CatalogChange.put(detached)])
         return pubsub.DetachSubscriptionResponse()
 
     async def list_subscriptions(self, request: pubsub.ListSubscriptionsRequest) -> pubsub.ListSubscriptionsResponse:

@@ -4,7 +4,8 @@ Place: between the servicers, which check requests, and `Commit`, which makes ch
 of one node, `head_commit` in the shared metadata of a cluster, where many processes change the catalog at once.
 Promise: a subscription is active only after every log that holds something of its topic has persisted where it starts;
 a seek, a snapshot and a change of retention return only after every one of them acts by them. What could not be
-confirmed is UNAVAILABLE, and asking again carries on. Methods that change something look at the catalog, and change it,
+confirmed is UNAVAILABLE, and asking again, of any process, carries on: a change that finds what it asks for in the
+catalog already is confirmed like any other, unless this process knows that it was. Methods that change something look at the catalog, and change it,
 before they first suspend.
 """
 
@@ -34,6 +35,7 @@ from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
 
 _CONFLICTS_MAX = 100
+_CONFIRMED_MAX = 10_000
 _TIME_NS_MAX = (1 << 63) - 1
 
 log = logging.getLogger(__name__)
@@ -83,6 +85,7 @@ class ControlPlane:
     def __init__(self, commits: Commit, clock: Clock, random: Random) -> None:
         self.commits, self.clock, self.random = commits, clock, random
         self.catalog: Catalog = commits.catalog
+        self._confirmed: dict[int, Topic | Subscription] = {}  # what every log acts by, as far as it is known here
 
     def next_incarnation(self) -> int:
         """A number for a new record. Raises `Unavailable`."""
@@ -116,7 +119,8 @@ class ControlPlane:
             if not is_creating(known):
                 raise AlreadyExists(record.name)  # the same request, made twice at once: one has won
             try:
-                await self.commits.commit([CatalogChange.put(_in_state(known, ACTIVE))])
+                (committed,) = await self.commits.commit([CatalogChange.put(_in_state(known, ACTIVE))])
+                self._note(committed.record)
                 return
             except Conflict:
                 continue
@@ -130,6 +134,7 @@ class ControlPlane:
         moved = replace(record, generation=record.generation + 1, target=target, changed_ns=self.clock.time_ns())
         (committed,) = await self.commits.commit([CatalogChange.put(moved)])
         await self.commits.confirm(record.topic_incarnation, committed.revision)
+        self._note(committed.record)
 
     async def forget_lanes(self, subscription: int) -> bool:
         """Remove the stopped lanes of a subscription of which nothing is kept any more; whether there were any. Raises
@@ -167,6 +172,14 @@ class ControlPlane:
             return record.created_revision
         return (await self.commits.commit(changes))[-1].revision
 
+    def _note(self, record: Record) -> None:
+        """Every log acts by it."""
+        if isinstance(record, Topic | Subscription):
+            self._confirmed.pop(record.incarnation, None)
+            self._confirmed[record.incarnation] = record
+            if len(self._confirmed) > _CONFIRMED_MAX:
+                del self._confirmed[next(iter(self._confirmed))]
+
     def _known(self, record: Record) -> Record | None:
         match record:
             case Topic():
@@ -181,11 +194,15 @@ class ControlPlane:
         """Wait for the logs where the answer promises something about them."""
         match change.op, change.record, known:
             case ChangeOp.PUT, Subscription() as record, Subscription():
-                if _kept(record) != _kept(known):
+                if _kept(record) != _kept(known) or self._confirmed.get(record.incarnation) != known:
                     await self.commits.confirm(record.topic_incarnation, change.revision)
+                self._note(record)
             case ChangeOp.PUT, Topic() as record, Topic():
-                if _stored(record) != _stored(known):
+                if _stored(record) != _stored(known) or self._confirmed.get(record.incarnation) != known:
                     await self.commits.confirm(record.incarnation, change.revision)
+                self._note(record)
+            case ChangeOp.PUT, Topic() as record, None:
+                self._note(record)  # no log has anything of it
             case ChangeOp.DELETE, (Topic() | Subscription()) as record, _:
                 topic = record.incarnation if isinstance(record, Topic) else record.topic_incarnation
                 try:

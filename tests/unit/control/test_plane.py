@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -312,3 +313,52 @@ def test_sync_point_races(seed: int) -> None:
                     assert offset >= harness.owners[chain].start_of(record)
 
     run()
+
+
+def changed(of: str, path: str, value: Any) -> tuple[str, dict[str, Any]]:
+    name = {"topic": TOPIC, "subscription": SUB}[of]
+    fields = {of: {"name": name, path: value}, "update_mask": {"paths": [path]}}
+    return f"Update{of.title()}", fields
+
+
+CHANGES = [
+    changed("subscription", "retain_acked_messages", True),
+    changed("subscription", "message_retention_duration", {"seconds": 700}),
+    changed("topic", "message_retention_duration", {"seconds": 700}),
+    changed("topic", "message_storage_policy", {"enforce_in_transit": True, "allowed_persistence_regions": ["r1"]}),
+    ("DetachSubscription", {"subscription": SUB}),
+    ("Seek", {"subscription": SUB, "time": {"seconds": 1}}),
+    ("CreateSnapshot", {"name": SNAP, "subscription": SUB}),
+    ("CreateSubscription", {"name": SUB + "2", "topic": TOPIC}),
+]
+
+
+@pytest.mark.parametrize("again", [0, 1])
+@pytest.mark.parametrize(("method", "fields"), CHANGES)
+@planned()
+async def test_ok_means_that_every_chain_has_confirmed(
+    harness: PlaneHarness, *, method: str, fields: dict[str, Any], again: int
+) -> None:
+    """Also where the change was found in the catalog, by whichever process is asked again."""
+    await with_topic(harness)
+    one, other = harness.proxies[0], harness.proxies[again]
+    await one.call("CreateSubscription", name=SUB, topic=TOPIC)
+    harness.owners[1].deaf = True
+    for proxy in (one, other, one):
+        assert await outcomes(proxy.call(method, **fields)) == ["UNAVAILABLE"]
+    harness.owners[1].deaf = False
+    before = len(harness.owners[1].confirmed)
+    assert await outcomes(other.call(method, **fields)) == ["OK"]
+    assert len(harness.owners[1].confirmed) > before
+
+
+@planned()
+async def test_what_concerns_no_chain_waits_for_none_once_the_others_have_confirmed(harness: PlaneHarness) -> None:
+    await with_topic(harness)
+    proxy = harness.proxies[0]
+    await proxy.call("CreateSubscription", name=SUB, topic=TOPIC)
+    harness.owners[1].deaf = True
+    for of in ("topic", "subscription"):
+        for value in ({"a": "b"}, {}):
+            method, fields = changed(of, "labels", value)
+            assert await outcomes(proxy.call(method, **fields)) == ["OK"]
