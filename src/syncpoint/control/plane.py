@@ -5,8 +5,8 @@ of one node, `head_commit` in the shared metadata of a cluster, where many proce
 Promise: a subscription is active only after every log that holds something of its topic has persisted where it starts;
 a seek, a snapshot and a change of retention return only after every one of them acts by them. What could not be
 confirmed is UNAVAILABLE, and asking again, of any process, carries on: a change that finds what it asks for in the
-catalog already is confirmed like any other, unless this process knows that it was. Methods that change something look at the catalog, and change it,
-before they first suspend.
+catalog already is confirmed like any other, unless this process knows that it was. Methods that change something look
+at the catalog, and change it, before they first suspend.
 """
 
 from __future__ import annotations
