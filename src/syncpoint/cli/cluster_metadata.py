@@ -199,7 +199,7 @@ def import_folder(folder: Path, data: Path, node_disks: tuple[Path, ...], **numb
             where = f"{data} is as it was" if cluster_note(data) is None else "No message is lost"
             raise Problem(f"nothing was imported: {error}", f"{where}; correct this and try again.") from error
     if done is None:
-        said(f"The rest of {data} is taken over.")
+        said(f"All of {data} is taken over.")
     else:
         found = (done.topics, "topic"), (done.subscriptions, "subscription"), (done.snapshots, "snapshot")
         named = ", ".join(count(*one) for one in found)

@@ -27,7 +27,6 @@ from syncpoint.node.note import CLUSTER_NOTE, ClusterNote, cluster_note, write_n
 from syncpoint.router.location import DEFAULT_CLASS
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.os_files import OsFiles
-from syncpoint.storage.layout import DISK_FILE
 from syncpoint.storage.placement import Candidate, place
 
 
@@ -41,7 +40,7 @@ class Adopted(NamedTuple):
 
 
 def import_folder(cluster: LocalCluster, data: Path, disks: Sequence[Path]) -> Adopted | None:
-    """Take over a folder; None: what was begun before is ended. Raises `SyncpointError`, the store's errors and
+    """Take over a folder; None: what was begun before is ended, or was already. Raises `SyncpointError`, the store's errors and
     `OSError`; etcd runs, and goes on to.
     """
     running = [state.name for state in cluster.states() if state.state != "down" and "etcd" not in state.roles]
@@ -56,9 +55,6 @@ def import_folder(cluster: LocalCluster, data: Path, disks: Sequence[Path]) -> A
             write_note(data, CLUSTER_NOTE, note._asdict())
         elif note.cluster != str(cluster.folder):
             raise FailedPrecondition(f"{data} is of the cluster in {note.cluster} already")
-        elif not any((Path(disk) / DISK_FILE).exists() for disk, _ in note.moves):
-            cluster.importing.unlink(missing_ok=True)
-            raise FailedPrecondition(f"all of {data} has been taken over already")
         for disk, target in note.moves:
             move_disk(files, disk, target, note.chain)
         cluster.importing.unlink(missing_ok=True)
