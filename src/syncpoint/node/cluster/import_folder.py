@@ -40,8 +40,8 @@ class Adopted(NamedTuple):
 
 
 def import_folder(cluster: LocalCluster, data: Path, disks: Sequence[Path]) -> Adopted | None:
-    """Take over a folder; None: what was begun before is ended, or was already. Raises `SyncpointError`, the errors of the
-    store, and `OSError`; etcd runs, and goes on to.
+    """Take over a folder; None: what was begun before is ended, or was already. Raises `SyncpointError`, what the store
+    raises, and `OSError`; etcd runs, and goes on to.
     """
     running = [state.name for state in cluster.states() if state.state != "down" and "etcd" not in state.roles]
     if running:
