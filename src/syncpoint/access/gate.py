@@ -160,6 +160,11 @@ class Gate:
         if not self._allows(session, permission, resource):
             self._refuse(session.identity, call, call.path.decode("ascii", "replace"), Need(permission, resource))
 
+    def charge(self, resource: str, size: int) -> None:
+        """Count a request that the service makes for a project, like a client's. Raises `ResourceExhausted`."""
+        if self.quotas is not None and (project := project_in(resource)):
+            self.quotas.take(project, size)
+
     def sweep(self) -> None:
         """Judge the open streams again; those that may not go on are ended. Connections that closed are forgotten."""
         if self.quotas is not None:

@@ -39,12 +39,14 @@ MakeLetter = Callable[[Subscription, internal.DeadLetterRequest], Awaitable[inte
 
 @dataclass(frozen=True)
 class ForwardingProcess:
-    """By what a process forwards. `may_publish`: whether the service's own identity may, to a topic."""
+    """By what a process forwards. `may_publish`: whether the service's own identity may, to a topic. `charge`:
+    counts a request of so many bytes in the quota of a topic's project, or raises `ResourceExhausted`."""
 
     consuming: ConsumingProcess
     publish: Publish
     give_up: MakeLetter
     may_publish: Callable[[Topic], bool] = lambda topic: True
+    charge: Callable[[str, int], None] = lambda topic, size: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,7 @@ class ForwardedSubscription(InnerSubscription[str]):
         return self._publish(publish_request(self.config, self.record, effect.lent))
 
     async def _publish(self, request: bytes) -> Ended:
+        self.driver.forwarding.charge(self.config, len(request))
         try:
             await self.driver.forwarding.publish(request)
         except InvalidArgument as error:

@@ -193,7 +193,7 @@ class Node:
         self.consumption = Consumption(
             Pushes(consuming, self.vetting, self.control.commit, issuer=settings.push_issuer, accounts=accounts),
             Exports(consuming, settings.buckets, environment.outside),
-            Forwards(ForwardingProcess(consuming, self._forwarded, give_up, self._may_publish)),
+            Forwards(ForwardingProcess(consuming, self._forwarded, give_up, self._may_publish, self._charge)),
         )
         self.transformer.models.tokens = self.consumption.pushes.tokens
         inquiry = LocalInquiry(self.publish, self.subscribe, self.consumption.describe)
@@ -247,6 +247,10 @@ class Node:
 
     async def _held(self, subscription: int) -> tuple[list[internal.HeldStream], list[str]]:
         return list(self.streams.held(subscription)), []
+
+    def _charge(self, topic: str, size: int) -> None:
+        if self.access is not None:
+            self.access.gate.charge(topic, size)
 
     async def _forwarded(self, request: bytes) -> bytes:
         return await published(partial(self.publisher.publish, origin=PublishOrigin.FORWARD), request)

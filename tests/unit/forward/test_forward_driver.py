@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,7 +17,7 @@ from syncpoint.inner.inner_driver import ConsumingProcess
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.entity_options import NO_SUBSCRIPTION_OPTIONS, TopicOptions
 from syncpoint.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
-from syncpoint.model.errors import InvalidArgument, SyncpointError, Unavailable
+from syncpoint.model.errors import InvalidArgument, ResourceExhausted, SyncpointError, Unavailable
 from syncpoint.model.reserved import FORWARD_HOPS, FORWARDED_FROM
 from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.seek import seek_to_time
@@ -38,6 +39,8 @@ class Harness:
         self.clock = self.forwarders.clock
         self.on_change: list[Callable[[CatalogChange], None]] = []
         self.may_read = self.may_publish = True
+        self.over_quota: SyncpointError | None = None
+        self.charged = Counter[str]()  # bytes by topic
         self._read: dict[str, list[Any]] = {}
         self.failing: SyncpointError | None = None  # what a publish meets once it is persisted
         self.forwarders.commit(CatalogChange.put(Topic(6, LETTERS)))
@@ -52,8 +55,9 @@ class Harness:
         if made:
             self.read(TARGET)
         process = ForwardingProcess(
-            consuming, self.publish, lambda record, asked: moves.move(asked), lambda topic: self.may_publish
-        )
+            consuming, self.publish, lambda record, asked: moves.move(asked), lambda topic: self.may_publish,
+            self.charge,
+        )  # fmt: skip
         self.driver = ForwardDriver(process)
 
     @property
@@ -62,6 +66,11 @@ class Harness:
 
     async def at(self, revision: int) -> None:
         """It is this process's own catalog."""
+
+    def charge(self, topic: str, size: int) -> None:
+        if self.over_quota is not None:
+            raise self.over_quota
+        self.charged[topic] += size
 
     async def publish(self, request: bytes) -> bytes:
         forwarder = self.forwarders.publish
@@ -230,6 +239,23 @@ def test_messages_wait_while_the_target_does_not_take_them() -> None:
         harness.may_read = True
         await asyncio.sleep(3)
         assert harness.data() == ["a"]
+
+    harness.run(story())
+
+
+def test_forwards_count_in_the_quota_of_their_target_and_wait_for_it() -> None:
+    harness = Harness()
+
+    async def story() -> None:
+        harness.over_quota = ResourceExhausted("Quota exceeded.")
+        harness.forwarders.send("a" * 100)
+        await asyncio.sleep(30)
+        assert (harness.data(), harness.last_error()) == ([], "Quota exceeded.")
+        harness.over_quota = None
+        await asyncio.sleep(60)
+        assert harness.data() == ["a" * 100]
+        assert harness.charged.keys() == {TARGET}
+        assert harness.charged[TARGET] > 100
 
     harness.run(story())
 

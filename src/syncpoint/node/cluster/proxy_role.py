@@ -162,7 +162,7 @@ class ProxyRole:
                 sender=context.environment.push_sender,
             ),
             Exports(consuming, settings.buckets, context.environment.outside),
-            Forwards(ForwardingProcess(consuming, self._forwarded, letters.give_up, self._may_publish)),
+            Forwards(ForwardingProcess(consuming, self._forwarded, letters.give_up, self._may_publish, self._charge)),
         )
         transformer.models.tokens = self.consumption.pushes.tokens
         self._clients = ConnectedClients(
@@ -278,6 +278,10 @@ class ProxyRole:
 
     def _may_publish(self, record: Topic) -> bool:
         return self.access is None or self.access.service.may_publish(record)
+
+    def _charge(self, topic: str, size: int) -> None:
+        if self.access is not None:
+            self.access.gate.charge(topic, size)
 
     async def _forwarded(self, request: bytes) -> bytes:
         return await published(partial(self.proxy.publisher.publish, origin=PublishOrigin.FORWARD), request)
