@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.records import CatalogChange, Retry, Subscription, Topic
 from syncpoint.model.delivery import Reply
-from syncpoint.model.errors import NotFound, Unavailable
+from syncpoint.model.errors import FailedPrecondition, NotFound, Unavailable
 from syncpoint.publish.backlog import unacknowledged
 from syncpoint.publish.seek import seek_to_snapshot, seek_to_time
 from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness, Subscriber
@@ -165,6 +165,25 @@ def test_a_lease_that_was_taken_back_is_void_at_once(
     rest = Subscriber(harness)
     harness.advance(8)
     assert sorted(rest.data) == sorted(set(map(str, range(6))) - done)
+
+
+@pytest.mark.parametrize("tried_before", [True, False])
+def test_what_is_refused_has_failed_only_if_it_was_not_tried_before(tried_before: bool) -> None:
+    """An earlier attempt whose answer was lost may have counted."""
+    harness = ForwarderHarness(exactly_once=True)
+    subscriber = Subscriber(harness)
+    harness.send("a")
+    (ack_id,) = subscriber.held
+    answers: list[Exception] = [Unavailable("the answer was lost")] if tried_before else []
+
+    def acknowledge(*given: Any, **_: Any) -> None:
+        given[4](answers.pop(0) if answers else FailedPrecondition("the grant is over"))
+
+    harness.leases.publish.acknowledge = acknowledge  # type: ignore[method-assign]
+    failed = subscriber.ack(ack_id)
+    harness.advance(8)
+    assert not answers
+    assert (failed, subscriber.unknown) == (([], [ack_id.encode()]) if tried_before else ([ack_id.encode()], []))
 
 
 def test_exactly_once_refuses_what_expired_was_replaced_or_acknowledged() -> None:
