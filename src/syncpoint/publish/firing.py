@@ -30,6 +30,7 @@ TURN_MESSAGES = 500
 TURN_BYTES = 1 << 20
 READ_BYTES = 256 << 10
 AGAIN_NS = 1_000_000_000  # until a message is read again that could not be, a topic published to that could not be
+LASTS_NS = 10_000_000_000  # for so long it may be by a start or a disk that is away; then operators should know
 
 Soon = Callable[[Callable[[], None]], object]
 
@@ -64,7 +65,8 @@ class ScheduledFiring:
         self._answers: list[Sequence[StoredBatch] | Exception] = []
         self._busy = self._asking = self._closed = False
         self._unreadable: dict[tuple[int, int], int] = {}  # by place: when to try again
-        self._refused: dict[int, int] = {}  # the same by topic
+        self._failed_ns: dict[tuple[int, int], int] = {}  # and when that was found first
+        self._refused: dict[int, int] = {}  # when to try a topic again
         self._fired = 0
 
     @property
@@ -84,6 +86,9 @@ class ScheduledFiring:
             return
         now_ns = self._clock.sure_ns()
         self._unreadable = {place: again for place, again in self._unreadable.items() if again > now_ns}
+        self._failed_ns = {
+            place: at for place, at in self._failed_ns.items() if self._scheduled.find(*place) is not None
+        }
         skip = {*self._unreadable, *held} if held else self._unreadable
         self._refused = {topic: again for topic, again in self._refused.items() if again > now_ns}
         self._due = deque(self._scheduled.due(now_ns, TURN_MESSAGES, skip, self._is_next))
@@ -151,12 +156,16 @@ class ScheduledFiring:
         first = self._due[0]
         place = first.source, first.offset
         if place in self._bodies:
+            self._failed_ns.pop(place, None)
             return
         self._due.popleft()
         if self._scheduled.find(*place) is not None:  # it was not cancelled in the meantime
             why = answer if isinstance(answer, Exception) else "no disk has it"
-            log.error("scheduled message %d/%d cannot be read, which is tried again: %s", *place, why)
-            self._unreadable[place] = self._clock.sure_ns() + AGAIN_NS
+            now_ns = self._clock.sure_ns()
+            lasts = now_ns - self._failed_ns.setdefault(place, now_ns) >= LASTS_NS
+            level = logging.ERROR if lasts else logging.INFO  # behind a start its disks may not be there yet
+            log.log(level, "scheduled message %d/%d cannot be read, which is tried again: %s", *place, why)
+            self._unreadable[place] = now_ns + AGAIN_NS
 
     def _framed(self, one: Scheduled, payload: bytes, index: int) -> bytes:
         """A message with the id under which it was scheduled, and without one of its own."""

@@ -79,8 +79,12 @@ class ChainHost:
         opening = self._opening[number] = asyncio.get_running_loop().create_future()
         try:
             chain = await open_chain(record, epoch, self.context, self._enter)
-            for sender, batches in self._void.get(number, ()) if chain.forwarder.commit.failed is None else ():
-                chain.duplicates.mark(sender, batches)  # before anybody is handed anything of it
+            try:
+                for sender, batches in self._void.get(number, ()) if chain.forwarder.commit.failed is None else ():
+                    chain.duplicates.mark(sender, batches)  # before anybody is handed anything of it
+            except BaseException:
+                await chain.close()  # or it would keep its disks, served by nobody
+                raise
         except Fenced as error:
             self._entered.pop(number, None)
             raise DiskFenced(str(error)) from error

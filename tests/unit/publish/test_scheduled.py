@@ -367,6 +367,12 @@ def test_what_cannot_be_read_is_tried_again_and_holds_nobody_up(caplog: pytest.L
     schedule(harness, 1, "good")
     harness.advance(2)
     assert subscriber.data == ["good"]
+    subscriber.ack()
+    assert not [one for one in caplog.records if one.levelname == "ERROR"], "behind a kill it is soon there"
+    harness.advance(firing.LASTS_NS / 1e9 + 1)
+    errors = [one.message for one in caplog.records if one.levelname == "ERROR"]
+    assert errors
+    assert all("cannot be read" in one for one in errors)
     harness.store.damaged = set()
     harness.advance(2)
     assert subscriber.data == ["good", "bad"]
