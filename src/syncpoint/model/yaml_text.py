@@ -2,7 +2,8 @@
 
 Place: under every room that reads a file of YAML.
 Promise: what is nested deeper, or has more values once its aliases are followed, is refused as a mistake of the file,
-with `yaml.YAMLError`, like any other; no file makes reading it take long or fail otherwise.
+with `yaml.YAMLError`, like any other; no file makes reading it take long or fail otherwise. So is a key given twice:
+the last one would win, and what stands under the first be missed by nobody.
 """
 
 from __future__ import annotations
@@ -48,4 +49,15 @@ class _BoundedLoader(yaml.SafeLoader):
                 raise yaml.composer.ComposerError(None, None, f"more than {VALUES_MAX} values", mark)
             if not is_alias:
                 self._weights[node] = self._values - before
+                if isinstance(node, yaml.MappingNode):
+                    _refuse_repeated(node)
         return node
+
+
+def _refuse_repeated(mapping: yaml.MappingNode) -> None:
+    seen: set[tuple[str, str]] = set()
+    for key, _ in mapping.value:
+        if isinstance(key, yaml.ScalarNode):
+            if (key.tag, key.value) in seen:
+                raise yaml.composer.ComposerError(None, None, f"the key {key.value!r} is given twice", key.start_mark)
+            seen.add((key.tag, key.value))

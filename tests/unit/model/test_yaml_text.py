@@ -49,3 +49,14 @@ def test_there_is_no_other_loader() -> None:
         if path != Path(yaml_text.__file__) and re.search(r"yaml\.(\w*_)?load(_all)?\(|Loader\b", path.read_text())
     ]
     assert not [one for one in found if "yaml" in (source / one).read_text()]
+
+
+@pytest.mark.parametrize("text", ["a: 1\na: 2", "x:\n  - {b: 1, c: 2, b: 3}", "'a': 1\na: 2", "1: x\n1: y"])
+def test_a_key_given_twice_is_refused_with_its_place(text: str) -> None:
+    with pytest.raises(yaml.YAMLError, match=r"is given twice\s+in .*line \d"):
+        load_yaml(text)
+
+
+def test_a_key_may_stand_in_several_places() -> None:
+    text = "base: &base {a: 1}\none: {a: 2, <<: *base}\ntwo: {a: 3}"
+    assert load_yaml(text) == {"base": {"a": 1}, "one": {"a": 2}, "two": {"a": 3}}
