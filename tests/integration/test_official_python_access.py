@@ -54,6 +54,7 @@ class GuardedServer:
                 {
                     "audiences": [AUDIENCE],
                     "owners": [f"serviceAccount:{OWNER}"],
+                    "buckets": {"archive": ["projects/a"]},
                     "issuers": [{"issuer": ISSUER, "jwks_file": "keys.json", "domains": ["example.com"]}],
                     "service_accounts": [{"email": OWNER, "key_files": ["root@demo.example.pub"]}],
                 }

@@ -103,6 +103,14 @@ class Access:
         self.service = ServiceIdentity(lambda: authenticator.settings.service_identity, self.gate.policies, clock)
         self._upkeep = AccessUpkeep(path, self.gate, flush=None if self._audit is None else self._audit.flush)
 
+    def may_use_bucket(self, project: str, bucket: str) -> bool:
+        """Whether messages of a project may be exported to a bucket, by the file in force."""
+        return self.gate.authenticator.settings.may_use_bucket(project, bucket)
+
+    def may_use_model(self, project: str, endpoint: str) -> bool:
+        """Whether messages of a project may be given to a model, by the file in force."""
+        return self.gate.authenticator.settings.may_use_model(project, endpoint)
+
     def outstanding_of(self, project: str) -> int:
         """How many bytes of messages may be outstanding of a project; 0: as many as it likes."""
         return self.gate.authenticator.settings.quota_of(project).outstanding_bytes

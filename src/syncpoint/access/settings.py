@@ -73,6 +73,8 @@ class AuthSettings:
     audit_days: int = KEPT_DAYS
     audit_mib: int = KEPT_BYTES_MAX >> 20
     account_suffix: str = OWN_DOMAIN
+    buckets: Mapping[str, frozenset[str]] = field(default_factory=dict)  # the projects that may export to it
+    models: Mapping[str, frozenset[str]] = field(default_factory=dict)  # the projects that may ask it, by endpoint
     names: AccountNames = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,6 +82,14 @@ class AuthSettings:
         addresses = {one.partition(":")[2] for one in principals} | self.accounts.keys()
         domains = frozenset(domain for one in self.issuers.values() for domain in one.domains)
         object.__setattr__(self, "names", AccountNames(self.account_suffix, frozenset(addresses), domains))
+
+    def may_use_bucket(self, project: str, bucket: str) -> bool:
+        """Whether projects/P may export to a bucket: it has to be named for it."""
+        return project in self.buckets.get(bucket, ())
+
+    def may_use_model(self, project: str, endpoint: str) -> bool:
+        """Whether projects/P may ask a model: one of its own, or one that is named for it."""
+        return endpoint.startswith(f"{project}/") or project in self.models.get(endpoint, ())
 
     def quota_of(self, project: str) -> Quota:
         """What holds for projects/P."""
@@ -141,6 +151,8 @@ def parse(content: Any, base: Path = Path()) -> AuthSettings:
     if audit_days < 1 or audit_mib < least_mib:
         raise audit.refused("kept_days", f"at least 1 is needed, and of `kept_mib` at least {least_mib}")
     audit.done()
+    top.mapping("buckets")
+    top.mapping("models")
     suffix = top.text("account_suffix") or OWN_DOMAIN
     if _SUFFIX.fullmatch(suffix) is None or len(suffix) > 100:
         raise top.refused("account_suffix", "a domain is needed, in lower case, such as example.com")
@@ -162,7 +174,15 @@ def parse(content: Any, base: Path = Path()) -> AuthSettings:
         audit_days,
         audit_mib,
         suffix,
+        _users(top, "buckets"),
+        _users(top, "models"),
     )
+
+
+def _users(top: _AccessSection, key: str) -> dict[str, frozenset[str]]:
+    """The projects for which each of what the server uses is named."""
+    section = _AccessSection(top.mapping(key), key)
+    return {name: frozenset(map(parse_project, section.texts(name))) for name in top.mapping(key)}
 
 
 def _issuer(reader: _AccessSection, audiences: tuple[str, ...], base: Path) -> Issuer:

@@ -123,6 +123,8 @@ class Buckets:
         now_s: Callable[[], float] | None = None,
     ) -> None:
         self.places, self.blocking, self._now_s = places, blocking, now_s
+        self.may_use: Callable[[str, str], bool] = lambda project, bucket: True
+        """Whether messages of a project may be exported to a bucket now."""
         self._turns = {bucket: asyncio.Semaphore(STORES_MAX) for bucket in places}
         self._cleaned: dict[str, float] = {}
         self._systems: dict[str, tuple[Any, str]] = {}

@@ -25,7 +25,7 @@ from syncpoint.inner.pace import Pace, PaceLimits
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import FailedPrecondition, PermissionDenied
-from syncpoint.model.names import READING_REFUSED, SERVICE_IDENTITY
+from syncpoint.model.names import READING_REFUSED, SERVICE_IDENTITY, project_of
 from syncpoint.schemas.stored import definition, find_schema
 from syncpoint.schemas.validators import Encoding
 from syncpoint.wire.messages import pubsub
@@ -190,6 +190,8 @@ def export_state(
     """The state of an export as the API calls it, and why it is not active."""
     if not may_export(record):
         return _STATES.PERMISSION_DENIED, READING_REFUSED
+    if not buckets.may_use(project_of(record.name), config.bucket):
+        return _STATES.PERMISSION_DENIED, BUCKET_REFUSED
     topic_record = catalog.topic_of(record)
     if topic_record is not None and topic_record.enforce_in_transit:
         place = buckets.places.get(config.bucket)
@@ -210,13 +212,14 @@ def export_state(
     return _STATES.ACTIVE, ""
 
 
+BUCKET_REFUSED = "The operator has not named the bucket for this project: `buckets` in the file of --auth."
 _ADVICE: dict[int, str] = {
     _STATES.NOT_FOUND: "The operator says where the bucket {0} is (`syncpoint serve --bucket`, `buckets` in a"
     " cluster.yaml), and sees to it that it is there; the server's log has the reason. Exporting"
     " then begins within seconds.",
     _STATES.PERMISSION_DENIED: "With --auth, grant roles/pubsub.subscriber on the subscription to the server's own"
-    f" identity, {SERVICE_IDENTITY} unless the file names another; otherwise the operator lets the"
-    " server write to the bucket {0}.",
+    f" identity, {SERVICE_IDENTITY} unless the file names another; the operator names the bucket {0}"
+    " for the project (`buckets` in that file), and lets the server write to it.",
     _STATES.IN_TRANSIT_LOCATION_RESTRICTION: "Choose a bucket in a region that the topic's message_storage_policy"
     " allows, or change the policy.",
     _STATES.SCHEMA_MISMATCH: "Give the topic an Avro schema (with write_metadata a record that has no fields of the"

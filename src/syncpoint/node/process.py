@@ -196,6 +196,9 @@ class Node:
             Forwards(ForwardingProcess(consuming, self._forwarded, give_up, self._may_publish, self._charge)),
         )
         self.transformer.models.tokens = self.consumption.pushes.tokens
+        if self.access is not None:
+            self.transformer.models.may_use = self.access.may_use_model
+            self.consumption.exports.buckets.may_use = self.access.may_use_bucket
         inquiry = LocalInquiry(self.publish, self.subscribe, self.consumption.describe)
         self.admin = NodeAdmin(
             self.control, self.publish, inquiry, self.limits, settings.durability, self.clock.time_ns()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Unavailable
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument, PermissionDenied, Unavailable
 from syncpoint.model.names import SERVICE_ACCOUNT
 from syncpoint.transforms.errors import SandboxUnavailable, TransformError
 from syncpoint.transforms.inference import ENDPOINT
@@ -44,7 +44,7 @@ async def check_transforms(name: str, transforms: Sequence[pubsub.MessageTransfo
                 if kind.compression_mode not in (pubsub.Compression.COMPRESS, pubsub.Compression.DECOMPRESS):
                     raise InvalidArgument(f"{place}.compression.compression_mode", "must be COMPRESS or DECOMPRESS")
             case "ai_inference":
-                _check_inference(transform.ai_inference, transformer, f"{place}.ai_inference")
+                _check_inference(project, transform.ai_inference, transformer, f"{place}.ai_inference")
             case _:
                 raise InvalidArgument(place, "one of javascript_udf, compression and ai_inference must be set")
 
@@ -64,7 +64,7 @@ async def _check_function(project: str, function: pubsub.JavaScriptUDF, transfor
         raise Unavailable(f"The code cannot be checked now: {error}") from None
 
 
-def _check_inference(kind: pubsub.AIInference, transformer: Transformer, place: str) -> None:
+def _check_inference(project: str, kind: pubsub.AIInference, transformer: Transformer, place: str) -> None:
     if not ENDPOINT.fullmatch(kind.endpoint):
         raise InvalidArgument(
             f"{place}.endpoint",
@@ -75,5 +75,10 @@ def _check_inference(kind: pubsub.AIInference, transformer: Transformer, place: 
         raise InvalidArgument(f"{place}.unstructured_inference", "must be set")
     if kind.service_account_email and not SERVICE_ACCOUNT.fullmatch(kind.service_account_email):
         raise InvalidArgument(f"{place}.service_account_email", "must be the address of a service account")
+    if not transformer.models.may_use(project, kind.endpoint):
+        raise PermissionDenied(
+            f"{project} may not use {kind.endpoint}. The operator can name it for the project: `models` in the file of"
+            " --auth."
+        )
     if not transformer.models.knows(kind.endpoint):
         raise FailedPrecondition(f"No address is configured for {kind.endpoint}. The operator can add one.")

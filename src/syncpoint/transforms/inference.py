@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from google.protobuf.json_format import MessageToDict
@@ -67,6 +67,8 @@ class Models:
         self._urls = urls
         self.client = ModelClient() if ask is None else ask
         self.tokens: Tokens | None = None
+        self.may_use: Callable[[str, str], bool] = lambda project, endpoint: True
+        """Whether a project may ask an endpoint now."""
         self._turns = {endpoint: ProjectTurns(TOGETHER_MAX) for endpoint in urls}
 
     def knows(self, endpoint: str) -> bool:
@@ -74,6 +76,8 @@ class Models:
 
     async def infer(self, project: str, kind: pubsub.AIInference, data: bytes) -> bytes:
         """The new data. `project`: whose turn it is. Raises `TransformError`."""
+        if not self.may_use(project, kind.endpoint):
+            raise TransformError(f"{project} may not use {kind.endpoint}: the operator names it for the project")
         url = self._urls.get(kind.endpoint)
         if url is None:
             raise TransformError(f"no address is configured for {kind.endpoint}")

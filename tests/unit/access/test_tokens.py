@@ -343,3 +343,20 @@ def test_a_key_file_that_cannot_be_used_is_named_with_its_key_and_the_file_that_
     auth.unlink()
     with pytest.raises(InvalidArgument, match=r"auth: .* No such file"):
         Access(auth, harness.catalog, harness.clock)
+
+
+def test_buckets_and_models_are_for_projects(harness: Harness) -> None:
+    model = "projects/ml/locations/l/endpoints/e"
+    nothing = parse(harness.content)
+    assert not nothing.may_use_bucket("projects/demo", "archive")
+    assert nothing.may_use_model("projects/ml", model)
+    assert not nothing.may_use_model("projects/m", model)
+    assert not nothing.may_use_model("projects/demo", model)
+    named = parse(harness.content | {"buckets": {"archive": ["projects/demo"]}, "models": {model: ["projects/demo"]}})
+    assert named.may_use_bucket("projects/demo", "archive")
+    assert not named.may_use_bucket("projects/demo", "other")
+    assert not named.may_use_bucket("projects/ml", "archive")
+    assert named.may_use_model("projects/demo", model)
+    for wrong in ({"buckets": {"a": ["demo"]}}, {"buckets": {"a": "projects/demo"}}, {"models": ["x"]}):
+        with pytest.raises(InvalidArgument):
+            parse(harness.content | wrong)

@@ -329,3 +329,30 @@ def test_many_acknowledgements_leave_the_loop_to_others_in_between(
         assert harness.lent() == 0
 
     harness.run(story())
+
+
+def test_a_bucket_is_written_for_projects_that_may_alone(tmp_path: Path) -> None:
+    """Asked when it is used: what was allowed before goes no further than the next look."""
+    harness, asked, allowed = Harness(tmp_path), set[tuple[str, str]](), [True]
+
+    def may_use(project: str, bucket: str) -> bool:
+        asked.add((project, bucket))
+        return allowed[0]
+
+    async def story() -> None:
+        harness.buckets.may_use = may_use
+        harness.forwarders.send("a", "b")
+        await asyncio.sleep(5)
+        assert sorted(harness.lines) == ["a", "b"]
+        allowed[0] = False
+        await asyncio.sleep(10)
+        harness.forwarders.send("c", "d")
+        await asyncio.sleep(90)
+        assert sorted(harness.lines) == ["a", "b"]
+        allowed[0] = True
+        await asyncio.sleep(90)
+        assert sorted(harness.lines) == ["a", "b", "c", "d"]
+
+    harness.run(story())
+    project = "/".join(harness.forwarders.record.name.split("/")[:2])
+    assert asked == {(project, "b")}

@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.model.errors import FailedPrecondition, InvalidArgument
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from syncpoint.model.limits import PUBLISH_REQUEST_BYTES_MAX
 from syncpoint.transforms import message_transforms
 from syncpoint.transforms.compression import compressed
@@ -220,3 +220,15 @@ async def test_good_transforms_are_taken_and_models_nobody_configured_are_not(tr
     await check_transforms(T, [longest, inference(), *(compression(*kind) for kind in KINDS[:3])], transformer)
     with pytest.raises(FailedPrecondition, match="No address is configured"):
         await check_transforms(T, [inference("projects/p/locations/l/publishers/a/models/b")], transformer)
+
+
+@with_transformer
+async def test_a_model_is_asked_for_projects_that_may_alone(transformer: Transformer) -> None:
+    transformer.models.may_use = lambda project, endpoint: (project, endpoint) == ("projects/good", MODEL)
+    message = pubsub.PubsubMessage(data=b'{"q": 1}')
+    (good,) = await transformer.apply("projects/good", [inference()], [message])
+    assert isinstance(good, pubsub.PubsubMessage)
+    (bad,) = await transformer.apply("projects/bad", [inference()], [message])
+    assert "projects/bad may not use" in str(bad)
+    with pytest.raises(PermissionDenied, match="may not use"):
+        await check_transforms("projects/bad/topics/t", [inference()], transformer)

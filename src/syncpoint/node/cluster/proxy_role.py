@@ -165,6 +165,9 @@ class ProxyRole:
             Forwards(ForwardingProcess(consuming, self._forwarded, letters.give_up, self._may_publish, self._charge)),
         )
         transformer.models.tokens = self.consumption.pushes.tokens
+        if self.access is not None:
+            transformer.models.may_use = self.access.may_use_model
+            self.consumption.exports.buckets.may_use = self.access.may_use_bucket
         self._clients = ConnectedClients(
             context.process.name,
             context.clock,
