@@ -1,6 +1,6 @@
 """What is in a file together: all that comes until one of the file's limits is reached, and when some of it is written.
 
-Place: the `inner.ConsumerKind` of Cloud Storage subscriptions, under `export_driver`; a batch is a file.
+Place: the `ConsumerKind` of Cloud Storage subscriptions, under `export_driver`; a batch is a file.
 Promise: files are stored one after the other, in the order in which their messages came, so those of an ordering key
 are in order. A large one is written in pieces of at least a quarter of the memory that there is.
 """

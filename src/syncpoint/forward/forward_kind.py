@@ -1,6 +1,6 @@
 """What is forwarded together: messages of one ordering key, or of none, as many as a publish may have.
 
-Place: the `inner.ConsumerKind` of subscriptions that forward, under `forward_driver`.
+Place: the `ConsumerKind` of subscriptions that forward, under `forward_driver`.
 Promise: a message that was forwarded `HOPS_MAX` times before, or that the target refuses alone, is given up.
 """
 

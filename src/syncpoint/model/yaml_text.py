@@ -2,7 +2,7 @@
 
 Place: under every room that reads a file of YAML.
 Promise: what is nested deeper, or has more values once its aliases are followed, is refused as a mistake of the file,
-with `yaml.YAMLError`, like any other; no file makes reading it take long or fail otherwise. So is a key given twice:
+with `YAMLError`, like any other; no file makes reading it take long or fail otherwise. So is a key given twice:
 the last one would win, and what stands under the first be missed by nobody.
 """
 
@@ -18,12 +18,12 @@ VALUES_MAX: Final = 1_000_000
 
 
 def load_yaml(text: str | bytes) -> Any:
-    """The one document of a text. Raises `yaml.YAMLError`."""
+    """The one document of a text. Raises `YAMLError`."""
     return yaml.load(text, _BoundedLoader)  # a SafeLoader
 
 
 def load_yaml_documents(text: str | bytes) -> Iterator[Any]:
-    """Its documents, one after the other. Raises `yaml.YAMLError`."""
+    """Its documents, one after the other. Raises `YAMLError`."""
     return iter(yaml.load_all(text, _BoundedLoader))
 
 

@@ -32,7 +32,7 @@ class AlertCauses:
         self._missing: dict[str, float] = {}  # process -> when it was missing last
         self._alone: set[_Key] = set()  # held at the last look, and followed from nothing
 
-    def told(self, conditions: Iterable[AlertCondition], look: Look, now_s: float) -> list[AlertCondition]:
+    def with_causes(self, conditions: Iterable[AlertCondition], look: Look, now_s: float) -> list[AlertCondition]:
         """The same conditions, with what each follows from; a missing process names what follows from it."""
         for labels in look.get(DISK_SERVED, {}):
             known = dict(labels)
@@ -65,8 +65,8 @@ def _naming(condition: AlertCondition, all_of: Iterable[AlertCondition]) -> Aler
             following.setdefault(one.rule, []).append(_place(dict(one.labels)))
     if not following:
         return condition
-    told = "; ".join(f"{rule} of {_listed(places)}" for rule, places in sorted(following.items()))
-    return condition._replace(summary=f"{condition.summary} From that follows: {told}.")
+    consequences = "; ".join(f"{rule} of {_listed(places)}" for rule, places in sorted(following.items()))
+    return condition._replace(summary=f"{condition.summary} From that follows: {consequences}.")
 
 
 def _place(labels: Mapping[str, str]) -> str:

@@ -109,7 +109,7 @@ class MonitorCore:
         for name, found in events.items():
             self.counts[name].add(now_s, found)
         self.file.count(now_s, month_of(now_s), events, since_s)
-        conditions = self._causes.told(self._watch.conditions(look, now_s), look, now_s)
+        conditions = self._causes.with_causes(self._watch.conditions(look, now_s), look, now_s)
         conditions += budget_conditions(self.settings.objectives, self.counts, now_s)
         notifications = self.machine.looked(conditions, now_s)
         self.keep()

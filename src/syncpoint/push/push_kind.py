@@ -1,6 +1,6 @@
 """What is pushed together: each message alone, of an ordering key one after the other.
 
-Place: the `inner.ConsumerKind` of push subscriptions, under `push_driver`.
+Place: the `ConsumerKind` of push subscriptions, under `push_driver`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class FactsInFront:
 
     def __init__(self, log_counter: int, *, numbered: bool = False) -> None:
         self._log, self._numbered = log_counter, numbered
-        self._told: dict[int, set[_Place]] = {}  # by the kind of fact, or the number of the extension
+        self._noted: dict[int, set[_Place]] = {}  # by the kind of fact, or the number of the extension
         self._ends: dict[int, int] = {}  # of each source, what the log has
 
     def fact(self, payload: bytes) -> list[str]:
@@ -37,7 +37,7 @@ class FactsInFront:
         for kind, source, offset in _places(payload):
             if log_of(source) != self._log:
                 continue
-            self._told.setdefault(kind, set()).add((source, offset))
+            self._noted.setdefault(kind, set()).add((source, offset))
             if offset < self._ends.get(source, 0):
                 found.append(f"a fact of kind {kind} about {source}/{offset} stands behind the message")
         return found
@@ -60,7 +60,7 @@ class FactsInFront:
         return found
 
     def _knows(self, place: _Place, *kinds: int) -> bool:
-        return any(place in self._told.get(kind, ()) for kind in kinds)
+        return any(place in self._noted.get(kind, ()) for kind in kinds)
 
 
 def complaints(

@@ -32,7 +32,7 @@ EACH: Final = 20
 MESSAGE_BYTES: Final = 1100
 """Length of each message's data: more than the smallest bound that a file of an export may have."""
 
-SETTLED_S: Final = 60.0
+PATIENCE_S: Final = 60.0
 """How long a cell waits for what has to arrive."""
 
 Copy = tuple[int, str]
@@ -166,7 +166,7 @@ class Cell:
 
     def send(self, message: dict[str, Any], sent: Sent, insist: bool = False) -> None:
         """Publish one request of one message with the official client's call."""
-        end = time.monotonic() + SETTLED_S
+        end = time.monotonic() + PATIENCE_S
         while True:
             sent.attempts += 1
             try:
@@ -212,7 +212,7 @@ class Cell:
                 wanted[number, label if labelled else ""] += count
         return wanted, Counter((one.number, one.label if labelled else "") for one in self.arrivals())
 
-    def settle(self) -> None:
+    def complete(self) -> None:
         """Wait until everything that is wanted has arrived; fails with what is missing."""
 
         def missing() -> dict[Copy, int]:
@@ -221,19 +221,19 @@ class Cell:
             return dict(wanted - got)
 
         try:
-            eventually(lambda: not missing(), SETTLED_S)
+            eventually(lambda: not missing(), PATIENCE_S)
         except AssertionError:
             raise AssertionError(f"lost (number, label: times): {missing()}") from None
 
     def judge(self, *, exact: bool) -> None:
         """Everything wanted has arrived, nothing is left to come, and with `exact` nothing came too often."""
-        self.settle()
+        self.complete()
         try:
-            eventually(self._empty, SETTLED_S)
+            eventually(self._empty, PATIENCE_S)
         except AssertionError:
             state = self.asked("GetSubscriptionState", subscription=self.subscription)
             raise AssertionError(f"{state.backlog_messages} messages are never acknowledged: {state}") from None
-        self.settle()
+        self.complete()
         labelled = all(one.labelled for one in self.outlets)
         wanted, got = self.counted(labelled)
         known = {number for number, sent in self.sent.items() if not sent.optional}
@@ -264,7 +264,7 @@ class Cell:
 
     def until(self, condition: Callable[[], Any], what: str) -> None:
         """Wait for a condition within the time a cell has."""
-        eventually(condition, SETTLED_S, what)
+        eventually(condition, PATIENCE_S, what)
 
     def close(self) -> None:
         """End what receives, then the clients. Safe to call twice."""

@@ -20,7 +20,7 @@ def nothing(cell: Cell) -> None:
     """Messages are published in two rounds."""
     for _ in range(2):
         cell.publish()
-        cell.settle()
+        cell.complete()
     cell.judge(exact=True)
 
 
@@ -65,7 +65,7 @@ def snapshot(cell: Cell) -> None:
 def rule_change(cell: Cell) -> None:
     """A rule with an action makes one more copy of what is published while it is there."""
     cell.publish(EACH // 2)
-    cell.settle()
+    cell.complete()
     rule = {"name": "late", "sql": "1=1", "action": "SET late = 'yes'"}
     cell.asked("CreateRule", subscription=cell.subscription, rule=rule)
     for number in cell.publish(EACH // 2):
@@ -74,7 +74,7 @@ def rule_change(cell: Cell) -> None:
             label = "letter" if cell.refuses(number) else "late"
             sent.wanted[label] += 1
             sent.labels.append(label)
-    cell.settle()
+    cell.complete()
     cell.asked("DeleteRule", subscription=cell.subscription, name="late")
     cell.publish(EACH // 2)
     cell.judge(exact=True)
@@ -83,7 +83,7 @@ def rule_change(cell: Cell) -> None:
 def configuration_change(cell: Cell) -> None:
     """Where messages go is changed; what is published after the answer arrives at the new place, and only there."""
     cell.publish(EACH // 2)
-    cell.settle()
+    cell.complete()
     old = cell.outlets[-1]
     if isinstance(old, Pushed):
         new = Pushed(cell.refuses)
@@ -122,7 +122,7 @@ def suspension(cell: Cell) -> None:
 def recreation(cell: Cell) -> None:
     """A subscription that was deleted and created again gets what is published from then on."""
     cell.publish(EACH // 2)
-    cell.settle()
+    cell.complete()
     cell.suspend()
     waiting = cell.publish(EACH // 2)
     cell.space.api.delete_subscription({"subscription": cell.subscription})

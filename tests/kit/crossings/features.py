@@ -20,7 +20,7 @@ from syncpoint.model.identity import parse_message_id
 from syncpoint.testing.official import refused
 from tests.integration.test_pipeline_reading import Reader
 from tests.integration.test_pipeline_writing import Writer, frame
-from tests.kit.crossings.cell import MESSAGE_BYTES, SETTLED_S, Cell, Sent, soon
+from tests.kit.crossings.cell import MESSAGE_BYTES, PATIENCE_S, Cell, Sent, soon
 from tests.kit.crossings.outlets import Bucket, Outlet, Pulled, Pushed
 
 DEFAULT_RULE: Final = "$Default"
@@ -299,7 +299,7 @@ class PipelineWrite(Feature):
             "attributes": [sorted(message["attributes"].items())],
             "ordering_key": [message.get("ordering_key", "")],
         }
-        end = time.monotonic() + SETTLED_S
+        end = time.monotonic() + PATIENCE_S
         while True:
             try:
                 self.writer.stage("run", self.epoch, 0, "t", frame(cell.topic, **columns))

@@ -11,6 +11,7 @@ import pytest
 from syncpoint.control.due_publishes import DuePublishes
 from syncpoint.model.errors import Unavailable
 from syncpoint.publish.envelope import PublishBatch, read_publish
+from syncpoint.publish.origin import PublishOrigin
 from syncpoint.router.assignment import TopicAssignment
 from syncpoint.router.rendezvous import pick_chain
 
@@ -44,7 +45,8 @@ def test_it_is_asked_who_takes_the_key_now() -> None:
         address, batch = cluster.calls[-1]
         assert batch.chain == pick_chain(7, key, (1, 2))
         assert address == cluster.owners[batch.chain].address
-        assert (batch.epoch, batch.keyed, batch.sender, batch.within, batch.scheduled) == (3, True, 99, True, True)
+        assert (batch.epoch, batch.keyed, batch.sender) == (3, True, 99)
+        assert batch.origin is PublishOrigin.FIRING
         assert bytes(batch.request) == b"request"
     assert len({batch.batch for _, batch in cluster.calls}) == 4
     assert len({batch.chain for _, batch in cluster.calls}) == 2

@@ -15,6 +15,7 @@ from syncpoint.metadata.records import Record, Topic, TopicSchema
 from syncpoint.model.errors import Code, Unavailable
 from syncpoint.proxy.rate_limits import RateLimiter, TurnWindow
 from syncpoint.publish.envelope import PublishBatch
+from syncpoint.runtime.child_processes import at_once
 from syncpoint.schemas import stored
 from syncpoint.schemas.limits import JSON_BYTES_AT_ONCE
 from syncpoint.transforms.inference import Models
@@ -264,12 +265,16 @@ async def test_large_requests_are_checked_apart_and_keys_keep_their_order(harnes
     harness.put(replace(harness.topic, schema=TopicSchema(schema.name, 7, 1)))
     checked: list[int] = []
 
-    async def apart(work: Any) -> Any:
-        await asyncio.sleep(0.5)
-        checked.append(1)
-        return work()
+    class Apart:
+        busy = False
+        here = staticmethod(at_once.here)
 
-    proxy.publisher._preparation._messages.schemas.apart = apart
+        async def __call__(self, work: Any, project: str, /) -> Any:
+            await asyncio.sleep(0.5)
+            checked.append(1)
+            return work()
+
+    proxy.publisher._preparation._messages.schemas.apart = Apart()
     harness.network.delay_s_max = 0.0  # calls arrive in the order in which they are made
     large = b'"%b"' % (b"x" * JSON_BYTES_AT_ONCE)
     tasks = [asyncio.ensure_future(harness.publish(one, key="k")) for one in (large, b'"small"')]

@@ -11,6 +11,7 @@ import pytest
 
 from syncpoint.model.errors import Code, InvalidArgument, ResourceExhausted, SyncpointError
 from syncpoint.publish.project_room import ProjectRoom
+from syncpoint.runtime.child_processes import at_once
 from syncpoint.schemas.limits import BINARY_BYTES_AT_ONCE, DEFINITION_BYTES_AT_ONCE, JSON_BYTES_AT_ONCE
 from syncpoint.testing.servicer_harness import ServicerHarness, simulated
 from syncpoint.transforms.message_transforms import Outcome, Transformer
@@ -23,11 +24,14 @@ LARGE = json.dumps("x" * JSON_BYTES_AT_ONCE)
 class Elsewhere:
     """Whoever checks large requests, when the test says so."""
 
+    busy = False
+    here = staticmethod(at_once.here)
+
     def __init__(self) -> None:
         self.asked = 0
         self.free = asyncio.Event()
 
-    async def __call__(self, work: Callable[[], Any]) -> Any:
+    async def __call__(self, work: Callable[[], Any], project: str, /) -> Any:
         self.asked += 1
         await self.free.wait()
         return work()

@@ -73,7 +73,7 @@ class DiskMaintainer:
 
     @property
     def reachable(self) -> bool:
-        """Whether whoever serves the disk was there when it was last looked at; any thread."""
+        """Whether whoever serves the disk was there when it was last checked; any thread."""
         return self._away_since is None
 
     @property
