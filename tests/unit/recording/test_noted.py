@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from syncpoint.metadata.entity_options import TopicOptions
-from syncpoint.metadata.records import CatalogChange, Topic
+from syncpoint.metadata.records import CatalogChange, DeadLetter, Topic
 from syncpoint.model.identity import OFFSET_END
 from syncpoint.publish.backlog import unacknowledged
 from syncpoint.recording.recorder import Recorder
@@ -104,7 +104,7 @@ def test_what_runs_out_with_nobody_there_is_said_to_be_expired_once() -> None:
 
 
 def test_a_dead_letter_is_named() -> None:
-    harness = Recorded(dead_letter=("projects/p/topics/dead", 1))
+    harness = Recorded(dead_letter=DeadLetter("projects/p/topics/dead", 1))
     harness.commit(CatalogChange.put(Topic(3, "projects/p/topics/dead")))
     subscriber = Subscriber(harness)
     harness.send("a")

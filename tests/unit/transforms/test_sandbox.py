@@ -208,17 +208,17 @@ async def test_large_messages_and_many_of_them_pass(sandbox: Sandbox) -> None:
 @with_sandbox
 async def test_the_same_text_shares_nothing_between_projects(sandbox: Sandbox) -> None:
     """In whichever process it runs, and however projects take turns."""
-    keeper = Function(
+    hoarder = Function(
         "f",
         "let last = 'nothing';"
         "function f(message) { const was = last + typeof ({}).seen; last = message.data; Object.prototype.seen = 1;"
         " return {data: was}; }",
     )
     for project in (P, "projects/other", "projects/third"):
-        (found,) = await sandbox.run(project, keeper, [text("secret")])
+        (found,) = await sandbox.run(project, hoarder, [text("secret")])
         assert json.loads(str(found))["data"] == "nothingundefined", project
     for _ in range(4):
-        found = await asyncio.gather(*(sandbox.run(f"projects/{n}", keeper, [text(f"of {n}")]) for n in range(6)))
+        found = await asyncio.gather(*(sandbox.run(f"projects/{n}", hoarder, [text(f"of {n}")]) for n in range(6)))
         for number, (result,) in enumerate(found):
             data = json.loads(str(result))["data"]
             assert data in ("nothingundefined", f"of {number}number"), data

@@ -64,9 +64,13 @@ def padded(kind: int, flags: int, sid: int, payload: bytes, pad: int | None) -> 
 
 
 def recorded(harness: Any, plan: list) -> bytes:
-    """What a client doing `plan` writes, cut into frames of odd sizes, with padding and CONTINUATION."""
+    """What a client doing `plan` writes, cut into frames of odd sizes, with padding and CONTINUATION.
+
+    Its windows only grow: what leaves before one shrinks would depend on where the bytes are cut.
+    """
     peer = harness.Peer({})
-    out = bytearray(frames.PREFACE + frames.settings({}))
+    window = min((step[1] for step in plan if step[0] == "settings"), default=frames.WINDOW_DEFAULT)
+    out = bytearray(frames.PREFACE + frames.settings({frames.SettingId.INITIAL_WINDOW_SIZE: window}))
     for step in plan:
         match step:
             case ("call" | "chat" as kind, content, size, pad):
@@ -90,7 +94,8 @@ def recorded(harness: Any, plan: list) -> bytes:
                 out += frames.frame(frames.PING, 0, 0, payload)
             case ("junk", kind, payload):
                 out += frames.frame(kind, 0xFF, 0, payload)
-            case ("settings", window):
+            case ("settings", wider):
+                window = max(window, wider)
                 out += frames.settings({frames.SettingId.INITIAL_WINDOW_SIZE: window})
             case ("priority",):
                 out += frames.frame(frames.PRIORITY, 0, 1, frames.u32(0) + b"\x01")
