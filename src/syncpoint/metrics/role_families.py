@@ -146,7 +146,7 @@ MITIGATION: Final = _of(
         "lost_zones": "Zones whose processes are all gone.",
     },
 )
-SETTLED_S: Final = 3.0
+QUIET_S: Final = 3.0
 _DOMAIN: Final = ("domain", "role")
 HEADROOM_FAMILIES: Final = (
     Family(
@@ -229,7 +229,7 @@ class DiskServerRoom(StatusRoom):
 
 class MemberRoom(QuickCollector):
     """Who is a member, and which chains are served. `name`: this process's; `joined`: whether it is a member;
-    `opened`: which chains it has open. A chain counts as served once somebody has had it for `SETTLED_S`: owners that
+    `opened`: which chains it has open. A chain counts as served once somebody has had it for `QUIET_S`: owners that
     take turns because none of them can open it serve nothing.
     """
 
@@ -257,7 +257,7 @@ class MemberRoom(QuickCollector):
             if owner is None or (owner.member == self._name and int(number) not in opened):
                 self._served.pop(number, None)
                 self._unserved.setdefault(number, now)
-            elif now - self._served.setdefault(number, now) >= SETTLED_S:
+            elif now - self._served.setdefault(number, now) >= QUIET_S:
                 self._unserved.pop(number, None)
         for number in self._unserved.keys() - chains:
             del self._unserved[number]

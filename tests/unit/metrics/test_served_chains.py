@@ -8,7 +8,7 @@ from typing import Any
 from syncpoint.metadata.view import Versioned
 from syncpoint.metrics.exposition import written
 from syncpoint.metrics.family import Samples
-from syncpoint.metrics.role_families import MEMBER_FAMILIES, SETTLED_S, ChainDiskRoom, MemberRoom
+from syncpoint.metrics.role_families import MEMBER_FAMILIES, QUIET_S, ChainDiskRoom, MemberRoom
 from syncpoint.model.cluster import ChainOwner, ChainRecord, DiskPlace
 
 
@@ -72,7 +72,7 @@ def test_a_chain_is_unserved_from_when_its_owner_is_gone_until_another_has_kept_
     here.now += 7
     assert here.unserved() == {'chain="1"': 7}
     here.own(1, "elsewhere")
-    here.now += SETTLED_S + 1
+    here.now += QUIET_S + 1
     assert here.unserved() == {}
 
 
@@ -82,9 +82,9 @@ def test_owners_that_take_turns_and_open_nothing_serve_nothing() -> None:
     for _ in range(10):
         for name in ("there", "elsewhere", "here"):
             here.own(1, name)
-            here.now += SETTLED_S - 1
+            here.now += QUIET_S - 1
             here.owners.drop("1")
-    assert here.unserved() == {'chain="1"': 30 * (SETTLED_S - 1)}
+    assert here.unserved() == {'chain="1"': 30 * (QUIET_S - 1)}
 
 
 def test_an_owner_that_has_not_opened_its_chain_says_so() -> None:
@@ -95,7 +95,7 @@ def test_an_owner_that_has_not_opened_its_chain_says_so() -> None:
     assert here.unserved() == {'chain="1"': 60}
     here.open.add(1)
     here.unserved()
-    here.now += SETTLED_S
+    here.now += QUIET_S
     assert here.unserved() == {}
     here.chains.drop("1")
     here.owners.drop("1")
