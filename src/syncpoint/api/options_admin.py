@@ -108,8 +108,8 @@ class OptionsAdmin:
             await self._check_class(wanted.durability_class)
         if "records_topic" in paths and wanted.records_topic:
             self._check_records_topic(wanted.topic, wanted.records_topic)
-        live_s = _time_to_live(wanted, "default_ttl")
-        window_s = _window(wanted, "duplicate_detection_window")
+        live_s = time_to_live_s(wanted, "default_ttl")
+        window_s = duplicate_window_s(wanted, "duplicate_detection_window")
         if request.validate_only:
             return wanted
         record = self.topic(wanted.topic)
@@ -164,7 +164,7 @@ class OptionsAdmin:
             if path == "early_delivery":
                 record = replace(record, early_delivery=value)
             elif path == "ttl":
-                live_s = _time_to_live(request.options, "ttl")
+                live_s = time_to_live_s(request.options, "ttl")
                 record = replace(record, options=record.options._replace(ttl_s=live_s))
             else:
                 if path == "forward_to" and value:
@@ -282,7 +282,7 @@ def subscription_options(record: Subscription) -> admin.SubscriptionOptions:
     )
 
 
-def _time_to_live(options: Message, field: str) -> int:
+def time_to_live_s(options: Message, field: str) -> int:
     """The seconds of a field; 0: none."""
     seconds = seconds_of(options, field) or 0.0
     if seconds:
@@ -290,7 +290,7 @@ def _time_to_live(options: Message, field: str) -> int:
     return whole_seconds(seconds)
 
 
-def _window(options: Message, field: str) -> int:
+def duplicate_window_s(options: Message, field: str) -> int:
     """The seconds of a field; 0: none."""
     seconds = seconds_of(options, field) or 0.0
     if seconds:

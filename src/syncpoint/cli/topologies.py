@@ -105,12 +105,15 @@ def graph(settings: Settings, output: Path, seconds: float) -> None:
 
 
 def _planned(settings: Settings, client: Client, file: Path, *, prune: bool) -> tuple[WantedTopology, list[PlanStep]]:
+    from syncpoint.topology.topology_checks import check
     from syncpoint.topology.topology_file import load
     from syncpoint.topology.topology_live import read
     from syncpoint.topology.topology_plan import plan
 
     wanted = load(file, settings.project_or_none)
-    return wanted, plan(wanted, read(client, wanted), prune=prune)
+    live = read(client, wanted)
+    check(wanted, live)
+    return wanted, plan(wanted, live, prune=prune)
 
 
 def _print(settings: Settings, steps: list[PlanStep]) -> None:

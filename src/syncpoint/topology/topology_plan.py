@@ -106,7 +106,7 @@ def _schema(wanted: WantedEntity, live: LiveTopology) -> Iterator[PlanStep]:
             f"{wanted.place}: {wanted.name} has another type, which is for good: use another name."
         )
     if different:
-        revision = pubsub.CommitSchemaRequest(name=wanted.name, schema=_over(known, wanted.message, wanted.fields))
+        revision = pubsub.CommitSchemaRequest(name=wanted.name, schema=laid_over(known, wanted.message, wanted.fields))
         for output in ("revision_id", "revision_create_time"):
             revision.schema.ClearField(output)
         yield PlanStep("~", "schema", wanted.name, different, (ServerCall("SchemaService.CommitSchema", revision),))
@@ -128,7 +128,7 @@ def _topic(wanted: WantedEntity, live: LiveTopology) -> Iterator[PlanStep]:
         return
     calls: tuple[ServerCall, ...] = ()
     if different:
-        request = pubsub.UpdateTopicRequest(topic=_over(known, wanted.message, wanted.fields))
+        request = pubsub.UpdateTopicRequest(topic=laid_over(known, wanted.message, wanted.fields))
         request.update_mask.paths.extend(one.name for one in different)
         calls = (ServerCall("Publisher.UpdateTopic", request),)
     yield _with_options(PlanStep("~", "topic", wanted.name, different + more, calls), wanted, options)
@@ -176,7 +176,7 @@ def _subscription(wanted: WantedEntity, live: LiveTopology) -> Iterator[PlanStep
     more = _different(wanted.options, options, wanted.option_fields)
     calls: tuple[ServerCall, ...] = ()
     if different:
-        request = pubsub.UpdateSubscriptionRequest(subscription=_over(known, wanted.message, wanted.fields))
+        request = pubsub.UpdateSubscriptionRequest(subscription=laid_over(known, wanted.message, wanted.fields))
         request.update_mask.paths.extend(one.name for one in different)
         calls = (ServerCall("Subscriber.UpdateSubscription", request),)
     later = _subscription_options(wanted, options)
@@ -371,7 +371,7 @@ def _covers(known: Any, wanted: Any, described: Any) -> bool:
     return all(_covers(have, want, one) for one in given) if given else not have.ListFields()
 
 
-def _over(known: Any, wanted: Any, fields: Iterable[str]) -> Any:
+def laid_over(known: Any, wanted: Any, fields: Iterable[str]) -> Any:
     """A copy of what there is, with the given fields over it."""
     made = type(known).FromString(known.SerializeToString())
     for name in fields:
