@@ -135,10 +135,12 @@ class ChildProcesses:
             job = pool.submit(_measured, work)
             done: tuple[_Result, float] = await asyncio.wrap_future(job)
             return done
-        except BrokenProcessPool:
+        except (BrokenProcessPool, OSError) as error:  # OSError: the machine starts no more processes now
             if self._pool is pool:
                 self._pool = None
-            raise Unavailable("The process that did this has ended. Try again.") from None
+            ended = isinstance(error, BrokenProcessPool)
+            text = "The process that did this has ended" if ended else f"No process could be started for this: {error}"
+            raise Unavailable(f"{text}. Try again.") from None
         except asyncio.CancelledError:
             if job is not None and job.running():  # its process is not free before it ends
                 await asyncio.wait((asyncio.wrap_future(job),))

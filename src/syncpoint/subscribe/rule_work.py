@@ -94,7 +94,9 @@ class RuleWork:
             for work, asked in pieces:
                 found = await self._apart(partial(judged_by, work, asked, room), project)
                 outcomes.update(zip(((source, place) for source, place, _ in asked), found, strict=False))
-        except SyncpointError as error:
+        except Exception as error:  # whoever asked has to go on, whatever it was
+            if not isinstance(error, SyncpointError):
+                log.exception("rules of %s could not be judged by another process", project)
             then(error)
             return
         then(Judged(rules, outcomes))

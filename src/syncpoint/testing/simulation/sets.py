@@ -7,6 +7,7 @@ come one after the other; a snapshot may be of another subscription of the topic
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -54,6 +55,7 @@ class Sets:
     """Of all subscriptions of one topic. `times`: when the messages that anybody saw were published."""
 
     def __init__(self, history: History, topic: str, seeks: Sequence[Seek], times: Mapping[str, int]) -> None:
+        self._ordered = {one.subscription for one in history.creations if one.ordered}
         self._created = {one.subscription: one.ended for one in history.creations}
         self._published = [one for one in history.publishes if one.outcome is Outcome.OK and one.topic == topic]
         self._history, self._times = history, times
@@ -68,15 +70,32 @@ class Sets:
 
     def certain(self, taken: Taken) -> set[str]:
         """Ids that certainly were acknowledged before a snapshot was taken."""
+        name = named(taken.subscription, taken.generation)
         found = {
             one.message_id
             for one in self._history.acks
-            if one.subscription == named(taken.subscription, taken.generation)
-            and one.outcome is Outcome.OK
-            and one.ended < taken.begun
+            if one.subscription == name and one.outcome is Outcome.OK and one.ended < taken.begun
         }
+        if name in self._ordered:
+            found = self._never_taken_back(name, found)
         last = self._seeks.get((taken.subscription, taken.generation))
         return found | (self.certain(last.taken) if last is not None and last.taken is not None else set())
+
+    def _never_taken_back(self, name: str, acknowledged: set[str]) -> set[str]:
+        """Of what an ordered subscription acknowledged, that whose leases surely were not taken back, so that the
+        acknowledgements count: nothing of its key came twice, and all of its key that came before is acknowledged.
+        """
+        received = [one for one in self._history.deliveries if one.subscription == name]
+        times = Counter((one.key, one.message_id) for one in received)
+        doubtful = {key for (key, _), count in times.items() if count > 1}
+        found = set[str]()
+        for one in received:
+            if not one.key or one.key not in doubtful:
+                if one.message_id in acknowledged:
+                    found.add(one.message_id)
+                else:
+                    doubtful.add(one.key)
+        return found
 
     def _perhaps(self, subscription: str, generation: int, until: int) -> set[str]:
         """Ids that may have been acknowledged in a generation before a stamp."""

@@ -8,10 +8,12 @@ it may stop between any two calls to a disk.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from syncpoint.runtime.call_queues import CallQueue, InlineCalls
+from syncpoint.runtime.child_processes import ChildProcesses
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import waits_for_disk
 from syncpoint.runtime.random import Random
@@ -20,7 +22,24 @@ from syncpoint.runtime.tasks import complete
 from syncpoint.testing.simulation.loop import here
 from syncpoint.testing.simulation.sim_threads import SimThread, SimThreads, in_sim_thread, pause
 
+APART_S = 0.002  # how long another process takes
 STARVED_S = 0.02  # between two looks whether a worker gets its turn again
+
+
+class SimChildProcesses(ChildProcesses):
+    """Work in other processes, done by the loop of the seed a moment later; it costs nothing and nobody pays."""
+
+    busy = False
+
+    @contextlib.contextmanager
+    def here(self, project: str) -> Iterator[None]:
+        """See `Apart`."""
+        yield
+
+    async def __call__(self, work: Callable[[], Any], project: str, /) -> Any:
+        """See `Apart`."""
+        await asyncio.sleep(APART_S)
+        return work()
 
 
 class SimWorkers:

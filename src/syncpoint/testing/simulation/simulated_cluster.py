@@ -36,7 +36,7 @@ from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
 from syncpoint.testing.simulation.push_endpoint import SimEndpoint
 from syncpoint.testing.simulation.sim_metadata import SimShared
-from syncpoint.testing.simulation.sim_workers import SimWorkers, run_blocking
+from syncpoint.testing.simulation.sim_workers import SimChildProcesses, SimWorkers, run_blocking
 from syncpoint.testing.simulation.simulated_disks import SimFiles
 from syncpoint.transport.calls import Methods
 
@@ -121,6 +121,7 @@ class SimMember:
             drain_s=1.0,
             open_metadata=self._metadata,
             open_files=self._files,
+            apart=SimChildProcesses(),
             push_sender=SimEndpoint(sim, f"{self.name}.{sim.next_life()}"),
             freeze_memory=lambda: None,  # the collector's own is everybody's here
             measures_itself=False,
