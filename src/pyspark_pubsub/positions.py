@@ -7,6 +7,7 @@ Promise: a starting position is written once in one of few ways and means the sa
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -32,9 +33,20 @@ class Position:
 
 
 def parse_position(options: Options, name: str) -> Position:
-    """What the option `startingPosition` or `endingPosition` says. Raises OptionError."""
-    text: str = options[name]
+    """What the option `startingPosition` or `endingPosition` says. Raises OptionError, also for a start in the future,
+    since offsets of what is not published yet are unknown, and messages before that time would be read.
+    """
     spelled = options.spelled(name) or name
+    found = _position(options, options[name], spelled)
+    if name == "startingPosition" and found.kind == TIME and found.micros > time.time_ns() // 1000:
+        raise OptionError(
+            f"The option {spelled} lies ahead: {options[name]}. Start the query once that time has come, or begin at"
+            f" latest and filter by publish_time."
+        )
+    return found
+
+
+def _position(options: Options, text: str, spelled: str) -> Position:
     if text.lower() in (EARLIEST, LATEST):
         return Position(text.lower())
     if text.startswith("{"):
@@ -44,14 +56,14 @@ def parse_position(options: Options, name: str) -> Position:
     if text.isdigit():
         return Position(TIME, micros=int(text) * 1000)
     try:
-        time = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise OptionError(
             f"The option {spelled} is earliest, latest, a time (2026-01-31T12:00:00Z, or milliseconds since 1970), a"
             f' snapshot (projects/P/snapshots/S), or offsets by source ({{"7": 1200}}), not {text!r}.'
         ) from None
-    time = time if time.tzinfo else time.replace(tzinfo=UTC)
-    since = time - datetime(1970, 1, 1, tzinfo=UTC)
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return Position(TIME, micros=(since.days * 86_400 + since.seconds) * 10**6 + since.microseconds)
 
 

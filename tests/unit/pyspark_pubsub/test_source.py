@@ -342,6 +342,7 @@ def test_connect_is_refused_with_a_way_out(monkeypatch):
         (BatchReader, {"maxRowsPerTrigger": 3}, "for streams"),
         (StreamReader, {"endingPosition": "latest"}, "for batches"),
         (BatchReader, {"startingPosition": "soon"}, "is earliest, latest, a time"),
+        (BatchReader, {"startingPosition": "2999-01-31T12:00:00Z"}, "lies ahead"),
         (BatchReader, {"startingPosition": '{"x": 1}'}, "not JSON of the form"),
         (BatchReader, {"startingPosition": '{"other": {"1": 1}}'}, "offsets of other"),
     ],
