@@ -88,7 +88,7 @@ def test_a_cluster_out_of_reach_for_long_is_given_up_and_heals() -> None:
     for _ in range(30):
         harness.persist(0, 1, 4_000)
         harness.clock.advance(1.0)
-    assert states(harness) == ["failed"] * 3 + ["ok"] * 6
+    assert states(harness) == ["away"] * 3 + ["ok"] * 6
     assert sorted(harness.files.abandoned) == ["/d0", "/d1", "/d2"]
     harness.regain(0, 1, 2)
     harness.heal()

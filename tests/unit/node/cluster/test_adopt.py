@@ -266,8 +266,7 @@ def test_an_import_goes_on_where_it_was_broken_off(tmp_path: Path, monkeypatch: 
     (moved,) = (cluster.folder / "disks").glob("*/chains/*/disk.json")
     assert not (data / "disk-1" / "logs").exists()
     assert len(list((moved.parent / "logs").iterdir())) >= 2
-    with pytest.raises(FailedPrecondition, match="already"):
-        imported(1_000)
+    assert imported(1_000) is None, "what has ended well may be asked for again"
 
 
 def test_disks_of_the_node_take_places_of_the_chain_on_their_file_system(tmp_path: Path) -> None:
