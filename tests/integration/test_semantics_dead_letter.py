@@ -55,7 +55,10 @@ def test_after_five_nacks_a_message_goes_to_the_dead_letter_topic(space):
         "sys.DeadLetterErrorDescription": "It was delivered 5 times and not acknowledged.",
         "sys.DeadLetterSource": f"projects/{space.project}/subscriptions/main-sub",
         "sys.DeadLetterMessageId": original,
+        "sys.DeadLetterCount": "1",
+        "sys.ForwardedFrom": attributes["sys.ForwardedFrom"],  # what names the copy, so that it is made once
     }
+    assert attributes["sys.ForwardedFrom"].startswith("dead/")
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", published)
     source_time = got[0].message.publish_time
     assert abs(datetime.datetime.fromisoformat(published) - source_time) < datetime.timedelta(seconds=1)
