@@ -275,7 +275,8 @@ class MemberRoom(QuickCollector):
         samples.put("syncpoint_chains_open", len(self._opened()))
         self._look()
         for chain, since in self._unserved.items():
-            samples.put("syncpoint_chain_unserved_seconds", self._clock() - since, chain)
+            until = self._served.get(chain, self._clock())  # it does not grow while a new owner proves itself
+            samples.put("syncpoint_chain_unserved_seconds", until - since, chain)
         for chain, seen in view.chains.items.items():
             if seen.value.below_policy:
                 samples.put("syncpoint_chain_below_policy", 1, chain)

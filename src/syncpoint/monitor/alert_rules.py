@@ -70,8 +70,8 @@ THRESHOLD_RULES: Final = (
         PAGE,
         SeriesSelection("syncpoint_chain_unserved_seconds"),
         ("chain",),
-        "No process has had chain {chain} open for more than 5 s: its messages are neither taken nor delivered.",
-        above=5.0,
+        "No process has had chain {chain} open for more than 8 s: its messages are neither taken nor delivered.",
+        above=8.0,
     ),
     ThresholdRule(
         "PlacedBelowPolicy",

@@ -72,7 +72,9 @@ def test_a_chain_is_unserved_from_when_its_owner_is_gone_until_another_has_kept_
     here.now += 7
     assert here.unserved() == {'chain="1"': 7}
     here.own(1, "elsewhere")
-    here.now += QUIET_S + 1
+    here.now += QUIET_S - 1
+    assert here.unserved() == {'chain="1"': 7}, "it does not grow while the new owner has it"
+    here.now += 1
     assert here.unserved() == {}
 
 

@@ -98,5 +98,5 @@ def test_disks_of_others_and_what_held_before_do_not_follow() -> None:
 def test_what_is_worse_pages_on_its_own(family: str, labels: tuple[str, ...], rule: str) -> None:
     cluster = Cluster()
     cluster.pass_time(20, gone=False)
-    cluster.put(family, 6, *labels)
+    cluster.put(family, 9, *labels)
     assert (rule, FIRED) in {(name, why) for name, _, why in cluster.pass_time(10, gone=True)}
