@@ -245,6 +245,7 @@ class MemberRoom(QuickCollector):
     ) -> None:
         self._view, self._name, self._joined, self._opened, self._clock = view, name, joined, opened, clock
         self._unserved: dict[str, float] = {}  # since when nobody has had a chain open
+        self._last_unserved: dict[str, float] = {}  # when that was last seen
         self._served: dict[str, float] = {}  # since when somebody has
         view.owners.listeners.append(self._look)
         view.chains.listeners.append(self._look)
@@ -257,6 +258,7 @@ class MemberRoom(QuickCollector):
             if owner is None or (owner.member == self._name and int(number) not in opened):
                 self._served.pop(number, None)
                 self._unserved.setdefault(number, now)
+                self._last_unserved[number] = now
             elif now - self._served.setdefault(number, now) >= QUIET_S:
                 self._unserved.pop(number, None)
         for number in self._unserved.keys() - chains:
@@ -275,7 +277,8 @@ class MemberRoom(QuickCollector):
         samples.put("syncpoint_chains_open", len(self._opened()))
         self._look()
         for chain, since in self._unserved.items():
-            until = self._served.get(chain, self._clock())  # it does not grow while a new owner proves itself
+            # What is open by now was opened between two looks: it does not grow while the new owner proves itself.
+            until = self._last_unserved[chain] if chain in self._served else self._clock()
             samples.put("syncpoint_chain_unserved_seconds", until - since, chain)
         for chain, seen in view.chains.items.items():
             if seen.value.below_policy:

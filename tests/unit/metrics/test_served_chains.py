@@ -119,3 +119,13 @@ def test_who_serves_the_disks_of_a_chain() -> None:
         'chain="1",disk="/c1/d1",server="s1"': 1,
         'chain="1",disk="/c2/d1",server="s2"': 1,
     }
+
+
+def test_a_chain_that_was_opened_between_two_looks_is_not_counted_until_the_second() -> None:
+    here = Member()
+    here.chain(1)
+    here.own(1, "here")  # it is not open yet
+    here.now += 0.1
+    here.open.add(1)
+    here.now += 10
+    assert here.unserved().get('chain="1"', 0.0) < 1
