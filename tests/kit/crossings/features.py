@@ -55,9 +55,6 @@ class Feature:
     def subscribed(self, cell: Cell) -> None:
         """The subscription was created, for the first time or again."""
 
-    def opened(self, cell: Cell) -> None:
-        """Topic and subscription are there for the first time."""
-
     def outlets(self, cell: Cell) -> Sequence[Outlet]:
         """Where messages arrive, if it is this feature that says so."""
         return ()

@@ -11,12 +11,11 @@ from typing import Final
 
 import grpc
 
-from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.server_process import ServerProcess
 from tests.integration.conftest import Space
 from tests.kit.clusters import Kit
+from tests.kit.houses import SHAPE
 
-SHAPE: Final = Shape(clusters=1, disks=3, forwarders=2, routers=1, proxies=1)
 FAKE_CLOCK: Final = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 FILLING: Final = b"x" * 1_000_000
 
