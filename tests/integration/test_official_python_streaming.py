@@ -255,7 +255,7 @@ def test_a_cancelled_stream_gives_back_what_it_had_not_sent(space):
     closed = threading.Event()
     call = space.api.streaming_pull.raw(requests())
     assert next(call).received_messages
-    assert opened.is_set()
+    assert opened.wait(30)
     call.cancel()
     closed.set()
     assert len(space.stream(subscription).wait(1500)) >= 1500
