@@ -242,11 +242,14 @@ class ThresholdWatch:
 
 
 def budget_conditions(
-    objectives: Iterable[Objective], counts: Mapping[str, EventCounts], now_s: float
+    objectives: Iterable[Objective], counts: Mapping[str, EventCounts], now_s: float, excuse: str = ""
 ) -> list[AlertCondition]:
-    """Objectives whose budget is spent too fast."""
+    """Objectives whose budget is spent too fast. `excuse`: what those follow from that would not hold without the
+    events that it excuses.
+    """
     found = []
     for one in objectives:
+        alone = burning(counts[one.name], one.target, now_s, excusing=True) if excuse else ()
         for severity, rule in burning(counts[one.name], one.target, now_s).items():
             found.append(
                 AlertCondition(
@@ -254,6 +257,7 @@ def budget_conditions(
                     (("slo", one.name),),
                     severity,
                     f"{one.title}: the error budget of {one.in_words} is spent {rule.rate:g} times as fast as it may.",
+                    "" if severity in alone else excuse,
                 )
             )
     return found

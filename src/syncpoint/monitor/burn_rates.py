@@ -38,17 +38,17 @@ BAD_MIN: Final = 5
 WINDOWS_S: Final = tuple(sorted({window for rule in RULES for window in (rule.long_s, rule.short_s)}))
 
 
-def burn_rate(counts: EventCounts, target: float, window_s: float, now_s: float) -> float:
-    """How many times as fast as allowed the budget is spent."""
-    return bad_share(counts.over(window_s, now_s)) / (1.0 - target)
+def burn_rate(counts: EventCounts, target: float, window_s: float, now_s: float, *, excusing: bool = False) -> float:
+    """How many times as fast as allowed the budget is spent. `excusing`: see `EventCounts.over`."""
+    return bad_share(counts.over(window_s, now_s, excusing=excusing)) / (1.0 - target)
 
 
-def burning(counts: EventCounts, target: float, now_s: float) -> dict[str, BurnRateRule]:
-    """By severity: the fastest rule that holds."""
+def burning(counts: EventCounts, target: float, now_s: float, *, excusing: bool = False) -> dict[str, BurnRateRule]:
+    """By severity: the fastest rule that holds. `excusing`: also without what is excused."""
     found: dict[str, BurnRateRule] = {}
-    rates = {window: burn_rate(counts, target, window, now_s) for window in WINDOWS_S}
+    rates = {window: burn_rate(counts, target, window, now_s, excusing=excusing) for window in WINDOWS_S}
     for rule in RULES:
-        good, total = counts.over(rule.short_s, now_s)
+        good, total = counts.over(rule.short_s, now_s, excusing=excusing)
         if rates[rule.long_s] >= rule.rate and rates[rule.short_s] >= rule.rate and total - good >= BAD_MIN:
             found.setdefault(rule.severity, rule)
     return found

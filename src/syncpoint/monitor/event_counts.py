@@ -2,6 +2,7 @@
 
 Place: one for each objective, in memory, filled by looks and, at a start, by what was kept of an earlier life.
 Promise: a minute is exact for as long as the longest window of a burn rate; what is older is known by ten minutes.
+Which events are excused is known of this life only.
 """
 
 from __future__ import annotations
@@ -21,32 +22,40 @@ class EventCounts:
     """Times are seconds since 1970, and do not go back: an event of an earlier minute counts with the newest."""
 
     def __init__(self) -> None:
-        self._fine: deque[tuple[int, float, float]] = deque()  # beginning of a minute, good, all
-        self._coarse: deque[tuple[int, float, float]] = deque()
+        self._fine: deque[tuple[int, float, float, float]] = deque()  # beginning of a minute, good, all, excused
+        self._coarse: deque[tuple[int, float, float, float]] = deque()
 
-    def add(self, at_s: float, events: Events) -> None:
-        """Count events."""
+    def add(self, at_s: float, events: Events, *, excused: bool = False) -> None:
+        """Count events. `excused`: an alert explains those that are not good."""
+        bad = events.total - events.good if excused else 0.0
         for slots, step_s, kept_s in ((self._fine, MINUTE_S, FINE_S), (self._coarse, TEN_MINUTES_S, COARSE_S)):
             t = int(at_s) // step_s * step_s
             if slots and slots[-1][0] >= t:
-                t, good, total = slots.pop()
-                slots.append((t, good + events.good, total + events.total))
+                t, good, total, before = slots.pop()
+                slots.append((t, good + events.good, total + events.total, before + bad))
             elif events.total:
-                slots.append((t, events.good, events.total))
+                slots.append((t, events.good, events.total, bad))
             while slots and slots[0][0] < t - kept_s:
                 slots.popleft()
 
-    def over(self, window_s: float, now_s: float) -> Events:
+    def unexcuse(self) -> None:
+        """Nothing is excused any more."""
+        for slots in (self._fine, self._coarse):
+            for number, (t, good, total, excused) in enumerate(slots):
+                if excused:
+                    slots[number] = t, good, total, 0.0
+
+    def over(self, window_s: float, now_s: float, *, excusing: bool = False) -> Events:
         """Events of the last so many seconds: in whole minutes, or ten minutes where that is longer than is kept by
-        the minute.
+        the minute. `excusing`: what is excused counts as good.
         """
         slots = self._fine if window_s <= FINE_S - 3600 else self._coarse
         good = total = 0.0
         step_s = MINUTE_S if slots is self._fine else TEN_MINUTES_S
-        for t, one_good, one_total in reversed(slots):
+        for t, one_good, one_total, excused in reversed(slots):
             if t + step_s <= now_s - window_s:
                 break
-            good, total = good + one_good, total + one_total
+            good, total = good + one_good + (excused if excusing else 0.0), total + one_total
         return Events(good, total)
 
 

@@ -106,12 +106,15 @@ class MonitorCore:
         self.latest, self.looked_s = look, now_s
         self.file.history.write(now_s, look, counters)
         events = {one.name: one.sli.measure.of(look, one.threshold) for one in self.settings.objectives}
-        for name, found in events.items():
-            self.counts[name].add(now_s, found)
+        if not self._causes.look(look, now_s):
+            for counts in self.counts.values():
+                counts.unexcuse()
+        for one in self.settings.objectives:
+            self.counts[one.name].add(now_s, events[one.name], excused=self._causes.explain(one.sli.name, now_s))
         self.file.count(now_s, month_of(now_s), events, since_s)
-        conditions = self._causes.with_causes(self._watch.conditions(look, now_s), look, now_s)
-        conditions += budget_conditions(self.settings.objectives, self.counts, now_s)
-        notifications = self.machine.looked(conditions, now_s)
+        conditions = self._watch.conditions(look, now_s)
+        conditions += budget_conditions(self.settings.objectives, self.counts, now_s, self._causes.excuse)
+        notifications = self.machine.looked(self._causes.with_causes(conditions), now_s)
         self.keep()
         return notifications
 

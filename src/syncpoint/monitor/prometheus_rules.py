@@ -2,7 +2,9 @@
 
 Place: behind `syncpoint slo rules`. Names and labels are those of Sloth, so that its dashboards fit.
 Promise: an expression is made of the same selections, windows and bounds as what the process computes itself. What
-Prometheus cannot know is left out: whether an indicator applies (without its series nothing is recorded).
+Prometheus cannot know is left out: whether an indicator applies (without its series nothing is recorded). What follows
+from a process that is gone or a dead disk is no alert for as long as that explains it; of budgets that is `MOVING`
+after the process is gone, and after it is back, as nothing says here which events it explains.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from typing import Any, Final
 
 import yaml
 
-from syncpoint.monitor.alert_rules import THRESHOLD_RULES, budget_rule
+from syncpoint.monitor.alert_causes import DEAD, DISK_SERVED, DISK_STATE, FOLLOWING, GONE, LINGER_S, OF_DISKS
+from syncpoint.monitor.alert_rules import THRESHOLD_RULES, ThresholdRule, budget_rule
 from syncpoint.monitor.burn_rates import BAD_MIN, RULES, WINDOWS_S, BurnRateRule
 from syncpoint.monitor.indicators import Youngest
 from syncpoint.monitor.objectives import Objective
@@ -20,6 +23,14 @@ from syncpoint.monitor.sli_table import promql_duration
 
 LOOK: Final = "slo:look_bad:bool"
 """Whether an age is above its threshold now; of looks at it, the share that was is an error ratio."""
+
+DISKS_GONE: Final = "syncpoint:chain_disks_gone:bool"
+"""Of chains: whoever serves disks of one does not answer, or was paged for within the last minutes."""
+CLIENTS_MOVE: Final = "syncpoint:clients_move:bool"
+"""A process has just gone, or has just come back."""
+MOVING: Final = "10m"
+_UP: Final = 'up{job=~"syncpoint.*"}'
+_PAGED: Final = f'ALERTS{{alertname="{GONE}", alertstate="firing"}}'
 
 HEAD: Final = "# Made by `syncpoint slo rules`; make it anew when objectives change. Check: promtool check rules FILE\n"
 
@@ -29,6 +40,7 @@ def rules_file(objectives: Iterable[Objective], runbooks: str) -> str:
     groups: list[dict[str, Any]] = []
     for one in objectives:
         groups.append({"name": f"syncpoint-slo-{one.name}", "rules": [*_recorded(one), *_budget(one, runbooks)]})
+    groups.append({"name": "syncpoint-causes", "rules": _causes()})
     groups.append({"name": "syncpoint-conditions", "rules": _conditions(runbooks)})
     text: str = yaml.safe_dump({"groups": groups}, sort_keys=False, width=10_000)
     return HEAD + text
@@ -57,13 +69,14 @@ def _recorded(one: Objective) -> list[dict[str, Any]]:
 
 def _budget(one: Objective, runbooks: str) -> list[dict[str, Any]]:
     found = []
+    of_disks = f" unless on () group({DISKS_GONE})" if one.sli.name in OF_DISKS else ""
     for severity in dict.fromkeys(rule.severity for rule in RULES):
         name = budget_rule(severity)
         expressions = [f"({_burns(one, rule)})" for rule in RULES if rule.severity == severity]
         found.append(
             {
                 "alert": name,
-                "expr": " or ".join(expressions),
+                "expr": f"({' or '.join(expressions)}) unless on () {CLIENTS_MOVE}{of_disks}",
                 "labels": {"severity": severity, "slo": one.name},
                 "annotations": {
                     "summary": f"{one.title}: the error budget of {one.in_words} is spent too fast.",
@@ -87,11 +100,33 @@ def _burns(one: Objective, rule: BurnRateRule) -> str:
     return " and ".join(parts)
 
 
+def _causes() -> list[dict[str, Any]]:
+    gone = f'label_replace({_UP} == 0 or present_over_time({_PAGED}[{LINGER_S:g}s]), "server", "$1", "process", "(.+)")'
+    served = f"group by (chain, server) (present_over_time({DISK_SERVED}[{MOVING}]))"
+    went = f"({_UP} == 0 and max_over_time({_UP}[{MOVING}]) == 1)"
+    paged = f"(present_over_time({_PAGED}[{MOVING}]) unless ({_PAGED} and {_PAGED} offset {MOVING}))"
+    return [
+        {"record": DISKS_GONE, "expr": f"group by (chain) ({served} and on (server) {gone})"},
+        {"record": CLIENTS_MOVE, "expr": f"group({went} or {paged})"},
+    ]
+
+
+def _unexplained(rule: ThresholdRule) -> str:
+    expression = rule.promql
+    if rule.name in FOLLOWING[GONE]:
+        expression = f"({expression}) unless on (chain) {DISKS_GONE}"
+    if rule.name in FOLLOWING[DEAD]:
+        on = "chain, disk" if "disk" in rule.by else "chain"
+        dead = f'max_over_time({DISK_STATE}{{state="failed"}}[{LINGER_S:g}s]) > 0'
+        expression = f"{expression} unless on ({on}) ({dead})"
+    return expression
+
+
 def _conditions(runbooks: str) -> list[dict[str, Any]]:
     return [
         {
             "alert": rule.name,
-            "expr": rule.promql,
+            "expr": _unexplained(rule),
             **({"for": f"{rule.for_s:g}s"} if rule.for_s else {}),
             "labels": {"severity": rule.severity},
             "annotations": {

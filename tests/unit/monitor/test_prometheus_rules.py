@@ -145,11 +145,90 @@ def test_rules_pass_and_fire_as_the_server_does(rules: Path, tmp_path: Path) -> 
             ],
         },
     ]
-    path, one = tmp_path / "test.yaml", tmp_path / "one.yaml"
+    check(tmp_path, *tests)
+
+
+def check(folder: Path, *tests: dict[str, object]) -> None:
+    """Have promtool play these."""
+    path, one = folder / "test.yaml", folder / "one.yaml"
     one.write_text(rules_file(shipped()[:1], RUNBOOKS))  # all of them take promtool ten times as long
-    content = {"rule_files": [str(one)], "evaluation_interval": "30s", "tests": tests}
+    content = {"rule_files": [str(one)], "evaluation_interval": "30s", "tests": list(tests)}
     path.write_text(yaml.safe_dump(content))
     promtool("test", "rules", path)
+
+
+def firing(expression: str, at: str, *process: str) -> dict[str, object]:
+    """At this time exactly these alerts of the expression fire, by one label."""
+    label, query = expression.split(" ", 1)
+    found = f'count by ({label}) (ALERTS{{{query}, alertstate="firing"}})'
+    samples = [{"labels": f'{{{label}="{one}"}}', "value": 1} for one in process]
+    return {"expr": found, "eval_time": at, "exp_samples": samples}
+
+
+@needs_promtool
+def test_what_follows_from_a_process_that_is_gone_is_no_alert(tmp_path: Path) -> None:
+    budget, lacking = f'slo alertname="{budget_rule("page")}"', 'chain alertname="UnderReplicated"'
+    up = {"series": 'up{job="syncpoint",process="s2"}', "values": "1x30 0x60"}
+    served = [
+        {
+            "series": f'syncpoint_chain_disk{{process="p1",chain="{chain}",disk="/c2/d1",server="{server}"}}',
+            "values": "1x90",
+        }
+        for chain, server in ((1, "s2"), (2, "s3"))
+    ]
+    late = [
+        {"series": f'syncpoint_log_under_replicated_seconds{{process="p1",chain="{chain}"}}', "values": "0x30 100x60"}
+        for chain in (1, 2)
+    ]
+    fails = 'syncpoint_calls_total{listener="clients",method="Publisher.Publish",code="UNAVAILABLE"}'
+    well = {"series": fails.replace("UNAVAILABLE", "OK"), "values": "0+1000x90"}
+    check(
+        tmp_path,
+        {
+            "interval": "1m",
+            "input_series": [up, *served, *late, well, {"series": fails, "values": "0x30 500 1000 1000x58"}],
+            "promql_expr_test": [
+                firing('process alertname="ProcessUnanswered"', "33m", "s2"),
+                firing(budget, "33m"),
+                firing(budget, "39m"),
+                firing(lacking, "50m", "2"),
+            ],
+        },
+        {  # clients go on failing
+            "interval": "1m",
+            "input_series": [up, well, {"series": fails, "values": "0x30 0+500x60"}],
+            "promql_expr_test": [firing(budget, "35m"), firing(budget, "50m", "publish-success")],
+        },
+        {  # it is down for a moment again and again, which nobody is paged for
+            "interval": "15s",
+            "input_series": [
+                {**up, "values": "1x30" + " 0 1 1 1" * 15},
+                well,
+                {"series": fails, "values": "0x30 0+500x60"},
+            ],
+            "promql_expr_test": [firing(budget, "20m", "publish-success")],
+        },
+    )
+
+
+@needs_promtool
+def test_what_follows_from_a_dead_disk_is_no_alert(tmp_path: Path) -> None:
+    dead = 'syncpoint_disk_state{process="p1",chain="1",disk="/c2/d1",state="failed"}'
+    given_up = [
+        {
+            "series": f'syncpoint_disk_failures_total{{process="p1",chain="1",disk="/c2/d{number}"}}',
+            "values": "0x5 1x20",
+        }
+        for number in (1, 2)
+    ]
+    check(
+        tmp_path,
+        {
+            "interval": "1m",
+            "input_series": [{"series": dead, "values": "0x5 1x20"}, *given_up],
+            "promql_expr_test": [firing('disk alertname=~"Disk.*"', "8m", "/c2/d1", "/c2/d2")],
+        },
+    )
 
 
 def test_every_alert_has_a_runbook(rules: Path) -> None:
