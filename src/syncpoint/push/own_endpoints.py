@@ -64,7 +64,7 @@ class OwnEndpoints:
         except socket.gaierror as error:
             if error.errno != socket.EAI_NONAME:
                 raise OwnEndpointRefused(f"port {port} cannot be used now: {host} cannot be looked up") from None
-            found = frozenset()
+            return frozenset()  # it may be there at the next connection
         except OSError:
             raise OwnEndpointRefused(f"port {port} cannot be used now: {host} cannot be looked up") from None
         self._found[host] = (now + LOOKED_UP_S, found)

@@ -95,3 +95,16 @@ def test_a_listener_that_opened_later_counts() -> None:
     listening.append("127.0.0.1:8085")
     with pytest.raises(OwnEndpointRefused, match="endpoint of this deployment"):
         asyncio.run(check())
+
+
+def test_a_name_that_comes_to_be_there_counts_at_once() -> None:
+    names = Names(etcd_internal=socket.gaierror(socket.EAI_NONAME, "none"))
+    own = OwnEndpoints(lambda: ["etcd.internal:2379"])
+
+    async def both() -> None:
+        await own.check("host", ["10.0.0.7"], 2379, names.resolve)
+        names.found["etcd_internal"] = ["10.0.0.7"]
+        with pytest.raises(OwnEndpointRefused, match="endpoint of this deployment"):
+            await own.check("host", ["10.0.0.7"], 2379, names.resolve)
+
+    asyncio.run(both())
