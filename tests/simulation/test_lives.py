@@ -7,10 +7,13 @@ be planted (see `planted`): that the harness still notices it is tested there.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from syncpoint.testing.simulation.chain_runs import run_chains
 from syncpoint.testing.simulation.pipeline_runs import run_pipelines
+from syncpoint.testing.simulation.topology import Topology
 
 LIVES = {
     "a clock is weeks wrong while messages are published": (1, {"fault: clock jump"}),
@@ -30,6 +33,24 @@ def test_a_life_that_once_went_wrong(name: str) -> None:
     life = run_chains(seed)
     assert wanted <= set(life.happened), "the harness draws other lots: look for another seed in which this happens"
     assert life.violations == []
+
+
+@pytest.mark.parametrize(
+    "shape", [Topology(3, 1), Topology(1, 3), Topology(3, 3, spread=True)], ids=["3x1", "1x3", "3x3"]
+)
+def test_chains_are_served_while_storage_is_away_for_long(shape: Topology) -> None:
+    """Each cluster, or each disk of the only one, in turn; owners die in the meantime."""
+    places = range(0, shape.clusters * shape.disks, shape.disks if shape.clusters > 1 else 1)
+    wanted = {f"storage is away from place {place} of a chain's list on" for place in places}
+    seen: set[str] = set()
+    for seed in range(20):
+        life = run_chains(seed, shape=replace(shape, lasting=True), kinds=("storage away",))
+        assert life.violations == []
+        assert life.happened["a chain is taken over while storage is away"]
+        seen |= set(life.happened)
+        if wanted <= seen:
+            return
+    raise AssertionError(f"never: {sorted(wanted - seen)}")
 
 
 def test_a_seed_is_one_life() -> None:

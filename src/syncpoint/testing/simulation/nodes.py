@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from syncpoint.control.barrier import ids_of_chain
 from syncpoint.control.registration import Registration
-from syncpoint.diskserver.remote_disk import DiskAddress
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.cluster import ChainRecord, Member
@@ -179,7 +178,7 @@ class SimPublisher(SimNode):
         self.sim.loop.call_soon(act, context=self.process.context())
 
     def _open_files(self, record: ChainRecord, epoch: int) -> tuple[Files, list[str]]:
-        places = {f"/{one.cluster}/{one.disk}": DiskAddress(one.process, 1, one.disk) for one in record.places}
+        places = {f"/{one.cluster}/{one.disk}": partial(self.sim.address_of, one) for one in record.places}
         self._opened = self.sim.farm.files(places, record.number, epoch, record.durability)
         return self._opened, list(places)
 

@@ -39,6 +39,7 @@ class Planted:
 PLANTED: dict[str, Planted] = {}
 
 THREE = Topology(clusters=3, disks=1)
+THREE_LASTING = Topology(clusters=3, disks=1, lasting=True)
 RACKS = Topology(clusters=3, disks=1, racks=True)
 ROLLING = Topology(clusters=1, disks=1, entries=6)
 SINGLE = Topology(clusters=1, disks=1)

@@ -10,7 +10,10 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+from syncpoint.diskserver.command_channel import ChannelLost, CommandChannel
 from syncpoint.diskserver.fencing import FENCING_FILE, ChainFolders, FencingRecord, decode_record
+from syncpoint.diskserver.protocol import Hello
+from syncpoint.diskserver.remote_disk import RemoteDisk
 from syncpoint.runtime.file_content import read_file
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery import repair, seal_tails
@@ -18,7 +21,7 @@ from syncpoint.storage.recovery.opening_disks import OpeningDisks
 from syncpoint.storage.recovery.recover import Recovery
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
-from syncpoint.testing.simulation.planted import CRAMPED, RACKS, SINGLE, THREE, planted, together
+from syncpoint.testing.simulation.planted import CRAMPED, RACKS, SINGLE, THREE, THREE_LASTING, planted, together
 from syncpoint.testing.simulation.scaled import patched
 
 
@@ -91,3 +94,21 @@ def rule_14() -> AbstractContextManager[None]:
         right(self, roots, rule, replace(settings, accept_loss=True), *rest)
 
     return patched(Recovery, __init__=accepts)
+
+
+@planted(THREE_LASTING, "storage away", seed=0)
+def who_is_not_known_is_one_server() -> AbstractContextManager[None]:
+    """A disk that was never reached has the place of all such disks: once nobody serves one, none of them is asked."""
+    right, nowhere = RemoteDisk._connect, ("", 0)
+
+    def connect(self: RemoteDisk, channel: CommandChannel, hello: Hello) -> None:
+        if self._where() is None:
+            raise ChannelLost("nobody serves it", nowhere)
+        right(self, channel, hello)
+
+    def quiet(self: RemoteDisk) -> str:
+        address = self._where() if self.reached else None
+        until, why = self._silent.get(nowhere if address is None else (address.host, address.port), (0.0, ""))
+        return why if until > self._clock.monotonic() else ""
+
+    return patched(RemoteDisk, _connect=connect, _quiet=quiet)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
+from syncpoint.diskserver.remote_disk import DiskAddress
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.contract import Put
 from syncpoint.metadata.layout import HEAD, OPEN, OWNERS
@@ -86,6 +87,7 @@ class SimulatedChains(Simulation):
         self.held = 0  # acknowledgements that clients keep
         self.refusals: dict[int, Exception] = {}
         self._far: set[DiskWriter] = set()  # too far behind at the last look
+        self.lapsed: set[str] = set()  # servers of disks whose leases have ended
         self.nodes: dict[str, SimNode] = {}
         self.owners_of: dict[int, tuple[SimPublisher, int]] = {}
         self.epochs: dict[int, int] = {}
@@ -119,6 +121,10 @@ class SimulatedChains(Simulation):
             number: ChainRecord(number, f"chain{number}", "default", "", "", tuple(places), rule, shape.durability)
             for number in range(1, shape.chains + 1)
         }
+
+    def address_of(self, place: DiskPlace) -> DiskAddress | None:
+        """Where a disk is served; None once that is known no more."""
+        return None if place.process in self.lapsed else DiskAddress(place.process, 1, place.disk)
 
     # -- metadata ----------------------------------------------------------------------------------------------------
 

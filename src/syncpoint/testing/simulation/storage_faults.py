@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from syncpoint.testing.simulation.healing import Heal
 from syncpoint.testing.simulation.loop import SimProcess
@@ -16,10 +17,13 @@ from syncpoint.testing.simulation.process_faults import ProcessFaults
 from syncpoint.testing.simulation.simulated_chains import servers_of
 from syncpoint.testing.simulation.simulated_disks import SimDiskServer
 
-LONG_S = {"back when given up": 20.0}
+LONG_S = {"back when given up": 20.0, "storage away": 30.0}
 """How long kinds last at least: longer than anybody waits before giving up."""
 BACK_S = 0.3
 OPENING_COMMANDS_DISK = 70  # about what an opening takes on each disk
+LEASE_S = 2.0  # until nobody knows any more where the disks of a dead server were
+SERVED_S = 3.0  # at most, from an owner's death until another one serves its chains
+DEATHS = 3
 
 
 class StorageFaults(ProcessFaults):
@@ -53,6 +57,58 @@ class StorageFaults(ProcessFaults):
             if given_up in self.sim.farm.on_given_up:
                 self.sim.farm.on_given_up.remove(given_up)
             back()
+
+        return heal
+
+    def _storage_away(self) -> Heal | None:
+        """All disks of a cluster, or one disk where there is one cluster, are away for longer than their leases, and
+        owners of chains die one after the other: others serve what these had.
+        """
+        sim = self.sim
+        clusters = sorted({place.cluster for place in sim.records[1].places})
+        away = servers_of(sim)
+        if len(clusters) > 1:
+            chosen = clusters[self.random.randrange(0, len(clusters))]
+            names = {place.process for place in sim.records[1].places if place.cluster == chosen}
+        else:
+            names = {away[self.random.randrange(0, len(away))].name}
+        away = [one for one in away if one.name in names]
+        if sim.lapsed or not all(one.alive for one in servers_of(sim)):
+            return None
+        for server in away:
+            server.kill()
+        place = next(slot for slot, one in enumerate(sim.records[1].places) if one.process in names)
+        sim.coverage.sometimes(f"storage is away from place {place} of a chain's list on")
+        healed: list[bool] = []
+
+        def lapse() -> None:
+            if not healed:
+                sim.lapsed |= names
+                sim.note(f"nobody knows any more where {', '.join(sorted(names))} were")
+
+        def die() -> None:
+            owners = {owner.name for owner, _ in sim.owners_of.values() if owner.process.alive}
+            for name in sorted(owners) if not healed else ():
+                sim.crash(name)
+                self._soon(SERVED_S / 2, partial(self._again, name))
+
+        def look() -> None:
+            lacking = [number for number in sim.records if not sim.served(number)]
+            if not healed:
+                sim.coverage.sometimes("a chain is taken over while storage is away", not lacking)
+                what = f"{lacking} without {', '.join(sorted(names))}: {sim.refusals}"
+                sim.coverage.always("a chain is served while a majority lives", not lacking, what)
+
+        self._soon(LEASE_S, lapse)
+        for number in range(DEATHS):
+            self._soon(LEASE_S + 0.5 + number * (SERVED_S + 0.5), die)
+            self._soon(LEASE_S + 0.5 + number * (SERVED_S + 0.5) + SERVED_S, look)
+
+        def heal() -> None:
+            healed.append(True)
+            sim.lapsed -= names
+            for server in away:
+                self._starting(server)()
 
         return heal
 
