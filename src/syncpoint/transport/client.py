@@ -157,20 +157,25 @@ class Channel:
         options: dict[str, Any] = {}
         if self._tls is not None:
             options = {"ssl": self._tls, "server_hostname": self._authority.decode().rpartition(":")[0] or self.host}
+        made: list[ClientConnection] = []
+
+        def make() -> ClientConnection:
+            made.append(ClientConnection(loop, self.limits, self.counters, self._retired))
+            return made[-1]
+
         try:
             async with asyncio.timeout(self.limits.handshake_s):
-                _, connection = await loop.create_connection(
-                    lambda: ClientConnection(loop, self.limits, self.counters, self._retired),
-                    self.host,
-                    self.port,
-                    **options,
-                )
+                _, connection = await loop.create_connection(make, self.host, self.port, **options)
             self._connections.add(connection)
             connection.gone.add_done_callback(lambda _: self._connections.discard(connection))
             self._current = connection if connection.usable else None
             if self._timer is None:
                 self._timer = loop.call_later(self.limits.sweep_s, self._sweep)
             return connection
+        except BaseException:
+            for given_up in made:
+                given_up.connection_lost(None)  # a transport that is closed before it is handed out tells it nothing
+            raise
         finally:
             self._connecting = None
 

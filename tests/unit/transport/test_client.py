@@ -277,3 +277,42 @@ async def test_nobody_listens() -> None:
     assert (await failing(stream.receive())).code == Code.UNAVAILABLE
     await channel.close()
     assert (await failing(channel.unary("/t.T/M", b"x"))).code == Code.UNAVAILABLE
+
+
+def test_a_connection_that_is_given_up_as_it_is_made_writes_nothing() -> None:
+    """Its transport is closed, and never says so."""
+    made: list[asyncio.Protocol] = []
+
+    class Closed(asyncio.Transport):
+        def is_closing(self) -> bool:
+            return False
+
+        def get_write_buffer_size(self) -> int:
+            return 0
+
+        def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+            pass
+
+        def write(self, data: bytes | bytearray | memoryview) -> None:
+            raise RuntimeError("the handler is closed")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        problems: list[dict[str, object]] = []
+        loop.set_exception_handler(lambda _, context: problems.append(context))
+
+        async def create(factory: Callable[[], asyncio.Protocol], *where: object, **options: object) -> None:
+            made.append(factory())
+            made[0].connection_made(Closed())
+            raise TimeoutError
+
+        loop.create_connection = create  # type: ignore[assignment, method-assign]
+        channel = Channel("127.0.0.1", 1)
+        error = await failing(channel.unary("/a/b", b"", timeout=5))
+        assert error.code is Code.UNAVAILABLE
+        await asyncio.sleep(0)
+        assert made[0].closed  # type: ignore[attr-defined]
+        assert problems == []
+        await channel.close()
+
+    asyncio.run(main())
