@@ -32,10 +32,14 @@ forked_programs.install()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What shares a cluster is marked so: `make test` runs it apart."""
+    """What shares a cluster is marked so: `make test` runs it apart. Its waits, each with a bound of its own, add up to
+    more than the time after which a test ends its whole process, and says nothing of what it waited for.
+    """
     for item in items:
         if "shared_cluster" in getattr(item, "fixturenames", ()):
             item.add_marker("shared_cluster")
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(900))
 
 
 class Space:

@@ -39,7 +39,7 @@ def test_a_killed_publish_forwarder_is_replaced(cluster):
         load.flows(2.0)
     note(f"publish forwarder killed: gaps keyless, keyed {load.gaps} s, errors {len(load.errors)}")
     load.judge(*ALL, certain=True)
-    assert max(load.gaps) < 10
+    assert max(load.gaps) < 10 + 3 * load.usual_gap
 
 
 def test_a_paused_owner_that_wakes_up_acknowledges_nothing_more(cluster):
@@ -52,7 +52,7 @@ def test_a_paused_owner_that_wakes_up_acknowledges_nothing_more(cluster):
         load.flows(3.0)
     note(f"publish forwarder paused: gaps keyless, keyed {load.gaps} s, errors {len(load.errors)}")
     load.judge(*ALL, checkers.unique_ids)
-    assert max(load.gaps) < 20
+    assert max(load.gaps) < 20 + 3 * load.usual_gap
 
 
 def test_a_killed_proxy_leaves_what_it_pushed_to_another(cluster, enter):
@@ -210,7 +210,7 @@ def test_one_storage_process_is_missed_by_nobody(cluster):
         load.flows(1.0)
     note(f"one storage process killed, then one paused: gaps {load.gaps} s")
     load.judge(*ALL, certain=True)
-    assert max(load.gaps) < 5
+    assert max(load.gaps) < 5 + 3 * load.usual_gap
 
 
 def test_without_a_majority_of_clusters_acks_wait(cluster, enter):

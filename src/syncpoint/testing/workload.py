@@ -40,6 +40,10 @@ RETRY = retry.Retry(
 """As the client does by itself, but with pauses of 2 s at most instead of 60: what is measured is the service."""
 
 
+GIVE_UP_S = 60.0
+"""After this long the outcome of a publish is unknown."""
+
+
 class LoadPublisher(threading.Thread):
     """A high-level publisher at a steady rate. Keyed messages wait for their predecessor, so that order is certain."""
 
@@ -69,12 +73,14 @@ class LoadPublisher(threading.Thread):
                     (operation, self.client.publish(self.topic, body, ordering_key=key, timeout=20, retry=RETRY), key)
                 )
                 number += 1
+            # Of all: with keys the client tries for ever, and one after the other they would take ten times as long.
+            end = time.monotonic() + GIVE_UP_S
             for operation, future, key in batch:
-                self.complete(operation, future, key)
+                self.complete(operation, future, key, end)
 
-    def complete(self, operation: Any, future: Any, key: str) -> None:
+    def complete(self, operation: Any, future: Any, key: str, end: float) -> None:
         try:
-            self.history.published(operation, future.result(timeout=60))
+            self.history.published(operation, future.result(timeout=max(0.0, end - time.monotonic())))
         except REFUSALS:
             self.history.end(operation, Outcome.FAILED)
         except Exception:  # a lost answer, a deadline, or a key the client paused after an earlier failure
