@@ -264,6 +264,17 @@ class MemberRoom(QuickCollector):
         for number in self._unserved.keys() - chains:
             del self._unserved[number]
 
+    def unserved_s(self) -> dict[str, float]:
+        """For how long nobody has had each of these chains open. What is open by now was opened between two looks: it
+        does not grow while the new owner proves itself.
+        """
+        self._look()
+        now = self._clock()
+        return {
+            chain: (self._last_unserved[chain] if chain in self._served else now) - since
+            for chain, since in self._unserved.items()
+        }
+
     def collect(self, samples: Samples) -> None:
         """See `RoomCollector`."""
         view = self._view
@@ -275,11 +286,8 @@ class MemberRoom(QuickCollector):
         samples.put("syncpoint_chains", len(view.chains.items))
         samples.put("syncpoint_chains_owned", len(view.owners.items))
         samples.put("syncpoint_chains_open", len(self._opened()))
-        self._look()
-        for chain, since in self._unserved.items():
-            # What is open by now was opened between two looks: it does not grow while the new owner proves itself.
-            until = self._last_unserved[chain] if chain in self._served else self._clock()
-            samples.put("syncpoint_chain_unserved_seconds", until - since, chain)
+        for chain, seconds in self.unserved_s().items():
+            samples.put("syncpoint_chain_unserved_seconds", seconds, chain)
         for chain, seen in view.chains.items.items():
             if seen.value.below_policy:
                 samples.put("syncpoint_chain_below_policy", 1, chain)

@@ -22,6 +22,10 @@ UNANSWERED = "syncpoint_monitor_unanswered"
 """Of each process that is watched: 1 while it does not answer. Prometheus says that with `up`."""
 
 
+UNSERVED_S: Final = 8.0
+"""Longer than a takeover takes on a busy machine."""
+
+
 class ThresholdRule(NamedTuple):
     """A number is above a bound for `for_s`, under each value of the labels `by`; of a counter (`grows`): it grew
     within the last 5 minutes; of a gauge that says whether something is well (`is_zero`): it is 0. `summary`: with
@@ -70,8 +74,9 @@ THRESHOLD_RULES: Final = (
         PAGE,
         SeriesSelection("syncpoint_chain_unserved_seconds"),
         ("chain",),
-        "No process has had chain {chain} open for more than 8 s: its messages are neither taken nor delivered.",
-        above=8.0,
+        f"No process has had chain {{chain}} open for more than {UNSERVED_S:g} s: its messages are neither taken nor"
+        " delivered.",
+        above=UNSERVED_S,
     ),
     ThresholdRule(
         "PlacedBelowPolicy",

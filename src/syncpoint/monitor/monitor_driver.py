@@ -1,4 +1,5 @@
-"""Drives the monitor: a look every ten seconds, notifications with bounded retries, answers to questions.
+"""Drives the monitor: a look every ten seconds, at once where that is too late, notifications with bounded retries,
+answers to questions.
 
 Place: one for a node, a server with workers, a cluster, or the targets of `syncpoint monitor`.
 Promise: whatever takes longer than a turn of the event loop happens in one thread of the monitor's; a process that
@@ -29,6 +30,7 @@ from syncpoint.runtime.random import Random
 FILE: Final = "monitor.sqlite"
 ANSWER_S: Final = 5.0
 FIRST_S: Final = 1.0  # until the first look: a start has enough to do
+GLANCE_S: Final = 1.0
 _T = TypeVar("_T")
 
 log = logging.getLogger(__name__)
@@ -48,7 +50,9 @@ class LookedAt(Protocol):
 
 
 class Monitor:
-    """See the module. `processes`: whose metrics are read, asked at each look; `folder`: where the file is."""
+    """See the module. `processes`: whose metrics are read, asked at each look; `folder`: where the file is; `urgent`:
+    asked every second, how much there is that must not wait for the next look.
+    """
 
     def __init__(
         self,
@@ -60,9 +64,11 @@ class Monitor:
         *,
         look_s: float = LOOK_S,
         pauses_s: Sequence[float] = PAUSES_S,
+        urgent: Callable[[], int] | None = None,
     ) -> None:
         self.settings, self.folder, self._processes = settings, folder, processes
         self._clock, self._random, self._look_s, self._pauses_s = clock, random, look_s, pauses_s
+        self._urgent, self._urgent_before = urgent, 0
         self._thread = ThreadPoolExecutor(1, "monitor")
         self._core: MonitorCore | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -120,7 +126,16 @@ class Monitor:
                 await self.look()
             except Exception:
                 log.exception("the monitor could not look; it tries again")
-            await asyncio.sleep(max(0.0, next_s - loop.time()))
+            await self._pause(next_s)
+
+    async def _pause(self, until_s: float) -> None:
+        """Until the next look is due, or more is urgent than a second ago."""
+        loop = asyncio.get_running_loop()
+        while (left_s := until_s - loop.time()) > 0:
+            await asyncio.sleep(left_s if self._urgent is None else min(left_s, GLANCE_S))
+            before, self._urgent_before = self._urgent_before, 0 if self._urgent is None else self._urgent()
+            if self._urgent_before > before:
+                return
 
     async def _answer(self, process: LookedAt) -> ProcessText:
         text: bytes | None = None

@@ -241,3 +241,41 @@ async def _questions(tmp_path: Path) -> None:
         await monitor.stop()
     with pytest.raises(FailedPrecondition, match=r"cluster\.yaml"):
         await MonitorAdmin(None).list_slis(admin.ListSlisRequest())
+
+
+def test_what_is_urgent_does_not_wait_for_the_next_look(tmp_path: Path) -> None:
+    asyncio.run(_urgent(tmp_path))
+
+
+async def _urgent(tmp_path: Path) -> None:
+    looks, urgent = 0, 0
+
+    async def text() -> bytes:
+        nonlocal looks
+        looks += 1
+        return written(Samples(FAMILIES))
+
+    sources = [TextSource("node", text, {}, True)]
+    clock = ManualClock(1_790_000_000 * 10**9)
+    monitor = Monitor(
+        parse_monitor({}), tmp_path, lambda: sources, clock, SystemRandom(), look_s=3600.0, urgent=lambda: urgent
+    )
+    await monitor.start()
+    try:
+        await until(lambda: looks == 1)
+        urgent = 1
+        await until(lambda: looks == 2)
+        asked = 0
+
+        def again() -> int:
+            nonlocal asked
+            asked += 1
+            return urgent
+
+        monitor._urgent = again
+        await until(lambda: asked == 2)
+        assert looks == 2, "of the same it was told already"
+        urgent = 2
+        await until(lambda: looks == 3)
+    finally:
+        await monitor.stop()

@@ -122,7 +122,7 @@ class ClusterProcess:
         self.common.recording.start()
         await self.metrics.start()
         self.common.opened += self.metrics.listeners()
-        await self.common.monitor.start(self.metrics.exposition)
+        await self.common.monitor.start(self.metrics.exposition, self.metrics.members.unserved_s)
         self._reporting = asyncio.get_running_loop().create_task(self._report())
         self.environment.freeze_memory()
 

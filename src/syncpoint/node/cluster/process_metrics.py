@@ -74,6 +74,7 @@ class ProcessMetrics:
         one_server = process.environment.one_server
         self._measured = ProcessRoom(settings.name, settings.roles)
         rooms: list[RoomCollector] = [self._measured, *process_rooms(process, methods)]
+        self.members = next(one for one in rooms if isinstance(one, MemberRoom))
         self.exposition = Exposition(
             FAMILIES,
             rooms,

@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from syncpoint.metrics.kept_text import MetricsText
 from syncpoint.model.errors import Unavailable
+from syncpoint.monitor.alert_rules import UNSERVED_S
 from syncpoint.monitor.monitor_admin import MonitorAdmin
 from syncpoint.monitor.monitor_driver import Monitor
 from syncpoint.monitor.monitor_settings import MonitorSettings, defaults, load_monitor
@@ -55,15 +57,22 @@ class ProcessMonitor:
         """What other processes may call here, beside what they may anyhow."""
         return self.admin.methods() if self._is_here and not self.admin.methods().keys() & served.keys() else {}
 
-    async def start(self, own: MetricsText) -> None:
-        """Begin to look, if it is this process that does. Raises `InvalidArgument` for a file with a mistake."""
+    async def start(self, own: MetricsText, unserved_s: Callable[[], Mapping[str, float]]) -> None:
+        """Begin to look, if it is this process that does. `unserved_s`: for how long nobody has served which chains.
+        Raises `InvalidArgument` for a file with a mistake.
+        """
         place, environment = self._place, self._context.environment
         if place is None or not self._is_here or not environment.measures_itself:
             return
         self._own = own
         settings = defaults() if place.file is None else load_monitor(place.file)
         monitor = Monitor(
-            settings, place.data, partial(self._processes, settings), environment.clock, environment.random
+            settings,
+            place.data,
+            partial(self._processes, settings),
+            environment.clock,
+            environment.random,
+            urgent=lambda: sum(seconds > UNSERVED_S for seconds in unserved_s().values()),
         )
         await begin(monitor, self.admin)
         if self.admin.monitor is monitor:
