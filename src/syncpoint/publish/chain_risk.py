@@ -9,6 +9,7 @@ are read only of segments that a failure touches, one at a time; what cannot be 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -61,6 +62,13 @@ class ThreatSum:
         self.bytes += entry.bytes
         self.oldest_ns = min(self.oldest_ns or entry.time_ns, entry.time_ns)
 
+    def take(self, other: ThreatSum) -> None:
+        """Count in what another sum has."""
+        for source, found in other.offsets.items():
+            self.of(source).union(found)
+        self.bytes += other.bytes
+        self.oldest_ns = min(self.oldest_ns or other.oldest_ns, other.oldest_ns or self.oldest_ns)
+
     def of(self, source: int) -> AckSet:
         """Its offsets in a source."""
         return self.offsets.setdefault(source, AckSet())
@@ -81,6 +89,25 @@ class ThreatSum:
             oldest_ns=self.oldest_ns,
             ranges=ranges,
         )
+
+
+class _AlikeEntries:
+    """Entries that lie on the same disks: one fate is that of all, and messages are counted once for however many
+    failures. `at`: the first of them; `losing`: the failures that lose them.
+    """
+
+    def __init__(self, at: IndexRecord, losing: Sequence[ChainForecast]) -> None:
+        self.at, self.losing = at, losing
+        self.stored: dict[int, AckSet] = {}  # by source
+        self.needed: dict[int, ThreatSum] = {}  # by topic
+
+    def add(self, record: IndexRecord, entry: ThreatenedEntry | None, topic: int) -> None:
+        stored = self.stored.get(record.source)
+        if stored is None:
+            stored = self.stored[record.source] = AckSet()
+        stored.add(record.first_offset, record.first_offset + record.count)
+        if entry is not None:
+            self.needed.setdefault(topic, ThreatSum()).add(entry)
 
 
 class _SeenEntry(NamedTuple):
@@ -107,20 +134,20 @@ class ChainForecast:
         """Whether its entries have to be seen."""
         return bool(self.judgement.stops) or self.judgement.touches(segment)
 
-    def see(self, segment: SegmentHolding, record: IndexRecord, entry: ThreatenedEntry | None, payload: bytes) -> None:
-        """One entry. `entry`: its messages; None where it has none that are needed, or is of another kind."""
-        fate = self.judgement.fate(segment, record)
-        if record.kind in MESSAGE_KINDS:
-            seen = _SeenEntry(fate, record, entry)
-            if self._forwarder.store.segments_of(record.source) is None:
-                self._count(seen)
-                return
-            key = (record.source, record.first_offset)
-            known = self._doubles.get(key)
-            if known is None or fate < known.fate:
-                self._doubles[key] = seen
+    def see_message(self, segment: SegmentHolding, record: IndexRecord, entry: ThreatenedEntry | None) -> None:
+        """An entry of messages. `entry`: those that are needed; None where none is."""
+        seen = _SeenEntry(self.judgement.fate(segment, record), record, entry)
+        if self._forwarder.store.segments_of(record.source) is None:
+            self._count(seen)
             return
-        if fate is not EntryFate.LOST:
+        key = (record.source, record.first_offset)
+        known = self._doubles.get(key)
+        if known is None or seen.fate < known.fate:
+            self._doubles[key] = seen
+
+    def see_fact(self, segment: SegmentHolding, record: IndexRecord, payload: bytes) -> None:
+        """An entry of another kind."""
+        if self.judgement.fate(segment, record) is not EntryFate.LOST:
             return
         place = (segment.log, segment.first_position + record.ordinal)
         if place < self._holdings.floor:
@@ -132,6 +159,18 @@ class ChainForecast:
         else:
             self._facts += 1
 
+    def see_alike(self, segment: SegmentHolding, entries: _AlikeEntries) -> None:
+        """Entries of messages, none of which is stored twice."""
+        fate = self.judgement.fate(segment, entries.at)
+        if fate is EntryFate.LOST:
+            for source, stored in entries.stored.items():
+                self._vanished.setdefault(source, AckSet()).union(stored)
+        if fate is EntryFate.HELD and not self.judgement.stops:
+            return
+        sums = self._lost if fate is EntryFate.LOST else self._away
+        for topic, found in entries.needed.items():
+            sums.setdefault(topic, ThreatSum()).take(found)
+
     def _count(self, seen: _SeenEntry) -> None:
         fate, record, entry = seen
         if fate is EntryFate.LOST:
@@ -139,9 +178,8 @@ class ChainForecast:
             vanished.add(record.first_offset, record.first_offset + record.count)
         if entry is None or (fate is EntryFate.HELD and not self.judgement.stops):
             return
-        source = self._forwarder.sources.by_number.get(entry.source)
         sums = self._lost if fate is EntryFate.LOST else self._away
-        sums.setdefault(source.topic if source is not None else 0, ThreatSum()).add(entry)
+        sums.setdefault(_topic_of(self._forwarder, entry.source), ThreatSum()).add(entry)
 
     def outcome(self) -> internal.ChainOutcome:
         """All of it, once every entry was seen."""
@@ -233,16 +271,40 @@ async def _see_all(forwarder: PublishForwarder, holdings: StoreHoldings, forecas
     for segment in holdings.segments:
         wanted = [one for one in forecasts if one.looks_into(segment) or segment.id in doubles]
         rows = await _rows(forwarder, segment.id) if wanted else None
+        ends = sorted({*segment.upto.values()})  # between two of them all entries are on the same disks
+        alike: dict[int, _AlikeEntries] = {}  # by the end before which they are
         for record in rows.records if rows is not None else ():
-            if segment.first_position + record.ordinal > segment.last_position:
+            position = segment.first_position + record.ordinal
+            if position > segment.last_position:
                 break  # promised to nobody
-            entry = _entry(forwarder, record) if record.kind in MESSAGE_KINDS else None
-            payload = rows.payloads.get(record.ordinal, b"") if rows is not None else b""
-            for forecast in wanted:
-                forecast.see(segment, record, entry, payload)
+            end = bisect_left(ends, position)
+            some = alike.get(end)
+            if some is None:
+                losing = [one for one in wanted if one.judgement.fate(segment, record) is EntryFate.LOST]
+                some = alike[end] = _AlikeEntries(record, losing)
+            if record.kind in MESSAGE_KINDS:
+                entry = _entry(forwarder, record)
+                if not segment.bad and forwarder.store.segments_of(record.source) is None:
+                    some.add(record, entry, _topic_of(forwarder, record.source))
+                else:
+                    for forecast in wanted:
+                        forecast.see_message(segment, record, entry)
+            else:
+                payload = rows.payloads.get(record.ordinal, b"") if rows is not None else b""
+                for forecast in wanted if segment.bad else some.losing:
+                    forecast.see_fact(segment, record, payload)
             seen += 1
             if seen % _PAUSE_ENTRIES == 0:
                 await asyncio.sleep(0)
+        for some in alike.values():
+            for forecast in wanted:
+                forecast.see_alike(segment, some)
+            await asyncio.sleep(0)
+
+
+def _topic_of(forwarder: PublishForwarder, source: int) -> int:
+    found = forwarder.sources.by_number.get(source)
+    return found.topic if found is not None else 0
 
 
 def _doubles(
