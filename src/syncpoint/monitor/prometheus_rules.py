@@ -116,9 +116,10 @@ def _unexplained(rule: ThresholdRule) -> str:
     if rule.name in FOLLOWING[GONE]:
         expression = f"({expression}) unless on (chain) {DISKS_GONE}"
     if rule.name in FOLLOWING[DEAD]:
-        on = "chain, disk" if "disk" in rule.by else "chain"
-        dead = f'max_over_time({DISK_STATE}{{state="failed"}}[{LINGER_S:g}s]) > 0'
-        expression = f"{expression} unless on ({on}) ({dead})"
+        dead = f'{DISK_STATE}{{state="failed"}}'
+        if "disk" in rule.by:
+            return f"{expression} unless on (chain, disk) ({dead} > 0)"  # once it is back, why it was away is asked
+        expression = f"{expression} unless on (chain) (max_over_time({dead}[{LINGER_S:g}s]) > 0)"
     return expression
 
 
