@@ -174,7 +174,7 @@ class Channel:
             return connection
         except BaseException:
             for given_up in made:
-                given_up.connection_lost(None)  # a transport that is closed before it is handed out tells it nothing
+                given_up.connection_lost(None)  # closed before it was handed out, its transport reports nothing
             raise
         finally:
             self._connecting = None
