@@ -20,7 +20,7 @@ from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import eventually
-from syncpoint.wire.messages import iam, pubsub
+from syncpoint.wire.messages import admin, iam, pubsub
 from syncpoint.wire.status import unpacked
 from tests.kit.clusters import Kit
 from tests.kit.endpoint import Endpoint
@@ -70,8 +70,40 @@ class Guarded(Kit):
         return self.call(f"Admin.{method}", request, proxy=proxy)
 
     def grant(self, resource, role, member):
-        policy = iam.Policy(bindings=[iam.Binding(role=role, members=[member])])
+        self.allow(resource, member, role=role)
+
+    def allowed(self, method, request, who):
+        """Call as soon as the proxy knows that somebody may."""
+
+        def may():
+            try:
+                self.call(method, request, who=who)
+            except SyncpointError as error:
+                if error.code is not Code.PERMISSION_DENIED:
+                    raise
+                return False
+            return True
+
+        eventually(may, 20, f"{who} may")
+
+    def allow(self, resource, *members, role="roles/pubsub.publisher"):
+        policy = iam.Policy(bindings=[iam.Binding(role=role, members=members)])
         self.call("IAMPolicy.SetIamPolicy", iam.SetIamPolicyRequest(resource=resource, policy=policy))
+
+    def data(self, subscription):
+        """What a pull brings, acknowledged."""
+        pull = pubsub.PullRequest(subscription=subscription, max_messages=10)
+        found = self.call("Subscriber.Pull", pull).received_messages
+        if found:
+            ids = [one.ack_id for one in found]
+            self.call("Subscriber.Acknowledge", pubsub.AcknowledgeRequest(subscription=subscription, ack_ids=ids))
+        return [one.message.data for one in found]
+
+    def publish(self, topic, data):
+        self.call("Publisher.Publish", pubsub.PublishRequest(topic=topic, messages=[pubsub.PubsubMessage(data=data)]))
+
+    def state(self, subscription, proxy=0):
+        return self.admin("GetSubscriptionState", admin.GetSubscriptionStateRequest(subscription=subscription), proxy)
 
     def refusal(self, method, request, **more):
         with pytest.raises(SyncpointError) as refused:
@@ -173,6 +205,73 @@ def test_pushes_begin_once_the_server_itself_may(guarded):
             taker.requests.get(timeout=1.5)
         guarded.grant(PUSHING, "roles/pubsub.subscriber", SERVER)
         assert json.loads(taker.next()[1])["subscription"] == PUSHING
+
+
+def test_forwards_wait_once_who_set_them_may_not_publish_there_any_more(guarded):
+    source, target = "projects/b/topics/source", "projects/a/topics/target"
+    name, inbox, bob = "projects/b/subscriptions/onwards", "projects/a/subscriptions/inbox", "user:bob@example.com"
+    guarded.call("Publisher.CreateTopic", pubsub.Topic(name=target))
+    guarded.call("Publisher.CreateTopic", pubsub.Topic(name=source), who="bob")
+    guarded.call("Subscriber.CreateSubscription", pubsub.Subscription(name=inbox, topic=target))
+    guarded.call("Subscriber.CreateSubscription", pubsub.Subscription(name=name, topic=source), who="bob")
+    guarded.grant(name, "roles/pubsub.subscriber", SERVER)
+    guarded.allow(target, SERVER, bob)
+    options = admin.SubscriptionOptions(subscription=name, forward_to=target)
+    wanted = admin.UpdateSubscriptionOptionsRequest(options=options, update_mask={"paths": ["forward_to"]})
+
+    guarded.allowed("Admin.UpdateSubscriptionOptions", wanted, "bob")
+    guarded.publish(source, b"now")
+    eventually(lambda: guarded.data(inbox) == [b"now"], 40, "it is forwarded")
+    guarded.allow(target, SERVER)
+
+    def refused():
+        state = guarded.state(name)
+        return (
+            f"{bob} said where" in state.forward.last_error and f"topics.publish on {target}" in state.delivery_advice
+        )
+
+    eventually(refused, 60, "who forwards it says why it waits")
+    guarded.publish(source, b"later")
+    eventually(lambda: guarded.state(name).backlog_messages == 1, 20, "it waits")
+    assert guarded.state(name).outstanding_messages == 0
+    assert guarded.data(inbox) == []
+    guarded.allow(target, SERVER, bob)
+    eventually(lambda: guarded.data(inbox) == [b"later"], 60, "it goes on")
+
+
+def test_dead_letters_wait_once_who_set_them_may_not_publish_there_any_more(guarded):
+    topic, dead, name = "projects/b/topics/poison", "projects/a/topics/graves", "projects/b/subscriptions/poison"
+    left, bob = "projects/a/subscriptions/graves", "user:bob@example.com"
+    guarded.call("Publisher.CreateTopic", pubsub.Topic(name=dead))
+    guarded.call("Publisher.CreateTopic", pubsub.Topic(name=topic), who="bob")
+    guarded.call("Subscriber.CreateSubscription", pubsub.Subscription(name=left, topic=dead))
+    guarded.allow(dead, SERVER, bob)
+    letter = pubsub.DeadLetterPolicy(dead_letter_topic=dead, max_delivery_attempts=5)
+    made = pubsub.Subscription(name=name, topic=topic, dead_letter_policy=letter)
+
+    guarded.allowed("Subscriber.CreateSubscription", made, "bob")
+    guarded.grant(name, "roles/pubsub.subscriber", SERVER)
+    eventually(lambda: not guarded.state(name).dead_letter_advice, 20, "the server may move them")
+    guarded.allow(dead, SERVER)
+    eventually(lambda: f"{bob} said where" in guarded.state(name).dead_letter_advice, 20, "it is said")
+    guarded.publish(topic, b"poison")
+
+    def offered():
+        pulled = guarded.call("Subscriber.Pull", pubsub.PullRequest(subscription=name, max_messages=1))
+        for one in pulled.received_messages:
+            back = pubsub.ModifyAckDeadlineRequest(subscription=name, ack_ids=[one.ack_id])
+            guarded.call("Subscriber.ModifyAckDeadline", back)
+            return one.delivery_attempt
+        return 0
+
+    eventually(lambda: offered() > 6, 60, "it is offered beyond its attempts")
+    guarded.allow(dead, SERVER, bob)
+
+    def buried():
+        offered()
+        return guarded.state(left).backlog_messages == 1
+
+    eventually(buried, 60, "it is moved once bob may again")
 
 
 def test_a_pull_beyond_the_quota_of_a_project_is_refused_through_a_proxy(guarded):

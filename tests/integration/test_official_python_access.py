@@ -29,7 +29,7 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransp
 from syncpoint.access.keysets import canonical, key_id
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.server_process import ServerProcess
-from syncpoint.wire.messages import accounts
+from syncpoint.wire.messages import accounts, admin
 from tests.kit.endpoint import Endpoint
 
 ISSUER, AUDIENCE = "https://login.example.com", "https://pubsub.example.com"
@@ -54,7 +54,7 @@ class GuardedServer:
                 {
                     "audiences": [AUDIENCE],
                     "owners": [f"serviceAccount:{OWNER}"],
-                    "buckets": {"archive": ["projects/a"]},
+                    "buckets": {"archive": ["projects/a", "projects/r"]},
                     "issuers": [{"issuer": ISSUER, "jwks_file": "keys.json", "domains": ["example.com"]}],
                     "service_accounts": [{"email": OWNER, "key_files": ["root@demo.example.pub"]}],
                 }
@@ -262,6 +262,190 @@ def test_exports_need_grants_of_their_own(guarded: tuple[GuardedServer, str], cl
         time.sleep(0.1)
     assert sorted(map(int, files[0].read_text().split())) == list(range(1_000))
     assert subscriber.get_subscription(subscription=name).cloud_storage_config.state == states.ACTIVE
+
+
+class Revoked:
+    """What ann, an owner of projects/r, set there; her grants come and go."""
+
+    def __init__(self, guarded: tuple[GuardedServer, str], clients: Clients) -> None:
+        self.made, self.endpoint = guarded
+        self.publisher, self.subscriber = clients(signing(self.made.owner))
+        self.ann, self.ann_subscriber = clients(bearer(self.made.token("ann@example.com")))
+        self.admin = self.made.channel(self.endpoint, signing(self.made.owner))
+        for project in ("r", "s"):
+            self.allow(f"projects/{project}", **{"roles/owner": self.SERVER})
+
+    SERVER = "serviceAccount:pubsub@syncpoint.internal"
+
+    def allow(self, resource: str, **roles: str) -> None:
+        """Replace a policy: role -> who has it."""
+        bindings = [policy_pb2.Binding(role=role, members=who.split()) for role, who in roles.items()]
+        self.publisher.set_iam_policy(
+            request=iam_policy_pb2.SetIamPolicyRequest(resource=resource, policy=policy_pb2.Policy(bindings=bindings))
+        )
+
+    def allow_ann(self) -> None:
+        self.allow("projects/r", **{"roles/owner": f"{self.SERVER} user:ann@example.com"})
+        eventually(lambda: list(self.ann.list_topics(project="projects/r")), PermissionDenied)
+
+    def topic(self, name: str, project: str = "r") -> str:
+        made = f"projects/{project}/topics/{name}"
+        self.publisher.create_topic(name=made)
+        return made
+
+    def subscription(self, name: str, topic: str) -> str:
+        made = f"projects/{topic.split('/')[1]}/subscriptions/{name}"
+        self.subscriber.create_subscription(name=made, topic=topic)
+        return made
+
+    def call(self, method: str, request: Any, answer: Any) -> Any:
+        path = f"/syncpoint.admin.v1.Admin/{method}"
+        return answer.FromString(self.admin.unary_unary(path)(request.SerializeToString()))
+
+    def state(self, name: str) -> Any:
+        request = admin.GetSubscriptionStateRequest(subscription=name)
+        return self.call("GetSubscriptionState", request, admin.SubscriptionState)
+
+    def waits(self, name: str, permission: str, resource: str) -> None:
+        """Until whoever consumes it has given up for that reason, naming all three."""
+        wanted = "user:ann@example.com said where"
+
+        def refused() -> bool:
+            state = self.state(name)
+            why = state.push.last_error or state.forward.last_error
+            if state.HasField("export"):
+                why = state.delivery_advice if state.export.state == "PERMISSION_DENIED" else ""
+            assert state.options.delivery_author == "user:ann@example.com"
+            return wanted in why and f"no {permission} on {resource} any more" in why and bool(state.delivery_advice)
+
+        until(refused, "its messages wait for a reason")
+
+    def stays(self, name: str, topic: str) -> None:
+        """What is published now waits, and nobody has it."""
+        self.publisher.publish(topic, b"later").result(10)
+        until(lambda: self.state(name).backlog_messages == 1, "it is stored")
+        assert self.state(name).outstanding_messages == 0
+
+
+def until(holds: Callable[[], bool], what: str, within: float = 60) -> None:
+    """Ask until it holds."""
+    deadline = time.monotonic() + within
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
+
+
+@pytest.fixture
+def revoked(guarded: tuple[GuardedServer, str], clients: Clients) -> Revoked:
+    found = Revoked(guarded, clients)
+    found.allow_ann()
+    return found
+
+
+def test_a_forward_waits_once_who_set_it_may_not_publish_there_any_more(revoked: Revoked) -> None:
+    source, target = revoked.topic("source"), revoked.topic("target", "s")
+    inbox = revoked.subscription("inbox", target)
+    revoked.allow(target, **{"roles/pubsub.publisher": "user:ann@example.com"})
+    name = "projects/r/subscriptions/forwards"
+    revoked.ann_subscriber.create_subscription(name=name, topic=source)
+    options = admin.SubscriptionOptions(subscription=name, forward_to=target)
+    wanted = admin.UpdateSubscriptionOptionsRequest(options=options, update_mask={"paths": ["forward_to"]})
+    with revoked.made.channel(revoked.endpoint, bearer(revoked.made.token("ann@example.com"))) as channel:
+        update = channel.unary_unary("/syncpoint.admin.v1.Admin/UpdateSubscriptionOptions")
+        eventually(lambda: update(wanted.SerializeToString()), grpc.RpcError)
+    revoked.publisher.publish(source, b"now").result(10)
+    got: list[bytes] = []
+
+    def arrived() -> int:
+        answer = revoked.subscriber.pull(subscription=inbox, max_messages=10)
+        got.extend(one.message.data for one in answer.received_messages)
+        if answer.received_messages:
+            ids = [one.ack_id for one in answer.received_messages]
+            revoked.subscriber.acknowledge(subscription=inbox, ack_ids=ids)
+        return len(got)
+
+    until(lambda: arrived() == 1, "it is forwarded")
+    revoked.allow(target)
+    revoked.waits(name, "pubsub.topics.publish", target)
+    revoked.stays(name, source)
+    assert arrived() == 1
+    revoked.allow(target, **{"roles/pubsub.publisher": "user:ann@example.com"})
+    until(lambda: arrived() == 2, "it goes on")
+    assert got == [b"now", b"later"]
+
+
+def test_pushes_wait_once_who_set_them_may_not_act_as_the_account(revoked: Revoked) -> None:
+    account, topic, name = "pusher@r.iam.syncpoint.internal", revoked.topic("pushes"), "projects/r/subscriptions/pushes"
+    create = revoked.admin.unary_unary("/syncpoint.iam.v1.ServiceAccounts/CreateServiceAccount")
+    create(accounts.CreateServiceAccountRequest(project="projects/r", email=account).SerializeToString())
+    editor = {"roles/owner": revoked.SERVER, "roles/pubsub.editor": "user:ann@example.com"}
+    with Endpoint() as taker:
+        config = {"push_endpoint": taker.url, "oidc_token": {"service_account_email": account}}
+
+        def make() -> None:
+            revoked.ann_subscriber.create_subscription(name=name, topic=topic, push_config=config)
+
+        eventually(make, PermissionDenied)
+        revoked.publisher.publish(topic, b"now").result(10)
+        assert "authorization" in taker.next()[0]
+        revoked.allow("projects/r", **editor)
+        revoked.waits(name, "iam.serviceAccounts.actAs", f"projects/-/serviceAccounts/{account}")
+        revoked.stays(name, topic)
+        assert taker.requests.empty()
+        revoked.allow_ann()
+        assert json.loads(taker.next()[1])["subscription"] == name
+
+
+def test_pushes_and_exports_wait_once_who_set_them_may_not_any_more(revoked: Revoked) -> None:
+    topic, pushed, exported = revoked.topic("sent"), "projects/r/subscriptions/sent", "projects/r/subscriptions/stored"
+    with Endpoint() as taker:
+        revoked.ann_subscriber.create_subscription(name=pushed, topic=topic, push_config={"push_endpoint": taker.url})
+        revoked.publisher.publish(topic, b"now").result(10)
+        taker.next()
+        config = {"bucket": "archive", "filename_prefix": "revoked-", "max_duration": {"seconds": 60}}
+        revoked.ann_subscriber.create_subscription(
+            request={"name": exported, "topic": topic, "cloud_storage_config": config}
+        )
+        revoked.allow("projects/r", **{"roles/owner": revoked.SERVER})
+        for name in (pushed, exported):
+            revoked.waits(name, "pubsub.subscriptions.update", name)
+        revoked.stays(exported, topic)
+        assert (revoked.state(pushed).backlog_messages, revoked.state(pushed).outstanding_messages) == (1, 0)
+        assert taker.requests.empty()
+        revoked.allow_ann()
+        assert json.loads(taker.next()[1])["subscription"] == pushed
+        until(lambda: revoked.state(exported).export.held == 1, "it is taken for a file")
+
+
+def test_dead_letters_wait_once_who_set_them_may_not_publish_there_any_more(revoked: Revoked) -> None:
+    topic, dead = revoked.topic("poison"), revoked.topic("dead", "s")
+    graves, name = revoked.subscription("graves", dead), "projects/r/subscriptions/poison"
+    revoked.allow(dead, **{"roles/pubsub.publisher": "user:ann@example.com"})
+    policy = {"dead_letter_topic": dead, "max_delivery_attempts": 5}
+
+    def make() -> None:
+        revoked.ann_subscriber.create_subscription(request={"name": name, "topic": topic, "dead_letter_policy": policy})
+
+    eventually(make, PermissionDenied)
+    revoked.allow(dead)
+    until(lambda: "no pubsub.topics.publish" in revoked.state(name).dead_letter_advice, "it is said")
+    revoked.publisher.publish(topic, b"poison").result(10)
+
+    def offered() -> int:
+        pulled = revoked.subscriber.pull(subscription=name, max_messages=1)
+        for one in pulled.received_messages:
+            revoked.subscriber.modify_ack_deadline(subscription=name, ack_ids=[one.ack_id], ack_deadline_seconds=0)
+            return one.delivery_attempt
+        return 0
+
+    until(lambda: offered() > 6, "it is offered beyond its attempts")
+    revoked.allow(dead, **{"roles/pubsub.publisher": "user:ann@example.com"})
+
+    def buried() -> bool:
+        offered()
+        return revoked.state(graves).backlog_messages == 1
+
+    until(buried, "it is moved once she may again")
 
 
 def eventually(ask: Callable[[], Any], error: type[Exception], within: float = 10) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from syncpoint.access.accounts import Accounts
 from syncpoint.access.audit import AuditLog
 from syncpoint.access.audit_reading import AuditReading
 from syncpoint.access.gate import Gate
@@ -37,7 +38,9 @@ class AccessFile:
         self._seen = marks_of((path, *self._settings.files))
         self.cpu = CpuQuota(lambda project: self._settings.quota_of(project), clock.monotonic)
         self._following = Periodic(self._follow, lambda: LOOK_S)
-        self.service = ServiceIdentity(lambda: self._settings.service_identity, Policies(catalog), clock)
+        accounts = Accounts(catalog, lambda: self._settings.names)
+        policies = Policies(catalog, accounts)
+        self.service = ServiceIdentity(lambda: self._settings, policies, accounts, catalog, clock, self.cpu)
 
     def outstanding_of(self, project: str) -> int:
         """See `Access`."""
@@ -100,7 +103,9 @@ class Access:
             raise InvalidArgument(str(path), error.message) from None
         self.accounts = authenticator.accounts
         self.gate = Gate(authenticator, Policies(catalog, self.accounts), catalog, clock, self._audit)
-        self.service = ServiceIdentity(lambda: authenticator.settings.service_identity, self.gate.policies, clock)
+        self.service = ServiceIdentity(
+            lambda: authenticator.settings, self.gate.policies, self.accounts, catalog, clock, self.gate.cpu
+        )
         self._upkeep = AccessUpkeep(path, self.gate, flush=None if self._audit is None else self._audit.flush)
 
     def may_use_bucket(self, project: str, bucket: str) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol
 
+from syncpoint.access.authors import called_by
 from syncpoint.access.permission_needs import Need, Rule, resource
 from syncpoint.access.policy import Policies
 from syncpoint.access.quotas import CpuQuota, Quota, Quotas, project_in
@@ -187,8 +188,9 @@ class Gate:
         if rule.hot is None:
 
             def run(call: Call, request: bytes) -> None:
-                self._judge(call, path, rule, request)
-                handler(call, request)
+                identity = self._judge(call, path, rule, request)
+                with called_by(identity):
+                    handler(call, request)
 
             return run
         permission, _ = rule.hot
@@ -249,8 +251,8 @@ class Gate:
         *,
         watched: _Watched | None = None,
         count: bool = True,
-    ) -> None:
-        """Return if the caller may. `watched`: the stream it is about; `count`: against the quota of the project.
+    ) -> Identity:
+        """Who calls, if the caller may. `watched`: the stream it is about; `count`: against the quota of the project.
 
         Raises `Unauthenticated`, `PermissionDenied`, `InvalidArgument`, `ResourceExhausted`.
         """
@@ -258,7 +260,7 @@ class Gate:
         if rule.known:
             if session.identity is ANONYMOUS:
                 self._refuse(session.identity, call, path, Need("", ""))
-            return
+            return session.identity
         needs = self._needs(path, rule, request)
         for need in needs:
             if not self._allows(session, need.permission, need.resource):
@@ -275,6 +277,7 @@ class Gate:
                 watched.project = project
         if rule.hot is not None:
             self._remember(session, rule.hot[0], _name(request))
+        return session.identity
 
     def _open_in(self, project: str) -> int:
         self._streams = {one for one in self._streams if not one.stream.over}

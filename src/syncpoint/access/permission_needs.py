@@ -200,11 +200,14 @@ def acting(prefix: str) -> Needs:
             record = catalog.topic(asked.name) if prefix == "topic" else catalog.subscription(asked.name)
             if record is not None and record.config:
                 emails |= _accounts_in(type(asked).FromString(record.config), changed)
-        if not emails:
-            return ()
-        return [_for_account("iam.serviceAccounts.actAs", email, catalog) for email in sorted(emails) if email]
+        return acting_needs(sorted(emails), catalog) if emails else ()
 
     return needs
+
+
+def acting_needs(emails: Iterable[str], catalog: Catalog) -> list[Need]:
+    """To act as these accounts; an empty address is none."""
+    return [_for_account("iam.serviceAccounts.actAs", email, catalog) for email in emails if email]
 
 
 def given_up(prefix: str) -> Needs:

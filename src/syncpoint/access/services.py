@@ -1,43 +1,105 @@
-"""What a server does by itself: under an identity of its own, which needs grants like any other.
+"""What a server does by itself: under an identity of its own, which needs grants like any other, and for as long as
+whoever said where messages go may still say so.
 
 Place: asked by subscribe forwarders before a message is given up into a dead letter topic, and by pushes, exports and
-forwards before they read.
+forwards before they read and while they do.
 Promise: without a grant nothing is done in somebody's name; the message is offered again instead, and nothing is lost.
+An answer stands for `STANDS_S` while the catalog and the file of `--auth` stay as they are, and for `FRESH_S` whatever
+changes: so what was taken back counts within seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 
+from syncpoint.access.accounts import Accounts
+from syncpoint.access.authors import PUBLISH, Authors, delivery_needs, letter_needs
+from syncpoint.access.gate import STANDS_S
+from syncpoint.access.permission_needs import CONSUME, Need
 from syncpoint.access.policy import ALL_AUTHENTICATED, ALL_USERS, Policies
-from syncpoint.metadata.records import Subscription, Topic
+from syncpoint.access.quotas import CpuQuota, project_in
+from syncpoint.access.settings import AuthSettings
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Author, Subscription
+from syncpoint.model.names import DEAD_LETTERS_REFUSED, FORWARDING_REFUSED, READING_REFUSED
 from syncpoint.runtime.clock import Clock
+
+FRESH_S = 1.0
+ANSWERS_MAX = 100_000
 
 
 class ServiceIdentity:
-    """`principal` says what bindings call it, by the file of `--auth` in force."""
+    """See the module. A refusal is the text that says why, and what to do; "": nothing is refused."""
 
-    def __init__(self, principal: Callable[[], str], policies: Policies, clock: Clock) -> None:
-        self._principal, self._policies, self._clock = principal, policies, clock
+    def __init__(
+        self,
+        settings: Callable[[], AuthSettings],
+        policies: Policies,
+        accounts: Accounts,
+        catalog: Catalog,
+        clock: Clock,
+        cpu: CpuQuota,
+    ) -> None:
+        self._settings, self._policies, self._catalog, self._clock = settings, policies, catalog, clock
+        self._authors, self._cpu = Authors(settings, accounts), cpu
+        self._answers: dict[tuple[str | Author, str, str], tuple[float, int, bool]] = {}
+        self._seen: tuple[int, AuthSettings] | None = None  # what the answers of `_change` go by
+        self._change = 0
 
-    def may_give_up(self, record: Subscription) -> bool:
-        """Whether messages of a subscription may go to its dead letter topic: it has to be allowed to publish there and
-        to acknowledge here."""
+    def delivery_refusal(self, record: Subscription) -> str:
+        """Why messages of a subscription may not be pushed, exported or forwarded to where they go."""
+        me = self._settings().service_identity
+        if not self._holds(me, CONSUME, record.name):
+            return READING_REFUSED
+        if record.options.forward_to and not self._holds(me, PUBLISH, record.options.forward_to):
+            return FORWARDING_REFUSED
+        lacking = self._lacking(record.delivery_author, "messages", delivery_needs(record, self._catalog))
+        return f"{lacking} Until then they wait." if lacking else ""
+
+    def letter_refusal(self, record: Subscription) -> str:
+        """Why messages of a subscription may not go to its dead letter topic; also where it has none."""
         if record.dead_letter is None:
-            return False
-        return self._may("pubsub.topics.publish", record.dead_letter.topic) and self._may(
-            "pubsub.subscriptions.consume", record.name
-        )
+            return f"{record.name} has no dead-letter policy: its messages can go nowhere."
+        me = self._settings().service_identity
+        if not (self._holds(me, PUBLISH, record.dead_letter.topic) and self._holds(me, CONSUME, record.name)):
+            return DEAD_LETTERS_REFUSED
+        lacking = self._lacking(record.letter_author, "dead letters", letter_needs(record))
+        return f"{lacking} Until then messages are delivered again instead." if lacking else ""
 
-    def may_consume(self, record: Subscription) -> bool:
-        """Whether messages of a subscription may be pushed, exported or forwarded: that reads and acknowledges them."""
-        return self._may("pubsub.subscriptions.consume", record.name)
+    def _lacking(self, author: Author | None, what: str, needs: Iterable[Need]) -> str:
+        """Which of these the author has not, and what to do; "": none of them."""
+        for one in needs:
+            if author is not None and not self._holds(author, one.permission, one.resource):
+                return (
+                    f"PERMISSION_DENIED: {self._authors.described(author)} said where the {what} of this subscription"
+                    f" go, and has no {one.permission} on {one.named or one.resource} any more. Grant it, or let"
+                    " somebody who has it set that again."
+                )
+        return ""
 
-    def may_publish(self, record: Topic) -> bool:
-        """Whether messages may be forwarded to a topic."""
-        return self._may("pubsub.topics.publish", record.name)
+    def _holds(self, who: str | Author, permission: str, resource: str) -> bool:
+        now, revision, settings = self._clock.monotonic(), self._catalog.revision, self._settings()
+        if self._seen is None or self._seen[0] != revision or self._seen[1] is not settings:
+            self._seen, self._change = (revision, settings), self._change + 1
+        asked_at, change, holds = self._answers.get((who, permission, resource), (float("-inf"), 0, False))
+        if now - asked_at < (STANDS_S if change == self._change else FRESH_S):
+            return holds
+        holds = self._ask(who, permission, resource)
+        if len(self._answers) >= ANSWERS_MAX:
+            self._answers.clear()
+        self._answers[who, permission, resource] = now, self._change, holds
+        return holds
 
-    def _may(self, permission: str, resource: str) -> bool:
-        principal = self._principal()
-        members = frozenset((principal, f"domain:{principal.rpartition('@')[2]}", ALL_AUTHENTICATED, ALL_USERS))
-        return self._policies.verdict(members, permission, resource, self._clock.time_ns() / 1e9).allowed
+    def _ask(self, who: str | Author, permission: str, resource: str) -> bool:
+        if isinstance(who, Author):
+            if self._authors.is_owner(who):
+                return True
+            members = self._authors.members(who)
+        else:
+            members = frozenset((who, f"domain:{who.rpartition('@')[2]}", ALL_AUTHENTICATED, ALL_USERS))
+        began = time.perf_counter()
+        allowed, passing = self._policies.verdict(members, permission, resource, self._clock.time_ns() / 1e9)
+        if passing and (project := project_in(resource)):  # it hung on conditions
+            self._cpu.charge(project, time.perf_counter() - began)
+        return allowed

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from syncpoint.access.authors import caller
 from syncpoint.api import pages, queue_admin, snapshots, subscriptions, topic_schemas, topics
 from syncpoint.api.catalog_retries import checked_again
 from syncpoint.api.exports import ExportStateOf
@@ -145,7 +146,7 @@ class CatalogService:
         """The record of a subscription that can be made now, or of one whose creation is to be finished. Raises
         `SyncpointError`.
         """
-        record = subscriptions.new_subscription(request, topic, self._control.clock.time_ns(), self._vetting)
+        record = subscriptions.new_subscription(request, topic, self._control.clock.time_ns(), self._vetting, caller())
         known = self._catalog.subscription(record.name)
         if known is not None and not subscriptions.resumes(known, record):
             raise AlreadyExists(record.name)
@@ -166,7 +167,7 @@ class CatalogService:
         """UpdateSubscription."""
         await check_transforms(request.subscription.name, request.subscription.message_transforms, self._transformer)
         known = self._subscription(request.subscription.name)
-        record = subscriptions.changed_subscription(known, request, self._vetting)
+        record = subscriptions.changed_subscription(known, request, self._vetting, caller())
         if record.expiration_s is not None and self._is_queues(record):
             raise queue_admin.expiring(record.topic_name)
         # A topic deleted since then does not stand in the way of other changes.
@@ -178,7 +179,7 @@ class CatalogService:
     async def modify_push_config(self, request: pubsub.ModifyPushConfigRequest) -> well_known.Empty:
         """ModifyPushConfig. An empty one means pull; what is not acknowledged stays."""
         known = self._subscription(request.subscription)
-        record = subscriptions.pushed_elsewhere(known, request.push_config, self._vetting)
+        record = subscriptions.pushed_elsewhere(known, request.push_config, self._vetting, caller())
         await self._control.commit([CatalogChange.put(self._touched(record))])
         return well_known.Empty()
 

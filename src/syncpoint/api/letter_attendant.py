@@ -68,7 +68,8 @@ class _Attended:
 
 
 class LetterAttendant:
-    """See the module. `publish`: as that of `letter_admin`; `may_give_up`: whether the service's own identity may."""
+    """See the module. `publish`: as that of `letter_admin`; `refusal`: why letters of a subscription may not
+    be made, "" where they may."""
 
     def __init__(
         self,
@@ -78,11 +79,11 @@ class LetterAttendant:
         publish: Callable[[str, bytes], Awaitable[bytes]],
         *,
         mine: Callable[[int], bool] = lambda incarnation: True,
-        may_give_up: Callable[[Subscription], bool] = lambda record: True,
+        refusal: Callable[[Subscription], str] = lambda record: "",
     ) -> None:
         self.moved = 0
         self._copy, self._asking, self._clock, self._publish = copy, asking, clock, publish
-        self._mine, self._may_give_up = mine, may_give_up
+        self._mine, self._refusal = mine, refusal
         self._attended: dict[int, _Attended] = {}
         self._rounds = Periodic(self._round, lambda: PAUSE_S, (SyncpointError,), "letters come late")
 
@@ -127,7 +128,7 @@ class LetterAttendant:
 
     async def _attend(self, attended: _Attended) -> None:
         record = attended.record
-        if not self._may_give_up(record) or await self._is_used(record):
+        if self._refusal(record) or await self._is_used(record):
             _forget(attended)
             return
         found = await self._look(attended)

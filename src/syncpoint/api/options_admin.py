@@ -12,6 +12,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from syncpoint.access.authors import caller, shown
 from syncpoint.api.catalog_retries import checked_again
 from syncpoint.api.exports import is_exported
 from syncpoint.api.validate import duration, in_bounds, refused, seconds_of, whole_seconds
@@ -167,8 +168,11 @@ class OptionsAdmin:
                 live_s = time_to_live_s(request.options, "ttl")
                 record = replace(record, options=record.options._replace(ttl_s=live_s))
             else:
-                if path == "forward_to" and value:
-                    self._check_forward(record, value)
+                if path == "forward_to":
+                    if value:
+                        self._check_forward(record, value)
+                    if value or record.options.forward_to:
+                        record = replace(record, delivery_author=caller() if value else None)
                 record = replace(record, options=record.options._replace(**{path: value}))
         for path, what in _TO_LETTERS.items():
             asked = path in request.update_mask.paths and getattr(record.options, path)
@@ -279,6 +283,8 @@ def subscription_options(record: Subscription) -> admin.SubscriptionOptions:
         dead_letter_rule_errors=record.options.dead_letter_rule_errors,
         receive_suspended=record.options.receive_suspended,
         forward_to=record.options.forward_to,
+        delivery_author=shown(record.delivery_author),
+        letter_author=shown(record.letter_author),
     )
 
 

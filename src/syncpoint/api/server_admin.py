@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import NamedTuple, Protocol
 
 import syncpoint
 from syncpoint import kernel
+from syncpoint.access.services import ServiceIdentity
 from syncpoint.api.at_risk_admin import AskingAboutRisks, AtRiskAdmin
 from syncpoint.api.exports import is_exported
 from syncpoint.api.letter_admin import LetterAdmin
@@ -30,7 +31,6 @@ from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.model.flow import FlowLimits
 from syncpoint.model.identity import log_of
-from syncpoint.model.names import DEAD_LETTERS_REFUSED
 from syncpoint.push.push_config import is_pushed
 from syncpoint.router.location import DEFAULT_CLASS
 from syncpoint.runtime.child_processes import Apart, at_once
@@ -76,7 +76,8 @@ class ServerAdmin(ABC):
         self.control, self.identity, self.classes = control, identity, classes
         self.options = OptionsAdmin(control, limits, classes)
         self.draining = False
-        self.may_give_up: Callable[[Subscription], bool] = lambda record: True
+        self.service: ServiceIdentity | None = None
+        """Who says whether messages may go where they go; None: nobody is asked."""
         self.peeks = PeekAdmin(self.options, inquiry)
         self.scheduled = ScheduledAdmin(self.options, inquiry, self.peeks, identity.universe)
         self.letters = LetterAdmin(self.options, self.peeks, inquiry)
@@ -205,14 +206,14 @@ class ServerAdmin(ABC):
         )
         if record.detached:
             return answer  # it has no backlog
-        if record.dead_letter is not None and not self.may_give_up(record):
-            answer.dead_letter_advice = DEAD_LETTERS_REFUSED
+        if self.service is not None:
+            self._add_rights(answer, record, self.service)
         (chains, unknown), (out, silent) = await asyncio.gather(
             self._asking.chains(record.topic_incarnation, record.incarnation, request.ranges_max or RANGES_MAX),
             self._asking.deliveries(record.incarnation),
         )
         answer.unknown.extend([*unknown, *silent])
-        if is_pushed(record) or is_exported(record) or record.options.forward_to:
+        if _is_consumed(record):
             found, silent = await self._asking.consumption(record.incarnation)
             answer.unknown.extend(silent)
             if found.HasField("state"):
@@ -232,6 +233,17 @@ class ServerAdmin(ABC):
         if any(chain.backlog_messages and not chain.unreadable for chain in chains):
             answer.oldest_unacked_age.FromNanoseconds(int(oldest_s * 1e9))
         return answer
+
+    def _add_rights(self, answer: admin.SubscriptionState, record: Subscription, service: ServiceIdentity) -> None:
+        """Why messages may not go where they go."""
+        if _is_consumed(record) and (refusal := service.delivery_refusal(record)):
+            answer.delivery_advice = refusal
+        if record.dead_letter is not None and (refusal := service.letter_refusal(record)):
+            answer.dead_letter_advice = refusal
+
+
+def _is_consumed(record: Subscription) -> bool:
+    return is_pushed(record) or is_exported(record) or bool(record.options.forward_to)
 
 
 def _durability(number: int) -> str:

@@ -7,6 +7,7 @@ Promise: a record that comes out of here is legal, with the defaults of Pub/Sub 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from syncpoint.api import masks
@@ -20,7 +21,7 @@ from syncpoint.api.validate import (
     seconds_of,
     whole_seconds,
 )
-from syncpoint.metadata.records import CREATING, DeadLetter, Retry, Subscription, Topic
+from syncpoint.metadata.records import CREATING, Author, DeadLetter, Retry, Subscription, Topic
 from syncpoint.model import limits
 from syncpoint.model.errors import FailedPrecondition, Unimplemented
 from syncpoint.model.names import DELETED_TOPIC, parse_subscription, parse_topic
@@ -40,19 +41,24 @@ _MUTABLE = frozenset({
 
 
 def new_subscription(
-    request: pubsub.Subscription, topic: Topic | None, now_ns: int, vetting: Vetting | None = None
+    request: pubsub.Subscription,
+    topic: Topic | None,
+    now_ns: int,
+    vetting: Vetting | None = None,
+    author: Author | None = None,
 ) -> Subscription:
     """A legal record from a pubsub.Subscription, with incarnation 0 and no sync point.
 
     `topic`: what the request's topic name leads to; with None the record belongs to incarnation 0, and the caller must
-    refuse it. `vetting`: where pushes may go; None: this
-    server pushes nothing. Raises `InvalidArgument` or `Unimplemented`.
+    refuse it. `vetting`: where pushes may go; None: this server pushes nothing. `author`: who asks for it; None:
+    callers are not identified. Raises `InvalidArgument` or `Unimplemented`.
     """
     parse_subscription(request.name)
     parse_topic(request.topic)
     pubsub_filter.compile(request.filter)
     incarnation = 0 if topic is None else topic.incarnation
-    return _filled(Subscription(0, request.name, incarnation, request.topic, created_ns=now_ns), request, vetting)
+    record = Subscription(0, request.name, incarnation, request.topic, created_ns=now_ns)
+    return _authored(_filled(record, request, vetting), ("push_config", *EXPORTS, "dead_letter_policy"), author)
 
 
 def resumes(known: Subscription, wanted: Subscription) -> bool:
@@ -63,28 +69,54 @@ def resumes(known: Subscription, wanted: Subscription) -> bool:
         created_ns=wanted.created_ns,
         created_revision=wanted.created_revision,
         state=wanted.state,
+        delivery_author=wanted.delivery_author,
+        letter_author=wanted.letter_author,
     )
     return known.state == CREATING and same == wanted
 
 
 def changed_subscription(
-    record: Subscription, request: pubsub.UpdateSubscriptionRequest, vetting: Vetting | None = None
+    record: Subscription,
+    request: pubsub.UpdateSubscriptionRequest,
+    vetting: Vetting | None = None,
+    author: Author | None = None,
 ) -> Subscription:
-    """The record as an UpdateSubscriptionRequest wants it. Raises `InvalidArgument` or `Unimplemented`."""
+    """The record as an UpdateSubscriptionRequest of this author wants it. Raises `InvalidArgument` or
+    `Unimplemented`."""
     paths = masks.checked_paths(request, request.subscription, _MUTABLE)
     message = pubsub.Subscription.FromString(record.config)
     masks.merge(message, request.subscription, paths)
-    return _filled(record, message, vetting)
+    return _authored(_filled(record, message, vetting), paths, author)
 
 
-def pushed_elsewhere(record: Subscription, config: pubsub.PushConfig, vetting: Vetting | None = None) -> Subscription:
-    """The record with another push_config; one without an endpoint means pull. Raises `InvalidArgument`."""
+def pushed_elsewhere(
+    record: Subscription, config: pubsub.PushConfig, vetting: Vetting | None = None, author: Author | None = None
+) -> Subscription:
+    """The record with another push_config, as this author wants it; one without an endpoint means pull. Raises
+    `InvalidArgument`."""
     message = pubsub.Subscription.FromString(record.config)
     version = message.push_config.attributes.get(VERSION)
     message.push_config.CopyFrom(config)
     if version is not None and VERSION not in config.attributes:
         message.push_config.attributes[VERSION] = version
-    return _filled(record, message, vetting)
+    return _authored(_filled(record, message, vetting), ("push_config",), author)
+
+
+def _authored(record: Subscription, paths: Iterable[str], author: Author | None) -> Subscription:
+    """The record after this author has set these fields: whoever says where messages go, is asked for it later. A
+    field inside a dead letter policy, unless it is the topic, says nothing of that."""
+    message = pubsub.Subscription.FromString(record.config)
+    if not (message.HasField("push_config") or is_exported_by(message) or record.options.forward_to):
+        record = replace(record, delivery_author=None)
+    if record.dead_letter is None:
+        record = replace(record, letter_author=None)
+    for path in paths:
+        name = path.partition(".")[0]
+        if name in ("push_config", *EXPORTS) and message.HasField(name):
+            record = replace(record, delivery_author=author)
+        elif path in ("dead_letter_policy", "dead_letter_policy.dead_letter_topic") and record.dead_letter is not None:
+            record = replace(record, letter_author=author)
+    return record
 
 
 def subscription_message(

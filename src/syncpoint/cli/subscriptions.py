@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from syncpoint.cli import deliveries
+from syncpoint.cli.authors import authors
 from syncpoint.cli.connected import subscription_clients
 from syncpoint.cli.dead_letters import dead_letter
 from syncpoint.cli.message_transforms import clear_option
@@ -57,6 +58,7 @@ for verb in (deliveries.pull, deliveries.ack, deliveries.modify_ack_deadline, de
     subscriptions.add_command(verb)
 subscriptions.add_command(peek_subscription, "peek")
 subscriptions.add_command(subscription_clients, "clients")
+subscriptions.add_command(authors)
 shorter = copy.copy(deliveries.modify_ack_deadline)
 shorter.hidden = True
 subscriptions.add_command(shorter, "modify-ack-deadline")
@@ -145,10 +147,13 @@ def describe(settings: Settings, subscription: str) -> None:
         found = readable(found)
     known.options.ClearField("subscription")
     print_described(found, as_dict(known.options), settings.format)
-    if known.export.advice:
+    if known.export.advice and not known.delivery_advice:
         said(f"Nothing is exported: {known.export.state}. {known.export.advice}")
     if known.dead_letter_advice:
         said(known.dead_letter_advice)
+    if known.delivery_advice:
+        said(known.delivery_advice)
+        return
     if known.push.last_error:
         said(f"The last push failed: {known.push.last_error}")
     if known.forward.last_error:

@@ -71,6 +71,8 @@ def _stopped(facts: Facts) -> list[Obstacle]:
 def _consumed_elsewhere(facts: Facts) -> list[Obstacle]:
     """Of subscriptions whose messages a process of the server takes."""
     config, state = facts.config, facts.state
+    if state.delivery_advice:
+        return [Obstacle("DELIVERY_REFUSED", "Its messages may not go where they go.", state.delivery_advice)]
     if config.push_config.push_endpoint:
         return _pushed(facts)
     if config.cloud_storage_config.bucket:

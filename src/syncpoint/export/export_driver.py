@@ -2,7 +2,8 @@
 
 Place: one in every process that may export, on `inner.inner_driver`.
 Promise: a subscription of ours is subscribed to while its bucket can be written to, the service's own identity may read
-it, and the schema that its files are to be written by is one of Avro. It goes on by itself once that is so again.
+it, whoever named the bucket may still name it, and the schema that its files are to be written by is one of Avro. It
+goes on by itself once that is so again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from syncpoint.inner.pace import Pace, PaceLimits
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import FailedPrecondition, PermissionDenied
-from syncpoint.model.names import READING_REFUSED, SERVICE_IDENTITY, project_of
+from syncpoint.model.names import SERVICE_IDENTITY, project_of
 from syncpoint.schemas.stored import definition, find_schema
 from syncpoint.schemas.validators import Encoding
 from syncpoint.wire.messages import pubsub
@@ -129,7 +130,7 @@ class ExportSubscription(InnerSubscription[pubsub.CloudStorageConfig]):
     def _current(self) -> tuple[int, str]:
         driver = self.driver
         return export_state(
-            self.record, self.config, driver.process.copy.catalog, driver.buckets, driver.process.may_consume
+            self.record, self.config, driver.process.copy.catalog, driver.buckets, driver.process.refusal
         )
 
     def free(self) -> Callable[[], int]:
@@ -185,11 +186,11 @@ def export_state(
     config: pubsub.CloudStorageConfig,
     catalog: Catalog,
     buckets: Buckets,
-    may_export: Callable[[Subscription], bool],
+    refusal_of: Callable[[Subscription], str],
 ) -> tuple[int, str]:
     """The state of an export as the API calls it, and why it is not active."""
-    if not may_export(record):
-        return _STATES.PERMISSION_DENIED, READING_REFUSED
+    if refusal := refusal_of(record):
+        return _STATES.PERMISSION_DENIED, refusal
     if not buckets.may_use(project_of(record.name), config.bucket):
         return _STATES.PERMISSION_DENIED, BUCKET_REFUSED
     topic_record = catalog.topic_of(record)

@@ -2,7 +2,8 @@
 
 Place: one in every process that may push or export, on `inner.inner_driver`.
 Promise: a subscription of ours is subscribed to while the topic that it forwards to exists and takes messages, and the
-service's own identity may read the one and publish to the other. Until then its messages wait where they are.
+service's own identity, and whoever set it, may have the one published to the other. Until then its messages wait where
+they are.
 """
 
 from __future__ import annotations
@@ -16,14 +17,13 @@ from syncpoint.forward.forwarded_message import publish_request
 from syncpoint.inner.inner_consumer import GiveUp, InnerConsumer, Send, SendOutcome
 from syncpoint.inner.inner_driver import ConsumingProcess, Ended, InnerDriver, InnerSubscription
 from syncpoint.inner.pace import Pace, PaceLimits
-from syncpoint.metadata.records import Subscription, Topic
+from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import (
     FailedPrecondition,
     InvalidArgument,
     PermissionDenied,
     suspended,
 )
-from syncpoint.model.names import FORWARDING_REFUSED, READING_REFUSED
 from syncpoint.wire.messages import internal
 
 LEASE_S = 20.0  # extended while a message is held; what a dead process held comes back after it
@@ -39,13 +39,12 @@ MakeLetter = Callable[[Subscription, internal.DeadLetterRequest], Awaitable[inte
 
 @dataclass(frozen=True)
 class ForwardingProcess:
-    """By what a process forwards. `may_publish`: whether the service's own identity may, to a topic. `charge`:
-    counts a request of so many bytes in the quota of a topic's project, or raises `ResourceExhausted`."""
+    """By what a process forwards. `charge`: counts a request of so many bytes in the quota of a topic's project, or
+    raises `ResourceExhausted`."""
 
     consuming: ConsumingProcess
     publish: Publish
     give_up: MakeLetter
-    may_publish: Callable[[Topic], bool] = lambda topic: True
     charge: Callable[[str, int], None] = lambda topic, size: None
 
 
@@ -132,10 +131,8 @@ class ForwardedSubscription(InnerSubscription[str]):
             raise FailedPrecondition(f"Its messages wait: {self.config}, which it forwards to, does not exist.")
         if target.options.send_suspended:
             raise suspended(target.name)
-        if not process.may_consume(self.record):
-            raise PermissionDenied(READING_REFUSED)
-        if not self.driver.forwarding.may_publish(target):
-            raise PermissionDenied(FORWARDING_REFUSED)
+        if refusal := process.refusal(self.record):
+            raise PermissionDenied(refusal)
 
     def send(self, effect: Send) -> Coroutine[Any, Any, Ended]:
         return self._publish(publish_request(self.config, self.record, effect.lent))

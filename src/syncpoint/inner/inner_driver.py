@@ -24,7 +24,7 @@ from syncpoint.inner.lent import Acknowledged, Extended, GivenBack, Lent, Nacked
 from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.catalog import CatalogCopy
 from syncpoint.metadata.records import CatalogChange, ChangeOp, Subscription
-from syncpoint.model.errors import FailedPrecondition, SyncpointError
+from syncpoint.model.errors import Code, FailedPrecondition, SyncpointError
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
 from syncpoint.runtime.tasks import Tasks, stop
@@ -52,14 +52,15 @@ class Ended:
 @dataclass(frozen=True)
 class ConsumingProcess:
     """What all drivers of a process consume by. `mine`: by incarnation, whether it is this process that consumes a
-    subscription; `may_consume`: whether the service's own identity may read it; `name`: of the process."""
+    subscription; `refusal`: why its messages may not go where they go, by anybody's rights, "" where they may; `name`:
+    of the process."""
 
     copy: CatalogCopy
     open_feed: OpenFeed
     clock: Clock
     random: Random
     mine: Callable[[int], bool] = lambda incarnation: True
-    may_consume: Callable[[Subscription], bool] = lambda record: True
+    refusal: Callable[[Subscription], str] = lambda record: ""
     name: str = ""
 
 
@@ -87,6 +88,11 @@ class InnerDriver(ABC, Generic[Config, One]):
     @abstractmethod
     def share(self) -> None:
         """What all may have together is for those that have something to do; called once a second."""
+
+    @property
+    def refused_now(self) -> int:
+        """Of ours, those that wait because somebody's right is missing."""
+        return sum(one.refused for one in self.ours.values())
 
     def share_memory(self, total: int, least: int, most: int) -> None:
         """Bytes that all may have together, for those that hold something."""
@@ -197,6 +203,7 @@ class InnerSubscription(ABC, Generic[Config]):
         self.driver, self.record, self.config, self.machine = driver, record, config, machine
         self.feed: Feed | None = None
         self.last_error = ""
+        self.refused = False  # somebody's right to it is missing
         self.under_way = 0
         self._again_at, self._again_s = float("-inf"), AGAIN_FIRST_S
         self._for_feed: list[Reported] = []
@@ -247,9 +254,10 @@ class InnerSubscription(ABC, Generic[Config]):
         try:
             self.check(now)
         except SyncpointError as error:
-            self.last_error = error.message
+            self.last_error, self.refused = error.message, error.code is Code.PERMISSION_DENIED
             self._close_feed()
             return
+        self.refused = False
         if self.feed is None and now >= self._again_at:
             self._open(now)
 

@@ -44,6 +44,15 @@ class Retry(NamedTuple):
     max_s: float
 
 
+class Author(NamedTuple):
+    """Whoever said where messages go, whose rights are asked again when they go there. `principal`: as bindings call
+    it, with the uid of an account of the catalog; `groups`: those that its token named.
+    """
+
+    principal: str
+    groups: tuple[str, ...] = ()
+
+
 class SeekTarget(NamedTuple):
     """Where the newest seek went: to a time, or to the snapshot of that incarnation. One of the two is set."""
 
@@ -117,7 +126,8 @@ class Subscription:
     `topic_name` is the name that topic had; whether the topic still exists is for `Catalog.topic_of` to say.
     `generation` counts seeks, `target` is where the newest one went, `created_revision` is the catalog revision that
     introduced the subscription. `expiration_s` None means never. Of a cluster: `state` is CREATING until every chain
-    that holds sources of the topic has persisted where it begins.
+    that holds sources of the topic has persisted where it begins. `delivery_author` said where messages are pushed,
+    exported or forwarded, `letter_author` where dead letters go; None: callers were not identified then.
     """
 
     incarnation: int
@@ -143,6 +153,8 @@ class Subscription:
     target: SeekTarget | None = None
     changed_ns: int = 0
     options: SubscriptionOptions = NO_SUBSCRIPTION_OPTIONS
+    delivery_author: Author | None = None
+    letter_author: Author | None = None
     _transforms: Transforms | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -297,6 +309,8 @@ def _fill(stored: Any, record: Record) -> None:
                     stored.subscription.target.snapshot = record.target.snapshot
             if record.options != NO_SUBSCRIPTION_OPTIONS:
                 fill_subscription_options(stored.subscription.options, record.options)
+            _fill_author(stored.subscription.delivery_author, record.delivery_author)
+            _fill_author(stored.subscription.letter_author, record.letter_author)
         case Snapshot():
             _copy(stored.snapshot, record, _SNAPSHOT_FIELDS)
             stored.snapshot.status = _shortened(record.status)
@@ -330,6 +344,8 @@ def _read(stored: Any) -> Record:
             state=found.state or ACTIVE,
             target=_target(found.target) if found.HasField("target") else None,
             options=subscription_options_of(found.options) if found.HasField("options") else NO_SUBSCRIPTION_OPTIONS,
+            delivery_author=_author(found.delivery_author) if found.HasField("delivery_author") else None,
+            letter_author=_author(found.letter_author) if found.HasField("letter_author") else None,
         )
     if kind == "snapshot":
         found = stored.snapshot
@@ -345,6 +361,16 @@ def _target(stored: Any) -> SeekTarget:
         stored.time_ns if stored.HasField("time_ns") else None,
         stored.snapshot if stored.HasField("snapshot") else None,
     )
+
+
+def _fill_author(stored: Any, author: Author | None) -> None:
+    if author is not None:
+        stored.principal = author.principal
+        stored.groups.extend(author.groups)
+
+
+def _author(stored: Any) -> Author:
+    return Author(stored.principal, tuple(stored.groups))
 
 
 def _shortened(state: str) -> str:

@@ -13,6 +13,7 @@ from syncpoint.access.gate import Gate
 from syncpoint.api.exports import is_exported
 from syncpoint.api.letter_attendant import LetterAttendant
 from syncpoint.export.export_driver import ExportDriver
+from syncpoint.forward.forward_driver import ForwardDriver
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Subscription
 from syncpoint.metrics.family import Family, MetricKind, QuickCollector, Samples
@@ -38,6 +39,10 @@ CONSUMPTION_FAMILIES: Final = (
     Family("syncpoint_export_subscriptions", _G, "", (), "Subscriptions exported from here to buckets."),
     Family("syncpoint_export_held_bytes", _G, "bytes", (), "Of messages that wait for their file."),
     Family("syncpoint_export_files_total", _C, "", (), "Files stored."),
+    Family(
+        "syncpoint_consumption_refused", _G, "", ("kind",),
+        "Subscriptions that are not pushed, exported or forwarded: the server, or who set it, lacks a permission.",
+    ),
     Family("syncpoint_export_failures_total", _C, "", (), "Writes to buckets that failed; they are tried again."),
 )  # fmt: skip
 PREPARATION_FAMILIES: Final = (
@@ -110,8 +115,8 @@ class ConsumptionRoom(QuickCollector):
 
     name = "pushes and exports"
 
-    def __init__(self, pushes: PushDriver, exports: ExportDriver) -> None:
-        self._pushes, self._exports = pushes, exports
+    def __init__(self, pushes: PushDriver, exports: ExportDriver, forwards: ForwardDriver) -> None:
+        self._pushes, self._exports, self._forwards = pushes, exports, forwards
 
     def collect(self, samples: Samples) -> None:
         """See `RoomCollector`."""
@@ -127,6 +132,9 @@ class ConsumptionRoom(QuickCollector):
         samples.put("syncpoint_export_held_bytes", held["export_held"])
         samples.put("syncpoint_export_files_total", exports.stored_files)
         samples.put("syncpoint_export_failures_total", exports.failed_writes)
+        samples.put("syncpoint_consumption_refused", pushes.refused_now, "push")
+        samples.put("syncpoint_consumption_refused", exports.refused_now, "export")
+        samples.put("syncpoint_consumption_refused", self._forwards.refused_now, "forward")
 
 
 class PreparationRoom(QuickCollector):

@@ -36,7 +36,7 @@ class Exports:
 
     def state(self, record: Subscription, config: pubsub.CloudStorageConfig) -> int:
         """As the API shows it. Every process looks at the buckets by itself, so each can say."""
-        return export_state(record, config, self._process.copy.catalog, self.buckets, self._process.may_consume)[0]
+        return export_state(record, config, self._process.copy.catalog, self.buckets, self._process.refusal)[0]
 
     def status(self) -> dict[str, Any]:
         """Numbers for operators."""

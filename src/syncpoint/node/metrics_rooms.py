@@ -112,7 +112,9 @@ def node_metrics(node: Node, process: ProcessRoom) -> Exposition:
         RiskRoom(watched, node.clock),
         SubscriptionRoom(catalog, node.subscribe, Backlogs(catalog, chains), lambda: len(node.streams.streams)),
         CatalogRoom(catalog),
-        ConsumptionRoom(node.consumption.pushes.driver, node.consumption.exports.driver),
+        ConsumptionRoom(
+            node.consumption.pushes.driver, node.consumption.exports.driver, node.consumption.forwards.driver
+        ),
         PreparationRoom(node.schema_gate, node.transformer),
         LetterRoom(node.attendant),
         RecordingRoom(node.recorder),

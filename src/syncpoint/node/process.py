@@ -39,7 +39,7 @@ from syncpoint.inner.feed import open_feed
 from syncpoint.inner.inner_driver import ConsumingProcess
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.mirror import CatalogMirror, Identities
-from syncpoint.metadata.records import CatalogChange, Setting, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, Setting, Subscription
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.flow import FlowLimits
 from syncpoint.node.bucket_exports import Exports
@@ -184,7 +184,7 @@ class Node:
         self.access = Access(settings.auth, self.control.catalog, self.clock) if settings.auth is not None else None
         consuming = ConsumingProcess(copy, partial(open_feed, self.subscribe), self.clock, self.random)
         if self.access is not None:
-            consuming = replace(consuming, may_consume=self.access.service.may_consume)
+            consuming = replace(consuming, refusal=self.access.service.delivery_refusal)
         accounts = None if self.access is None else self.access.accounts
 
         async def give_up(record: Subscription, asked: internal.DeadLetterRequest) -> internal.DeadLetterResponse:
@@ -193,7 +193,7 @@ class Node:
         self.consumption = Consumption(
             Pushes(consuming, self.vetting, self.control.commit, issuer=settings.push_issuer, accounts=accounts),
             Exports(consuming, settings.buckets, environment.outside),
-            Forwards(ForwardingProcess(consuming, self._forwarded, give_up, self._may_publish, self._charge)),
+            Forwards(ForwardingProcess(consuming, self._forwarded, give_up, self._charge)),
         )
         self.transformer.models.tokens = self.consumption.pushes.tokens
         if self.access is not None:
@@ -209,7 +209,7 @@ class Node:
             inquiry,
             self.clock,
             inquiry.publish_letter,
-            may_give_up=self._may_give_up,
+            refusal=self._letter_refusal,
         )
         self.upkeep = Upkeep(
             chain.upkeep,
@@ -242,11 +242,8 @@ class Node:
         """Where this process can be connected to."""
         return [self.endpoint, *self.metrics.listeners()]
 
-    def _may_give_up(self, record: Subscription) -> bool:
-        return self.access is None or self.access.service.may_give_up(record)
-
-    def _may_publish(self, record: Topic) -> bool:
-        return self.access is None or self.access.service.may_publish(record)
+    def _letter_refusal(self, record: Subscription) -> str:
+        return "" if self.access is None else self.access.service.letter_refusal(record)
 
     async def _held(self, subscription: int) -> tuple[list[internal.HeldStream], list[str]]:
         return list(self.streams.held(subscription)), []
@@ -280,7 +277,8 @@ class Node:
         gate = self.access.gate if self.access is not None else None
         accounts = self.access.accounts if self.access is not None else None
         if self.access is not None:
-            self.subscribe.may_give_up = self.admin.may_give_up = self.access.service.may_give_up
+            self.subscribe.letter_refusal = self.access.service.letter_refusal
+            self.admin.service = self.access.service
             self.subscribe.quota.bytes_of = self.access.outstanding_of
             self.environment.apart.account = self.access.gate.cpu
         self.admin.apart = self.environment.apart

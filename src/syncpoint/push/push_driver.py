@@ -1,8 +1,8 @@
 """All push subscriptions of a process: the driver over `inner`, feeds and the HTTP client.
 
 Place: one in every process that may push, on `inner_driver`.
-Promise: a push subscription of ours is subscribed to while it names an endpoint that may be pushed to, and the
-service's own identity may read it.
+Promise: a push subscription of ours is subscribed to while it names an endpoint that may be pushed to, the service's
+own identity may read it, and whoever named the endpoint may still name it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from syncpoint.inner.pace import BACKOFF_FIRST_S, BACKOFF_MAX_S, Pace, PaceLimit
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import PermissionDenied
 from syncpoint.model.histogram import Histogram
-from syncpoint.model.names import READING_REFUSED
 from syncpoint.push.addresses import Vetting
 from syncpoint.push.http_sender import PushFailed
 from syncpoint.push.oidc_tokens import OidcTokens
@@ -144,8 +143,8 @@ class PushedSubscription(InnerSubscription[pubsub.PushConfig]):
             self.endpoint, self._read = endpoint_of(self.config.push_endpoint, self.driver.vetting), self.config
         if self.config.HasField("oidc_token") and self.driver.tokens is None:
             raise PermissionDenied("This server signs no tokens: no issuer is configured.")
-        if not self.driver.process.may_consume(self.record):
-            raise PermissionDenied(READING_REFUSED)
+        if refusal := self.driver.process.refusal(self.record):
+            raise PermissionDenied(refusal)
 
     def send(self, effect: Send) -> Coroutine[Any, Any, Ended]:
         return self._push(effect.lent[0], self.endpoint, self.config)

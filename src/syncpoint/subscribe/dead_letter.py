@@ -20,7 +20,7 @@ from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import Batch, passed_over
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Unavailable
 from syncpoint.model.limits import ATTRIBUTE_VALUE_BYTES_MAX
-from syncpoint.model.names import DEAD_LETTERS_REFUSED, project_of, short_id
+from syncpoint.model.names import project_of, short_id
 from syncpoint.model.reserved import COUNTS, FORWARDED_FROM, LETTERS, count_of
 from syncpoint.recording.record_kinds import DEAD_LETTERED, EXPIRED
 from syncpoint.subscribe.confirm import CopyId
@@ -56,9 +56,9 @@ def dead_letter(
     reason: Reason | None,
     when_over: WhenOver | None = None,
     *,
-    allowed: bool = True,
+    refusal: str = "",
 ) -> None:
-    """Move one message of the subscription to its dead-letter topic, if that is `allowed`. `reason` None: it was
+    """Move one message of the subscription to its dead-letter topic, unless there is a `refusal`. `reason` None: it was
     delivered too often. What became of it comes later, by `when_over`; nothing is raised."""
     record, leases, publish = delivery.record, delivery.leases, delivery.publish
     policy, runs, copy = record.dead_letter, encode_runs([(offset, 1)]), CopyId(source, offset, leases.generation)
@@ -133,10 +133,10 @@ def dead_letter(
             leases.drop(source, runs)
             ended(None)
 
-    if allowed:
-        publish.fetch(record.incarnation, source, offset, 1, fetched)
+    if refusal:
+        keep(FailedPrecondition(refusal))
     else:
-        keep(FailedPrecondition(DEAD_LETTERS_REFUSED))
+        publish.fetch(record.incarnation, source, offset, 1, fetched)
 
 
 def letter(

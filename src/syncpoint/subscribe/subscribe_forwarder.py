@@ -16,7 +16,7 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import PublishSide
 from syncpoint.model.errors import FailedPrecondition, NotFound, SyncpointError
-from syncpoint.model.names import DEAD_LETTERS_REFUSED, parse_subscription
+from syncpoint.model.names import parse_subscription
 from syncpoint.recording.recorder import NOTHING_RECORDED, Recorder
 from syncpoint.rules import pubsub_filter
 from syncpoint.runtime.clock import Clock
@@ -75,8 +75,8 @@ class SubscribeForwarder:
         self.transforms: DeliveryTransforms | None = None
         self.work: RuleWork | None = None
         """Judges by dear rules in other processes; None: they are judged on the loop."""
-        self.may_give_up: Callable[[Subscription], bool] = lambda record: True
-        """Whether messages of a subscription may go to its dead letter topic."""
+        self.letter_refusal: Callable[[Subscription], str] = lambda record: ""
+        """Why messages of a subscription may not go to its dead letter topic; "": they may."""
         self.quota = OutstandingQuota(self.deliveries)
         self.counts = DeliveryCounts(clock.time_ns)
         self._key, self._soon = key, soon
@@ -97,8 +97,8 @@ class SubscribeForwarder:
         reason: Reason | None,
         when_over: WhenOver | None,
     ) -> None:
-        allowed = self.may_give_up(delivery.record)
-        dead_letter(delivery, source, offset, attempts, reason, when_over, allowed=allowed)
+        refusal = self.letter_refusal(delivery.record)
+        dead_letter(delivery, source, offset, attempts, reason, when_over, refusal=refusal)
 
     def delivery(self, record: Subscription) -> Delivery:
         """The delivery of a subscription, begun when first needed. What a caller knows of it may be from before its
@@ -243,8 +243,8 @@ class SubscribeForwarder:
         """See `LeaseManager.give_up`. Raises `FailedPrecondition` where nothing can be given up."""
         if record.dead_letter is None:
             raise FailedPrecondition(f"{record.name} has no dead-letter policy: its messages can go nowhere.")
-        if not self.may_give_up(record):
-            raise FailedPrecondition(DEAD_LETTERS_REFUSED)
+        if refusal := self.letter_refusal(record):
+            raise FailedPrecondition(refusal)
         self._use(record)
         leases = self.delivery(record).leases
         step = partial(leases.give_up, request, field, reason, self.clock.monotonic(), when_over)

@@ -8,11 +8,9 @@ from syncpoint.access.conditions import OPERATORS_MAX, compiled
 from syncpoint.access.permission_needs import SERVER
 from syncpoint.access.policy import CONDITIONS_MAX, NO_POLICY_ETAG, Policies, Verdict, orphaned_policies
 from syncpoint.access.roles import ROLES
-from syncpoint.access.services import ServiceIdentity
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.model.errors import Aborted, InvalidArgument, NotFound
-from syncpoint.runtime.clock import ManualClock
 from syncpoint.wire.messages import iam
 
 TOPIC = "projects/a/topics/one"
@@ -78,20 +76,6 @@ def test_a_resource_that_is_created_anew_begins_without_a_policy(harness: Harnes
     assert not harness.may(PUBLISH)
     harness.apply(orphan)
     assert harness.catalog.settings_named("iam-policy:") == []
-
-
-def test_what_a_server_does_by_itself_needs_grants_too(harness: Harness) -> None:
-    name = "serviceAccount:pubsub@syncpoint.internal"
-    service = ServiceIdentity(lambda: name, harness.policies, ManualClock())
-    dead = "projects/b/topics/dead"
-    record = Subscription(2, SUBSCRIPTION, 1, TOPIC, dead_letter=DeadLetter(dead, 5))
-    harness.apply(CatalogChange.put(Topic(3, dead)))
-    assert not service.may_give_up(record)
-    harness.grant(dead, "roles/pubsub.publisher", name)
-    assert not service.may_give_up(record), "it acknowledges in the subscription's project"
-    harness.grant(SUBSCRIPTION, "roles/pubsub.subscriber", name)
-    assert service.may_give_up(record)
-    assert not service.may_give_up(Subscription(2, SUBSCRIPTION, 1, TOPIC))
 
 
 def test_a_policy_is_read_as_it_was_set_and_replaced_by_who_has_seen_it(harness: Harness) -> None:

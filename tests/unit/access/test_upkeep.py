@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from syncpoint.access.access import AccessFile
+from syncpoint.access.services import FRESH_S
 from syncpoint.access.settings import load
 from syncpoint.access.tokens import Refused
 from syncpoint.access.upkeep import AccessUpkeep, fetch
@@ -94,14 +95,16 @@ def test_a_process_without_a_listener_follows_the_file_too(harness: Harness, tmp
     harness.apply(CatalogChange.put(topic), CatalogChange.put(subscription))
     harness.grant(subscription.name, "roles/pubsub.subscriber", "serviceAccount:mover@example.com")
     served = AccessFile(path, harness.catalog, harness.clock)
-    assert (served.outstanding_of("projects/a"), served.service.may_consume(subscription)) == (0, False)
+    assert (served.outstanding_of("projects/a"), not served.service.delivery_refusal(subscription)) == (0, False)
     quotas = {"default": {"outstanding_bytes": 5}}
     written(path, harness, service_identity="serviceAccount:mover@example.com", quotas=quotas)
     served.look()
-    assert (served.outstanding_of("projects/a"), served.service.may_consume(subscription)) == (5, True)
+    harness.clock.advance(FRESH_S)
+    assert (served.outstanding_of("projects/a"), not served.service.delivery_refusal(subscription)) == (5, True)
     path.write_text("owners: [nobody]")
     served.look()
-    assert (served.outstanding_of("projects/a"), served.service.may_consume(subscription)) == (5, True)
+    harness.clock.advance(FRESH_S)
+    assert (served.outstanding_of("projects/a"), not served.service.delivery_refusal(subscription)) == (5, True)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import syncpoint
+from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import Code, InvalidArgument, SyncpointError
 from syncpoint.model.flow import FlowLimit, FlowLimits
 from syncpoint.testing.forwarder_harness import SUB, TOPIC
@@ -229,9 +230,22 @@ async def test_the_backlog_is_exact(harness: ServicerHarness, *, seed: int) -> N
             assert state.backlog_bytes == 0
 
 
+class AuthorsOfTest:
+    """Refuses dead letters for a reason."""
+
+    refused = "grant it roles/pubsub.subscriber on the subscription"
+
+    def delivery_refusal(self, record: Subscription) -> str:
+        return self.refused
+
+    def letter_refusal(self, record: Subscription) -> str:
+        return self.refused
+
+
 @simulated()
 async def test_what_keeps_messages_from_the_dead_letter_topic_is_said(harness: ServicerHarness) -> None:
-    harness.admin.may_give_up = lambda record: False
+    service = AuthorsOfTest()
+    harness.admin.service = service
     assert not (await harness.call("GetSubscriptionState", subscription=SUB)).dead_letter_advice
     await harness.call("CreateTopic", name="projects/p/topics/dead")
     await harness.call(
@@ -242,7 +256,7 @@ async def test_what_keeps_messages_from_the_dead_letter_topic_is_said(harness: S
     )
     state = await harness.call("GetSubscriptionState", subscription="projects/p/subscriptions/careful")
     assert "grant it roles/pubsub.subscriber on the subscription" in state.dead_letter_advice
-    harness.admin.may_give_up = lambda record: True
+    service.refused = ""
     state = await harness.call("GetSubscriptionState", subscription="projects/p/subscriptions/careful")
     assert not state.dead_letter_advice
 

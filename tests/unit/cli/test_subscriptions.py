@@ -421,6 +421,39 @@ def test_describe_says_what_keeps_messages_from_the_dead_letter_topic(server, ru
     assert "Grant it a role." in run("subscriptions", "describe", "billing").stderr
 
 
+def test_describe_says_once_whose_right_is_missing(server, run):
+    server.answers["Subscriber.GetSubscription"] = pubsub.Subscription(name=NAME)
+    why = "PERMISSION_DENIED: user:ann@example.com said where"
+    server.answers["Admin.GetSubscriptionState"] = admin.SubscriptionState(
+        delivery_advice=why,
+        forward=admin.ForwardState(last_error=why),
+        export=admin.ExportState(state="PERMISSION_DENIED", advice="Grant it."),
+        options=admin.SubscriptionOptions(delivery_author="user:ann@example.com"),
+    )
+    found = run("subscriptions", "describe", "billing")
+    assert found.stderr.count("PERMISSION_DENIED") == 1
+    assert ["options.deliveryAuthor", "user:ann@example.com"] in [line.split() for line in found.stdout.splitlines()]
+
+
+def test_by_whose_rights_messages_are_sent_on(server, run, run_json):
+    push = pubsub.Subscription(name=NAME, push_config={"push_endpoint": "https://e.example/x"})
+    letters = pubsub.Subscription(name=f"{NAME}-2", dead_letter_policy={"dead_letter_topic": "projects/p/topics/dead"})
+    pulled = pubsub.Subscription(name=f"{NAME}-3")
+    listed = pubsub.ListSubscriptionsResponse(subscriptions=[push, letters, pulled])
+    server.answers["Subscriber.ListSubscriptions"] = listed
+    known = {NAME: admin.SubscriptionOptions(delivery_author="user:ann@example.com")}
+    server.answers["Admin.GetSubscriptionOptions"] = lambda request: known.get(
+        request.subscription, admin.SubscriptionOptions()
+    )
+    rows = run_json("subscriptions", "authors")
+    assert [(one["subscription"], one["goesTo"], one["author"], one["deadLettersTo"]) for one in rows] == [
+        (NAME, "https://e.example/x", "user:ann@example.com", ""),
+        (f"{NAME}-2", "", "", "projects/p/topics/dead"),
+    ]
+    assert [one["subscription"] for one in run_json("subscriptions", "authors", "--nobody")] == [f"{NAME}-2"]
+    assert "user:ann@example.com" in run("subscriptions", "authors").stdout
+
+
 def test_describe_says_why_the_last_push_failed(server, run):
     server.answers["Subscriber.GetSubscription"] = pubsub.Subscription(name=NAME)
     server.answers["Admin.GetSubscriptionState"] = admin.SubscriptionState(

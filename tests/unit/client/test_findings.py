@@ -33,6 +33,7 @@ def test_each_cause():
         ("EMPTY", causes(push, push={"acknowledged": 4}, subscribers=0)),
         ("EXPORT_FAILING", causes(bucket, export={"state": "NOT_FOUND", "advice": "Create it."})),
         ("NOT_TAKEN", causes(bucket)),
+        ("DELIVERY_REFUSED", causes(options=to, delivery_advice="Grant it.", forward={"last_error": "Grant it."})),
         ("FORWARD_WAITS", causes(options=to, forward={"last_error": "suspended"})),
         ("FORWARDED", causes(options=to, forward={"forwarded": 3})),
         ("NOT_TAKEN", causes(options=to)),

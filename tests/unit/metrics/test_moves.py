@@ -221,8 +221,10 @@ def rooms_by_hand(node: Node) -> list[Any]:
     stats = dict.fromkeys(node.server.stats, 5)  # type: ignore[attr-defined]
     gate = SimpleNamespace(unauthenticated=1, invalid=2, denied=3, over_quota=4, sessions=5)
     pushes, exports = node.consumption.pushes.driver, node.consumption.exports.driver
-    push = Behind(pushes, totals=lambda: {"pushed_subscriptions": 3, "pushes_paused": 2, "pushes_under_way": 1})
-    export = Behind(exports, totals=lambda: {"exported_subscriptions": 3, "export_held": 2})
+    pushed = {"pushed_subscriptions": 3, "pushes_paused": 2, "pushes_under_way": 1}
+    push = Behind(pushes, totals=lambda: pushed, refused_now=1)
+    export = Behind(exports, totals=lambda: {"exported_subscriptions": 3, "export_held": 2}, refused_now=2)
+    forward = Behind(node.consumption.forwards.driver, refused_now=3)
     role_rooms = [
         StatusRoom("role", families, lambda keys=keys: dict.fromkeys(keys, 5))  # type: ignore[misc]
         for families in (PROXY, GATHERING, ROUTER, MITIGATION)
@@ -249,7 +251,7 @@ def rooms_by_hand(node: Node) -> list[Any]:
         RiskRoom(lambda: {9: at_risk(node)}, node.clock, entries_max=-1),
         RiskRoom(lambda: {10: without_one(node)}, node.clock),
         AccessRoom(gate),  # type: ignore[arg-type]
-        ConsumptionRoom(push, export),  # type: ignore[arg-type]
+        ConsumptionRoom(push, export, forward),  # type: ignore[arg-type]
         Broken(),
     ]
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from syncpoint.metadata.entity_options import SubscriptionOptions, TopicOptions
 from syncpoint.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
 from syncpoint.model.errors import InvalidArgument
+from syncpoint.model.names import DEAD_LETTERS_REFUSED
 from syncpoint.publish import time_to_live
 from syncpoint.publish.ahead import AheadOfMessages
 from syncpoint.publish.backlog import unacknowledged
@@ -229,7 +230,7 @@ def test_what_runs_out_while_it_waits_for_room_is_not_delivered(letters: bool, o
 def test_a_letter_that_cannot_be_written_is_tried_again() -> None:
     harness = harness_with(ttl=2, letters=True)
     allowed = False
-    harness.subscribe.may_give_up = lambda record: allowed
+    harness.subscribe.letter_refusal = lambda record: "" if allowed else DEAD_LETTERS_REFUSED
     harness.send("x")
     pass_time(harness, 3)
     subscriber = Subscriber(harness)

@@ -2,6 +2,7 @@
 
 from syncpoint.metadata.entity_options import SubscriptionOptions
 from syncpoint.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
+from syncpoint.model.names import DEAD_LETTERS_REFUSED
 from syncpoint.testing.forwarder_harness import SUB, ForwarderHarness, Subscriber
 
 
@@ -44,7 +45,7 @@ def test_a_dead_letter_without_its_topic_is_not_lost() -> None:
 def test_a_message_is_not_given_up_to_where_that_is_not_allowed() -> None:
     harness = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
     harness.commit(CatalogChange.put(Topic(7, "projects/p/topics/dead")))
-    harness.subscribe.may_give_up = lambda record: record.name != SUB
+    harness.subscribe.letter_refusal = lambda record: DEAD_LETTERS_REFUSED if record.name == SUB else ""
     subscriber = Subscriber(harness)
     harness.send("poison")
     for _ in range(5):

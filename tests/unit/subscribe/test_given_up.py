@@ -13,6 +13,7 @@ from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.entity_options import MessageRule, RuleChange, SubscriptionOptions, changed_rules
 from syncpoint.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
 from syncpoint.model.errors import FailedPrecondition
+from syncpoint.model.names import DEAD_LETTERS_REFUSED
 from syncpoint.subscribe import expired_letters
 from syncpoint.subscribe.shared_state import Reason
 from syncpoint.testing.forwarder_harness import SUB, ForwarderHarness, Subscriber
@@ -217,7 +218,7 @@ def test_giving_up_needs_a_policy_and_a_grant() -> None:
     harness = ruled(MessageRule("all", "1=1"))
     subscriber = Subscriber(harness)
     harness.send("a")
-    harness.subscribe.may_give_up = lambda record: False
+    harness.subscribe.letter_refusal = lambda record: DEAD_LETTERS_REFUSED
     with pytest.raises(FailedPrecondition, match="own identity"):
         give_up(harness, subscriber.received[0].ack_id)
     assert list(subscriber.held.values()) == ["a"], "nothing was done"

@@ -177,7 +177,9 @@ def process_rooms(process: ClusterProcess, methods: Methods) -> list[RoomCollect
         rooms += [
             StatusRoom("proxy", PROXY, proxy.proxy.status),
             CatalogRoom(common.catalog),
-            ConsumptionRoom(proxy.consumption.pushes.driver, proxy.consumption.exports.driver),
+            ConsumptionRoom(
+                proxy.consumption.pushes.driver, proxy.consumption.exports.driver, proxy.consumption.forwards.driver
+            ),
             PreparationRoom(proxy.proxy.publisher.schemas, proxy.proxy.transformer),
             LetterRoom(proxy.attendant),
         ]

@@ -34,7 +34,7 @@ from syncpoint.forward.forward_driver import ForwardingProcess
 from syncpoint.forward.own_call import published
 from syncpoint.inner.distribution import Distribution
 from syncpoint.inner.inner_driver import ConsumingProcess
-from syncpoint.metadata.records import Subscription, Topic
+from syncpoint.metadata.records import Subscription
 from syncpoint.metrics.scraped_page import metrics_page
 from syncpoint.model.cluster import PROXY
 from syncpoint.node.bucket_exports import Exports
@@ -133,7 +133,7 @@ class ProxyRole:
         if settings.auth is not None:
             self.access = Access(settings.auth, context.catalog, context.environment.clock, context.process.name)
             context.environment.apart.account = self.access.gate.cpu
-            self.admin.may_give_up = self.access.service.may_give_up
+            self.admin.service = self.access.service
         gate = self.access.gate if self.access is not None else None
         accounts = self.access.accounts if self.access is not None else None
         vetting = Vetting(networks(settings.push.networks), own)
@@ -148,10 +148,10 @@ class ProxyRole:
             context.clock,
             letters.publish,
             mine=distribution.mine,
-            may_give_up=self._may_give_up,
+            refusal=self._letter_refusal,
         )
         if self.access is not None:
-            consuming = replace(consuming, may_consume=self.access.service.may_consume)
+            consuming = replace(consuming, refusal=self.access.service.delivery_refusal)
         self.consumption = Consumption(
             Pushes(
                 consuming,
@@ -162,7 +162,7 @@ class ProxyRole:
                 sender=context.environment.push_sender,
             ),
             Exports(consuming, settings.buckets, context.environment.outside),
-            Forwards(ForwardingProcess(consuming, self._forwarded, letters.give_up, self._may_publish, self._charge)),
+            Forwards(ForwardingProcess(consuming, self._forwarded, letters.give_up, self._charge)),
         )
         transformer.models.tokens = self.consumption.pushes.tokens
         if self.access is not None:
@@ -276,11 +276,8 @@ class ProxyRole:
             "distances": in_milliseconds(self.distances.known()),
         }
 
-    def _may_give_up(self, record: Subscription) -> bool:
-        return self.access is None or self.access.service.may_give_up(record)
-
-    def _may_publish(self, record: Topic) -> bool:
-        return self.access is None or self.access.service.may_publish(record)
+    def _letter_refusal(self, record: Subscription) -> str:
+        return "" if self.access is None else self.access.service.letter_refusal(record)
 
     def _charge(self, topic: str, size: int) -> None:
         if self.access is not None:

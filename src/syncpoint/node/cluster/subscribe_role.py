@@ -78,7 +78,7 @@ class SubscribeRole:
         if context.settings.auth is not None:
             self.access = AccessFile(context.settings.auth, context.catalog, context.environment.clock)
             self.access.start()
-            self.forwarder.may_give_up = self.access.service.may_give_up
+            self.forwarder.letter_refusal = self.access.service.letter_refusal
             if context.environment.apart.account is None:
                 context.environment.apart.account = self.access.cpu
             self.forwarder.quota.bytes_of = self.access.outstanding_of

@@ -166,7 +166,8 @@ class SubscriptionState(_message.Message):
     export: ExportState
     dead_letter_advice: str
     forward: ForwardState
-    def __init__(self, subscription: _Optional[str] = ..., incarnation: _Optional[int] = ..., backlog_messages: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_unacked_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., outstanding_messages: _Optional[int] = ..., outstanding_bytes: _Optional[int] = ..., subscribers: _Optional[int] = ..., generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., options: _Optional[_Union[SubscriptionOptions, _Mapping]] = ..., unknown: _Optional[_Iterable[str]] = ..., push: _Optional[_Union[PushState, _Mapping]] = ..., export: _Optional[_Union[ExportState, _Mapping]] = ..., dead_letter_advice: _Optional[str] = ..., forward: _Optional[_Union[ForwardState, _Mapping]] = ...) -> None: ...
+    delivery_advice: str
+    def __init__(self, subscription: _Optional[str] = ..., incarnation: _Optional[int] = ..., backlog_messages: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_unacked_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., outstanding_messages: _Optional[int] = ..., outstanding_bytes: _Optional[int] = ..., subscribers: _Optional[int] = ..., generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., options: _Optional[_Union[SubscriptionOptions, _Mapping]] = ..., unknown: _Optional[_Iterable[str]] = ..., push: _Optional[_Union[PushState, _Mapping]] = ..., export: _Optional[_Union[ExportState, _Mapping]] = ..., dead_letter_advice: _Optional[str] = ..., forward: _Optional[_Union[ForwardState, _Mapping]] = ..., delivery_advice: _Optional[str] = ...) -> None: ...
 class ListSubscriptionClientsRequest(_message.Message):
     subscription: str
     def __init__(self, subscription: _Optional[str] = ...) -> None: ...
@@ -248,7 +249,9 @@ class SubscriptionOptions(_message.Message):
     dead_letter_rule_errors: bool
     receive_suspended: bool
     forward_to: str
-    def __init__(self, subscription: _Optional[str] = ..., early_delivery: _Optional[bool] = ..., ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., dead_letter_expired: _Optional[bool] = ..., dead_letter_rule_errors: _Optional[bool] = ..., receive_suspended: _Optional[bool] = ..., forward_to: _Optional[str] = ...) -> None: ...
+    delivery_author: str
+    letter_author: str
+    def __init__(self, subscription: _Optional[str] = ..., early_delivery: _Optional[bool] = ..., ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., dead_letter_expired: _Optional[bool] = ..., dead_letter_rule_errors: _Optional[bool] = ..., receive_suspended: _Optional[bool] = ..., forward_to: _Optional[str] = ..., delivery_author: _Optional[str] = ..., letter_author: _Optional[str] = ...) -> None: ...
 class GetSubscriptionOptionsRequest(_message.Message):
     subscription: str
     def __init__(self, subscription: _Optional[str] = ...) -> None: ...
