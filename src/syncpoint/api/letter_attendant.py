@@ -26,9 +26,10 @@ from syncpoint.rules import pubsub_filter
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.periodic import Periodic
 from syncpoint.subscribe.confirm import CopyId
-from syncpoint.subscribe.dead_letter import IN_A_CIRCLE, goes_round, letter
+from syncpoint.subscribe.dead_letter import letter, stays
 from syncpoint.subscribe.expired_letters import EXPIRED
 from syncpoint.subscribe.lane_rules import LaneRules, RuleFailure, compiled
+from syncpoint.subscribe.own_copies import OwnCopies, share_of
 from syncpoint.subscribe.shared_state import Reason
 from syncpoint.wire.messages import internal
 
@@ -83,7 +84,7 @@ class LetterAttendant:
     ) -> None:
         self.moved = 0
         self._copy, self._asking, self._clock, self._publish = copy, asking, clock, publish
-        self._mine, self._refusal = mine, refusal
+        self._mine, self._refusal, self._copies = mine, refusal, OwnCopies()
         self._attended: dict[int, _Attended] = {}
         self._rounds = Periodic(self._round, lambda: PAUSE_S, (SyncpointError,), "letters come late")
 
@@ -216,16 +217,17 @@ class LetterAttendant:
         for one in found:
             if not await self._waits(record, one):
                 continue  # a forwarder was quicker
-            if one.message is not None and goes_round(one.message, one.reason):
-                log.info("a message of %s stays: %s", record.name, IN_A_CIRCLE)
-                continue
             if one.message is not None:
+                left = share_of(one.message, self._copies.of(self._copy.catalog, record.topic_incarnation))
+                if why := stays(one.message, one.reason, left):
+                    log.info("a message of %s stays: %s", record.name, why)
+                    continue
                 try:
-                    await self._publish(topic, letter(one.message, record, one.copy, 0, one.reason))
+                    await self._publish(topic, letter(one.message, record, one.copy, 0, one.reason, left=left))
                 except SyncpointError as error:
                     if error.code is not Code.INVALID_ARGUMENT:
                         raise
-                    await self._publish(topic, letter(one.message, record, one.copy, None))
+                    await self._publish(topic, letter(one.message, record, one.copy, None, left=left))
             asked = internal.AcknowledgeSeenRequest(
                 subscription=record.incarnation,
                 source=one.copy.source,

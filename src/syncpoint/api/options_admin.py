@@ -20,7 +20,7 @@ from syncpoint.control.durability_classes import DurabilityClasses
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.catalog_replica import SharedCatalog
 from syncpoint.metadata.records import CatalogChange, Setting, Subscription, Topic
-from syncpoint.model.errors import FailedPrecondition, NotFound
+from syncpoint.model.errors import FailedPrecondition, NotFound, ResourceExhausted
 from syncpoint.model.flow import FlowLimit, FlowLimits
 from syncpoint.model.limits import (
     DUPLICATE_WINDOW_SECONDS_MAX,
@@ -30,6 +30,7 @@ from syncpoint.model.limits import (
 )
 from syncpoint.model.names import parse_subscription, parse_topic, short_id
 from syncpoint.push.push_config import is_pushed
+from syncpoint.subscribe.own_copies import COPIES_MAX, TOO_MANY, made_by
 from syncpoint.transport.calls import Methods
 from syncpoint.wire import methods
 from syncpoint.wire.messages import admin, well_known
@@ -188,6 +189,10 @@ class OptionsAdmin:
             raise refused("forward_to", "forward_to is the topic that the subscription is of: its messages never end")
         if is_pushed(record) or is_exported(record):
             raise FailedPrecondition(f"{record.name} is pushed or exported: it cannot forward, too.")
+        others = self.control.catalog.subscriptions_of(record.topic_incarnation)
+        here = made_by(replace(record, options=record.options._replace(forward_to=target)))
+        if sum(made_by(one) for one in others if one is not record) + here > COPIES_MAX:
+            raise ResourceExhausted(f"{record.topic_name} cannot have one more subscription that forwards: {TOO_MANY}")
 
     # -- shared ------------------------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from syncpoint.cli.names import listing
 from syncpoint.cli.output import print_json, print_table
-from syncpoint.cli.resources import listing
 from syncpoint.cli.settings import Settings, with_settings
 
 COLUMNS = ("SUBSCRIPTION", "GOES_TO", "AUTHOR", "DEAD_LETTERS_TO", "LETTER_AUTHOR")

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from syncpoint.forward.forward_kind import ForwardKind
+from syncpoint.forward.forward_kind import TOO_MANY, ForwardKind
 from syncpoint.forward.forwarded_message import publish_request
 from syncpoint.inner.inner_consumer import GiveUp, InnerConsumer, Send, SendOutcome
 from syncpoint.inner.inner_driver import ConsumingProcess, Ended, InnerDriver, InnerSubscription
@@ -24,6 +24,7 @@ from syncpoint.model.errors import (
     PermissionDenied,
     suspended,
 )
+from syncpoint.subscribe.own_copies import OwnCopies
 from syncpoint.wire.messages import internal
 
 LEASE_S = 20.0  # extended while a message is held; what a dead process held comes back after it
@@ -66,7 +67,7 @@ class ForwardDriver(InnerDriver[str, "ForwardedSubscription"]):
 
     def __init__(self, process: ForwardingProcess) -> None:
         super().__init__(process.consuming)
-        self.forwarding = process
+        self.forwarding, self.copies = process, OwnCopies()
 
     def config_of(self, record: Subscription) -> str | None:
         return None if record.detached else record.options.forward_to or None
@@ -101,7 +102,7 @@ class ForwardedSubscription(InnerSubscription[str]):
 
     def __init__(self, driver: ForwardDriver, record: Subscription, config: str) -> None:
         pace = Pace(PACE, driver.process.random)
-        machine = InnerConsumer(ForwardKind(), pace, lease_s=LEASE_S, memory_max=HELD_MAX)
+        machine = InnerConsumer(ForwardKind(self._among), pace, lease_s=LEASE_S, memory_max=HELD_MAX)
         super().__init__(driver, record, config, machine)
         self._kept = ("", 0.0)  # why a message waits, and until when that is said
 
@@ -135,7 +136,11 @@ class ForwardedSubscription(InnerSubscription[str]):
             raise PermissionDenied(refusal)
 
     def send(self, effect: Send) -> Coroutine[Any, Any, Ended]:
-        return self._publish(publish_request(self.config, self.record, effect.lent))
+        return self._publish(publish_request(self.config, self.record, effect.lent, self._among()))
+
+    def _among(self) -> int:
+        """How many copies the service makes of each message, by all subscriptions of the topic."""
+        return self.driver.copies.of(self.driver.process.copy.catalog, self.record.topic_incarnation)
 
     async def _publish(self, request: bytes) -> Ended:
         self.driver.forwarding.charge(self.config, len(request))
@@ -149,6 +154,8 @@ class ForwardedSubscription(InnerSubscription[str]):
 
     async def give_up(self, effect: GiveUp) -> None:
         reason = effect.reason
+        if reason is TOO_MANY:
+            raise FailedPrecondition(f"A message waits ({reason.name}): {reason.description}")
         if self.record.dead_letter is None:
             raise FailedPrecondition(
                 f"A message waits ({reason.name}): {reason.description} Give the subscription a dead-letter topic, or"

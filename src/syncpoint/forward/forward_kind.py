@@ -1,13 +1,17 @@
 """What is forwarded together: messages of one ordering key, or of none, as many as a publish may have.
 
 Place: the `ConsumerKind` of subscriptions that forward, under `forward_driver`.
-Promise: a message that was forwarded `HOPS_MAX` times before, or that the target refuses alone, is given up.
+Promise: a message that was forwarded `HOPS_MAX` times before, or that the target refuses alone, is given up. One of
+which too many copies would be made is given up for `TOO_MANY`, of which no letter is made: that would be one more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from syncpoint.forward.forwarded_message import HOPS_MAX, hops_of
 from syncpoint.inner.inner_consumer import MESSAGE_BYTES, ConsumerKind, HeldBatch, InnerConsumer
+from syncpoint.subscribe import own_copies
 from syncpoint.subscribe.shared_state import Reason
 from syncpoint.wire.messages import pubsub
 
@@ -21,19 +25,28 @@ TOO_FAR = Reason(
 )
 
 
+TOO_MANY = Reason("MaxForwardCopiesExceeded", f"{own_copies.TOO_MANY[0].upper()}{own_copies.TOO_MANY[1:]}")
+
+
 class ForwardKind(ConsumerKind):
-    """See the module."""
+    """See the module. `among`: how many copies the service makes of each message of the topic."""
 
     counts_failures = False
     refusal = REFUSED
+
+    def __init__(self, among: Callable[[], int]) -> None:
+        self._among = among
 
     def takes(self, batch: HeldBatch, nbytes: int) -> bool:
         """Within the bounds of a request."""
         return len(batch) < REQUEST_MESSAGES_MAX and batch.memory + nbytes + MESSAGE_BYTES <= REQUEST_BYTES
 
     def reason(self, message: pubsub.PubsubMessage) -> Reason | None:
-        """Whether it went too far."""
-        return TOO_FAR if hops_of(message) >= HOPS_MAX else None
+        """Whether it went too far, or there are too many of it."""
+        if hops_of(message) >= HOPS_MAX:
+            return TOO_FAR
+        left = own_copies.share(message.attributes, self._among())
+        return TOO_MANY if left is not None and left < 0 else None
 
     def room(self, machine: InnerConsumer) -> int:
         """All that memory is there for."""

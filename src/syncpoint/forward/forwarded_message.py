@@ -12,7 +12,8 @@ from collections.abc import Iterable
 
 from syncpoint.inner.lent import Lent
 from syncpoint.metadata.records import Subscription
-from syncpoint.model.reserved import FORWARD_HOPS, FORWARDED_FROM, count_of
+from syncpoint.model.reserved import FORWARD_COPIES, FORWARD_HOPS, FORWARDED_FROM, count_of
+from syncpoint.subscribe.own_copies import share
 from syncpoint.wire.messages import pubsub
 
 HOPS_MAX = 4
@@ -24,8 +25,9 @@ def hops_of(message: pubsub.PubsubMessage) -> int:
     return count_of(message.attributes, FORWARD_HOPS)
 
 
-def publish_request(target: str, source: Subscription, lent: Iterable[Lent]) -> bytes:
-    """The PublishRequest that carries messages of one key, or of none, to the topic `target`."""
+def publish_request(target: str, source: Subscription, lent: Iterable[Lent], among: int) -> bytes:
+    """The PublishRequest that carries messages of one key, or of none, to the topic `target`. `among`: how many copies
+    the service makes of each."""
     request = pubsub.PublishRequest(topic=target)
     for one in lent:
         message = request.messages.add()
@@ -34,4 +36,7 @@ def publish_request(target: str, source: Subscription, lent: Iterable[Lent]) -> 
         message.ClearField("publish_time")
         message.attributes[FORWARDED_FROM] = one.copy.named(source.incarnation)
         message.attributes[FORWARD_HOPS] = str(hops_of(one.message) + 1)
+        left = share(one.message.attributes, among)
+        if left is not None:
+            message.attributes[FORWARD_COPIES] = str(max(0, left))
     return request.SerializeToString()

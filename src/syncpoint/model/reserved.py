@@ -13,7 +13,10 @@ FORWARD_HOPS = "sys.ForwardHops"
 LETTERS = "sys.DeadLetterCount"
 """How often a message became a dead letter since it was published or redriven: see `subscribe.dead_letter`."""
 
-COUNTS = (FORWARD_HOPS, LETTERS)
+FORWARD_COPIES = "sys.ForwardCopies"
+"""How many copies the service may still make of a message by itself: see `subscribe.own_copies`."""
+
+COUNTS = (FORWARD_HOPS, LETTERS, FORWARD_COPIES)
 """What ends circles: whoever changes a message on its way keeps them as they are."""
 
 SCHEDULED_ID = "sys.ScheduledMessageId"

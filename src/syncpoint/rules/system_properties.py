@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from syncpoint.model.reserved import LETTERS
+from syncpoint.model.reserved import FORWARD_COPIES, LETTERS
 from syncpoint.rules.sql_values import Value, calculate, number_of, span_of, time_of
 
 PREFIX = "sys."
@@ -73,7 +73,8 @@ TABLE = {
     )
 }
 SERVER_WRITTEN = frozenset(PREFIX + one.name for one in TABLE.values() if one.origin is Origin.SERVER_ATTRIBUTE) | {
-    LETTERS
+    LETTERS,
+    FORWARD_COPIES,
 }
 """Attributes that no action changes, however it spells them."""
 ALIASES = {"Label": "Subject"}

@@ -6,8 +6,8 @@ somebody to look at it), and with attributes that say where it came from and why
 (all left out where the message would outgrow a limit with them). It is known by the copy that it was made from, as a
 forward is: however often it is published, it is stored once. Only when that is persisted the original is
 acknowledged. A letter begins anew: it may be forwarded as often as a message that was just published; letters that the
-server makes by itself count on their own, so that a circle of them ends. If the topic is missing, or the publish fails
-or is not allowed, the original is offered again instead: nothing is lost.
+server makes by itself count on their own, so that a circle of them ends, and together with forwards (`own_copies`). If
+the topic is missing, or the publish fails or is not allowed, the original is offered again instead: nothing is lost.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,11 @@ from syncpoint.model.delivery import Batch, passed_over
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Unavailable
 from syncpoint.model.limits import ATTRIBUTE_VALUE_BYTES_MAX
 from syncpoint.model.names import project_of, short_id
-from syncpoint.model.reserved import COUNTS, FORWARDED_FROM, LETTERS, count_of
+from syncpoint.model.reserved import COUNTS, FORWARD_COPIES, FORWARDED_FROM, LETTERS, count_of
 from syncpoint.recording.record_kinds import DEAD_LETTERED, EXPIRED
 from syncpoint.subscribe.confirm import CopyId
 from syncpoint.subscribe.delivery import Delivery
+from syncpoint.subscribe.own_copies import TOO_MANY, share_of
 from syncpoint.subscribe.shared_state import Reason, WhenOver
 from syncpoint.wire.messages import pubsub
 
@@ -57,9 +58,11 @@ def dead_letter(
     when_over: WhenOver | None = None,
     *,
     refusal: str = "",
+    among: int = 1,
 ) -> None:
-    """Move one message of the subscription to its dead-letter topic, unless there is a `refusal`. `reason` None: it was
-    delivered too often. What became of it comes later, by `when_over`; nothing is raised."""
+    """Move one message of the subscription to its dead-letter topic, unless there is a `refusal`. `among`: how many
+    copies the service makes of it. `reason` None: it was delivered too often. What became of it comes later, by
+    `when_over`; nothing is raised."""
     record, leases, publish = delivery.record, delivery.leases, delivery.publish
     policy, runs, copy = record.dead_letter, encode_runs([(offset, 1)]), CopyId(source, offset, leases.generation)
 
@@ -96,16 +99,18 @@ def dead_letter(
                 done(b"")  # it has run out, and nobody was to have it
                 return
 
+            left = share_of(message, among)
+
             def answered(answer: bytes | Exception) -> None:
                 if isinstance(answer, InvalidArgument):  # with our attributes it is too large: better without them
-                    publish.publish(policy[0], letter(message, record, copy, None), done)
+                    publish.publish(policy[0], letter(message, record, copy, None, left=left), done)
                 else:
                     done(answer)
 
-            if reason is not None and goes_round(message, reason):
-                keep(FailedPrecondition(IN_A_CIRCLE))
+            if why := stays(message, reason, left):
+                keep(FailedPrecondition(why))
                 return
-            publish.publish(policy[0], letter(message, record, copy, attempts, reason), answered)
+            publish.publish(policy[0], letter(message, record, copy, attempts, reason, left=left), answered)
 
     def note(answer: bytes) -> None:
         if record.topic_incarnation not in delivery.state.recorder.topics or policy is None:
@@ -140,11 +145,17 @@ def dead_letter(
 
 
 def letter(
-    message: bytes, record: Subscription, copy: CopyId, attempts: int | None, reason: Reason | None = None
+    message: bytes,
+    record: Subscription,
+    copy: CopyId,
+    attempts: int | None,
+    reason: Reason | None = None,
+    *,
+    left: int | None,
 ) -> bytes:
     """The PublishRequest that carries a dead message (a serialised PubsubMessage) of a subscription with a dead-letter
     policy. It is known by its copy: whoever publishes it again, it is stored once. `attempts` None: as it came, without
-    attributes that say so. `reason` None: it was delivered too often.
+    attributes that say so. `reason` None: it was delivered too often. `left`: see `own_copies.share`.
     """
     assert record.dead_letter is not None
     subscription, topic = record.name, record.dead_letter.topic
@@ -159,6 +170,8 @@ def letter(
     for name in COUNTS:
         dead.attributes.pop(name, None)
     dead.attributes[LETTERS] = str(letters + 1)
+    if left is not None:
+        dead.attributes[FORWARD_COPIES] = str(max(0, left))
     dead.attributes[FORWARDED_FROM] = f"dead/{copy.named(record.incarnation)}"
     if attempts is None:
         return bytes(pubsub.PublishRequest(topic=topic, messages=[dead]).SerializeToString())
@@ -172,6 +185,16 @@ def letter(
     dead.attributes[SOURCE] = subscription
     dead.attributes[MESSAGE_ID] = message_id
     return bytes(pubsub.PublishRequest(topic=topic, messages=[dead]).SerializeToString())
+
+
+def stays(message: bytes, reason: Reason | None, left: int | None) -> str:
+    """Why no letter is made of a message (a serialised PubsubMessage) that nobody asks for; "": one may be. What
+    somebody has received in vain, or gives up, becomes a letter always."""
+    if reason is None or reason.name not in BY_ITSELF:
+        return ""
+    if left is not None and left < 0:
+        return f"A message waits: {TOO_MANY}"
+    return IN_A_CIRCLE if goes_round(message, reason) else ""
 
 
 def goes_round(message: bytes, reason: Reason) -> bool:

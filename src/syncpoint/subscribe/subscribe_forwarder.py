@@ -29,6 +29,7 @@ from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.delivery_counts import DeliveryCounts
 from syncpoint.subscribe.ordering import Identity
 from syncpoint.subscribe.outstanding_quota import OutstandingQuota
+from syncpoint.subscribe.own_copies import OwnCopies
 from syncpoint.subscribe.rule_work import RuleWork
 from syncpoint.subscribe.shared_state import Reason, WhenOver
 from syncpoint.subscribe.step_guard import EVERYTHING, GuardedSide, StepGuard
@@ -77,6 +78,7 @@ class SubscribeForwarder:
         """Judges by dear rules in other processes; None: they are judged on the loop."""
         self.letter_refusal: Callable[[Subscription], str] = lambda record: ""
         """Why messages of a subscription may not go to its dead letter topic; "": they may."""
+        self._copies = OwnCopies()
         self.quota = OutstandingQuota(self.deliveries)
         self.counts = DeliveryCounts(clock.time_ns)
         self._key, self._soon = key, soon
@@ -98,7 +100,8 @@ class SubscribeForwarder:
         when_over: WhenOver | None,
     ) -> None:
         refusal = self.letter_refusal(delivery.record)
-        dead_letter(delivery, source, offset, attempts, reason, when_over, refusal=refusal)
+        among = self._copies.of(self.catalog, delivery.record.topic_incarnation)
+        dead_letter(delivery, source, offset, attempts, reason, when_over, refusal=refusal, among=among)
 
     def delivery(self, record: Subscription) -> Delivery:
         """The delivery of a subscription, begun when first needed. What a caller knows of it may be from before its

@@ -67,7 +67,9 @@ def test_a_letter_begins_anew_and_counts_itself() -> None:
     message = pubsub.PubsubMessage(data=b"x", attributes={FORWARD_HOPS: "4"})
     for attempts in (3, None):
         for before in range(2 * LETTERS_MAX):
-            request = letter(message.SerializeToString(), record, CopyId(1, before, 0), attempts, Reason("Odd", ""))
+            request = letter(
+                message.SerializeToString(), record, CopyId(1, before, 0), attempts, Reason("Odd", ""), left=None
+            )
             (message,) = pubsub.PublishRequest.FromString(request).messages
             assert FORWARD_HOPS not in message.attributes
         assert message.attributes[LETTERS] == str(2 * LETTERS_MAX * (1 if attempts else 2))

@@ -47,7 +47,7 @@ def forwards_have_another_name_each_time() -> AbstractContextManager[None]:
     times = itertools.count()
 
     def renamed(target: str, source: Subscription, lent: Iterable[Lent]) -> bytes:
-        request = pubsub.PublishRequest.FromString(publish_request(target, source, lent))
+        request = pubsub.PublishRequest.FromString(publish_request(target, source, lent, 1))
         for message in request.messages:
             message.attributes[FORWARDED_FROM] += f"/{next(times)}"
         return bytes(request.SerializeToString())
