@@ -8,10 +8,11 @@ Promise: nobody but the operator says where a bucket is. A file appears under it
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -79,6 +80,19 @@ def options_of(place: Place) -> dict[str, Any]:
     return found
 
 
+def addresses_in(value: Any) -> Iterator[str]:
+    """All texts in a place that may say where a store is: an address of its own, or one in its options."""
+    if isinstance(value, dict):
+        if "host" in value:
+            yield f"{value['host']}:{value.get('port', 0)}"
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            yield from addresses_in(one)
+    elif isinstance(value, str) and "://" in value:
+        yield value
+
+
 def _with_paths(value: Any, base: Path) -> Any:
     if isinstance(value, dict):
         return {key: _with_paths(one, base) for key, one in value.items()}
@@ -125,6 +139,8 @@ class Buckets:
         self.places, self.blocking, self._now_s = places, blocking, now_s
         self.may_use: Callable[[str, str], bool] = lambda project, bucket: True
         """Whether messages of a project may be exported to a bucket now."""
+        self.is_own: Callable[[str], bool] = lambda url: False
+        """Whether an address is one of this deployment itself, where nothing may be written."""
         self._turns = {bucket: asyncio.Semaphore(STORES_MAX) for bucket in places}
         self._cleaned: dict[str, float] = {}
         self._systems: dict[str, tuple[Any, str]] = {}
@@ -156,6 +172,7 @@ class Buckets:
     async def look(self, bucket: str) -> None:
         """At one of them, once."""
         try:
+            self._check_address(bucket)
             await self.blocking(partial(self._probe, bucket, bucket in self._failed))
         except Exception as error:
             self._note(bucket, error)
@@ -167,6 +184,7 @@ class Buckets:
     async def store(self, bucket: str, work: Callable[[], frozenset[CopyId]]) -> frozenset[CopyId]:
         """Do what stores a file or a piece of one, in a thread. Raises what it raises; of `StoreFailed` the reason,
         which is one of the bucket."""
+        self._check_address(bucket)
         try:
             async with self._turns[bucket]:
                 found: frozenset[CopyId] = await self.blocking(work)
@@ -176,6 +194,11 @@ class Buckets:
             self._note(bucket, failed.reason)
             raise failed.reason from None
         return found
+
+    def _check_address(self, bucket: str) -> None:
+        place = self.places[bucket]
+        if any(map(self.is_own, addresses_in([place.url, json.loads(place.options)]))):
+            raise PermissionError(errno.EACCES, "its address is an endpoint of this deployment itself")
 
     def file(self, bucket: str, name: str, contents: Contents) -> BucketFile:
         """A file that is to be written; whatever it does waits."""

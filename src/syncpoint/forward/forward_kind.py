@@ -34,7 +34,7 @@ class ForwardKind(ConsumerKind):
     counts_failures = False
     refusal = REFUSED
 
-    def __init__(self, among: Callable[[], int]) -> None:
+    def __init__(self, among: Callable[[], int] = lambda: 1) -> None:
         self._among = among
 
     def takes(self, batch: HeldBatch, nbytes: int) -> bool:

@@ -196,6 +196,7 @@ class Node:
             Forwards(ForwardingProcess(consuming, self._forwarded, give_up, self._charge)),
         )
         self.transformer.models.tokens = self.consumption.pushes.tokens
+        self.transformer.models.is_own = self.consumption.exports.buckets.is_own = own.certain_url
         if self.access is not None:
             self.transformer.models.may_use = self.access.may_use_model
             self.consumption.exports.buckets.may_use = self.access.may_use_bucket

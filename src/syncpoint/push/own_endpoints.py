@@ -1,6 +1,7 @@
 """The deployment's own listeners, where nothing goes for a user, whatever networks the operator opened.
 
-Place: beside `addresses`; asked with the address that a connection is made to, after its name was resolved.
+Place: beside `addresses`; asked with the address that a connection is made to, after its name was resolved, and before
+that when something is set that would go there, as far as it shows without a name being resolved.
 Promise: an address is compared however it is written: mapped or carried in IPv6, unspecified, another address of
 loopback. Listeners that are named by a host are looked up; while a name cannot be looked up, its port is refused.
 """
@@ -11,12 +12,15 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from urllib.parse import urlsplit
 
 from syncpoint.transport.network import split_address
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses a name stands for. Raises `OSError`."""
 
+REFUSED = "is an endpoint of this deployment itself, where nothing may be sent"
+_PORTS = {"http": 80, "https": 443, "ftp": 21, "sftp": 22, "ssh": 22}
 LOOKED_UP_S = 30.0  # for how long an answer counts
 _LAST_FOUR = (IPv6Network("::/96"), IPv6Network("::ffff:0:0:0/96"), IPv6Network("64:ff9b::/96"))
 
@@ -46,9 +50,32 @@ class OwnEndpoints:
         for one in addresses:
             address = plain_address(one)
             if any(_same(address, ip_address(other)) for other in known) or (here and _of_this_machine(address, port)):
-                raise OwnEndpointRefused(
-                    f"{host} port {port} is an endpoint of this deployment itself, where nothing may be sent"
-                )
+                raise OwnEndpointRefused(f"{host} port {port} {REFUSED}")
+
+    def certain(self, host: str, port: int) -> bool:
+        """Whether a host as it is written, which nobody looks up, is a listener of the deployment."""
+        listeners = [split_address(one) for listed in self.listed for one in listed()]
+        hosts = {known.lower() for known, at in listeners if at == port}
+        if not hosts:
+            return False
+        if any(map(_wildcard, hosts)):
+            hosts |= {known.lower() for known, _ in listeners} | {"localhost"}
+        address = _written(host.lower())
+        if address is None:
+            return host.lower() in hosts
+        known = [found for one in hosts if (found := _written(one)) is not None]
+        return any(_same(address, one) for one in known) or (
+            any(map(_wildcard, hosts)) and _of_this_machine(address, port)
+        )
+
+    def certain_url(self, url: str) -> bool:
+        """The same of a URL, or of HOST:PORT; what is neither is none."""
+        try:
+            parts = urlsplit(url if "://" in url else f"//{url}")
+            host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme, 0)
+        except ValueError:
+            return False
+        return bool(host) and self.certain(host or "", port)
 
     async def _addresses(self, host: str, port: int, resolve: Resolve) -> frozenset[str]:
         try:
@@ -69,6 +96,16 @@ class OwnEndpoints:
             raise OwnEndpointRefused(f"port {port} cannot be used now: {host} cannot be looked up") from None
         self._found[host] = (now + LOOKED_UP_S, found)
         return found
+
+
+def _written(host: str) -> IPv4Address | IPv6Address | None:
+    """The address that a host is, if no name has to be looked up for it."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return IPv4Address("127.0.0.1")
+    try:
+        return plain_address(host)
+    except ValueError:
+        return None
 
 
 def plain_address(text: str, *, unspecified: bool = False) -> IPv4Address | IPv6Address:

@@ -1,7 +1,7 @@
 """Push configs: which values of `push_config` are accepted, and why others are refused.
 
 Place: asked when a subscription is made or changed, and by ModifyPushConfig, before anything is changed. Only what is
-written is checked: what a name stands for is vetted at every connection, by `addresses`.
+written is checked: what a name stands for is vetted at every connection, by `addresses` and `own_endpoints`.
 Promise: whatever passes can be pushed to by `http_sender`. Refusals are INVALID_ARGUMENT and name the field.
 """
 
@@ -18,6 +18,7 @@ from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.names import SERVICE_ACCOUNT
 from syncpoint.push.addresses import LOOPBACK, Vetting
+from syncpoint.push.own_endpoints import REFUSED
 from syncpoint.wire.messages import pubsub
 
 ENDPOINT_CHARACTERS_MAX: Final = 2_048
@@ -114,10 +115,13 @@ def _parsed(url: str, vetting: Vetting) -> Endpoint:
         raise ValueError("pushes may not go to this address")
     if local and not vetting.loopback:
         raise ValueError("pushes may not go to this address")
+    port = port or (443 if parts.scheme == "https" else 80)
+    if vetting.own.certain(host, port):
+        raise ValueError(f"it {REFUSED}")
     target = parts.path or "/"
     if parts.query:
         target += f"?{parts.query}"
-    return Endpoint(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), target)
+    return Endpoint(parts.scheme, host, port, target)
 
 
 def _address(host: str) -> IPv4Address | IPv6Address | None:

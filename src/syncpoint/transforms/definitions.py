@@ -82,3 +82,8 @@ def _check_inference(project: str, kind: pubsub.AIInference, transformer: Transf
         )
     if not transformer.models.knows(kind.endpoint):
         raise FailedPrecondition(f"No address is configured for {kind.endpoint}. The operator can add one.")
+    if transformer.models.leads_back(kind.endpoint):
+        raise FailedPrecondition(
+            f"The address that the operator configured for {kind.endpoint} is an endpoint of this deployment itself,"
+            " where nothing may be sent."
+        )

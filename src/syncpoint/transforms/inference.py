@@ -69,10 +69,16 @@ class Models:
         self.tokens: Tokens | None = None
         self.may_use: Callable[[str, str], bool] = lambda project, endpoint: True
         """Whether a project may ask an endpoint now."""
+        self.is_own: Callable[[str], bool] = lambda url: False
+        """Whether an address is one of this deployment itself, where nothing may be sent."""
         self._turns = {endpoint: ProjectTurns(TOGETHER_MAX) for endpoint in urls}
 
     def knows(self, endpoint: str) -> bool:
         return endpoint in self._urls
+
+    def leads_back(self, endpoint: str) -> bool:
+        """Whether its address is one of this deployment itself, as far as that shows."""
+        return self.is_own(self._urls.get(endpoint, ""))
 
     async def infer(self, project: str, kind: pubsub.AIInference, data: bytes) -> bytes:
         """The new data. `project`: whose turn it is. Raises `TransformError`."""

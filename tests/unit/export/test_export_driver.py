@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from syncpoint.export import bucket_files, buckets, export_driver
-from syncpoint.export.buckets import Buckets, place_of
+from syncpoint.export.buckets import Buckets, Place, place_of
 from syncpoint.export.export_driver import ExportDriver, advice, export_state
 from syncpoint.inner import inner_driver
 from syncpoint.inner.feed import open_feed
 from syncpoint.inner.inner_driver import ConsumingProcess
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange, Subscription, Topic
+from syncpoint.model.names import READING_REFUSED
 from syncpoint.publish.seek import seek_to_time
 from syncpoint.testing.forwarder_harness import ForwarderHarness
 from syncpoint.testing.simulated_loop import run_simulated
@@ -48,7 +49,7 @@ class Harness:
         self.driver = ExportDriver(
             ConsumingProcess(
                 self, partial(open_feed, self.forwarders.subscribe), self.clock, self.forwarders.random,
-                lambda incarnation: self.mine, lambda record: self.may,
+                lambda incarnation: self.mine, lambda record: "" if self.may else READING_REFUSED,
             ),
             self.buckets,
         )  # fmt: skip
@@ -356,3 +357,32 @@ def test_a_bucket_is_written_for_projects_that_may_alone(tmp_path: Path) -> None
     harness.run(story())
     project = "/".join(harness.forwarders.record.name.split("/")[:2])
     assert asked == {(project, "b")}
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        place_of("http://127.0.0.1:2379/folder"),
+        place_of("memory://x", {"client_kwargs": {"endpoint_url": "http://127.0.0.1:2379"}}),
+        place_of("memory://x", {"host": "127.0.0.1", "port": 2379}),
+    ],
+)
+def test_a_bucket_at_an_endpoint_of_the_deployment_is_denied_and_nothing_is_sent_there(place: Place) -> None:
+    called: list[Callable[[], Any]] = []
+
+    async def blocking(work: Callable[[], Any]) -> None:
+        called.append(work)
+
+    async def look() -> None:
+        buckets = Buckets({"b": place}, blocking)
+        buckets.is_own = lambda url: "127.0.0.1:2379" in url
+        await buckets.look("b")
+        assert buckets.state("b") == pubsub.CloudStorageConfig.PERMISSION_DENIED
+        with pytest.raises(PermissionError, match="an endpoint of this deployment itself"):
+            await buckets.store("b", frozenset)
+        assert called == []
+        buckets.is_own = lambda url: False
+        await buckets.look("b")
+        assert buckets.state("b") == pubsub.CloudStorageConfig.ACTIVE
+
+    asyncio.run(look())

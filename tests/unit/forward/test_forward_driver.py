@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pytest
+
 from syncpoint.api.letter_moves import LetterMoves
 from syncpoint.forward.forward_driver import ForwardDriver, ForwardingProcess
 from syncpoint.forward.own_call import published
@@ -18,10 +20,11 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.entity_options import NO_SUBSCRIPTION_OPTIONS, TopicOptions
 from syncpoint.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
 from syncpoint.model.errors import InvalidArgument, ResourceExhausted, SyncpointError, Unavailable
-from syncpoint.model.reserved import FORWARD_HOPS, FORWARDED_FROM
+from syncpoint.model.reserved import FORWARD_COPIES, FORWARD_HOPS, FORWARDED_FROM
 from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.seek import seek_to_time
-from syncpoint.testing.forwarder_harness import ForwarderHarness
+from syncpoint.subscribe import own_copies
+from syncpoint.testing.forwarder_harness import SUB, ForwarderHarness
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.calls import Call
 from syncpoint.wire.messages import pubsub
@@ -354,5 +357,24 @@ def test_it_ends_when_the_subscription_forwards_no_more() -> None:
         assert harness.data() == ["a"]
         assert harness.driver.state(2) is None
         assert 2 not in harness.forwarders.subscribe.deliveries, "nobody receives from it"
+
+    harness.run(story())
+
+
+def test_what_would_become_too_many_waits_unlettered_until_fewer_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_copies, "COPIES_MAX", 2)
+    harness = Harness(letters=True)
+    others = [replace(harness.forwarders.record, incarnation=number, name=f"{SUB}-{number}") for number in (50, 51)]
+    harness.forwarders.commit(*map(CatalogChange.put, others))
+
+    async def story() -> None:
+        harness.forwarders.send("a")
+        await asyncio.sleep(3)
+        assert harness.last_error().startswith("A message waits (MaxForwardCopiesExceeded): The server makes at most")
+        assert (harness.data(), harness.data(LETTERS)) == ([], [])
+        harness.forwarders.commit(CatalogChange.delete(others[0]))
+        await asyncio.sleep(60)
+        assert (harness.data(), harness.data(LETTERS)) == (["a", "a"], [])
+        assert [one.attributes[FORWARD_COPIES] for one in harness.stored()] == ["0", "0"]
 
     harness.run(story())

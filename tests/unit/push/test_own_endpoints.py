@@ -8,7 +8,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from syncpoint.model.errors import InvalidArgument
+from syncpoint.push.addresses import Vetting, networks
 from syncpoint.push.own_endpoints import OwnEndpointRefused, OwnEndpoints
+from syncpoint.push.push_config import endpoint_of
+
+OURS = ["127.0.0.1:2379", "storage-1.internal:7000", "10.0.0.1:443"]
 
 
 class Names:
@@ -108,3 +113,42 @@ def test_a_name_that_comes_to_be_there_counts_at_once() -> None:
             await own.check("host", ["10.0.0.7"], 2379, names.resolve)
 
     asyncio.run(both())
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:2379/v3/kv/put", "http://localhost:2379/", "http://[::ffff:7f00:1]:2379/",
+        "http://0.0.0.0:2379/", "https://storage-1.internal:7000/x", "https://STORAGE-1.internal:7000",
+        "storage-1.internal:7000", "127.0.0.1:2379", "https://10.0.0.1/",
+    ],
+)  # fmt: skip
+def test_what_is_written_is_known_before_anything_is_sent(url: str) -> None:
+    assert OwnEndpoints(lambda: OURS).certain_url(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:2380/", "https://storage-2.internal:7000/", "https://elsewhere.example/", "http://[", "",
+        "file:///srv/archive", "s3://archive/folder", "memory://",
+    ],
+)  # fmt: skip
+def test_what_is_somewhere_else_or_nowhere_is_not_refused(url: str) -> None:
+    assert not OwnEndpoints(lambda: OURS).certain_url(url)
+
+
+def test_one_that_listens_everywhere_is_known_by_the_names_of_all() -> None:
+    own = OwnEndpoints(lambda: ["0.0.0.0:9090", "worker-1.internal:7000"])
+    assert own.certain("localhost", 9090)
+    assert own.certain("127.0.0.1", 9090)
+    assert own.certain("worker-1.internal", 9090)
+    assert not own.certain("worker-2.internal", 9090)
+
+
+def test_a_subscription_is_not_made_to_push_there() -> None:
+    vetting = Vetting(networks(["loopback"]), OwnEndpoints(lambda: ["127.0.0.1:2379"]))
+    for url in ("http://localhost:2379/v3/kv/put", "http://127.0.0.1:2379/"):
+        with pytest.raises(InvalidArgument, match="an endpoint of this deployment itself"):
+            endpoint_of(url, vetting)
+    assert endpoint_of("http://localhost:2380/x", vetting).port == 2380

@@ -17,6 +17,7 @@ from syncpoint.inner.inner_driver import ConsumingProcess
 from syncpoint.inner.pace import PaceLimits
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange, DeadLetter, Retry, Subscription
+from syncpoint.model.names import READING_REFUSED
 from syncpoint.publish.seek import seek_to_time
 from syncpoint.push.addresses import Vetting
 from syncpoint.push.http_sender import PushFailed
@@ -54,7 +55,7 @@ class Harness:
         return PushDriver(
             ConsumingProcess(
                 self, partial(open_feed, self.forwarders.subscribe), self.clock, self.forwarders.random,
-                lambda incarnation: self.mine, lambda record: self.granted,
+                lambda incarnation: self.mine, lambda record: "" if self.granted else READING_REFUSED,
             ),
             self, Vetting(), limits=PaceLimits(4, 3_000, 50),
         )  # fmt: skip

@@ -223,6 +223,13 @@ async def test_good_transforms_are_taken_and_models_nobody_configured_are_not(tr
 
 
 @with_transformer
+async def test_a_model_at_an_endpoint_of_the_deployment_is_not_taken(transformer: Transformer) -> None:
+    transformer.models.is_own = lambda url: url.startswith("http")
+    with pytest.raises(FailedPrecondition, match="an endpoint of this deployment itself"):
+        await check_transforms(T, [inference()], transformer)
+
+
+@with_transformer
 async def test_a_model_is_asked_for_projects_that_may_alone(transformer: Transformer) -> None:
     transformer.models.may_use = lambda project, endpoint: (project, endpoint) == ("projects/good", MODEL)
     message = pubsub.PubsubMessage(data=b'{"q": 1}')

@@ -165,6 +165,7 @@ class ProxyRole:
             Forwards(ForwardingProcess(consuming, self._forwarded, letters.give_up, self._charge)),
         )
         transformer.models.tokens = self.consumption.pushes.tokens
+        transformer.models.is_own = self.consumption.exports.buckets.is_own = own.certain_url
         if self.access is not None:
             transformer.models.may_use = self.access.may_use_model
             self.consumption.exports.buckets.may_use = self.access.may_use_bucket
