@@ -152,6 +152,16 @@ class Gate:
         """Who calls; "" for nobody. Raises as `check_page`."""
         return self._session(call).identity.principal
 
+    def tenant_of(self, call: CallContext) -> str:
+        """Whose use of the server counts together: a tenant makes itself as many service accounts as it likes, so those
+        of a domain are one; "" for callers that show nothing that is believed."""
+        try:
+            principal = self._session(call).identity.principal
+        except SyncpointError:
+            return ""
+        kind, _, address = principal.partition(":")
+        return address.rpartition("@")[2] if kind == "serviceAccount" else principal
+
     def check_page(self, call: CallContext, permission: str, resource: str) -> None:
         """Refuse who may not see a page that is no method; refusals alone are written down. `call`: its head.
 

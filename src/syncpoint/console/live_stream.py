@@ -64,16 +64,10 @@ class LiveStreams:
         return self._open.total()
 
     def _who(self, request: Request) -> str:
-        """Whose streams count together: a tenant makes itself as many service accounts as it likes, so those of a
-        project are one caller; so are all who show no credentials."""
+        """Whose streams count together; all who show no credentials are one."""
         if self._gate is None:
             return ALONE
-        try:
-            principal = self._gate.principal_of(caller_of(request.scope, request.url.path))
-        except SyncpointError:
-            return ANONYMOUS  # each watch says what is wrong
-        kind, _, address = principal.partition(":")
-        return address.rpartition("@")[2] if kind == "serviceAccount" else principal
+        return self._gate.tenant_of(caller_of(request.scope, request.url.path)) or ANONYMOUS
 
     def _check_room(self, who: str) -> None:
         had = self._open[who]

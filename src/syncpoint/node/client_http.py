@@ -14,6 +14,8 @@ from syncpoint.model.hosts import loopback
 from syncpoint.rest.http1 import HttpFallback, http_fallback
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits
+from syncpoint.transport.network import Listening
+from syncpoint.transport.server import Server
 
 
 def client_http(
@@ -30,5 +32,11 @@ def client_http(
     of this machine and by `host_names` alone.
     """
     if access is not None:
-        return http_fallback(methods, limits, admit=access.gate.admit, pages=pages)
+        return http_fallback(methods, limits, admit=access.gate.admit, who=access.gate.tenant_of, pages=pages)
     return http_fallback(methods, limits, pages=pages, hosts=(host, *host_names) if loopback(host) else None)
+
+
+def bound_callers(listening: Listening, access: Access | None) -> None:
+    """Bound what each caller of the port may hold of unfinished calls; one of a simulation holds nothing."""
+    if isinstance(listening, Server):
+        listening.bound_callers(None if access is None else access.gate.tenant_of)

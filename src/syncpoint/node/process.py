@@ -43,7 +43,7 @@ from syncpoint.metadata.records import CatalogChange, Setting, Subscription
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.flow import FlowLimits
 from syncpoint.node.bucket_exports import Exports
-from syncpoint.node.client_http import client_http
+from syncpoint.node.client_http import bound_callers, client_http
 from syncpoint.node.consumption import Consumption
 from syncpoint.node.forwards import Forwards
 from syncpoint.node.metadata import align
@@ -334,6 +334,7 @@ class Node:
         server = await self.environment.serve(
             methods, settings.host, settings.port, tls=tls, limits=settings.transport_limits, on_fallback=http
         )
+        bound_callers(server, self.access)
         if self.tls is not None:
             self.tls.start(server.renew)
         return server

@@ -20,12 +20,13 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Scope
 
 from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.rest.app import CERTIFICATE, CONNECTION, Admit, RestApp, application
+from syncpoint.rest.app import CERTIFICATE, CONNECTION, Admit, RestApp, application, caller_of
 from syncpoint.rest.errors import error_json, headers_for
 from syncpoint.rest.http_answer import HttpAnswer, dated, response
 from syncpoint.rest.known_hosts import KnownHosts
 from syncpoint.rest.rendering import JSON, Answer, json_text
-from syncpoint.transport.calls import Methods
+from syncpoint.transport.caller_shares import CallerShares, Holding
+from syncpoint.transport.calls import CallContext, Methods
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.server import FallbackProtocol
 
@@ -56,11 +57,13 @@ class HttpFallback:
         app: ASGIApp,
         limits: TransportLimits,
         refuses: Callable[[Scope], Answer | None] | None = None,
+        who: Callable[[CallContext], str] | None = None,
     ) -> None:
-        """`refuses`: asked with the head of a request that has a body; None: nobody is refused by the head."""
-        self.app, self.limits, self.refuses = app, limits, refuses
+        """`refuses`: asked with the head of a request that has a body; None: nobody is refused by the head. `who`: who
+        makes a request, "" for nobody that is known; None: callers are not identified."""
+        self.app, self.limits, self.refuses, self.who = app, limits, refuses, who
         self.body_bytes = limits.message_bytes * 4 // 3 + BODY_EXTRA_BYTES  # data is base64
-        self.held = 0
+        self.shares = CallerShares(limits.held_bytes)
         """Bytes of requests that are being read or answered."""
 
     def __call__(self) -> HttpConnection:
@@ -72,6 +75,7 @@ def http_fallback(
     limits: TransportLimits,
     *,
     admit: Admit | None = None,
+    who: Callable[[CallContext], str] | None = None,
     pages: Sequence[BaseRoute] = (),
     hosts: Collection[str] | None = None,
 ) -> HttpFallback:
@@ -81,7 +85,7 @@ def http_fallback(
     rest = RestApp(methods, limits.message_bytes, admit)
     app = application(rest, pages)
     return HttpFallback(
-        app if hosts is None else KnownHosts(app, hosts), limits, None if admit is None else rest.refuses
+        app if hosts is None else KnownHosts(app, hosts), limits, None if admit is None else rest.refuses, who
     )
 
 
@@ -116,6 +120,9 @@ class HttpConnection(FallbackProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
         self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
+        self._holding = Holding(self._shared.shares, address, self._who)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The caller is gone: what it asked for is cancelled."""
@@ -220,7 +227,7 @@ class HttpConnection(FallbackProtocol):
             self._refuse(400, SyncpointError(Code.INVALID_ARGUMENT, "This is not HTTP: the body has two lengths."))
         elif int(length) > self._shared.body_bytes:
             self._too_large()
-        elif self._shared.held > self._limits.held_bytes:
+        elif self._shared.shares.held > self._limits.held_bytes:
             self._refuse(429, SyncpointError(Code.RESOURCE_EXHAUSTED, _FULL))
         elif (
             self._shared.refuses is not None
@@ -232,20 +239,29 @@ class HttpConnection(FallbackProtocol):
     def _add(self, data: bytes | bytearray) -> None:
         self._body += data
         self._pieces += 1
-        self._shared.held += len(data)
+        too_much: SyncpointError | None = None
+        try:
+            self._holding.hold(len(data))
+        except SyncpointError as error:
+            too_much = error
         if len(self._body) > self._shared.body_bytes:
             self._too_large()
-        elif self._shared.held > self._limits.held_bytes:
-            self._refuse(429, SyncpointError(Code.RESOURCE_EXHAUSTED, _FULL))
+        elif too_much is not None:
+            self._refuse(429, too_much)
         elif self._pieces > PIECES_MAX + len(self._body) // PIECE_BYTES_MIN:
             self._refuse(400, SyncpointError(Code.INVALID_ARGUMENT, "The body comes in too many pieces."))
+
+    def _who(self) -> str:
+        """Who makes the request that is coming in."""
+        who = self._shared.who
+        return "" if who is None else who(caller_of(self._scope(), ""))
 
     def _too_large(self) -> None:
         text = f"Request payload size exceeds the limit: {self._shared.body_bytes} bytes."
         self._refuse(400, SyncpointError(Code.INVALID_ARGUMENT, text))
 
     def _let_go(self) -> None:
-        self._shared.held -= len(self._body)
+        self._holding.hold(-len(self._body))
         self._body, self._pieces, self._request, self._asked = bytearray(), 0, None, None
 
     def _run(self) -> None:

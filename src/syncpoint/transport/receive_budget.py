@@ -13,6 +13,7 @@ from collections import deque
 from typing import Protocol
 
 from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.transport.caller_shares import Holding
 from syncpoint.transport.limits import TransportLimits
 
 
@@ -50,17 +51,22 @@ class ReceivingStream(Protocol):
 class ReceiveBudget:
     """What unfinished messages of one connection may take. `lent`: window given beyond that of the streams."""
 
-    __slots__ = ("_counters", "_limits", "_queue", "lent")
+    __slots__ = ("_counters", "_limits", "_queue", "holding", "lent")
 
     def __init__(self, limits: TransportLimits, counters: Counters) -> None:
         self._limits = limits
         self._counters = counters
         self.lent = 0
+        self.holding: Holding | None = None
+        """What it holds of its caller's share; None: callers have none."""
         self._queue: deque[tuple[ReceivingStream, int]] = deque()
 
     def hold(self, more: int) -> None:
-        """Count bytes of unfinished messages. Raises SyncpointError above `limits.held_bytes`."""
+        """Count bytes of unfinished messages. Raises SyncpointError above `limits.held_bytes`, and above what its
+        caller may hold."""
         self._counters.held += more
+        if self.holding is not None:
+            self.holding.hold(more)
         if more > 0 and self._counters.held > self._limits.held_bytes:
             raise SyncpointError(Code.RESOURCE_EXHAUSTED, "Too much unfinished data is being received.")
 

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.transport.calls import Methods
+from syncpoint.transport.caller_shares import CallerShares
+from syncpoint.transport.calls import CallContext, Methods
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.receive_budget import Counters
 from syncpoint.transport.server_connection import ServerConnection
@@ -66,6 +67,10 @@ class Server:
         self.counters = Counters()
         self.unsent = unsent or Unsent(limits.unsent_total_bytes)
         self.secret = b""
+        self.shares: CallerShares | None = None
+        """What callers hold of unfinished messages; None: it is not bounded by caller."""
+        self.who: Callable[[CallContext], str] | None = None
+        """Who makes a call, "" for nobody that is known; None: callers are not identified."""
         self.port = 0
         self.host = ""
         self._loop = loop
@@ -92,6 +97,10 @@ class Server:
             "unsent": self.unsent.used,
             "shed": self.unsent.shed,
         }
+
+    def bound_callers(self, who: Callable[[CallContext], str] | None) -> None:
+        """Bound what each caller may hold of `limits.held_bytes`, of connections from now on. `who`: see there."""
+        self.shares, self.who = CallerShares(self.limits.held_bytes), who
 
     def make_connection(self) -> ServerConnection:
         """A protocol for one socket (asyncio's protocol factory)."""

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from syncpoint.model.errors import Code, SyncpointError, Unauthenticated, Unimplemented
 from syncpoint.transport import frames, guard
-from syncpoint.transport.calls import Streaming, Unary
+from syncpoint.transport.caller_shares import Holding
+from syncpoint.transport.calls import CallContext, Streaming, Unary
 from syncpoint.transport.frame_loop import FrameLoop
 from syncpoint.transport.frames import PREFACE, ConnectionFault, ErrorCode, StreamFault
 from syncpoint.transport.headers import SECRET, MalformedHeaders, RequestHead, check_trailers, read_request
@@ -75,9 +76,18 @@ class ServerConnection(FrameLoop):
             self.closed = True
             transport.abort()
             return
+        if self.server.shares is not None:
+            address = self.peer.rpartition(":")[0]
+            self.incoming.holding = Holding(self.server.shares, address, self._who)
         self.liveness.started_at = self.loop.time()  # TLS, if there is any, is finished
         self._joins = transport.get_extra_info("sslcontext") is not None
         transport.set_write_buffer_limits(high=self.limits.socket_buffer_bytes)
+
+    def _who(self) -> str:
+        """Who makes the first of the calls whose messages are coming in."""
+        who = self.server.who
+        coming = next((one for one in self.streams.values() if isinstance(one, ServerStream) and one.partial), None)
+        return "" if who is None or coming is None else who(cast(CallContext, coming))
 
     def connection_lost(self, error: Exception | None) -> None:
         """See Connection."""

@@ -151,7 +151,7 @@ def run(test: Callable[[Served], Awaitable[None]], limits: TransportLimits = LIM
                 with contextlib.suppress(ConnectionError):
                     await caller.writer.wait_closed()
             await served.server.close()
-        assert served.fallback.held == 0
+        assert served.fallback.shares.held == 0
 
     asyncio.run(main())
 
@@ -377,10 +377,10 @@ async def test_a_body_above_the_limit_of_messages_is_refused(served: Served) -> 
 
 @plain_test(run, replace(LIMITS, held_bytes=100))
 async def test_nothing_more_is_taken_while_too_much_is_held(served: Served) -> None:
-    served.fallback.held += 101
+    served.fallback.shares.held += 101
     status, _, body = await (await served.connect()).ask("GET", TOPIC)
     assert (status, body["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
-    served.fallback.held -= 101
+    served.fallback.shares.held -= 101
 
 
 @plain_test(run, replace(LIMITS, held_bytes=100))
@@ -388,6 +388,7 @@ async def test_a_body_does_not_grow_while_too_much_is_held(served: Served) -> No
     head = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 200\r\n\r\n"
     status, _, body = await (await served.connect()).send(head + bytes(150))
     assert (status, body["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
+    assert "Too much unfinished data of 127.0.0.1 is being received" in body["error"]["message"]
 
 
 @plain_test(run)

@@ -38,7 +38,7 @@ from syncpoint.metadata.records import Subscription
 from syncpoint.metrics.scraped_page import metrics_page
 from syncpoint.model.cluster import PROXY
 from syncpoint.node.bucket_exports import Exports
-from syncpoint.node.client_http import client_http
+from syncpoint.node.client_http import bound_callers, client_http
 from syncpoint.node.cluster.audit_logs import audit_logs, audit_methods
 from syncpoint.node.cluster.client_reports import clients_of_all
 from syncpoint.node.cluster.context import ClusterContext
@@ -229,6 +229,7 @@ class ProxyRole:
             host_names=context.settings.host_names,
         )
         self.listening = await network.serve(self.client_methods, host, port, http)
+        bound_callers(self.listening, self.access)
         if self.tls is not None:
             self.tls.start(self.listening.renew)
         self.consumption.start()
