@@ -553,6 +553,28 @@ def test_a_topology_is_applied_from_a_file_carries_messages_and_is_drawn(space: 
         assert project_graph(client, "projects/hub").topics.keys() == {"projects/hub/topics/kept"}
 
 
+def test_a_circle_of_fans_ends_within_the_copies_of_one_message(space: Space) -> None:
+    """Ten forwards each way: 10 copies, and 100 of these; each of those would be 1,000."""
+    first, second = space.topic("fan"), space.topic("fan-back")
+    watched = {one: space.subscription(one, f"{one.rpartition('/')[2]}-all") for one in (first, second)}
+    there = [space.subscription(first, f"there-{number}") for number in range(10)]
+    back = [space.subscription(second, f"back-{number}") for number in range(10)]
+    for subscription in (*there, *back):
+        options = {"subscription": subscription, "forward_to": second if subscription in there else first}
+        asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
+    space.publish(first, b"bomb", attributes={"sys.ForwardCopies": "999999"})
+
+    def ended() -> bool:
+        states = [asked(space, "GetSubscriptionState", subscription=one).forward.last_error for one in there]
+        return all("MaxForwardCopiesExceeded" in one for one in states)
+
+    eventually(ended)
+    stored = [asked(space, "GetSubscriptionState", subscription=watched[one]).backlog_messages for one in watched]
+    assert stored == [1 + 100, 10]
+    waiting = [asked(space, "GetSubscriptionState", subscription=one).backlog_messages for one in there]
+    assert waiting == [100] * 10, "what goes too far waits where it is"
+
+
 def test_what_is_forwarded_to_a_topic_with_a_schema_fits_it_or_is_a_letter(space: Space) -> None:
     """In one request with what fits, and at its time where the target schedules."""
     definition = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]})

@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 from syncpoint.cli import deliveries
-from syncpoint.cli.authors import authors
 from syncpoint.cli.connected import subscription_clients
 from syncpoint.cli.dead_letters import dead_letter
 from syncpoint.cli.message_transforms import clear_option
@@ -21,6 +20,7 @@ from syncpoint.cli.output import as_dict, print_described, print_json, print_mes
 from syncpoint.cli.peek import peek_subscription
 from syncpoint.cli.resources import Kind, ResourceGroup, label_changes, labels_option, require_change
 from syncpoint.cli.settings import Settings, with_settings
+from syncpoint.cli.subscription_authors import authors
 from syncpoint.cli.subscription_options import (
     configuration_options,
     configure,

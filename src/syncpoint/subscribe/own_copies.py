@@ -21,7 +21,7 @@ from syncpoint.model.reserved import FORWARD_COPIES, count_of
 from syncpoint.wire.messages import pubsub
 
 COPIES_MAX = 1_000
-TOPICS_MAX = 10_000
+KNOWN_TOPICS = 10_000
 TOO_MANY = (
     f"the server makes at most {COPIES_MAX:,} copies of a published message by itself, as forwards and dead letters;"
     " here there would be more, since too many subscriptions of the topics on its way make some, or these lead in a"
@@ -40,7 +40,7 @@ class OwnCopies:
         revision, found = self._known.get(topic, (-1, 0))
         if revision != catalog.revision:
             found = sum(map(made_by, catalog.subscriptions_of(topic)))
-            if len(self._known) >= TOPICS_MAX:
+            if len(self._known) >= KNOWN_TOPICS:
                 self._known.clear()
             self._known[topic] = catalog.revision, found
         return found
