@@ -43,12 +43,35 @@ class ServiceIdentity:
     ) -> None:
         self._settings, self._policies, self._catalog, self._clock = settings, policies, catalog, clock
         self._authors, self._cpu = Authors(settings, accounts), cpu
-        self._answers: dict[tuple[str | Author, str, str], tuple[float, int, bool]] = {}
+        self._answers: dict[tuple[str, int], tuple[Subscription, float, int, str]] = {}
         self._seen: tuple[int, AuthSettings] | None = None  # what the answers of `_change` go by
         self._change = 0
 
     def delivery_refusal(self, record: Subscription) -> str:
         """Why messages of a subscription may not be pushed, exported or forwarded to where they go."""
+        return self._answer("delivery", record, self._ask_delivery)
+
+    def letter_refusal(self, record: Subscription) -> str:
+        """Why messages of a subscription may not go to its dead letter topic; also where it has none."""
+        return self._answer("letters", record, self._ask_letters)
+
+    def _answer(self, about: str, record: Subscription, ask: Callable[[Subscription], str]) -> str:
+        now, revision, settings = self._clock.monotonic(), self._catalog.revision, self._settings()
+        if self._seen is None or self._seen[0] != revision or self._seen[1] is not settings:
+            self._seen, self._change = (revision, settings), self._change + 1
+        key = about, record.incarnation
+        known = self._answers.get(key)
+        if known is not None:
+            asked_of, asked_at, change, answer = known
+            if asked_of is record and now - asked_at < (STANDS_S if change == self._change else FRESH_S):
+                return answer
+        answer = ask(record)
+        if len(self._answers) >= ANSWERS_MAX:
+            self._answers.clear()
+        self._answers[key] = record, now, self._change, answer
+        return answer
+
+    def _ask_delivery(self, record: Subscription) -> str:
         me = self._settings().service_identity
         if not self._holds(me, CONSUME, record.name):
             return READING_REFUSED
@@ -57,8 +80,7 @@ class ServiceIdentity:
         lacking = self._lacking(record.delivery_author, "messages", delivery_needs(record, self._catalog))
         return f"{lacking} Until then they wait." if lacking else ""
 
-    def letter_refusal(self, record: Subscription) -> str:
-        """Why messages of a subscription may not go to its dead letter topic; also where it has none."""
+    def _ask_letters(self, record: Subscription) -> str:
         if record.dead_letter is None:
             return f"{record.name} has no dead-letter policy: its messages can go nowhere."
         me = self._settings().service_identity
@@ -79,19 +101,6 @@ class ServiceIdentity:
         return ""
 
     def _holds(self, who: str | Author, permission: str, resource: str) -> bool:
-        now, revision, settings = self._clock.monotonic(), self._catalog.revision, self._settings()
-        if self._seen is None or self._seen[0] != revision or self._seen[1] is not settings:
-            self._seen, self._change = (revision, settings), self._change + 1
-        asked_at, change, holds = self._answers.get((who, permission, resource), (float("-inf"), 0, False))
-        if now - asked_at < (STANDS_S if change == self._change else FRESH_S):
-            return holds
-        holds = self._ask(who, permission, resource)
-        if len(self._answers) >= ANSWERS_MAX:
-            self._answers.clear()
-        self._answers[who, permission, resource] = now, self._change, holds
-        return holds
-
-    def _ask(self, who: str | Author, permission: str, resource: str) -> bool:
         if isinstance(who, Author):
             if self._authors.is_owner(who):
                 return True

@@ -191,7 +191,7 @@ class OptionsAdmin:
             raise FailedPrecondition(f"{record.name} is pushed or exported: it cannot forward, too.")
         others = self.control.catalog.subscriptions_of(record.topic_incarnation)
         here = made_by(replace(record, options=record.options._replace(forward_to=target)))
-        if sum(made_by(one) for one in others if one is not record) + here > COPIES_MAX:
+        if sum(made_by(one) for one in others if one.incarnation != record.incarnation) + here > COPIES_MAX:
             raise ResourceExhausted(f"{record.topic_name} cannot have one more subscription that forwards: {TOO_MANY}")
 
     # -- shared ------------------------------------------------------------------------------------------------------
