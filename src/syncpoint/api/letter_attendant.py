@@ -219,7 +219,7 @@ class LetterAttendant:
                 continue  # a forwarder was quicker
             if one.message is not None:
                 left = share_of(one.message, self._copies.of(self._copy.catalog, record.topic_incarnation))
-                if why := stays(one.message, one.reason, left):
+                if why := stays(record, one.message, one.reason, left):
                     log.info("a message of %s stays: %s", record.name, why)
                     continue
                 try:

@@ -107,7 +107,7 @@ def dead_letter(
                 else:
                     done(answer)
 
-            if why := stays(message, reason, left):
+            if why := stays(record, message, reason, left):
                 keep(FailedPrecondition(why))
                 return
             publish.publish(policy[0], letter(message, record, copy, attempts, reason, left=left), answered)
@@ -187,14 +187,17 @@ def letter(
     return bytes(pubsub.PublishRequest(topic=topic, messages=[dead]).SerializeToString())
 
 
-def stays(message: bytes, reason: Reason | None, left: int | None) -> str:
+def stays(record: Subscription, message: bytes, reason: Reason | None, left: int | None) -> str:
     """Why no letter is made of a message (a serialised PubsubMessage) that nobody asks for; "": one may be. What
-    somebody has received in vain, or gives up, becomes a letter always."""
-    if reason is None or reason.name not in BY_ITSELF:
-        return ""
-    if left is not None and left < 0:
+    somebody has received in vain, or gives up, becomes a letter always. The server itself receives in vain what it may
+    not forward."""
+    if reason is None:
+        by_itself = bool(record.options.forward_to)
+    else:
+        by_itself = reason.name in BY_ITSELF
+    if by_itself and left is not None and left < 0:
         return f"A message waits: {TOO_MANY}"
-    return IN_A_CIRCLE if goes_round(message, reason) else ""
+    return IN_A_CIRCLE if reason is not None and goes_round(message, reason) else ""
 
 
 def goes_round(message: bytes, reason: Reason) -> bool:

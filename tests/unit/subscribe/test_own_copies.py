@@ -16,7 +16,7 @@ from syncpoint.metadata.entity_options import MessageRule, RuleChange, Subscript
 from syncpoint.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
 from syncpoint.model.reserved import FORWARD_COPIES, FORWARD_HOPS, LETTERS, count_of
 from syncpoint.subscribe.confirm import CopyId
-from syncpoint.subscribe.dead_letter import LETTERS_MAX, TOO_OFTEN, letter, stays
+from syncpoint.subscribe.dead_letter import LETTERS_MAX, letter, stays
 from syncpoint.subscribe.expired_letters import EXPIRED
 from syncpoint.subscribe.own_copies import COPIES_MAX, OwnCopies, made_by, share, share_of
 from syncpoint.subscribe.shared_state import Reason
@@ -84,14 +84,14 @@ def _forwarded(record: Subscription, message: pubsub.PubsubMessage, among: int) 
 def _letter(record: Subscription, message: pubsub.PubsubMessage, among: int) -> pubsub.PubsubMessage | None:
     encoded = message.SerializeToString()
     left = share_of(encoded, among)
-    if record.dead_letter is None or stays(encoded, EXPIRED, left):
+    if record.dead_letter is None or stays(record, encoded, EXPIRED, left):
         return None
     (copy,) = pubsub.PublishRequest.FromString(letter(encoded, record, CopyId(1, 1, 0), 0, EXPIRED, left=left)).messages
     return copy
 
 
 @pytest.mark.parametrize("forwards", [True, False])
-@pytest.mark.parametrize("fan", [1, 2, 10, 31, 32, 500, 1_000])
+@pytest.mark.parametrize("fan", [1, 2, 10, 31, 32, 200])
 def test_a_circle_of_fans_ends_within_the_bound(fan: int, forwards: bool) -> None:
     graph = Graph({1: [(2, forwards)] * fan, 2: [(1, forwards)] * fan})
     made = graph.copies_of(1)
@@ -154,9 +154,11 @@ def test_what_somebody_received_in_vain_is_a_letter_always() -> None:
     left = share_of(message, 3)
     assert left is not None
     assert left < 0
-    assert "at most 1,000 copies" in stays(message, EXPIRED, left)
-    assert stays(message, None, left) == stays(message, Reason(TOO_OFTEN, ""), left) == ""
     record = _made(1, 0, 2, False)
+    assert "at most 1,000 copies" in stays(record, message, EXPIRED, left)
+    assert stays(record, message, None, left) == stays(record, message, Reason("Mine", ""), left) == ""
+    forwards = replace(_made(1, 0, 2, True), dead_letter=record.dead_letter)
+    assert "at most 1,000 copies" in stays(forwards, message, None, left), "it was lent to the server alone"
     request = letter(message, record, CopyId(1, 1, 0), 5, None, left=left)
     (copy,) = pubsub.PublishRequest.FromString(request).messages
     assert count_of(copy.attributes, FORWARD_COPIES) == 0
