@@ -46,8 +46,8 @@ def forwards_have_another_name_each_time() -> AbstractContextManager[None]:
     """What is forwarded again is not known by what it was called before."""
     times = itertools.count()
 
-    def renamed(target: str, source: Subscription, lent: Iterable[Lent]) -> bytes:
-        request = pubsub.PublishRequest.FromString(publish_request(target, source, lent, 1))
+    def renamed(target: str, source: Subscription, lent: Iterable[Lent], among: int) -> bytes:
+        request = pubsub.PublishRequest.FromString(publish_request(target, source, lent, among))
         for message in request.messages:
             message.attributes[FORWARDED_FROM] += f"/{next(times)}"
         return bytes(request.SerializeToString())
