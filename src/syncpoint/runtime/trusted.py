@@ -23,7 +23,7 @@ LOOK_S = 0.05
 
 class TrustedClock:
     """See the module. `anchor_ns`: a time known to have been reached before, 0: none. `host`: on which this process
-    runs. Also a `Clock`, of stamps.
+    runs, "": that is not known yet, and nobody is a witness. Also a `Clock`, of stamps.
     """
 
     __slots__ = ("_anchor", "_at", "_base", "_clock", "_high", "_observed", "_since", "_sure", "host")
@@ -87,7 +87,7 @@ class TrustedClock:
             self._high += passed
         if abs(wall - now - self._base) > STEP_NS:
             self._base, self._since = wall - now, now
-        if hosts:
+        if hosts and self.host:  # until it is known where this process runs, the others may be on the same host
             self._agree(wall, now, list(hosts.values()))
         else:
             self._alone(wall, now)

@@ -128,6 +128,21 @@ async def test_a_clock_that_jumps_for_a_while_deletes_no_record(store: MemorySto
 
 
 @simulated
+async def test_processes_of_one_host_bear_no_witness_to_one_that_does_not_know_its_host_yet(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    await Process(store, clock, "w1", "127.0.0.1").start()
+    await asyncio.sleep(10)
+    again = [Process(store, clock, f"w{n}", "127.0.0.1", wrong_s=100) for n in (1, 2)]
+    await again[0].exchange.start()
+    await again[1].start()
+    for seconds in (1, 10):
+        await asyncio.sleep(seconds)
+        assert again[0].trusted.sure_ns() <= clock.time_ns(), "both have the one wrong clock of their host"
+        again[0].exchange.announce("127.0.0.1:1")
+
+
+@simulated
 async def test_after_an_outage_of_the_metadata_those_in_use_can_say_so_first(
     store: MemoryStore, clock: ManualClock
 ) -> None:
