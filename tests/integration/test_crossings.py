@@ -1,28 +1,39 @@
-"""Every pair of what acts on messages and what happens to them, judged by a ledger of ids, in all three houses.
+"""What acts on messages and what happens to them, crossed, judged by a ledger of ids, in all three houses.
 
-The pairs are those of `tests/kit/crossings/table.py`. Those of one column run at once, each in a project of its own.
+The crossings are those of `tests/kit/crossings/table.py`. Those of one column run at once, each in a project of its
+own. SYNCPOINT_CROSSINGS_SEED tries other sizes, keys and times.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
 import pytest
 
 from tests.integration.test_recovery_disks import small_disk
-from tests.kit.crossings import events
-from tests.kit.crossings.cell import Cell
+from tests.kit.crossings.events import HARD, QUIET
 from tests.kit.crossings.features import BY_NAME
 from tests.kit.crossings.house import FAKE_CLOCK, House, house
-from tests.kit.crossings.table import REFUSED, SHORT, Pair, columns_of, pairs_of
+from tests.kit.crossings.run import cell_of, groups_of, run
+from tests.kit.crossings.table import (
+    HOUSES_OF,
+    REFUSED,
+    SHORT,
+    TRIPLES,
+    Crossing,
+    blow_of,
+    columns_of,
+    pairs_of,
+    struck_by,
+)
 from tests.kit.houses import KINDS
 
-AT_ONCE = 6
+SEED = int(os.environ.get("SYNCPOINT_CROSSINGS_SEED", "0"))
+SLOW = pytest.mark.timeout(900)  # many cells, each with the patience of its own
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -32,62 +43,37 @@ def crossed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield made
 
 
-def cell_of(made: House, names: Sequence[str]) -> Cell:
-    return Cell(made.endpoint, made.bucket, [one() for name, one in BY_NAME.items() if name in names])
+def judge(made: House, crossings: list[Crossing]) -> None:
+    wrong = [one for group in groups_of(made.kind, crossings) for one in run(made, group, SEED)]
+    assert not wrong, "\n".join(wrong)
 
 
-def each(cells: Sequence[Cell], work: Callable[[Cell], object]) -> list[str]:
-    """Do something with cells beside each other; what went wrong. A cell that failed is closed and left out later."""
-
-    def one(cell: Cell) -> str:
-        if cell.closed:
-            return ""
-        try:
-            work(cell)
-        except Exception as error:
-            cell.close()
-            return f"{cell}: {type(error).__name__}: {error}"
-        return ""
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return [found for found in pool.map(one, cells) if found]
-
-
-def quiet(made: House, pairs: Sequence[Pair]) -> list[str]:
-    """Run pairs with events that leave all others alone; what went wrong."""
-    cells = {cell_of(made, pair.rows): pair for pair in pairs}
-
-    def work(cell: Cell) -> None:
-        cell.open()
-        events.QUIET.get(cells[cell].column, events.nothing)(cell)
-        cell.close()
-
-    return each(list(cells), work)
-
-
+@SLOW
 @pytest.mark.long
-@pytest.mark.parametrize("column", events.QUIET)
+@pytest.mark.parametrize("column", QUIET)
 def test_a_column(crossed: House, column: str) -> None:
-    assert not (wrong := quiet(crossed, columns_of(column))), "\n".join(wrong)
+    judge(crossed, columns_of(column))
 
 
+@SLOW
 @pytest.mark.long
 @pytest.mark.parametrize("row", BY_NAME)
 def test_a_row_with_the_others(crossed: House, row: str) -> None:
-    assert not (wrong := quiet(crossed, pairs_of(row))), "\n".join(wrong)
+    judge(crossed, pairs_of(row))
 
 
+@SLOW
 def test_what_once_failed(crossed: House) -> None:
-    assert not (wrong := quiet(crossed, SHORT)), "\n".join(wrong)
+    judge(crossed, list(SHORT))
 
 
 @pytest.mark.parametrize("pair", REFUSED, ids=" x ".join)
 def test_what_is_refused(crossed: House, pair: tuple[str, str]) -> None:
-    cell = cell_of(crossed, pair)
+    cell = cell_of(crossed, Crossing(pair))
 
     def configure_and_publish() -> None:
         cell.open()
-        cell.publish(1)
+        cell.publish()
 
     try:
         with pytest.raises(grpc.RpcError) as caught:
@@ -97,61 +83,35 @@ def test_what_is_refused(crossed: House, pair: tuple[str, str]) -> None:
         cell.close()
 
 
-def struck(made: House, column: str, strike: Callable[[], Callable[[], object]]) -> None:
-    """All rows at work while `strike` hits the house, until what it returned mends it; then judge."""
-    cells = [cell_of(made, pair.rows) for pair in columns_of(column)]
-    wrong = each(cells, Cell.open)
-    with ThreadPoolExecutor(1) as pool:
-        publishing = pool.submit(each, cells, lambda cell: cell.publish(insist=True))
-        mend = strike()
-        wrong += publishing.result()
-    mend()
-    wrong += each(cells, lambda cell: cell.publish(insist=True))
-    wrong += each(cells, lambda cell: (cell.judge(exact=False), cell.judge_ids()))
-    for cell in cells:
-        cell.close()
-    assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.long
-def test_kills(crossed: House) -> None:
-    struck(crossed, "kill", lambda: (crossed.kill(), lambda: None)[1])
-
-
-@pytest.mark.long
-def test_adoption(crossed: House) -> None:
-    if crossed.kind != "cluster":
-        pytest.skip("only a cluster has another process that takes a chain over")
-
-    def strike() -> Callable[[], object]:
-        name = crossed.adopt()
-        return lambda: crossed.bring_back(name)
-
-    struck(crossed, "adoption", strike)
-
-
-@pytest.mark.long
-def test_a_clock_that_jumps(crossed: House) -> None:
-    if crossed.kind == "cluster":
-        pytest.skip("each process of a cluster has a clock of its own: `make faults` sets them")
-    if not FAKE_CLOCK.exists():
+def needs(blow: str, kind: str) -> None:
+    """Skip what cannot be tried here."""
+    if blow == "clock jump" and not FAKE_CLOCK.exists():
         pytest.skip("faketime is not installed (Debian: apt-get install faketime)")
-
-    def strike() -> Callable[[], object]:
-        crossed.jump(100)
-        return lambda: crossed.jump(0)
-
-    struck(crossed, "clock jump", strike)
+    if blow and kind not in HOUSES_OF[blow]:
+        pytest.skip(f"only in {', '.join(HOUSES_OF[blow])}")
 
 
+@SLOW
+@pytest.mark.long
+@pytest.mark.parametrize("blow", [one for one in HARD if one != "full disk"])
+def test_a_blow(crossed: House, blow: str) -> None:
+    needs(blow, crossed.kind)
+    judge(crossed, struck_by(blow))
+
+
+@SLOW
+@pytest.mark.long
+@pytest.mark.parametrize("blow", dict.fromkeys(one.blow for one in TRIPLES))
+def test_triples(crossed: House, blow: str) -> None:
+    chosen = [one for one in TRIPLES if blow_of(one, crossed.kind) == blow]
+    needs(blow, crossed.kind)
+    judge(crossed, chosen)
+
+
+@SLOW
 @pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="a small file system is mounted, which needs root")
 def test_a_full_disk(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         disk = stack.enter_context(small_disk(tmp_path / "disk", 500, "tmpfs"))
-        made = stack.enter_context(house("node", tmp_path, disk))
-
-        def strike() -> Callable[[], object]:
-            return made.fill().join
-
-        struck(made, "full disk", strike)
+        judge(stack.enter_context(house("node", tmp_path, disk)), struck_by("full disk"))

@@ -7,12 +7,9 @@ in place of those that came to it, and where they arrive.
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
-
-import grpc
 
 from syncpoint.client.client import Client
 from syncpoint.client.message_path import recorded_path
@@ -20,7 +17,7 @@ from syncpoint.model.identity import parse_message_id
 from syncpoint.testing.official import refused
 from tests.integration.test_pipeline_reading import Reader
 from tests.integration.test_pipeline_writing import Writer, frame
-from tests.kit.crossings.cell import MESSAGE_BYTES, PATIENCE_S, Cell, Sent, soon
+from tests.kit.crossings.cell import MESSAGE_BYTES, Cell, Sent, soon
 from tests.kit.crossings.outlets import Bucket, Outlet, Pulled, Pushed
 
 DEFAULT_RULE: Final = "$Default"
@@ -31,6 +28,8 @@ class Feature:
     """What acts on messages; this one does nothing."""
 
     name = ""
+    times = 1
+    """How often each message is published."""
 
     def topic(self, cell: Cell) -> dict[str, Any]:
         """Fields of the topic."""
@@ -59,12 +58,15 @@ class Feature:
         """Where messages arrive, if it is this feature that says so."""
         return ()
 
-    def message(self, number: int, message: dict[str, Any], sent: Sent) -> None:
+    def message(self, cell: Cell, number: int, message: dict[str, Any], sent: Sent) -> None:
         """Add to a message before it is published."""
 
-    def publish(self, cell: Cell, message: dict[str, Any], sent: Sent, insist: bool) -> bool:
-        """Publish a message in its own way; False leaves that to others."""
+    def publishes(self, cell: Cell, message: dict[str, Any]) -> bool:
+        """Whether it is this feature that publishes a message, in its own way."""
         return False
+
+    def publish(self, cell: Cell, message: dict[str, Any], sent: Sent) -> None:
+        """Publish such a message."""
 
     def copies(self, number: int, labels: list[str]) -> list[str]:
         """The labels of the copies that arrive, from those that would without this feature."""
@@ -84,7 +86,7 @@ class Filter(Feature):
     def subscription(self, cell: Cell) -> dict[str, Any]:
         return {"filter": 'attributes.parity = "even"'}
 
-    def message(self, number: int, message: dict[str, Any], sent: Sent) -> None:
+    def message(self, cell: Cell, number: int, message: dict[str, Any], sent: Sent) -> None:
         message["attributes"]["parity"] = "odd" if number % 2 else "even"
 
     def copies(self, number: int, labels: list[str]) -> list[str]:
@@ -117,22 +119,32 @@ class Order(Feature):
     def subscription(self, cell: Cell) -> dict[str, Any]:
         return {"enable_message_ordering": True}
 
-    def message(self, number: int, message: dict[str, Any], sent: Sent) -> None:
-        message["ordering_key"] = f"k{number % 3}"
+    def final(self, cell: Cell) -> dict[str, Any]:
+        return {"enable_message_ordering": True}
+
+    def message(self, cell: Cell, number: int, message: dict[str, Any], sent: Sent) -> None:
+        message["ordering_key"] = f"k{number % cell.variation.keys}"
 
     def judge(self, cell: Cell) -> None:
-        """Each copy first arrives behind the first arrivals of its key's earlier messages."""
+        """Each copy first arrives behind the first arrivals of its key's earlier messages, and so after each seek."""
         if not all(one.labelled for one in cell.outlets):
             return
+        first: dict[tuple[str, int], int] = {}
         last: dict[tuple[str, int], int] = {}
+        back: Counter[tuple[str, int]] = Counter()
         seen: set[tuple[str, int]] = set()
         for one in cell.arrivals():
-            if one.label == "letter" or cell.sent[one.number].due or (one.label, one.number) in seen:
+            if one.label == "letter" or cell.sent[one.number].due or cell.sent[one.number].late:
                 continue
-            seen.add((one.label, one.number))
-            key = (one.label, one.number % 3)
-            assert last.get(key, -1) < one.number, f"{one} came after {last[key]} of the same key"
+            key = (one.label, one.number % cell.variation.keys)
+            back[key] += one.number < last.get(key, -1)
             last[key] = one.number
+            if (one.label, one.number) not in seen:
+                seen.add((one.label, one.number))
+                assert first.get(key, -1) < one.number, f"{one} came after {first[key]} of the same key"
+                first[key] = one.number
+        backwards = {key: count for key, count in back.items() if count > cell.again_at_most}
+        assert cell.struck or not backwards, f"went back more often than sought (label, key: times): {backwards}"
 
 
 class ExactlyOnce(Feature):
@@ -141,22 +153,31 @@ class ExactlyOnce(Feature):
     def final(self, cell: Cell) -> dict[str, Any]:
         return {"enable_exactly_once_delivery": True}
 
+    def judge(self, cell: Cell) -> None:
+        """Whose acknowledgement was confirmed came again by seeks alone."""
+        for outlet in cell.outlets:
+            for copy, count in outlet.confirmed.items() if isinstance(outlet, Pulled) else ():
+                assert count <= cell.sent[copy[0]].rounds, f"{copy} was confirmed {count} times"
+
 
 class DeadLetters(Feature):
-    """Every tenth message is given back until it is a dead letter."""
+    """Every tenth message is given back until it is a dead letter, as long as its receiver is not `cured`."""
 
     name = "retry and dead letters"
 
+    def __init__(self) -> None:
+        self.cured = False
+
     def final(self, cell: Cell) -> dict[str, Any]:
         if cell.letters is None:
-            self.dead = cell.space.topic("dead")
-            cell.letters = Pulled(cell.space, cell.space.subscription(self.dead, "dead-letters"))
+            self.dead = cell.new_topic("dead")
+            cell.letters = Pulled(cell.space, cell.new_subscription(self.dead, "dead-letters"))
         backoff = {"minimum_backoff": {"nanos": 10_000_000}, "maximum_backoff": {"nanos": 50_000_000}}
         policy = {"dead_letter_topic": self.dead, "max_delivery_attempts": 5}
         return {"dead_letter_policy": policy, "retry_policy": backoff}
 
     def refuses(self, number: int) -> bool:
-        return number % 10 == 7
+        return number % 10 == 6 and not self.cured
 
 
 class TimeToLive(Feature):
@@ -167,7 +188,7 @@ class TimeToLive(Feature):
     def topic_options(self, cell: Cell) -> dict[str, Any]:
         return {"default_ttl": {"seconds": 3600}}
 
-    def message(self, number: int, message: dict[str, Any], sent: Sent) -> None:
+    def message(self, cell: Cell, number: int, message: dict[str, Any], sent: Sent) -> None:
         if number % 4 == 3:
             message["attributes"]["sys.TimeToLive"] = "0:0:0.001"
             sent.optional = True
@@ -178,7 +199,7 @@ class Schedules(Feature):
 
     name = "schedules"
 
-    def message(self, number: int, message: dict[str, Any], sent: Sent) -> None:
+    def message(self, cell: Cell, number: int, message: dict[str, Any], sent: Sent) -> None:
         if number % 5 == 4:
             message["attributes"]["sys.ScheduledEnqueueTimeUtc"], sent.due = soon(2.0)
 
@@ -191,20 +212,20 @@ class Duplicates(Feature):
     """Each message is published twice with one id."""
 
     name = "duplicate detection"
+    times = 2
 
     def topic_options(self, cell: Cell) -> dict[str, Any]:
         return {"duplicate_detection_window": {"seconds": 600}}
 
-    def message(self, number: int, message: dict[str, Any], sent: Sent) -> None:
+    def message(self, cell: Cell, number: int, message: dict[str, Any], sent: Sent) -> None:
         message["attributes"]["sys.MessageId"] = f"id-{number}"
 
-    def publish(self, cell: Cell, message: dict[str, Any], sent: Sent, insist: bool) -> bool:
+    def judge(self, cell: Cell) -> None:
+        """Both publishes were answered with one id; what is scheduled is judged when it is due."""
         if cell.has("pipeline write"):
-            return False
-        for _ in range(2):
-            cell.send(message, sent, insist)
-        assert sent.due or not sent.labels or len(set(sent.ids)) == 1, f"{sent.ids} are the ids of one message"
-        return True
+            return
+        for sent in cell.sent.values():
+            assert sent.due or not sent.labels or len(set(sent.ids)) <= 1, f"{sent.ids} are the ids of one message"
 
 
 class Forward(Feature):
@@ -214,9 +235,9 @@ class Forward(Feature):
 
     def subscription_options(self, cell: Cell) -> dict[str, Any]:
         if not cell.last:
-            self.target = cell.space.topic("target")
+            self.target = cell.new_topic("target")
             fields = {"ack_deadline_seconds": 60, "retain_acked_messages": True, **cell.finals()}
-            cell.last = cell.space.subscription(self.target, "last", **fields)
+            cell.last = cell.new_subscription(self.target, "last", **fields)
         return {"forward_to": self.target}
 
 
@@ -254,7 +275,7 @@ class Export(Feature):
     def subscribed(self, cell: Cell) -> None:
         def active() -> bool:
             name = cell.last or cell.subscription
-            return bool(cell.space.api.get_subscription({"subscription": name}).state == 1)
+            return bool(cell.call("get_subscription", subscription=name).state == 1)
 
         cell.until(active, "the export is active")
 
@@ -263,21 +284,39 @@ class Export(Feature):
 
 
 class PipelineRead(Feature):
-    """A pipeline reads the topic as a log, whatever subscriptions do."""
+    """A pipeline reads the topic as a log, whatever subscriptions do, and what it has read once always again."""
 
     name = "pipeline read"
 
+    def __init__(self) -> None:
+        self.read: dict[tuple[int, int, int], list[int]] = {}
+
     def judge(self, cell: Cell) -> None:
         reader = Reader(cell.space.endpoint, cell.topic)
+
+        def numbers(source: int, start: int, end: int) -> list[int]:
+            rows = cell.insist(lambda: reader.read(source, start, end, "data"))
+            return [int(json.loads(row["data"])["n"]) for row in rows]
+
         try:
-            sources = reader.positions().sources
-            rows = [row for one in sources for row in reader.read(one.source, one.start, one.end, "data")]
+            for piece, before in self.read.items():
+                assert numbers(*piece) == before, f"{piece} was read again, and differs"
+            sources = cell.insist(reader.positions).sources
+            pieces = {(one.source, one.start, one.end): numbers(one.source, one.start, one.end) for one in sources}
         finally:
             reader.channel.close()
-        found = Counter(int(json.loads(row["data"])["n"]) for row in rows)
-        published = Counter({number: 1 for number, sent in cell.sent.items() if sent.ids and sent.stored})
-        assert found.keys() >= published.keys(), f"not in the log: {sorted(published.keys() - found.keys())}"
+        self.read |= pieces
+        found = Counter(number for piece in pieces.values() for number in piece)
+        published = {number for number, sent in cell.sent.items() if sent.ids and sent.stored}
+        assert found.keys() >= published, f"not in the log: {sorted(published - found.keys())}"
         assert found.keys() <= cell.sent.keys()
+        once = cell.has("duplicate detection") or cell.has("pipeline write")
+        twice = {
+            number: count
+            for number, count in found.items()
+            if not cell.sent[number].late and count > (1 if once else max(cell.sent[number].attempts, 1))
+        }
+        assert not twice, f"too often in the log (number: times): {twice}"
 
 
 class PipelineWrite(Feature):
@@ -288,29 +327,30 @@ class PipelineWrite(Feature):
     def __init__(self) -> None:
         self.writer: Writer | None = None
 
-    def publish(self, cell: Cell, message: dict[str, Any], sent: Sent, insist: bool) -> bool:
+    def publishes(self, cell: Cell, message: dict[str, Any]) -> bool:
+        return True
+
+    def publish(self, cell: Cell, message: dict[str, Any], sent: Sent) -> None:
         if self.writer is None:
             self.writer, self.epoch = Writer(cell.space.endpoint, f"q-{cell.space.project}"), 0
-        columns = {
-            "data": [message["data"]],
-            "attributes": [sorted(message["attributes"].items())],
-            "ordering_key": [message.get("ordering_key", "")],
-        }
-        end = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                self.writer.stage("run", self.epoch, 0, "t", frame(cell.topic, **columns))
-                for _ in range(2):
-                    self.writer.commit("run", self.epoch, (0, "t"))
-                break
-            except grpc.RpcError as error:
-                again = error.code().name in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "RESOURCE_EXHAUSTED")
-                if not (insist and again) or time.monotonic() > end:
-                    raise
-                time.sleep(0.1)
+        writer, columns = (
+            self.writer,
+            {
+                "data": [message["data"]],
+                "attributes": [sorted(message["attributes"].items())],
+                "ordering_key": [message.get("ordering_key", "")],
+            },
+        )
+
+        def commit() -> None:
+            writer.stage("run", self.epoch, 0, "t", frame(cell.topic, **columns))
+            for _ in range(2):
+                writer.commit("run", self.epoch, (0, "t"))
+
+        cell.insist(commit)
         self.epoch += 1
+        sent.attempts += 1
         sent.ids.append("by a pipeline")
-        return True
 
 
 class Records(Feature):
@@ -318,12 +358,19 @@ class Records(Feature):
 
     name = "records"
 
+    def __init__(self) -> None:
+        self.first, self.name_of = 0, "records"
+
     def topic_options(self, cell: Cell) -> dict[str, Any]:
-        return {"records_topic": cell.space.topic("records", message_retention_duration={"seconds": 3600})}
+        return {"records_topic": cell.new_topic(self.name_of, message_retention_duration={"seconds": 3600})}
 
     def judge(self, cell: Cell) -> None:
-        """The records of three messages that arrived say so."""
-        known = [sent for sent in cell.sent.values() if sent.wanted and not sent.due and sent.ids[0].isdigit()]
+        """The records of three messages that arrived say so, of those from the `first` one on."""
+        known = [
+            sent
+            for number, sent in cell.sent.items()
+            if number >= self.first and sent.wanted and not sent.due and sent.ids[0].isdigit()
+        ]
 
         def recorded() -> bool:
             with Client(cell.space.endpoint, timeout_s=20.0, patience_s=60.0) as client:
@@ -348,7 +395,7 @@ class Transforms(Feature):
         code += " message.attributes.seen = 'yes'; return message; }"
         return {"message_transforms": [{"javascript_udf": {"function_name": "f", "code": code}}]}
 
-    def message(self, number: int, message: dict[str, Any], sent: Sent) -> None:
+    def message(self, cell: Cell, number: int, message: dict[str, Any], sent: Sent) -> None:
         if number % 11 == 10:
             message["attributes"]["drop"], sent.stored = "yes", False
 
@@ -372,16 +419,16 @@ class Schemas(Feature):
         request = {"parent": f"projects/{cell.space.project}", "schema_id": "number", "schema": schema}
         return {"schema_settings": {"schema": cell.space.api.create_schema(request).name, "encoding": "JSON"}}
 
-    def message(self, number: int, message: dict[str, Any], sent: Sent) -> None:
+    def message(self, cell: Cell, number: int, message: dict[str, Any], sent: Sent) -> None:
         if number % 10 == 5:
             message["data"] = UNFIT
 
-    def publish(self, cell: Cell, message: dict[str, Any], sent: Sent, insist: bool) -> bool:
-        if message["data"] != UNFIT:
-            return False
+    def publishes(self, cell: Cell, message: dict[str, Any]) -> bool:
+        return bool(message["data"] == UNFIT)
+
+    def publish(self, cell: Cell, message: dict[str, Any], sent: Sent) -> None:
         with refused("INVALID_ARGUMENT"):
-            cell.send(message, sent, insist)
-        return True
+            cell.send([(message, sent)])
 
 
 ROWS: Final[tuple[type[Feature], ...]] = (

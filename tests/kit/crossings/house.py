@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +15,22 @@ from typing import Final
 
 import grpc
 
+from syncpoint.model.errors import SyncpointError
+from syncpoint.testing.official import eventually
 from syncpoint.testing.server_process import ServerProcess
+from syncpoint.wire.messages import admin
 from tests.integration.conftest import Space
+from tests.integration.test_operate_backup import command
+from tests.integration.test_operate_workers import workers_of
 from tests.kit.clusters import Kit
 from tests.kit.houses import SHAPE
 
 FAKE_CLOCK: Final = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 FILLING: Final = b"x" * 1_000_000
+
+
+def nothing() -> None:
+    """Mend what is whole."""
 
 
 @dataclass
@@ -30,29 +43,89 @@ class House:
     server: ServerProcess | None = None
     kit: Kit | None = None
 
-    def kill(self) -> None:
-        """SIGKILL what keeps messages: the server, or a publish and a subscribe forwarder; then all is up again."""
+    def strike(self, blow: str) -> Callable[[], object]:
+        """Let one of BLOWS happen; what is to be called to mend what is left of it."""
+        found: Callable[[], Callable[[], object]] = getattr(self, "_" + blow.replace(" ", "_"))
+        return found()
+
+    def _kill(self) -> Callable[[], object]:
+        """SIGKILL the server; of a cluster what keeps messages, then what serves clients and inner consumers."""
         if self.server is not None:
             self.server.restart(hard=True)
-            return
+            return nothing
         assert self.kit is not None
-        for role in ("publish-forwarder", "subscribe-forwarder"):
-            self.kit.local.kill(self.kit.names(role)[0])
-        self.kit.heal()
-        self.kit.stabilize()
+        for roles in (("publish-forwarder", "subscribe-forwarder"), ("proxy", "router")):
+            for role in roles:
+                self.kit.local.kill(self.kit.names(role)[0])
+            self.kit.heal()
+            self.kit.stabilize(120.0)
+        return nothing
 
-    def adopt(self) -> str:
-        """SIGKILL a publish forwarder and leave it away, so that another one takes its chain over; its name."""
+    def _adoption(self) -> Callable[[], object]:
+        """SIGKILL a publish forwarder, and leave it away so that another one takes its chain over; or one worker."""
+        if self.server is not None:
+            parent = self.server.pid or 0
+            name, pid = min(workers_of(parent).items())
+            os.kill(pid, signal.SIGKILL)
+            return lambda: eventually(lambda: workers_of(parent).get(name, pid) != pid)
         assert self.kit is not None
-        name = self.kit.names("publish-forwarder")[0]
-        self.kit.local.kill(name)
-        return name
+        kit, (name, *_) = self.kit, self.kit.names("publish-forwarder")
+        kit.local.kill(name)
 
-    def bring_back(self, name: str) -> None:
-        """Start what `adopt` killed."""
+        def open_elsewhere() -> bool:
+            with suppress(SyncpointError):
+                return all(one.owner not in ("", name) for one in kit.chains())
+            return False
+
+        eventually(open_elsewhere, 120.0, "all chains are open")
+
+        def mend() -> None:
+            kit.local.start(name)
+            kit.stabilize(120.0)
+
+        return mend
+
+    def _drain(self) -> Callable[[], object]:
         assert self.kit is not None
-        self.kit.local.start(name)
-        self.kit.stabilize()
+        kit, (name, *_) = self.kit, self.kit.names("publish-forwarder")
+        kit.admin("Drain", admin.DrainRequest(target=name))
+        eventually(lambda: not kit.admin("GetDrain", admin.GetDrainRequest(target=name)).chains, 120.0)
+
+        def mend() -> None:
+            kit.admin("Undrain", admin.UndrainRequest(target=name))
+            kit.stabilize(120.0)
+
+        return mend
+
+    def _rolling_restart(self) -> Callable[[], object]:
+        if self.server is not None:
+            self.server.restart()
+            return nothing
+        assert self.kit is not None
+        for one in self.kit.local.states():
+            if "etcd" not in one.roles:
+                self.kit.restart(one.name)
+                self.kit.stabilize(120.0)
+        return nothing
+
+    def _metadata_restore(self) -> Callable[[], object]:
+        """Back up the metadata, go on for a second, lose them, and start from the backup."""
+        assert self.kit is not None
+        local = self.kit.local
+        saved = str(local.folder / f"saved-{time.monotonic_ns()}")
+        command("cluster", "backup", "--dir", str(local.folder), saved)
+        self.kit.down()
+        shutil.rmtree(local.folder / "etcd")
+        command("cluster", "restore", "--dir", str(local.folder), saved)
+        self.kit.up()
+        return nothing
+
+    def _clock_jump(self) -> Callable[[], object]:
+        self.jump(100)
+        return lambda: self.jump(0)
+
+    def _full_disk(self) -> Callable[[], object]:
+        return self.fill().join
 
     def jump(self, seconds: int) -> None:
         """Start the server again with a wall clock that is ahead by this; 0 is the right one."""

@@ -6,6 +6,7 @@ import base64
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,13 +45,17 @@ class Outlet(Protocol):
 
 
 class Pulled:
-    """Pulls and acknowledges in a thread, through whatever happens to the server; gives back what `refuses`."""
+    """Pulls and acknowledges in a thread, through whatever happens to the server; gives back what `refuses`.
+
+    `confirmed`: of what was received, what the server said to be acknowledged.
+    """
 
     labelled = True
 
     def __init__(self, space: Space, subscription: str, refuses: Callable[[int], bool] = lambda number: False) -> None:
         self._api, self.subscription, self._refuses = official.Api(space.endpoint), subscription, refuses
         self._found: list[Arrival] = []
+        self.confirmed: Counter[tuple[int, str, str]] = Counter()  # number, label and id of what was acknowledged
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="crossing", daemon=True)
         self._thread.start()
@@ -67,7 +72,7 @@ class Pulled:
 
     def _turn(self) -> None:
         answer = self._api.pull({"subscription": self.subscription, "max_messages": 100}, timeout=3)
-        kept, refused = [], []
+        kept, refused, copies = [], [], []
         for one in answer.received_messages:
             attributes = dict(one.message.attributes)
             number = int(attributes["n"])
@@ -75,11 +80,12 @@ class Pulled:
                 refused.append(one.ack_id)
             else:
                 kept.append(one.ack_id)
-                self._found.append(
-                    Arrival(number, attributes.get("RuleName", ""), time.time(), one.message.message_id, attributes)
-                )
+                label, identifier = attributes.get("RuleName", ""), one.message.message_id
+                self._found.append(Arrival(number, label, time.time(), identifier, attributes))
+                copies.append((number, label, identifier))
         if kept:
             self._api.acknowledge({"subscription": self.subscription, "ack_ids": kept}, timeout=10)
+            self.confirmed.update(copies)
         if refused:
             request = {"subscription": self.subscription, "ack_ids": refused, "ack_deadline_seconds": 0}
             self._api.modify_ack_deadline(request, timeout=10)
