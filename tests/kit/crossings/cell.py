@@ -242,13 +242,16 @@ class Cell:
         for number in numbers:
             message, sent = self._message(number)
             alone = next((one for one in self.features if one.publishes(self, message)), None)
-            if alone is None:
-                waiting.append((message, sent))
-            if waiting and (alone or len(waiting) >= self.variation.batch or number == numbers[-1]):
+            same_key = not waiting or waiting[0][0].get("ordering_key") == message.get("ordering_key")
+            if waiting and (alone or not same_key or len(waiting) >= self.variation.batch):
                 self.send(waiting)
                 waiting = []
-            if alone is not None:
+            if alone is None:
+                waiting.append((message, sent))
+            else:
                 alone.publish(self, message, sent)
+        if waiting:
+            self.send(waiting)
         for number in numbers:
             sent = self.sent[number]
             if sent.ids and not sent.optional:

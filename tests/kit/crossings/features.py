@@ -123,20 +123,23 @@ class Order(Feature):
         return {"enable_message_ordering": True}
 
     def message(self, cell: Cell, number: int, message: dict[str, Any], sent: Sent) -> None:
-        message["ordering_key"] = f"k{number % cell.variation.keys}"
+        message["ordering_key"] = self._key(cell, number)
+
+    def _key(self, cell: Cell, number: int) -> str:
+        return f"k{number // 2 % cell.variation.keys}"
 
     def judge(self, cell: Cell) -> None:
         """Each copy first arrives behind the first arrivals of its key's earlier messages, and so after each seek."""
         if not all(one.labelled for one in cell.outlets):
             return
-        first: dict[tuple[str, int], int] = {}
-        last: dict[tuple[str, int], int] = {}
-        back: Counter[tuple[str, int]] = Counter()
+        first: dict[tuple[str, str], int] = {}
+        last: dict[tuple[str, str], int] = {}
+        back: Counter[tuple[str, str]] = Counter()
         seen: set[tuple[str, int]] = set()
         for one in cell.arrivals():
             if one.label == "letter" or cell.sent[one.number].due or cell.sent[one.number].late:
                 continue
-            key = (one.label, one.number % cell.variation.keys)
+            key = (one.label, self._key(cell, one.number))
             back[key] += one.number < last.get(key, -1)
             last[key] = one.number
             if (one.label, one.number) not in seen:
