@@ -28,6 +28,7 @@ OUTLETS: Final = ("forward", "push", "export")
 IMPOSSIBLE: Final[dict[tuple[str, str], str]] = {
     ("push", "export"): "a subscription is pushed or exported, not both",
     ("schedules", "pipeline write"): "an epoch becomes visible as a whole, so its rows are not scheduled",
+    ("export", "redrive"): "an export gives no message back, so it has no dead letters",
     ("pipeline read", "rule change"): "a pipeline reads the topic, and no copies that rules make",
 }
 """Pairs that nobody can ask for, and why."""
