@@ -308,11 +308,14 @@ class Cell:
             if sent.wanted:
                 sent.wanted.update(label for label in sent.labels if not before[number, label])
 
-    def forget(self, numbers: Sequence[int]) -> None:
-        """Nothing more of these messages may arrive, but for those that are published later, when they are due."""
+    def forget(self, numbers: Sequence[int], *, published: bool = False) -> None:
+        """Nothing more of these messages may arrive, but for those that are published later, when they are due.
+
+        `published`: all of these were.
+        """
         arrived = self.counted(labelled=True)[1]
         for number in numbers:
-            if not self.sent[number].due:
+            if published or not self.sent[number].due:
                 wanted = self.sent[number].wanted
                 for label in wanted:
                     wanted[label] = min(wanted[label], arrived[number, label])

@@ -153,9 +153,7 @@ def recreation(cell: Cell, detached: bool = False) -> None:
     cell.forget(waiting)
     if any(cell.sent[number].due for number in waiting):
         cell.until(lambda: not scheduled(cell), "what was scheduled has been published")
-        for number in waiting:
-            cell.sent[number].due = 0.0
-        cell.forget(waiting)
+        cell.forget(waiting, published=True)
     cell.subscribe()
     cell.publish(0.5)
     cell.judge()
