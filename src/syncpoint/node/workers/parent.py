@@ -26,7 +26,7 @@ from syncpoint.model.errors import Unavailable
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.workers.folder import prepare
-from syncpoint.node.workers.plan import Plan, worker_name
+from syncpoint.node.workers.plan import BEGIN_AGAIN, Plan, worker_name
 from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.random import Random, SystemRandom
 from syncpoint.runtime.tasks import stop
@@ -132,7 +132,7 @@ class Parent:
         while not self._stopping.is_set():
             began = self.clock.monotonic()
             code = await self._run(number)
-            if not self._opened and not self._ready[number].is_set():
+            if not self._opened and not self._ready[number].is_set() and code != BEGIN_AGAIN:
                 self._broken = f"{worker_name(number)} ended with code {code} while starting; its output says why"
                 return
             self._ready[number].clear()

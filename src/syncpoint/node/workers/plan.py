@@ -26,6 +26,7 @@ from syncpoint.storage.settings import MIB
 PLACE = "local"  # the one failure domain there is
 ROUTERS = 2
 CACHE_MIN = 32 * MIB
+BEGIN_AGAIN = 75  # exit code of a worker that may start a moment later
 
 
 class Plan(NamedTuple):

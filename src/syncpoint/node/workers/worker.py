@@ -15,12 +15,13 @@ from dataclasses import dataclass
 
 import uvloop
 
+from syncpoint.metadata.contract import StoreError
 from syncpoint.model.errors import SyncpointError
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.process import ClusterProcess
 from syncpoint.node.cluster.serve import name_process
 from syncpoint.node.workers.local_files import open_local
-from syncpoint.node.workers.plan import Plan
+from syncpoint.node.workers.plan import BEGIN_AGAIN, Plan
 from syncpoint.runtime.private_files import keep_private
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.network import Listening, Network, TcpNetwork
@@ -47,7 +48,10 @@ class WorkerEnvironment(ClusterEnvironment):
 
 
 def run(number: int, plan: Plan, secret: bytes) -> int:
-    """Until asked to end; returns the exit code. `secret`: what the processes of this server know each other by."""
+    """Until asked to end; returns the exit code. `secret`: what the processes of this server know each other by.
+
+    BEGIN_AGAIN: on a busy machine the parent did not answer in time.
+    """
     process = plan.process(number)
     logging.basicConfig(
         level=logging.INFO, format=f"%(asctime)s %(levelname)s {process.name} %(name)s: %(message)s", stream=sys.stderr
@@ -59,6 +63,9 @@ def run(number: int, plan: Plan, secret: bytes) -> int:
     except (SyncpointError, OSError) as error:
         print(f"{process.name} cannot run: {error}", file=sys.stderr)
         return 1
+    except StoreError as error:
+        print(f"{process.name} cannot start yet: {error}", file=sys.stderr)
+        return BEGIN_AGAIN
     return 0
 
 
