@@ -311,14 +311,17 @@ class Cell:
     def forget(self, numbers: Sequence[int], *, published: bool = False) -> None:
         """Nothing more of these messages may arrive, but for those that are published later, when they are due.
 
-        `published`: all of these were.
+        `published`: all of these were. One that has become due may have been.
         """
         arrived = self.counted(labelled=True)[1]
         for number in numbers:
-            if published or not self.sent[number].due:
-                wanted = self.sent[number].wanted
-                for label in wanted:
-                    wanted[label] = min(wanted[label], arrived[number, label])
+            sent = self.sent[number]
+            if published or not sent.due:
+                for label in sent.wanted:
+                    sent.wanted[label] = min(sent.wanted[label], arrived[number, label])
+            elif sent.due <= time.time():
+                sent.optional = True
+                sent.wanted.clear()
 
     def arrivals(self) -> list[Arrival]:
         """Everything that has arrived, in order of arrival at each outlet."""
