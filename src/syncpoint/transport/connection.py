@@ -88,7 +88,9 @@ class Connection(Outbox):
         values: dict[int, int] = {
             SettingId.INITIAL_WINDOW_SIZE: limits.stream_window_bytes,
             SettingId.MAX_FRAME_SIZE: limits.frame_bytes,
-            SettingId.MAX_HEADER_LIST_SIZE: limits.header_list_bytes,
+            SettingId.MAX_HEADER_LIST_SIZE: limits.header_list_bytes
+            if self.server_side
+            else limits.header_list_bytes_hard,
         }
         if self.server_side:
             values[SettingId.MAX_CONCURRENT_STREAMS] = limits.concurrent_streams

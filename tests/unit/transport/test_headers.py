@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import grpc
 import pytest
+from google.protobuf.any_pb2 import Any
 from google.rpc import status_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport import headers
+from syncpoint.transport.calls import Call, Unary
 from syncpoint.transport.fields import FieldReader
+from syncpoint.transport.server import serve
 
 REQUEST = [
     (b":method", b"POST"),
@@ -113,3 +119,24 @@ def test_a_status_fits_what_the_peer_takes() -> None:
     assert error.message.startswith(reported.message)
     assert reported.message
     assert reported.details == ()
+
+
+@pytest.mark.parametrize("size", [5_500, 6_500, 9_000, 12_000])
+def test_the_c_core_of_grpc_takes_each_status_as_it_is(size: int) -> None:
+    """Above its soft limit it refuses some by lot, which is another status beside the details of ours."""
+
+    def refuse(call: Call, request: bytes) -> None:
+        raise SyncpointError(Code.INVALID_ARGUMENT, "no", (Any(type_url="t", value=bytes(size)).SerializeToString(),))
+
+    async def main() -> set[grpc.StatusCode]:
+        server = await serve({b"/t.T/Refuse": Unary(refuse)})
+        found = set()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            for _ in range(40):
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await channel.unary_unary("/t.T/Refuse")(b"", timeout=60)
+                found.add(caught.value.code())
+        await server.close()
+        return found
+
+    assert asyncio.run(main()) == {grpc.StatusCode.INVALID_ARGUMENT}
