@@ -132,7 +132,7 @@ class Gate:
             elif isinstance(method, Unary):
                 found[path] = Unary(self._unary(name, rule, method.handler))
             else:
-                found[path] = Streaming(partial(self._stream, name, rule, method.handler))
+                found[path] = Streaming(partial(self._stream, name, rule, method.handler), method.behind)
         return found
 
     def admit(self, call: CallContext, resource: str = "") -> None:

@@ -44,7 +44,7 @@ class StreamingPullService:
         limits.on_change = self.limits_changed
 
     def methods(self) -> Methods:
-        return {methods.SUBSCRIBER.StreamingPull.encode(): Streaming(self.open)}
+        return {methods.SUBSCRIBER.StreamingPull.encode(): Streaming(self.open, methods.PUBLISHER.Publish.encode())}
 
     def internal_methods(self) -> Methods:
         """For proxies of the cluster."""

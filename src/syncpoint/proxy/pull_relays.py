@@ -30,7 +30,7 @@ class PullRelays(ForwarderStreams):
 
     def methods(self) -> Methods:
         """The streaming data-plane method of google.pubsub.v1.Subscriber."""
-        return {methods.SUBSCRIBER.StreamingPull.encode(): Streaming(self.open)}
+        return {methods.SUBSCRIBER.StreamingPull.encode(): Streaming(self.open, methods.PUBLISHER.Publish.encode())}
 
     def open(self, stream: StreamingCall) -> None:
         """A client's stream begins."""

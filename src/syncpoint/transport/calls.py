@@ -107,11 +107,18 @@ class Unary:
     counts: CallCounts = field(default_factory=CallCounts, compare=False, repr=False)
 
 
+class Preceding(Unary):
+    """One whose answers go ahead of streams of their connection, see `Streaming`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """A method with streams. The handler runs when the head arrived."""
+    """A method with streams. The handler runs when the head arrived. `behind`: path of a unary method; see
+    `behind_answers`.
+    """
 
     handler: Callable[[StreamingCall], None]
+    behind: bytes = b""
     counts: CallCounts = field(default_factory=CallCounts, compare=False, repr=False)
 
 

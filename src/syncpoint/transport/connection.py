@@ -220,8 +220,9 @@ class Connection(Outbox):
     def on_settings(self) -> None:
         """The peer's settings changed."""
 
-    def on_pong(self, payload: bytes) -> None:
-        """A PING of ours was answered."""
+    def on_pong(self, payload: bytes) -> bool:
+        """A PING came back; whether it was waited for."""
+        return False
 
     def on_goaway(self, last_sid: int, code: int, reason: bytes) -> None:
         """The peer opens no more streams, or serves none above `last_sid`."""

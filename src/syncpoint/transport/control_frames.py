@@ -49,10 +49,10 @@ def _ping(conn: Connection, flags: int, sid: int, payload: bytes) -> None:
         raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "PING on a stream")
     if len(payload) != 8:
         raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "bad PING")
+    if flags & frames.ACK and conn.on_pong(payload):
+        return
     conn.guard.count(guard.PINGS)
-    if flags & frames.ACK:
-        conn.on_pong(payload)
-    else:
+    if not flags & frames.ACK:
         conn.out.append(frames.frame(frames.PING, frames.ACK, 0, payload))
 
 

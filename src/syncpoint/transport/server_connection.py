@@ -16,12 +16,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 from syncpoint.model.errors import Code, SyncpointError, Unauthenticated, Unimplemented
 from syncpoint.transport import frames, guard
+from syncpoint.transport.behind_answers import PAYLOAD as BEHIND
+from syncpoint.transport.behind_answers import BehindAnswers
 from syncpoint.transport.caller_shares import Holding
-from syncpoint.transport.calls import CallContext, Streaming, Unary
+from syncpoint.transport.calls import CallContext, Preceding, Streaming, Unary
 from syncpoint.transport.frame_loop import FrameLoop
 from syncpoint.transport.frames import PREFACE, ConnectionFault, ErrorCode, StreamFault
 from syncpoint.transport.headers import SECRET, MalformedHeaders, RequestHead, check_trailers, read_request
-from syncpoint.transport.server_streams import MessageStream, PlainStream, ServerStream, UnaryStream
+from syncpoint.transport.server_streams import (
+    MessageStream,
+    PlainStream,
+    PrecedingStream,
+    ServerStream,
+    UnaryStream,
+)
 from syncpoint.transport.stream_state import StreamState
 
 if TYPE_CHECKING:
@@ -53,6 +61,7 @@ class ServerConnection(FrameLoop):
         self._next_deadline = _NEVER
         self._deadline_timer: asyncio.TimerHandle | None = None
         self.fallback: FallbackProtocol | None = None
+        self.behind: BehindAnswers | None = None
 
     @property
     def offers_http1(self) -> bool:
@@ -204,6 +213,10 @@ class ServerConnection(FrameLoop):
             stream = streams[sid] = UnaryStream(self, sid, head, method)
         elif type(method) is Streaming:
             stream = streams[sid] = MessageStream(self, sid, head, method)
+            if method.behind:
+                self._put_behind(stream, method.behind)
+        elif type(method) is Preceding:
+            stream = streams[sid] = PrecedingStream(self, sid, head, method)
         else:
             self._refuse(sid, end, head)
             return
@@ -228,11 +241,19 @@ class ServerConnection(FrameLoop):
         if secret and not hmac.compare_digest(head.metadata.get(SECRET, b""), secret):
             head.problem = Unauthenticated("This address is for processes of this server.")
         method = self.server.methods.get(head.path) if head.grpc and head.problem is None else None
+        if self.behind is not None and head.path == self.behind.path and isinstance(method, Unary):
+            method = Preceding(method.handler, method.counts)
         if self.fields.steady and len(block) <= _CACHED_BLOCK_BYTES:
             if len(self._heads) >= self.limits.header_cache_blocks:
                 del self._heads[next(iter(self._heads))]
             self._heads[block] = (head, method)
         return head, method
+
+    def _put_behind(self, stream: StreamState, path: bytes) -> None:
+        if self.behind is None:
+            self.behind = BehindAnswers(self, path)
+            self._heads.clear()  # calls of that path are other ones from now on
+        self.behind.add(stream)
 
     def _refuse(self, sid: int, end: bool, head: RequestHead) -> None:
         stream: ServerStream
@@ -349,10 +370,11 @@ class ServerConnection(FrameLoop):
             if isinstance(stream, MessageStream) and stream.on_drain is not None and not stream.answered:
                 stream.guarded(stream.on_drain)
 
-    def on_pong(self, payload: bytes) -> None:
+    def on_pong(self, payload: bytes) -> bool:
         """See Connection. Streams the client opened before it read our first GOAWAY came before this."""
         if payload == _DRAIN_PING and self.draining:
             self._name_last()
+        return payload == BEHIND and self.behind is not None and self.behind.on_pong()
 
     def _name_last(self) -> None:
         if self._final or self.closed:

@@ -263,6 +263,19 @@ class UnaryStream(ServerStream):
             self.close_answer(error)
 
 
+class PrecedingStream(UnaryStream):
+    """A unary call whose caller reads the answer before what follows on streams of its connection."""
+
+    __slots__ = ()
+
+    def reply(self, message: Message) -> None:
+        """See UnaryStream."""
+        super().reply(message)
+        behind = self.conn.behind
+        if behind is not None:
+            behind.answered()
+
+
 class MessageStream(ServerStream):
     """A streaming call."""
 

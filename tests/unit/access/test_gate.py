@@ -341,3 +341,10 @@ def test_a_policy_of_a_schema_holds_for_its_revisions_and_ends_with_it(harness: 
     assert not harness.catalog.settings_named(f"{PREFIX}schemas/")
     harness.apply(CatalogChange.put(replace(made, uid=8).setting()))
     assert isinstance(harness.call(get, pubsub.GetSchemaRequest(name=schema), bob), PermissionDenied)
+
+
+def test_what_waits_behind_answers_waits_behind_the_gate_too(harness: Harness) -> None:
+    waits = Streaming(lambda stream: None, b"/google.pubsub.v1.Publisher/Publish")
+    (guarded,) = harness.gate.guarded({methods.SUBSCRIBER.StreamingPull.encode(): waits}).values()
+    assert isinstance(guarded, Streaming)
+    assert guarded.behind == waits.behind

@@ -56,6 +56,28 @@ def test_flow_control_refuses_before_anything_is_queued_and_recovers() -> None:
     assert harness.send("x").ids
 
 
+def test_all_publishers_of_a_commit_are_answered_before_anybody_learns_of_its_messages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    harness = ForwarderHarness()
+    other = "projects/p/topics/other"
+    for change in harness.publish.catalog.assign([CatalogChange.put(Topic(3, other))]):
+        harness.publish.catalog.apply(change)
+    happened: list[str] = []
+    monkeypatch.setattr(HarnessCaller, "reply", lambda caller, message: happened.append("answer"))
+    notify = harness.publish.commit.on_visible
+    monkeypatch.setattr(
+        harness.publish.commit, "on_visible", lambda source: (happened.append("data"), notify(source))[1]
+    )
+    subscriber = Subscriber(harness)
+    for number in range(3):
+        harness.send(f"a{number}", quiesce=False)
+        harness.send(f"b{number}", topic=other, quiesce=False)
+    harness.quiesce()
+    assert happened == ["answer"] * 6 + ["data"] * 2
+    assert subscriber.data == ["a0", "a1", "a2"]
+
+
 def test_a_lost_quorum_leaves_outcomes_unknown_and_refuses_what_is_new() -> None:
     harness = ForwarderHarness()
     caller = harness.send("x", quiesce=False)
