@@ -20,6 +20,7 @@ from syncpoint.rules.spark_rules import SparkRules
 from syncpoint.rules.spark_values import double_text
 from syncpoint.rules.sql_parser import parse_filter
 from syncpoint.rules.system_properties import RuleMessage
+from tests.kit import older_names as names
 from tests.spark import rules_kit as kit
 from tests.spark.federation_kit import awaited, running_job, sites
 from tests.unit.rules import test_sql_rules as rule_tests
@@ -86,6 +87,16 @@ def test_the_vectors_written_by_hand(spark: Any) -> None:
         assert "Python" not in plan
         for text, found in zip(part, outcomes, strict=True):
             assert found == kit.by_server_filter(text, made, **given), text
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_a_property_under_two_names(spark: Any) -> None:
+    """The vectors are judged for the server by unit tests; here what Spark makes of the same."""
+    held = [*names.HELD, *(before for _, before, _ in names.LEFT)]
+    made = [RuleMessage(one, offset=number) for number, one in enumerate(held)]
+    wanted = [text.replace("{}", names.NAMES[0]) for text in names.SELECTED]
+    acted = [text.replace("{}", names.NAMES[0]) for text in dict.fromkeys(text for text, _, _ in names.LEFT)]
+    assert kit.differences(spark, made, wanted, acted) == []
 
 
 def test_random_rules_on_random_messages(spark: Any) -> None:

@@ -62,3 +62,14 @@ def correlation(properties: Mapping[str, str]) -> CorrelationFilter:
     if not properties:
         raise InvalidArgument("rule.correlation", "names no property; a rule for every message has the filter 1=1")
     return CorrelationFilter(system, user)
+
+
+def check_texts(properties: Mapping[str, str]) -> None:
+    """Raises `InvalidArgument` where two texts are asked for of one property, under two of its names. A filter that was
+    stored by an earlier version asks for the last of them.
+    """
+    asked = dict[str, str]()
+    for name, text in properties.items():
+        known = system_name(name[len(PREFIX) :]) if name.lower().startswith(PREFIX) else None
+        if known is not None and asked.setdefault(known, text) != text:
+            raise InvalidArgument("rule.correlation", f"asks for {PREFIX}{known} twice, by two names or spellings")

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
 
 from syncpoint.rules import sql_tree as tree
 from syncpoint.rules.correlation import CorrelationFilter
@@ -44,13 +46,20 @@ def program_of(node: tree.Predicate, parameters: Mapping[str, Value] | None = No
 
 def correlation_program(wanted: CorrelationFilter) -> bytes | None:
     """The program of a correlation filter, None if there is none."""
-    pairs = [(_place(tree.Property((0, 0), name, True)), text) for name, text in wanted.system.items()]
-    pairs += [(_place(tree.Property((0, 0), name)), text) for name, text in wanted.user.items()]
+    pairs = [(tree.Property((0, 0), name, True), text) for name, text in wanted.system.items()]
+    pairs += [(tree.Property((0, 0), name), text) for name, text in wanted.user.items()]
     parts = []
-    for place, text in pairs:
+    for named, text in pairs:
+        place = _place(named)
         if place is None or len(text) > _SIZE_MAX // 8:
             return None
-        parts.append(_operation(_COMPARE, place + bytes([_RELATIONS["="]]) + _operand(text)))
+        equal = bytes([_RELATIONS["="]]) + _operand(text)
+        parts.append(_operation(_COMPARE, place + equal))
+        before = _older(named)
+        if before is not None:
+            there = _operation(_EXISTS, place)
+            parts[-1] = there + parts[-1] + _AND + there + _NOT
+            parts[-1] += _operation(_COMPARE, _sure_place(before) + equal) + _AND + _OR
     return _chain(parts, _AND)
 
 
@@ -78,6 +87,11 @@ def _operation(code: int, body: bytes) -> bytes:
 
 def _predicate(node: tree.Predicate, given: Mapping[str, Value]) -> tuple[bytes, int]:
     """The program, and how many places on the stack it needs."""
+    for part in (getattr(node, one.name) for one in fields(node)):
+        for named in part if isinstance(part, tuple) else (part,):
+            before = _older(named)
+            if before is not None:
+                return _predicate(_by_names(node, named, before), given)
     match node:
         case tree.Negation(_, operand):
             program, depth = _predicate(operand, given)
@@ -98,6 +112,32 @@ def _predicate(node: tree.Predicate, given: Mapping[str, Value]) -> tuple[bytes,
         case tree.Exists(_, operand):
             return _operation(_EXISTS, _sure_place(operand)), 1
     raise _NoProgram
+
+
+def _older(node: object) -> tree.Property | None:
+    """The attribute that holds a property of the system under its older name, where it has one."""
+    if isinstance(node, tree.Property) and node.system and TABLE[node.name].older:
+        return tree.Property(node.at, TABLE[node.name].attributes[1])
+    return None
+
+
+def _by_names(node: tree.Predicate, named: tree.Property, before: tree.Property) -> tree.Predicate:
+    """A condition on a property with an older name, as conditions on the two attributes that may hold it."""
+    now = tree.Property(named.at, TABLE[named.name].attributes[0])
+    there = tree.Exists(node.at, now)
+
+    def on(attribute: tree.Property) -> tree.Predicate:
+        def changed(one: Any) -> Any:
+            return attribute if isinstance(one, tree.Property) and one.system and one.name == named.name else one
+
+        found: dict[str, Any] = {one.name: getattr(node, one.name) for one in fields(node)}
+        return replace(
+            node,
+            **{name: tuple(map(changed, part)) if name == "choices" else changed(part) for name, part in found.items()},
+        )
+
+    held = tree.Conjunction(node.at, (there, on(now)))
+    return tree.Disjunction(node.at, (held, tree.Conjunction(node.at, (tree.Negation(node.at, there), on(before)))))
 
 
 def _comparison(op: str, left: tree.Expression, right: tree.Expression, given: Mapping[str, Value]) -> bytes:

@@ -30,7 +30,7 @@ from syncpoint.rules.spark_operations import (
 )
 from syncpoint.rules.sql_compile import TURNED, compile_action, compile_expression, compile_filter, is_time_or_span
 from syncpoint.rules.sql_values import RuleError, Value, literal_of, pattern_symbols
-from syncpoint.rules.system_properties import PREFIX, TABLE, Origin, RuleMessage
+from syncpoint.rules.system_properties import TABLE, Origin, RuleMessage
 
 ATTRIBUTES = "attributes"
 
@@ -92,7 +92,7 @@ class SparkRules:
         compile_action(actions, given)
         attributes, fails = ATTRIBUTES, list[str]()
         for one in actions:
-            name = PREFIX + one.property.name if one.property.system else one.property.name
+            names = TABLE[one.property.name].attributes if one.property.system else (one.property.name,)
             compiler = _Compiler(self._columns, given, attributes)
             written = spark.NULL_TEXT
             if isinstance(one, tree.Set):
@@ -100,8 +100,18 @@ class SparkRules:
                 texts = [spark.text_of(kind, self._columns.bound(text)) for kind, text in value.of.items()]
                 written = self._columns.bound(first_of(texts, spark.NULL_TEXT))
                 fails += [value.fails, compiler.unreadable(one.property, written)]
-            attributes = self._columns.bound(spark.with_attribute(attributes, name, written))
+            attributes = self._columns.bound(self._with_property(attributes, names, written))
         return SparkAction(attributes, self._columns.bound(any_of(fails)) if any(fails) else "")
+
+    def _with_property(self, attributes: str, names: Sequence[str], written: str) -> str:
+        """The attributes with another value for a property, under the name that it had."""
+        name, *older = names
+        for before in older:
+            held = f"{spark.attribute(attributes, name)} IS NULL AND {spark.attribute(attributes, before)} IS NOT NULL"
+            kept = spark.with_attribute(attributes, before, written)
+            rest = self._columns.bound(spark.with_attribute(attributes, before, spark.NULL_TEXT))
+            return f"CASE WHEN {held} THEN {kept} ELSE {spark.with_attribute(rest, name, written)} END"
+        return spark.with_attribute(attributes, name, written)
 
 
 class _Compiler:
@@ -254,7 +264,8 @@ class _Compiler:
                 return Terms({"integer": "offset"})
             case Origin.EXPIRY:
                 return calculated("+", Terms({"time": published}), self._system("TimeToLive"), self._columns)
-        text = self._columns.bound(spark.attribute(self._attributes, PREFIX + name))
+        texts = [self._columns.bound(spark.attribute(self._attributes, one)) for one in TABLE[name].attributes]
+        text = self._columns.bound(first_of(texts, spark.NULL_TEXT))
         if TABLE[name].origin is Origin.MESSAGE_ID:
             text = self._columns.bound(f"coalesce({text}, nullif(message_id, ''))")
         kind = _KINDS.get(name)

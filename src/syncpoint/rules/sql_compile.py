@@ -26,7 +26,7 @@ from syncpoint.rules.sql_values import (
     negative,
     text_of,
 )
-from syncpoint.rules.system_properties import PREFIX, SERVER_WRITTEN, TABLE, RuleMessage, folded
+from syncpoint.rules.system_properties import SERVER_WRITTEN, TABLE, RuleMessage, folded
 
 Truth = bool | None
 NewIds = Callable[[int], str]
@@ -91,8 +91,8 @@ def _statement(
         raise InvalidArgument(
             "rule.action", f"sys.{target.name} is {TABLE[target.name].origin.value}, and cannot be changed"
         )
-    name = PREFIX + target.name if target.system else target.name
-    wanted = folded(name)
+    names = TABLE[target.name].attributes if target.system else (target.name,)
+    wanted = {folded(name) for name in names}
     value = _expression(one.value, given) if isinstance(one, tree.Set) else None
 
     def step(message: RuleMessage, new_ids: NewIds, attributes: dict[str, str]) -> None:
@@ -100,9 +100,13 @@ def _statement(
         written = None if found is None else text_of(found)
         if target.system and written is not None and TABLE[target.name].read(written) is None:
             raise RuleError(f"sys.{target.name} cannot be {written!r}")
-        spellings = [key for key in attributes if folded(key) == wanted]
-        kept = name if name in attributes or not spellings else min(spellings)
-        for key in spellings:
+        name = next((one for one in names if message.user(one) is not None), names[0])
+        kept = (
+            name
+            if name in attributes
+            else min((key for key in attributes if folded(key) == folded(name)), default=name)
+        )
+        for key in [key for key in attributes if folded(key) in wanted]:
             del attributes[key]
         if written is not None:
             attributes[kept] = written

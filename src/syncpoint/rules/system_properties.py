@@ -36,16 +36,24 @@ class Origin(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SystemProperty:
-    """One line of the table. `read` makes a value of an attribute's text; None where the text is none."""
+    """One line of the table. `read` makes a value of an attribute's text; None where the text is none. `older`: another
+    name of it, understood in rules, under which a publisher may set it, too.
+    """
 
     name: str
     origin: Origin
     read: Callable[[str], Value] = str
+    older: str = ""
 
     @property
     def settable(self) -> bool:
         """Whether SET and REMOVE may name it."""
         return self.origin in (Origin.ATTRIBUTE, Origin.MESSAGE_ID)
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes that may hold it; the first that a message has counts."""
+        return (PREFIX + self.name, PREFIX + self.older) if self.older else (PREFIX + self.name,)
 
 
 TABLE = {
@@ -53,7 +61,7 @@ TABLE = {
     for one in (
         SystemProperty("MessageId", Origin.MESSAGE_ID),
         SystemProperty("CorrelationId", Origin.ATTRIBUTE),
-        SystemProperty("Subject", Origin.ATTRIBUTE),
+        SystemProperty("Subject", Origin.ATTRIBUTE, older="Label"),
         SystemProperty("To", Origin.ATTRIBUTE),
         SystemProperty("ReplyTo", Origin.ATTRIBUTE),
         SystemProperty("ReplyToSessionId", Origin.ATTRIBUTE),
@@ -77,9 +85,7 @@ SERVER_WRITTEN = frozenset(PREFIX + one.name for one in TABLE.values() if one.or
     FORWARD_COPIES,
 }
 """Attributes that no action changes, however it spells them."""
-ALIASES = {"Label": "Subject"}
-"""Older names of properties, understood in rules."""
-_NAMES = {name.lower(): name for name in TABLE} | {old.lower(): name for old, name in ALIASES.items()}
+_NAMES = {spelt.lower(): one.name for one in TABLE.values() for spelt in (one.name, one.older) if spelt}
 
 
 def system_name(name: str) -> str | None:
@@ -145,6 +151,8 @@ class RuleMessage:
                 lives = self.system("TimeToLive")
                 return calculate("+", _time(self.publish_time_ns), lives)
         text = self.user(PREFIX + name)
+        if text is None and known.older:
+            text = self.user(PREFIX + known.older)
         if text is None:
             return self.message_id or None if known.origin is Origin.MESSAGE_ID else None
         return known.read(text)

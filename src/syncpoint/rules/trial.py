@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.limits import ATTRIBUTE_KEY_BYTES_MAX, ATTRIBUTE_VALUE_BYTES_MAX
-from syncpoint.rules.correlation import correlation
+from syncpoint.rules.correlation import check_texts, correlation
 from syncpoint.rules.explain import Part, explain
 from syncpoint.rules.sql_compile import Action, Filter, check_targets, compile_action, compile_filter
 from syncpoint.rules.sql_parser import parse_action, parse_filter
@@ -80,6 +80,7 @@ def check_rule(rule: RuleText, *, body: bool = False) -> None:
             raise InvalidArgument("rule.correlation", f"{name!r}: no message can have such an attribute")
     if rule.correlation:
         correlation(dict(rule.correlation))
+        check_texts(dict(rule.correlation))
     _filter(rule, body=body)
     _action(rule)
     check_targets(parse_action(rule.action, "rule.action") if rule.action else ())
