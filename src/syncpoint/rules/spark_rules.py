@@ -28,7 +28,14 @@ from syncpoint.rules.spark_operations import (
     first_of,
     negated,
 )
-from syncpoint.rules.sql_compile import TURNED, compile_action, compile_expression, compile_filter, is_time_or_span
+from syncpoint.rules.sql_compile import (
+    TURNED,
+    check_targets,
+    compile_action,
+    compile_expression,
+    compile_filter,
+    is_time_or_span,
+)
 from syncpoint.rules.sql_values import RuleError, Value, literal_of, pattern_symbols
 from syncpoint.rules.system_properties import TABLE, Origin, RuleMessage
 
@@ -89,6 +96,7 @@ class SparkRules:
     def action(self, actions: Sequence[tree.Statement], parameters: Mapping[str, Value] | None = None) -> SparkAction:
         """An action. Raises `InvalidArgument` for what Spark cannot say, and as `compile_action`."""
         given = dict(parameters or {})
+        check_targets(actions)
         compile_action(actions, given)
         attributes, fails = ATTRIBUTES, list[str]()
         for one in actions:

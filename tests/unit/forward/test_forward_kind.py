@@ -175,6 +175,7 @@ def test_a_forwarded_message_says_where_it_comes_from() -> None:
     record = Subscription(5, "projects/p/subscriptions/s", 1, "projects/p/topics/t", generation=2)
     original = lent(9, "k", hops=1, generation=3)
     original.message.attributes["own"] = "kept"
+    original.message.attributes[FORWARDED_FROM] = "4.0/16777216/0"  # as its publisher, or an earlier forward, has it
     request = pubsub.PublishRequest.FromString(publish_request("projects/p/topics/u", record, [original], 1))
     assert request.topic == "projects/p/topics/u"
     (message,) = request.messages

@@ -518,3 +518,26 @@ def test_a_checkpoint_says_nothing_of_messages_that_are_not_in_front_of_it() -> 
     assert len(ids_of(again)) == 1
     assert sum(source.end for source in harness.publish.sources.by_number.values()) == 2, "it is stored"
     assert len(delivered(harness)) == 2
+
+
+@pytest.mark.parametrize("name", [FORWARDED, FIRED])
+def test_what_only_the_service_names_counts_for_nothing_from_a_client(name: str) -> None:
+    """Nobody can have a message of others dropped by saying beforehand where it will have come from."""
+    harness = harness_with()
+    send(harness, "4.0/16777216/0", name=name)
+    send(harness, "4.0/16777216/0", name=name)
+    harness.quiesce()
+    assert sent(harness) == 2
+    send(harness, "4.0/16777216/0", name=FORWARDED, origin=PublishOrigin.FORWARD)
+    send(harness, "4.0/16777216/0", name=FORWARDED, origin=PublishOrigin.FORWARD)
+    harness.quiesce()
+    assert sent(harness) == 3
+
+
+def test_the_id_under_which_a_message_was_scheduled_is_not_its_publishers_to_say() -> None:
+    harness = harness_with()
+    scheduled = schedule(harness, 2, "a", "b", **{FIRED: "mine"})
+    fire(harness, 3)
+    subscriber = Subscriber(harness)
+    harness.quiesce()
+    assert [one.message.attributes[FIRED] for one in subscriber.received] == scheduled

@@ -38,6 +38,12 @@ def test_what_an_action_may_not_set_is_refused() -> None:
         SparkRules().action(parse_action("SET sys.SessionId = 'x'"))
 
 
+@pytest.mark.parametrize("action", ["SET [sys.ForwardHops] = '0'", "REMOVE [SYS.deadlettercount]"])
+def test_an_action_changes_no_count_of_the_server(action: str) -> None:
+    with pytest.raises(InvalidArgument, match="written by the server"):
+        SparkRules().action(parse_action(action))
+
+
 def test_texts_grow_with_the_rule_and_not_with_its_depth() -> None:
     few, many = (size(f"{' * '.join(['a'] * count)} > 5") for count in (8, 32))
     assert many < 5 * few
