@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from syncpoint.transport.connection import Connection
     from syncpoint.transport.stream_state import StreamState
 
-BEHIND_S = 0.05
+BEHIND_S = 0.1
 """Longer than a round trip to a caller nearby; to one far away the message follows its answer after that time."""
 PAYLOAD = b"answered"
 _CLOSED = frames.WINDOW_MAX + 1  # what is taken of a stream's window, more than it has
