@@ -8,10 +8,11 @@ where a test holds a copy back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from syncpoint.control.barrier import ids_of_chain
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore as MemoryMetadata
@@ -284,6 +285,7 @@ class Process:
                 registrar=self,
                 assignments=lambda topic: self.assignments.get(topic),
                 sealed=self._sealed,
+                ids_of_others=self._ids_of_others,
                 open_files=self._open_files,
                 next_log=self._next_log,
                 universe=UNIVERSE,
@@ -297,6 +299,7 @@ class Process:
                 settings=SETTINGS,
                 known_disks=harness.known_disks,
                 publish_by_key=self._publish_by_key,
+                registered=lambda topic, chain: (topic, chain) in harness.registered,
                 registrations=lambda chain: [topic for topic, one in harness.registered if one == chain],
             )
         )
@@ -363,6 +366,14 @@ class Process:
         if self.harness.assignments[topic].epoch != epoch:
             raise FailedPrecondition("epoch: it is another one now")
         await self.harness.confirm(0, epoch, but=chain)
+
+    async def _ids_of_others(self, topic: int, chain: int) -> AsyncIterator[tuple[bytes, bytes]]:
+        async def ask(other: int, path: str, request: bytes) -> bytes:
+            return await self.harness.owner(other).channel.unary(path, request, timeout=5.0)
+
+        for other in [one for of, one in sorted(self.harness.registered) if of == topic and one != chain]:
+            async for found in ids_of_chain(ask, other, topic):
+                yield found
 
     def on_assignments(self) -> None:
         if not self.deaf:

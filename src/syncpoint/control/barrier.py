@@ -61,14 +61,14 @@ class Barrier:
         others = [one for one in await self._chains(topic) if one != chain]
         await all_of([self._confirm_one(one, topic, 0, assignment=epoch) for one in others])
 
-    async def ids_of_others(self, topic: int, chain: int) -> AsyncIterator[bytes]:
-        """Ids of a topic's messages that all other chains registered for it have, for the chain that is to take its
-        keys; to be asked for once `sealed` has returned. Raises `Unavailable`.
+    async def ids_of_others(self, topic: int, chain: int) -> AsyncIterator[tuple[bytes, bytes]]:
+        """Ids and judged batches of a topic's messages that all other chains registered for it have, for the chain that
+        is to take its keys; to be asked for once `sealed` has returned. Raises `Unavailable`.
         """
         for other in await self._chains(topic):
-            for forwarded in (False, True) if other != chain else ():
-                async for ids in ids_of_chain(self._asked, other, topic, forwarded=forwarded):
-                    yield ids
+            if other != chain:
+                async for found in ids_of_chain(self._asked, other, topic):
+                    yield found
 
     async def _asked(self, chain: int, path: str, request: bytes) -> bytes:
         """The answer of a chain's owner."""
@@ -152,13 +152,14 @@ class Barrier:
         return asyncio.get_running_loop().time()
 
 
-async def ids_of_chain(ask: AskOwner, chain: int, topic: int, *, forwarded: bool) -> AsyncIterator[bytes]:
-    """Ids of a topic's messages that a chain has, page by page: those of the service itself, or of publishers."""
-    asked = internal.ListMessageIdsRequest(chain=chain, topic=topic, forwarded=forwarded)
-    while True:
-        answer = await ask(chain, methods.CHAINS.ListMessageIds, asked.SerializeToString())
-        found = internal.ListMessageIdsResponse.FromString(answer)
-        if not found.ids:
-            return
-        yield found.ids
-        asked.begin = found.next
+async def ids_of_chain(ask: AskOwner, chain: int, topic: int) -> AsyncIterator[tuple[bytes, bytes]]:
+    """Ids and judged batches of a topic's messages that a chain has, page by page."""
+    for kind in ({}, {"forwarded": True}, {"batches": True}):
+        asked = internal.ListMessageIdsRequest(chain=chain, topic=topic, **kind)
+        while True:
+            answer = await ask(chain, methods.CHAINS.ListMessageIds, asked.SerializeToString())
+            found = internal.ListMessageIdsResponse.FromString(answer)
+            if not (found.batches if asked.batches else found.ids):
+                break
+            yield found.ids, found.batches
+            asked.begin = found.next

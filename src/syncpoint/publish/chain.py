@@ -227,6 +227,12 @@ class Chain:
             if ledger is not None:
                 forwarder.record_ledger(ledger)
 
+    def topics(self) -> set[int]:
+        """Those of which something is here that publishes of now, or other chains, have to know of."""
+        forwarder = self.forwarder
+        parts = (forwarder.sources, forwarder.scheduled, forwarder.ids, forwarder.batches)
+        return {topic for part in parts for topic in part.topics()} - INNER_TOPICS
+
     def has_had(self, source: int) -> bool:
         """Whether a source was in this chain, and nothing is left of it."""
         return source in self.forwarder.sources.gone
@@ -398,7 +404,7 @@ async def open_chain(record: ChainRecord, epoch: int, context: ChainContext, ent
     entered(chain)
     try:
         # What an older backup of the metadata does not know is on the disks all the same.
-        topics = {*chain.forwarder.sources.topics(), *chain.forwarder.scheduled.topics()} - INNER_TOPICS
+        topics = chain.topics()
         unknown = [topic for topic in topics if not context.registered(topic, record.number)]
         await asyncio.gather(*(context.registrar.register(topic, record.number) for topic in unknown))
         if chain.mounted is not None:

@@ -40,14 +40,8 @@ class RecentBatches:
         source = sources.by_number.get(fact.source)
         return source is not None and source.end >= fact.first_offset + fact.messages
 
-    def find(self, sender: int, batch: int) -> BatchFact | None:
-        """What became of a batch, which may not be persisted yet; None when it was never seen, or long ago."""
-        found = self._known.get((sender, batch))
-        self.answered += found is not None
-        return found
-
     def known(self, sender: int, batch: int) -> BatchFact | None:
-        """The same, for somebody who does not send it again."""
+        """What became of a batch, which may not be persisted yet; None when it was never seen, or long ago."""
         return self._known.get((sender, batch))
 
     def note(self, fact: BatchFact) -> None:

@@ -44,8 +44,9 @@ class Follower:
         """Catch up with the catalog, which is at or above the revision of the log; the facts are on their way then."""
         forwarder = self.forwarder
         reconcile_sources(forwarder.memory, forwarder.store)
-        for fact in forwarder.ids.reconcile(forwarder.memory.unsure_ids):
-            forwarder.commit.append_fact(EntryKind.LEDGER, fact)
+        for extension in (forwarder.ids, forwarder.batches):
+            for fact in extension.reconcile(forwarder.memory.unsure_facts.get(extension.number, ())):
+                forwarder.commit.append_fact(EntryKind.LEDGER, fact)
         topics, catalog = forwarder.sources.topics(), self.catalog
         snapshots = list(catalog.snapshots() if self.whole else chain.from_iterable(map(catalog.snapshots_of, topics)))
         # In the order in which it came to be: a snapshot may be of a subscription that was deleted or reset by a seek

@@ -30,7 +30,8 @@ from syncpoint.publish.admission import Admission
 from syncpoint.publish.append import Completion, PublishCaller
 from syncpoint.publish.attempts import DeliveryAttempts
 from syncpoint.publish.commit import GroupCommit, Later, Soon
-from syncpoint.publish.judged_publishes import JudgedPublishes
+from syncpoint.publish.judged_batches import JudgedBatches
+from syncpoint.publish.judged_publishes import JudgedPublishes, SentBatch
 from syncpoint.publish.ledger import Ledger, SnapshotState
 from syncpoint.publish.message_ids import MessageIds, MessagePlace
 from syncpoint.publish.needs import Needs
@@ -109,8 +110,15 @@ class PublishForwarder:
             self.clock.sure_ns,
             memory.extensions.pop(MessageIds.number, []),
         )
-        self.judged = JudgedPublishes(self.ids, self.commit, self.sources, self._add)
-        self.extensions: list[Extension] = [self.attempts, self.expiry, self.scheduled, self.ids]
+        self.batches = JudgedBatches(
+            self.commit.ahead,
+            self.sources,
+            lambda topic: self.catalog.topic_by_incarnation(topic) is not None,
+            lambda: self.clock.sure_ns() / 1e9,
+            memory.extensions.pop(JudgedBatches.number, []),
+        )
+        self.judged = JudgedPublishes(self.ids, self.batches, self.commit, self.sources, self._add)
+        self.extensions: list[Extension] = [self.attempts, self.expiry, self.scheduled, self.ids, self.batches]
         self.needs = Needs()
 
     # -- publishing --------------------------------------------------------------------------------------------------
@@ -158,12 +166,12 @@ class PublishForwarder:
         origin: PublishOrigin = PublishOrigin.CLIENT,
         *,
         room: int = 0,
-        batch: bytes = b"",
+        batch: SentBatch | None = None,
     ) -> ScheduledPart | None:
         """Take a serialised PublishRequest into an open source of its topic, or the one that is opened for it; `caller`
         is answered once it is persisted. Raises `SyncpointError` if it is refused. `room`: bytes it may have beyond the
         limit of a request. The log was writable just now. Returns where those of its messages are that wait for their
-        time. `batch`: names the request where it may be sent again; to be known then by `ids` alone, see there.
+        time. `batch`: of a request that is judged, and may be sent again.
         """
         if topic.options is not NO_TOPIC_OPTIONS and topic.options.send_suspended and not origin.accepted:
             raise suspended(topic.name)
@@ -179,7 +187,7 @@ class PublishForwarder:
         try:
             plain = origin is PublishOrigin.CLIENT and topic.options is NO_TOPIC_OPTIONS
             kinds = () if plain else self.ids.kinds(topic, request, origin)
-            if kinds:
+            if kinds or batch is not None:
                 return self.judged.add(caller, topic, source, bytes(request), room, added, origin, kinds, batch)
             return self._add(caller, topic, source, request, room, added, origin)
         finally:
@@ -205,11 +213,16 @@ class PublishForwarder:
             self._note_lives(source, source.end - count, time, payload)
         return None
 
-    def take_ids(self, ids: bytes) -> None:
-        """Ids of a topic's messages that another chain has; they are known here from now on."""
-        fact = self.ids.take(ids)
-        if fact:
-            self.commit.append_fact(EntryKind.LEDGER, fact)
+    def take_ids(self, ids: bytes, batches: bytes = b"") -> None:
+        """Ids and judged batches of a topic's messages that another chain has; they are known here from now on."""
+        for fact in (self.ids.take(ids), self.batches.take(batches)):
+            if fact:
+                self.commit.append_fact(EntryKind.LEDGER, fact)
+
+    def remembers(self, topic: int) -> bool:
+        """Whether another chain of a topic may ask for what was published before, of which nothing need be left."""
+        ids, batches = self.ids.knows(topic), self.batches.knows(topic)
+        return ids or batches
 
     def _topic_name(self, topic: int) -> str:
         record = self.catalog.topic_by_incarnation(topic)

@@ -30,15 +30,16 @@ from syncpoint.model.errors import (
     SyncpointError,
     Unavailable,
 )
-from syncpoint.model.identity import id_prefix, log_of
+from syncpoint.model.identity import log_of
 from syncpoint.model.limits import PUBLISH_SEALED_ROOM_BYTES
 from syncpoint.publish.append import PublishCaller
 from syncpoint.publish.dedup import SCHEDULED_PART, RecentBatches
 from syncpoint.publish.duplicates import DuplicateBatches
-from syncpoint.publish.envelope import PublishBatch, publish_response
+from syncpoint.publish.envelope import PublishBatch
 from syncpoint.publish.follow import Follower
+from syncpoint.publish.judged_publishes import SentBatch
+from syncpoint.publish.message_ids import MessagePlace
 from syncpoint.publish.origin import PublishOrigin
-from syncpoint.publish.parts_caller import PartsCaller
 from syncpoint.publish.records import BatchFact
 from syncpoint.publish.source import Source
 from syncpoint.runtime.tasks import Tasks
@@ -75,14 +76,15 @@ class Registrar(Protocol):
         ...
 
 
-IdsOfOthers = Callable[[int, int], AsyncIterator[bytes]]
-"""(topic, chain): ids of a topic's messages that all other chains registered for it have, once those have sealed what
-they have, as `message_ids` takes them. Raises `SyncpointError` where one does not answer."""
+IdsOfOthers = Callable[[int, int], AsyncIterator[tuple[bytes, bytes]]]
+"""(topic, chain): ids and judged batches of a topic's messages that all other chains registered for it have, once those
+have sealed what they have, as `message_ids` and `judged_batches` take them. Raises `SyncpointError` where one does not
+answer."""
 
 
-async def no_others(topic: int, chain: int) -> AsyncIterator[bytes]:
+async def no_others(topic: int, chain: int) -> AsyncIterator[tuple[bytes, bytes]]:
     """`IdsOfOthers` where there is one chain."""
-    nothing: tuple[bytes, ...] = ()
+    nothing: tuple[tuple[bytes, bytes], ...] = ()
     for ids in nothing:
         yield ids
 
@@ -145,15 +147,18 @@ class PublishIngress:
         if batch.topic not in (0, topic):
             # Sealed, perhaps, under a key of that topic; and whoever publishes to one that is deleted must learn of it.
             raise OtherTopic(f"{record.name} is topic {topic} here, not {batch.topic}.")
-        if batch.resent:  # one that was judged is not known by its number, but by its ids
-            left = self._unanswered(caller, batch)
-            if left is None:
+        known = self._known(batch) if batch.resent else []
+        if known:
+            self.recent_batches.answered += 1
+            places = [one for one in known if one is not None]
+            if len(places) == len(known):
+                self.forwarder.judged.answer(caller, places)
                 return
-            caller, batch = left
         plain = batch.origin is PublishOrigin.CLIENT and record.options is NO_TOPIC_OPTIONS
         judged = not plain and bool(self.forwarder.ids.kinds(record, batch.request, batch.origin))
         if judged:
             self._check_judged(record, batch)
+        judged = judged or bool(known)  # the rest of it was lost with the end of a log
         if record.stamp != batch.schema and not batch.origin.accepted:
             raise OtherSchema(
                 f"{record.name} has other schema settings or transforms here than where it was published to."
@@ -166,7 +171,8 @@ class PublishIngress:
         elif batch.keyed and (not source.keyed or source.epoch != batch.epoch or topic in self._sealing):
             self._wait(self._sealing, topic, caller, batch, self._seal_others)
         else:
-            self._take(record, source, caller, batch, judged=judged)
+            sent = SentBatch(batch.sender, batch.batch, batch.resent, known) if judged else None
+            self._take(record, source, caller, batch, sent)
 
     def assigned(self, topic: int) -> None:
         """The topic's assignment has changed: what is open of an earlier epoch is sealed."""
@@ -178,7 +184,7 @@ class PublishIngress:
 
     def forget(self, topic: int, epoch: int) -> None:
         """Nothing of the topic is left in the chain, opened under `epoch`: it need not be asked about it."""
-        if topic in self._pins or topic in self.forwarder.scheduled or self.forwarder.ids.knows(topic):
+        if topic in self._pins or topic in self.forwarder.scheduled or self.forwarder.remembers(topic):
             return  # the next look at registrations forgets it
         if topic not in self._opening and topic not in self._leaving:
             self._leaving.add(topic)
@@ -206,7 +212,7 @@ class PublishIngress:
 
     def is_waiting(self, topic: int) -> bool:
         """Whether something of the topic is about to come in."""
-        held = topic in self.forwarder.scheduled or self.forwarder.ids.knows(topic)
+        held = topic in self.forwarder.scheduled or self.forwarder.remembers(topic)
         return held or topic in self._opening or topic in self._sealing or topic in self._pins
 
     def admits(self, topic: int) -> bool:
@@ -274,11 +280,13 @@ class PublishIngress:
 
     # -- taking ------------------------------------------------------------------------------------------------------
 
-    def _take(self, topic: Topic, source: Source, caller: PublishCaller, batch: PublishBatch, *, judged: bool) -> None:
+    def _take(
+        self, topic: Topic, source: Source, caller: PublishCaller, batch: PublishBatch, judged: SentBatch | None
+    ) -> None:
         forwarder, room = self.forwarder, PUBLISH_SEALED_ROOM_BYTES
         publish = partial(forwarder.publish, caller, topic, source, batch.request, batch.origin, room=room)
-        if judged:  # sent again it is known by its ids
-            publish(batch=b"%d/%d" % (batch.sender, batch.batch))
+        if judged is not None:
+            publish(batch=judged)
             self.note_load(source.topic, 1, len(batch.request))
             return
         first, part = source.end, publish()
@@ -296,47 +304,23 @@ class PublishIngress:
             return
         self.note_load(source.topic, sum(fact.messages for fact in facts), len(batch.request))
 
-    def _unanswered(self, caller: PublishCaller, batch: PublishBatch) -> tuple[PublishCaller, PublishBatch] | None:
-        """What of a batch is not known here, and whom to answer. What was taken before is answered with the ids that it
-        has, once it is persisted; None: that is all of it.
-        """
+    def _known(self, batch: PublishBatch) -> list[MessagePlace | None]:
+        """Where the messages of a batch are that was sent before, as far as they were taken here; none: nothing was."""
         try:
-            plain, later, says = schedules.divided(batch.request)
+            later = schedules.divided(batch.request)[2]
         except Malformed:
-            return caller, batch  # it is refused as it was
-        numbers = {int(part): batch.batch | SCHEDULED_PART if part else batch.batch for part in set(says)}
-        known = {
-            part: fact
-            for part, number in numbers.items()
-            if (fact := self.recent_batches.find(batch.sender, number)) is not None
-        }
-        if not known:
-            return caller, batch
-        callers: dict[int, PublishCaller] = dict.fromkeys(numbers, caller)
-        if len(numbers) > 1:
-            both = PartsCaller(caller, says)
-            callers = {part: both.part(part) for part in numbers}
-        for part, fact in known.items():
-            self._answer(callers[part], fact)
-        for part in numbers.keys() - known.keys():  # it was lost with the end of a log that has the other part
-            return callers[part], batch._replace(request=later if part else plain)
-        return None
-
-    def _answer(self, caller: PublishCaller, fact: BatchFact) -> None:
-        prefix = id_prefix(self.forwarder.sources.universe, fact.source)
-        response = publish_response(prefix, fact.first_offset, fact.messages)
-        source = self.forwarder.sources.by_number.get(fact.source)
-        if source is None or source.visible >= fact.first_offset + fact.messages:
-            caller.reply(response)
-            return
-
-        def on_persisted(error: Exception | None) -> None:
-            if error is None:
-                caller.reply(response)
-            else:
-                caller.fail(error if isinstance(error, SyncpointError) else Unavailable(str(error)))
-
-        self.follower.confirm(on_persisted)
+            return []  # it is refused as it was
+        if batch.origin.accepted:
+            later = bytes(len(later))  # they wait no more
+        found = self.forwarder.batches.find(batch.sender, batch.batch)
+        places = found if len(found) == len(later) else list[MessagePlace | None]([None] * len(later))
+        for part, number in enumerate((batch.batch, batch.batch | SCHEDULED_PART)):
+            fact = self.recent_batches.known(batch.sender, number)
+            if fact is not None:
+                numbers = (at for at, one in enumerate(later) if one == part)
+                for offset, at in enumerate(numbers, fact.first_offset):
+                    places[at] = MessagePlace(fact.source, offset)
+        return places if any(places) else []
 
     def _check_judged(self, topic: Topic, batch: PublishBatch) -> None:
         """Ids are known to the one chain that takes a key; all messages of a topic without duplicates are of one."""
@@ -416,8 +400,8 @@ class PublishIngress:
         mine = [one for one in sources.of_topic(topic) if log_of(one.number) == sources.log_counter]
         if not any(one.keyed and one.epoch == epoch for one in mine):
             await self._sealed(topic, epoch, self.chain)
-            async for ids in self._ids_of_others(topic, self.chain):
-                self.forwarder.take_ids(ids)
+            async for found in self._ids_of_others(topic, self.chain):
+                self.forwarder.take_ids(*found)
         self.forwarder.commit.check_writable()
         assignment = self._assignments(topic)
         if assignment is None or assignment.epoch != epoch:

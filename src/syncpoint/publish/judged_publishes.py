@@ -9,7 +9,7 @@ messages' ids, and are answered once they are persisted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -19,6 +19,7 @@ from syncpoint.model.errors import SyncpointError, Unavailable, not_a
 from syncpoint.model.identity import format_message_id
 from syncpoint.publish.append import PublishCaller
 from syncpoint.publish.commit import GroupCommit
+from syncpoint.publish.judged_batches import JudgedBatches, batch_of
 from syncpoint.publish.message_ids import PUBLISHED, Judgement, MessageIds, MessagePlace, accepted_before, check_ids
 from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.scheduled import ScheduledPart
@@ -41,11 +42,24 @@ class AddToTurn(Protocol):
     ) -> ScheduledPart | None: ...
 
 
+class SentBatch(NamedTuple):
+    """The number that a request was sent under. `known`: where its messages are known to be stored, of each; none where
+    it was not sent before.
+    """
+
+    sender: int
+    number: int
+    resent: bool
+    known: Sequence[MessagePlace | None] = ()
+
+
 class JudgedPublishes:
     """See the module."""
 
-    def __init__(self, ids: MessageIds, commit: GroupCommit, sources: SourceTable, add: AddToTurn) -> None:
-        self._ids, self._commit, self._sources, self._add = ids, commit, sources, add
+    def __init__(
+        self, ids: MessageIds, batches: JudgedBatches, commit: GroupCommit, sources: SourceTable, add: AddToTurn
+    ) -> None:
+        self._ids, self._batches, self._commit, self._sources, self._add = ids, batches, commit, sources, add
 
     def add(
         self,
@@ -57,40 +71,56 @@ class JudgedPublishes:
         added: int,
         origin: PublishOrigin,
         kinds: Sequence[str],
-        batch: bytes,
+        batch: SentBatch | None,
     ) -> ScheduledPart | None:
-        """Give those messages of a request to the turn that are new by their ids of all these kinds."""
+        """Give those messages of a request to the turn that are not known by its batch, and are new by their ids of all
+        these kinds.
+        """
         try:
             parsed = pubsub.PublishRequest.FromString(request)
         except DecodeError:
             raise not_a("PublishRequest") from None
         if origin is PublishOrigin.CLIENT:
             check_ids(parsed.messages)
-        judgements: list[Judgement] = []
+        messages, judgements = list(parsed.messages), list[Judgement]()
         second = self._commit.turn_time()[0]
-        for kind in kinds:
-            later = b"" if kind != PUBLISHED else _later(parsed.messages, request, origin)
-            judged = self._ids.judge(topic, parsed.messages, second, name=kind, batch=batch, later=later)
+        for kind in ("", *kinds) if batch is not None and batch.known else kinds:
+            if batch is not None and not kind:
+                judged = Judgement.of_known(batch.known)
+            else:
+                later = b"" if kind != PUBLISHED else _later(messages, request, origin)
+                sent = b"%d/%d" % (batch.sender, batch.number) if batch is not None and batch.resent else b""
+                judged = self._ids.judge(topic, messages, second, name=kind, batch=sent, later=later)
+                self._commit.admission.counts.duplicates += len(judged.same)
             judgements.append(judged)
-            if not judged.same:
-                continue
-            self._commit.admission.counts.duplicates += len(judged.same)
-            caller = answered = JudgedCaller(caller, judged, self._sources.universe)
-            if not judged.fresh:
-                self._when_persisted(answered, judged)
-                break
-            fresh = [parsed.messages[number] for number in judged.fresh]
-            parsed = pubsub.PublishRequest(topic=parsed.topic, messages=fresh)
-            request = parsed.SerializeToString()
+            if judged.same:
+                messages = [messages[number] for number in judged.fresh]
+                request = pubsub.PublishRequest(topic=parsed.topic, messages=messages).SerializeToString()
+        answered = None
+        if len(messages) < len(parsed.messages):
+            caller = answered = JudgedCaller(caller, self._sources.universe)
         part, places = None, list[MessagePlace]()
-        if judgements[-1].fresh:
+        if messages:
             first = source.end
             part = self._add(caller, topic, source, request, room, added, origin)
             places = _places(request, part, MessagePlace(source.number, first))
         for judged in reversed(judgements):
             self._note(judged, places)
             places = judged.places(places)
+        if batch is not None and messages and self._commit.failed is None:
+            try:
+                self._batches.note(batch_of(topic.incarnation, batch.sender, batch.number, places))
+            except Exception as error:  # sent again they would be stored again
+                self._commit.on_inconsistency(error)
+        if answered is not None:
+            answered.places = places
+            if not messages:
+                self._when_persisted(answered)
         return part
+
+    def answer(self, caller: PublishCaller, places: Sequence[MessagePlace]) -> None:
+        """Answer a request all of whose messages were taken before, once they are persisted."""
+        self._when_persisted(JudgedCaller(caller, self._sources.universe, places))
 
     def _note(self, judged: Judgement, places: Sequence[MessagePlace]) -> None:
         if self._commit.failed is None:
@@ -99,18 +129,15 @@ class JudgedPublishes:
             except Exception as error:  # they are taken, and would be again
                 self._commit.on_inconsistency(error)
 
-    def _when_persisted(self, caller: JudgedCaller, judged: Judgement) -> None:
-        """Answer a request of which nothing is new once all that it is the same as is persisted."""
-
+    def _when_persisted(self, caller: JudgedCaller) -> None:
         def done(error: Exception | None) -> None:
             if error is None:
-                caller.answer([])
+                caller.reply(b"")
             else:
                 caller.fail(error if isinstance(error, SyncpointError) else Unavailable(str(error)))
 
-        same = judged.places([])
-        sources = [self._sources.by_number.get(place.source) for place in same]
-        if all(one is None or one.visible > place.offset for one, place in zip(sources, same, strict=True)):
+        sources = [self._sources.by_number.get(place.source) for place in caller.places]
+        if all(one is None or one.visible > place.offset for one, place in zip(sources, caller.places, strict=True)):
             done(None)
             return
         self._commit.append_pending()
@@ -118,26 +145,19 @@ class JudgedPublishes:
 
 
 class JudgedCaller:
-    """Gets the answer to the fresh messages of a request, and gives that to all of it."""
+    """Gets the answer to those messages of a request that are new, and gives that to all of it: `places`, in order."""
 
-    def __init__(self, caller: PublishCaller, judged: Judgement, universe: int) -> None:
-        self._caller, self._judged, self._universe = caller, judged, universe
+    def __init__(self, caller: PublishCaller, universe: int, places: Sequence[MessagePlace] = ()) -> None:
+        self._caller, self._universe, self.places = caller, universe, places
 
     def reply(self, message: bytes) -> None:
-        """The fresh messages are persisted."""
-        self.answer(list(pubsub.PublishResponse.FromString(message).message_ids))
+        """All of them are persisted."""
+        ids = [format_message_id(self._universe, *place) for place in self.places]
+        self._caller.reply(pubsub.PublishResponse(message_ids=ids).SerializeToString())
 
     def fail(self, error: SyncpointError) -> None:
         """They are not, or nobody knows."""
         self._caller.fail(error)
-
-    def answer(self, fresh: Sequence[str]) -> None:
-        """All ids, given those of the fresh messages."""
-        judged = self._judged
-        own = dict(zip(judged.fresh, fresh, strict=True))
-        sames = (judged.same.get(number, number) for number in range(len(judged.hashes)))
-        ids = [own[one] if isinstance(one, int) else format_message_id(self._universe, *one) for one in sames]
-        self._caller.reply(pubsub.PublishResponse(message_ids=ids).SerializeToString())
 
 
 def _later(messages: Sequence[pubsub.PubsubMessage], request: bytes, origin: PublishOrigin) -> bytes:

@@ -86,6 +86,13 @@ class Judgement(NamedTuple):
     fresh: Sequence[int]
     same: dict[int, MessagePlace | int]
 
+    @classmethod
+    def of_known(cls, known: Sequence[MessagePlace | None]) -> Judgement:
+        """By where each message is known to be stored; None: it is not."""
+        same: dict[int, MessagePlace | int] = {number: place for number, place in enumerate(known) if place is not None}
+        fresh = [number for number, place in enumerate(known) if place is None]
+        return cls((0, False), 0, 0, [_NO_ID] * len(known), fresh, same)
+
     def places(self, fresh: Sequence[MessagePlace]) -> list[MessagePlace]:
         """Where each message is, given where those are that are stored now."""
         own = dict(zip(self.fresh, fresh, strict=True))
@@ -151,6 +158,10 @@ class MessageIds:
         published, forwarded = self._is_kept((topic, False)), self._is_kept((topic, True))
         return published or forwarded
 
+    def topics(self) -> list[int]:
+        """Those of which ids are kept."""
+        return [topic for topic in {topic for topic, _ in self._of} if self.knows(topic)]
+
     def _is_kept(self, key: _Key) -> bool:
         """Let go of `DROPPED_AT_ONCE` ids at most; whether any is left."""
         ids, window_s = self._of.get(key), self._window_s(key[0])
@@ -185,9 +196,9 @@ class MessageIds:
         batch: bytes = b"",
         later: bytes = b"",
     ) -> Judgement:
-        """Which messages are new, by the attribute `name`. `batch`: names their request where it may be sent again;
-        then messages without an id are known by it and their number. `later`: one byte for each, 1 where it waits for
-        its time, and is judged by its id when that has come.
+        """Which messages are new, by the attribute `name`. `batch`: names their request where it is sent again; an
+        older version noted messages without an id by it and their number. `later`: one byte for each, 1 where it waits
+        for its time, and is judged by its id when that has come.
         """
         of_service, prefix = name != PUBLISHED, _PREFIXES[name]
         key = topic.incarnation, of_service
@@ -203,7 +214,7 @@ class MessageIds:
                 text = ""
             own = prefix + text.encode() if text else b"b%b/%d" % (batch, number) if batch else b""
             hashed = blake2b(own, digest_size=16, key=salt).digest() if own else _NO_ID
-            hashes.append(hashed)
+            hashes.append(hashed if text else _NO_ID)
             if not own:
                 fresh.append(number)
                 continue

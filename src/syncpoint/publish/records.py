@@ -45,6 +45,7 @@ class ExtensionNumber(IntEnum):
     ENDED_SOURCES = 5
     EXPIRY = 7
     MESSAGE_IDS = 40
+    JUDGED_BATCHES = 41
     SCHEDULED = 60
 
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 BATCHES_MAX = 50_000  # numbered batches whose ids are remembered, for those who send them again
 
 
-_OF_IDS = bytes((records.FactKind.EXTENSION, records.ExtensionNumber.MESSAGE_IDS))
+_IN_FRONT = (records.ExtensionNumber.MESSAGE_IDS, records.ExtensionNumber.JUDGED_BATCHES)  # of messages, as batches are
 
 
 @dataclass(slots=True)
@@ -54,7 +54,9 @@ class RecoveredState:
     # Of messages that waited, see `scheduled`; drop them when done:
     fired: list[records.FiredFact] = field(default_factory=list)
     unsure_fired: set[records.FiredFact] = field(default_factory=set)
-    unsure_ids: set[int] = field(default_factory=set)  # the same of facts of `message_ids`, by their number
+    unsure_facts: dict[int, set[int]] = field(
+        default_factory=dict
+    )  # the same of `_IN_FRONT`, by extension: numbers of facts
 
 
 def replay(store: Store) -> RecoveredState:
@@ -65,7 +67,7 @@ def replay(store: Store) -> RecoveredState:
     ends: dict[int, int] = {}  # of each log, as far as it was found
     announced: list[tuple[int, int, records.BatchFact]] = []  # log and last position of what became of a batch
     firings: list[tuple[int, int, records.FiredFact]] = []  # the same of what waited
-    ids: list[tuple[int, int, int]] = []  # and of ids, by the number of the fact
+    in_front: list[tuple[int, int, int, int]] = []  # and of extensions, by their number and that of the fact
     for entry in store.replay():
         if entry.kind == EntryKind.CHECKPOINT_PART:
             memory.checkpointed = True
@@ -87,9 +89,9 @@ def replay(store: Store) -> RecoveredState:
             elif entry.payload[0] == records.FactKind.FIRED:
                 last = entry.position + records.entries_of_batches(entry.payload)
                 firings.append((entry.log, last, records.decode_fired(entry.payload)))
-            elif entry.payload[:2] == _OF_IDS:
-                last = entry.position + entries_behind(entry.payload[2:])
-                ids.append((entry.log, last, len(memory.extensions[records.ExtensionNumber.MESSAGE_IDS]) - 1))
+            elif entry.payload[0] == records.FactKind.EXTENSION and entry.payload[1] in _IN_FRONT:
+                extension, last = entry.payload[1], entry.position + entries_behind(entry.payload[2:])
+                in_front.append((entry.log, last, extension, len(memory.extensions[extension]) - 1))
         elif entry.kind == EntryKind.ACKS:
             _apply_acks(memory, entry.payload)
         elif entry.kind == EntryKind.CATALOG:
@@ -100,7 +102,9 @@ def replay(store: Store) -> RecoveredState:
     memory.unsure = {fact for number, last, fact in newest if last > ends[number]}
     memory.fired = [fact for _, _, fact in firings]
     memory.unsure_fired = {fact for number, last, fact in firings if last > ends[number]}
-    memory.unsure_ids = {number for log_number, last, number in ids if last > ends[log_number]}
+    for log_number, last, extension, number in in_front:
+        if last > ends[log_number]:
+            memory.unsure_facts.setdefault(extension, set()).add(number)
     sources = memory.sources
     for source in list(sources.by_number.values()):
         if source.number in sources.deleted:

@@ -75,8 +75,11 @@ class ChainsService:
         return internal.ConfirmResponse(revision=revision, drained=drained)
 
     async def _list_message_ids(self, asked: internal.ListMessageIdsRequest) -> internal.ListMessageIdsResponse:
-        ids = self.host.chain(asked.chain).forwarder.ids
-        found, at = ids.rows_of(asked.topic, asked.forwarded, asked.begin)
+        forwarder = self.host.chain(asked.chain).forwarder
+        if asked.batches:
+            found, at = forwarder.batches.rows_of(asked.topic, asked.begin)
+            return internal.ListMessageIdsResponse(batches=found, next=at)
+        found, at = forwarder.ids.rows_of(asked.topic, asked.forwarded, asked.begin)
         return internal.ListMessageIdsResponse(ids=found, next=at)
 
     async def _void(self, asked: internal.VoidRequest) -> internal.VoidResponse:

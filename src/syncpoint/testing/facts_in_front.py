@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from syncpoint.kernel.frames import message_at
 from syncpoint.model.identity import log_of
-from syncpoint.publish import message_ids, records, scheduled, time_to_live
+from syncpoint.publish import judged_batches, message_ids, records, scheduled, time_to_live
 from syncpoint.publish.records import ExtensionNumber, FactKind
 from syncpoint.publish.source import INNER_TOPICS, WAITING_TOPIC
 from syncpoint.storage.record import EntryKind
@@ -21,6 +21,7 @@ from syncpoint.wire.messages import pubsub
 
 TTL = "sys.TimeToLive"
 _Place = tuple[int, int]
+_OF_BATCHES = (FactKind.BATCHES, FactKind.FIRED, ExtensionNumber.JUDGED_BATCHES)
 
 
 class FactsInFront:
@@ -38,7 +39,9 @@ class FactsInFront:
             if log_of(source) != self._log:
                 continue
             self._noted.setdefault(kind, set()).add((source, offset))
-            if offset < self._ends.get(source, 0):
+            if (
+                offset < self._ends.get(source, 0) and kind != ExtensionNumber.JUDGED_BATCHES
+            ):  # its duplicates are stored
                 found.append(f"a fact of kind {kind} about {source}/{offset} stands behind the message")
         return found
 
@@ -54,7 +57,7 @@ class FactsInFront:
             attributes = pubsub.PubsubMessage.FromString(bytes(message_at(payload, number))).attributes
             if TTL in attributes and not self._knows(place, ExtensionNumber.EXPIRY):
                 found.append(f"{source}/{place[1]} has a time to live, and no fact in front of it says so")
-            if self._numbered and not self._knows(place, FactKind.BATCHES, FactKind.FIRED, ExtensionNumber.MESSAGE_IDS):
+            if self._numbered and not self._knows(place, *_OF_BATCHES):
                 found.append(f"no fact in front of {source}/{place[1]} says which batch it is of")
         self._ends[source] = first_offset + count
         return found
@@ -97,6 +100,9 @@ def _places_of_extension(number: int, fact: bytes) -> Iterator[tuple[int, int, i
             yield from _range(number, source, run.begin, run.end - run.begin)
     elif number == ExtensionNumber.MESSAGE_IDS and message_ids.entries_behind(fact):
         yield from ((number, row.source, row.offset) for row in message_ids.decode_rows(fact))
+    elif number == ExtensionNumber.JUDGED_BATCHES and message_ids.entries_behind(fact):
+        for batch in judged_batches.decode_batches(fact):
+            yield from ((number, *place) for place in batch.places() if place is not None)
 
 
 def _range(kind: int, source: int, first_offset: int, count: int) -> Iterator[tuple[int, int, int]]:

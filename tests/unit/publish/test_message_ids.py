@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from syncpoint.metadata.records import CatalogChange, Topic
 from syncpoint.model.errors import GivenUp, InvalidArgument
 from syncpoint.model.identity import parse_message_id
 from syncpoint.publish import message_ids
-from syncpoint.publish.message_ids import FIRED, FORWARDED, PUBLISHED
+from syncpoint.publish.judged_publishes import SentBatch
+from syncpoint.publish.message_ids import FIRED, FORWARDED, PUBLISHED, IdRow, MessagePlace
 from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.scheduled_calls import cancel_scheduled
 from syncpoint.publish.upkeep import LogUpkeep
@@ -375,19 +377,24 @@ def test_ids_of_another_chain_are_taken_once() -> None:
     assert not delivered(here)
 
 
-def test_a_request_without_ids_is_known_by_its_batch() -> None:
+def test_messages_that_an_older_version_noted_by_their_batch_are_known_when_it_is_sent_again() -> None:
     harness = harness_with()
     topic = harness.publish.catalog.topic(TOPIC)
     assert topic is not None
-    request = pubsub.PublishRequest(
-        topic=TOPIC, messages=[{"data": b"1"}, {"data": b"2", "attributes": {PUBLISHED: "a"}}]
-    )
+    first = send(harness, None)
+    harness.quiesce()
+    hashed = blake2b(b"b7/1/0", digest_size=16, key=b"1").digest()
+    second = harness.clock.time_ns() // 1_000_000_000
+    place = MessagePlace(*parse_message_id(ids_of(first)[0])[1:])
+    assert harness.publish.ids.take(message_ids.encode_ids([((1, False), [IdRow(*place, second, hashed)])]))
+    request = pubsub.PublishRequest(topic=TOPIC, messages=[{"data": b"x"}]).SerializeToString()
     callers = [HarnessCaller() for _ in range(3)]
-    for caller, batch in zip(callers, (b"7/1", b"7/1", b"7/2"), strict=True):
-        harness.publish.publish(caller, topic, None, request.SerializeToString(), batch=batch)
+    for caller, batch in zip(
+        callers, (SentBatch(7, 1, True), SentBatch(7, 1, False), SentBatch(7, 2, True)), strict=True
+    ):
+        harness.publish.publish(caller, topic, None, request, batch=batch)
         harness.quiesce()
-    assert callers[0].ids == callers[1].ids
-    assert ids_of(callers[2])[1] == ids_of(callers[0])[1]
+    assert [one.ids == first.ids for one in callers] == [True, False, False]
     assert len(delivered(harness)) == 3
 
 

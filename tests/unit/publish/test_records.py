@@ -112,10 +112,9 @@ def test_only_so_many_batches_are_remembered() -> None:
     found.append(late)
     found.append(records.BatchFact(1, 1, source.number, 0, 2))
     recent = RecentBatches(found, {late}, table)
-    assert recent.find(1, 0) is None
+    assert recent.known(1, 0) is None
     for batch in (2, 3, 4):
         recent.note(records.BatchFact(1, batch, source.number, batch, 1))
-    assert recent.find(1, 1) is None
-    assert recent.find(1, 4) is not None
+    assert recent.known(1, 1) is None
+    assert recent.known(1, 4) is not None
     assert len(found) == 3
-    assert recent.answered == 1

@@ -34,7 +34,7 @@ def _unregistered(chain: Chain, registered: Collection[tuple[int, int]]) -> list
     """A chain is registered for the topics of which it holds something, and for no others."""
     held = {*chain.forwarder.sources.topics(), *chain.forwarder.scheduled.topics()} - INNER_TOPICS
     known = {topic for topic, number in registered if number == chain.number}
-    nothing = {topic for topic in known - held if not chain.forwarder.ids.knows(topic)}
+    nothing = {topic for topic in known - held if not chain.forwarder.remembers(topic)}
     return [
         *(f"holds something of topic {topic} and is not registered for it" for topic in sorted(held - known)),
         *(f"is registered for topic {topic} and holds nothing of it" for topic in sorted(nothing)),

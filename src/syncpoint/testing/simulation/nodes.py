@@ -199,15 +199,15 @@ class SimPublisher(SimNode):
             if not await self.sim.confirmed(asked):
                 raise Unavailable(f"Chain {other} has not sealed what it has.")
 
-    async def _ids_of_others(self, topic: int, chain: int) -> AsyncIterator[bytes]:
-        """As `control.barrier` does; nothing here is published under ids of publishers."""
+    async def _ids_of_others(self, topic: int, chain: int) -> AsyncIterator[tuple[bytes, bytes]]:
+        """As `control.barrier` does."""
 
         async def ask(other: int, path: str, request: bytes) -> bytes:
             return await self.sim.call(other, path, request, 3.0)
 
         for other in [one for of, one in sorted(self.sim.registered) if of == topic and one != chain]:
-            async for ids in ids_of_chain(ask, other, topic, forwarded=True):
-                yield ids
+            async for found in ids_of_chain(ask, other, topic):
+                yield found
 
     async def _publish_by_key(self, topic: int, key: bytes, request: bytes) -> bytes:
         """As `control.due_publishes` does."""

@@ -18,7 +18,7 @@ from syncpoint.testing.simulation.scaled import patched
 def who_takes_a_topic_does_not_ask_for_ids() -> AbstractContextManager[None]:
     """What other chains of the topic have dropped so far is stored again by the next one."""
 
-    def take_ids(self: PublishForwarder, ids: bytes) -> None:
+    def take_ids(self: PublishForwarder, ids: bytes, batches: bytes = b"") -> None:
         """Leave them."""
 
     return patched(PublishForwarder, take_ids=take_ids)

@@ -199,11 +199,13 @@ class ListMessageIdsRequest(_message.Message):
     topic: int
     forwarded: bool
     begin: int
-    def __init__(self, chain: _Optional[int] = ..., topic: _Optional[int] = ..., forwarded: _Optional[bool] = ..., begin: _Optional[int] = ...) -> None: ...
+    batches: bool
+    def __init__(self, chain: _Optional[int] = ..., topic: _Optional[int] = ..., forwarded: _Optional[bool] = ..., begin: _Optional[int] = ..., batches: _Optional[bool] = ...) -> None: ...
 class ListMessageIdsResponse(_message.Message):
     ids: bytes
     next: int
-    def __init__(self, ids: _Optional[bytes] = ..., next: _Optional[int] = ...) -> None: ...
+    batches: bytes
+    def __init__(self, ids: _Optional[bytes] = ..., next: _Optional[int] = ..., batches: _Optional[bytes] = ...) -> None: ...
 class ConfirmResponse(_message.Message):
     revision: int
     drained: _containers.RepeatedScalarFieldContainer[int]
