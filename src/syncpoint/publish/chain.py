@@ -270,6 +270,8 @@ class Chain:
             if topic not in topics and topic not in self._topics and not self.ingress.is_waiting(topic):
                 self.ingress.forget(topic, self.epoch)
         self._topics = topics
+        if sources.nearly_used_up:
+            self.on_ended(self, Unavailable("nearly as many sources were opened in its log as one can have"))
 
     async def close(self) -> None:
         """Let what is on its way arrive, write a checkpoint, seal the log, give the disks back."""

@@ -8,9 +8,11 @@ storage holds nothing of them.
 
 from dataclasses import dataclass, field
 
-from syncpoint.model.identity import id_prefix, log_of, make_source
+from syncpoint.model.errors import ResourceExhausted
+from syncpoint.model.identity import SOURCE_INDEX_BITS, SOURCE_INDEX_END, id_prefix, log_of, make_source
 
 GONE_MAX = 4096
+SOURCES_LEFT = 1 << 20  # a chain goes on in another log when its own can open so few more
 # Of what is stored and in no topic yet: incarnations that no catalog gives out.
 STAGING_TOPIC = (1 << 64) - 1  # what pipelines have staged
 WAITING_TOPIC = (1 << 64) - 2  # messages that are to be published later
@@ -79,6 +81,11 @@ class SourceTable:
         entry = self._by_topic.get(topic)
         if entry is not None and entry.open is not None:
             return entry.open, False
+        if self._next_index == SOURCE_INDEX_END:
+            raise ResourceExhausted(
+                f"{SOURCE_INDEX_END:,} topics were opened in this log, as many as one can have. Nothing was stored; "
+                "restart the server, which begins another one."
+            )
         source = Source(make_source(self.log_counter, self._next_index), topic, epoch=epoch, revision=revision)
         self._next_index += 1
         self.add(source)
@@ -87,7 +94,12 @@ class SourceTable:
     @property
     def next_number(self) -> int:
         """Every source that was ever opened in the chain of logs has a lower number."""
-        return make_source(self.log_counter, self._next_index)
+        return (self.log_counter << SOURCE_INDEX_BITS) + self._next_index
+
+    @property
+    def nearly_used_up(self) -> bool:
+        """Whether the log can open few more. What is idle is sealed and opened again, so any log comes to that."""
+        return self._next_index > SOURCE_INDEX_END - SOURCES_LEFT
 
     def was_deleted(self, number: int) -> bool:
         """Whether a source that is not in the table is known to have held nothing any more, by what is persisted. What

@@ -8,7 +8,7 @@ import pytest
 
 from syncpoint.metadata.records import CatalogChange, Topic, TopicSchema
 from syncpoint.model.errors import Code, OtherSchema, StaleEpoch, Unavailable
-from syncpoint.model.identity import parse_message_id
+from syncpoint.model.identity import SOURCE_INDEX_END, parse_message_id
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.publish.follow import Follower
 from syncpoint.publish.origin import PublishOrigin
@@ -413,3 +413,28 @@ async def test_an_adopter_that_knows_an_old_epoch_takes_no_keys_in_it(harness: C
     error = await failing(late.publish("k3", key="k", epoch=1))
     assert error.code is Code.UNAVAILABLE
     assert "epoch" in error.message
+
+
+@simulated
+async def test_a_log_that_has_opened_nearly_all_its_sources_is_followed_by_the_next_one(harness: ChainHarness) -> None:
+    process = await harness.subscribed()
+    chain = process.host.chains[1]
+    await process.publish("a")
+    chain.forwarder.sources._next_index = SOURCE_INDEX_END - 1
+    for number in (77, 78):
+        harness.commit(CatalogChange.put(Topic(number, f"projects/p/topics/t{number}")))
+    await process.publish("last", topic="projects/p/topics/t77")
+    error = await failing(process.publish("one too many", topic="projects/p/topics/t78"))
+    assert isinstance(error, Unavailable)
+    chain.upkeep.last_checkpoint()
+    await process.publish("b")
+    async with asyncio.timeout(100):
+        while not process.ended:
+            await asyncio.sleep(1)
+    assert not process.host.chains, "whoever wants to publish learns of the next owner"
+    await process.host.close(1)
+    await process.open()
+    await process.publish("c")
+    await process.publish("one more", topic="projects/p/topics/t78")
+    subscriber = await Subscriber(process, 11).attached()
+    assert await subscriber.read_all() == ["a", "b", "c"]

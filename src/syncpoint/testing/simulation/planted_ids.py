@@ -8,7 +8,8 @@ from collections.abc import Container
 from contextlib import AbstractContextManager
 
 from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.message_ids import MessageIds
+from syncpoint.publish.judged_batches import JudgedBatches
+from syncpoint.publish.message_ids import MessageIds, MessagePlace
 from syncpoint.testing.simulation.planted import planted
 from syncpoint.testing.simulation.planted_forwards import run
 from syncpoint.testing.simulation.scaled import patched
@@ -34,3 +35,13 @@ def ids_end_with_the_process_that_took_them() -> AbstractContextManager[None]:
         return right(self, unsure)
 
     return patched(MessageIds, reconcile=reconcile)
+
+
+@planted(None, "crash", "disk slow", "disk server hung", "partition", seed=2, run=run)
+def a_judged_batch_is_known_for_its_window_alone() -> AbstractContextManager[None]:
+    """What is sent again later is stored again."""
+
+    def find(self: JudgedBatches, sender: int, batch: int) -> list[MessagePlace | None]:
+        return []
+
+    return patched(JudgedBatches, find=find)

@@ -11,13 +11,14 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 
-from syncpoint.api import rule_admin
+from syncpoint.api import options_admin, rule_admin
 from syncpoint.publish import host, upkeep
 
 TIMES: tuple[tuple[ModuleType, str, float], ...] = (
     (host, "TIDY_S", 3.0),
     (upkeep, "CHECKPOINT_S", 4.0),
     (rule_admin, "FORGET_AT", 2),
+    (options_admin, "DUPLICATE_WINDOW_SECONDS_MIN", 1),
 )
 
 
