@@ -8,6 +8,7 @@ from typing import Any
 
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.options_admin import OptionsAdmin
+from syncpoint.api.rule_admin import RuleAdmin
 from syncpoint.api.schema_handlers import SchemaService
 from syncpoint.api.seek_request import seek_methods
 from syncpoint.control.barrier import Barrier
@@ -164,6 +165,7 @@ class Proxy:
             **SchemaService(control).methods(),
             **seek_methods(control),
             **options.methods(),
+            **RuleAdmin(control, options).methods(),
         }
 
     async def call(self, method: str, **fields: Any) -> Any:

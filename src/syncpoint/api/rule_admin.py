@@ -79,6 +79,7 @@ class RuleAdmin:
         """CreateRule."""
         record, rule = self._attached(request.subscription), checked(request.rule)
         if any(one.name == rule.name for one in rules_of(record.options)):
+            await self._control.confirm(record)
             raise AlreadyExists(f"{record.name}/rules/{rule.name}")
         await self._change(record, RuleChange((rule,), to_all=_counts_for_all(request)))
         return rule_message(rule)
@@ -86,7 +87,7 @@ class RuleAdmin:
     async def update_rule(self, request: admin.UpdateRuleRequest) -> admin.Rule:
         """UpdateRule."""
         record, rule = self._attached(request.subscription), checked(request.rule)
-        self._known(record, rule.name)
+        await self._check_known(record, rule.name)
         await self._change(record, RuleChange((rule,), to_all=_counts_for_all(request)))
         return rule_message(rule)
 
@@ -98,7 +99,7 @@ class RuleAdmin:
     async def delete_rule(self, request: admin.DeleteRuleRequest) -> admin.DeleteRuleResponse:
         """DeleteRule."""
         record = self._attached(request.subscription)
-        self._known(record, request.name)
+        await self._check_known(record, request.name)
         await self._change(record, RuleChange(delete=(request.name,), to_all=_counts_for_all(request)))
         return admin.DeleteRuleResponse()
 
@@ -129,8 +130,9 @@ class RuleAdmin:
             raise FailedPrecondition(f"The subscription is detached from its topic (resource={record.name}).")
         return record
 
-    def _known(self, record: Subscription, name: str) -> None:
+    async def _check_known(self, record: Subscription, name: str) -> None:
         if all(one.name != name for one in rules_of(record.options)):
+            await self._control.confirm(record)
             raise NotFound(f"{record.name}/rules/{name}")
 
     async def _change(self, record: Subscription, change: RuleChange) -> None:

@@ -153,6 +153,14 @@ class ControlPlane:
         await self.commit([CatalogChange.put(replace(known, options=rest))])
         return True
 
+    async def confirm(self, record: Subscription) -> None:
+        """Return once every log acts by a subscription as it is in the catalog: before it is answered that there is
+        nothing to change, which may be what an earlier try has done. Raises `Unavailable`.
+        """
+        if self._confirmed.get(record.incarnation) != record:
+            await self.commits.confirm(record.topic_incarnation, self.catalog.revision)
+            self._note(record)
+
     async def oldest_age_s(self, record: Subscription) -> float:
         """Of the oldest message that a subscription has not acknowledged, 0 where it has all. Raises `Unavailable` when
         that cannot be found out in time.
@@ -227,9 +235,10 @@ def _in_state(record: Subscription | Snapshot, state: str) -> Subscription | Sna
 
 
 def _kept(record: Subscription) -> tuple[object, ...]:
-    """What decides which messages must be kept for a subscription, in which lanes."""
+    """What decides which messages must be kept for a subscription, in which lanes, and under which grants."""
     options = record.options._replace(receive_suspended=False)
-    return record.retention_s, record.retain_acked, record.detached, options
+    kept = record.retention_s, record.retain_acked, record.detached, options
+    return *kept, record.exactly_once, record.dead_letter  # what runs out is kept for that
 
 
 def _stored(record: Topic) -> tuple[object, ...]:

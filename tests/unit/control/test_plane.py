@@ -14,6 +14,8 @@ from syncpoint.model.errors import Code, MetadataSilent, NotFound, SyncpointErro
 from syncpoint.router.assignment import TopicAssignment
 from tests.kit.catalog import SNAP, SUB, TOPIC, PlaneHarness, planned
 
+OTHER = f"{TOPIC}-other"
+
 
 async def outcomes(*waiting) -> list[str]:
     found = await asyncio.gather(*waiting, return_exceptions=True)
@@ -321,6 +323,11 @@ def changed(of: str, path: str, value: Any) -> tuple[str, dict[str, Any]]:
     return f"Update{of.title()}", fields
 
 
+def options(of: str, path: str, value: Any) -> tuple[str, dict[str, Any]]:
+    name = {"topic": TOPIC, "subscription": SUB}[of]
+    return f"Update{of.title()}Options", {"options": {of: name, path: value}, "update_mask": {"paths": [path]}}
+
+
 CHANGES = [
     changed("subscription", "retain_acked_messages", True),
     changed("subscription", "message_retention_duration", {"seconds": 700}),
@@ -330,26 +337,65 @@ CHANGES = [
     ("Seek", {"subscription": SUB, "time": {"seconds": 1}}),
     ("CreateSnapshot", {"name": SNAP, "subscription": SUB}),
     ("CreateSubscription", {"name": SUB + "2", "topic": TOPIC}),
+    changed("subscription", "enable_exactly_once_delivery", True),
+    changed("subscription", "dead_letter_policy", {"dead_letter_topic": OTHER, "max_delivery_attempts": 5}),
+    options("topic", "default_ttl", {"seconds": 700}),
+    options("topic", "duplicate_detection_window", {"seconds": 700}),
+    options("topic", "send_suspended", True),
+    options("topic", "durability_class", "default"),
+    options("subscription", "ttl", {"seconds": 700}),
+    options("subscription", "forward_to", OTHER),
+    ("CreateRule", {"subscription": SUB, "rule": {"name": "new", "sql": "a = 1"}}),
+    ("CreateRule", {"subscription": SUB, "rule": {"name": "all", "sql": "a = 1"}, "scope": "ALL_MESSAGES"}),
+    ("UpdateRule", {"subscription": SUB, "rule": {"name": "r", "sql": "a = 2"}}),
+    ("DeleteRule", {"subscription": SUB, "name": "r"}),
 ]
+DONE_BEFORE = {"CreateRule": "ALREADY_EXISTS", "DeleteRule": "NOT_FOUND"}  # of who tries again
+AT_ONCE = [
+    ("UpdateSnapshot", {"snapshot": {"name": SNAP, "labels": {"a": "b"}}, "update_mask": {"paths": ["labels"]}}, "OK"),
+    ("DeleteSnapshot", {"snapshot": SNAP}, "NOT_FOUND"),
+    ("CreateTopic", {"name": TOPIC + "2"}, "ALREADY_EXISTS"),
+    ("DeleteSubscription", {"subscription": SUB}, "NOT_FOUND"),
+    ("DeleteTopic", {"topic": TOPIC}, "NOT_FOUND"),
+]
+"""What promises nothing of any chain: what is deleted is gone whatever they know, and who pushes reads the catalog."""
 
 
 @pytest.mark.parametrize("again", [0, 1])
 @pytest.mark.parametrize(("method", "fields"), CHANGES)
 @planned()
-async def test_ok_means_that_every_chain_has_confirmed(
+async def test_an_answer_means_that_every_chain_has_confirmed(
     harness: PlaneHarness, *, method: str, fields: dict[str, Any], again: int
 ) -> None:
     """Also where the change was found in the catalog, by whichever process is asked again."""
     await with_topic(harness)
     one, other = harness.proxies[0], harness.proxies[again]
+    await one.call("CreateTopic", name=OTHER)
     await one.call("CreateSubscription", name=SUB, topic=TOPIC)
+    await one.call("CreateRule", subscription=SUB, rule={"name": "r", "sql": "a = 1"})
     harness.owners[1].deaf = True
     for proxy in (one, other, one):
         assert await outcomes(proxy.call(method, **fields)) == ["UNAVAILABLE"]
     harness.owners[1].deaf = False
-    before = len(harness.owners[1].confirmed)
-    assert await outcomes(other.call(method, **fields)) == ["OK"]
+    before, revision = len(harness.owners[1].confirmed), one.control.catalog.revision
+    assert await outcomes(other.call(method, **fields)) == [DONE_BEFORE.get(method, "OK")]
     assert len(harness.owners[1].confirmed) > before
+    assert max(harness.owners[1].confirmed)[1] >= revision
+
+
+@pytest.mark.parametrize(("method", "fields", "then"), AT_ONCE)
+@planned()
+async def test_what_promises_nothing_of_chains_is_answered_whatever_they_know(
+    harness: PlaneHarness, *, method: str, fields: dict[str, Any], then: str
+) -> None:
+    await with_topic(harness)
+    one, other = harness.proxies
+    await one.call("CreateSubscription", name=SUB, topic=TOPIC)
+    await one.call("CreateSnapshot", name=SNAP, subscription=SUB)
+    harness.owners[1].deaf = True
+    assert await outcomes(one.call(method, **fields)) == ["OK"]
+    for proxy in (one, other):
+        assert await outcomes(proxy.call(method, **fields)) == [then]
 
 
 @planned()
