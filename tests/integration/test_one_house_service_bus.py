@@ -601,3 +601,31 @@ def test_what_is_forwarded_to_a_topic_with_a_schema_fits_it_or_is_a_letter(space
     assert letter.message.data == b"no order"
     assert attributes_of(letter)["sys.DeadLetterReason"] == "ForwardingRefused"
     assert "schema" in attributes_of(letter)["sys.DeadLetterErrorDescription"]
+
+
+def test_soon_after_a_change_of_its_target_is_answered_all_is_forwarded_there(space: Space) -> None:
+    """On one server at once; workers and clusters learn of it by what they watch, which takes milliseconds."""
+    topic, targets = space.topic("moves"), [space.topic(f"moves-{number}") for number in range(3)]
+    readers = [space.subscription(target, f"moves-reader-{number}") for number, target in enumerate(targets)]
+    onwards, got = space.subscription(topic, "moves-onwards"), list[list[bytes]]([[], [], []])
+
+    def arrived(number: int) -> bool:
+        space.publish(topic, b"%d: a probe" % number)
+        came = space.pull_once(readers[number], wait=1.0)
+        if came:
+            space.ack(readers[number], *came)
+        got[number] += bodies(came)
+        return bool(came)
+
+    for number, target in enumerate(targets):
+        options = {"subscription": onwards, "forward_to": target}
+        asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
+        eventually(lambda number=number: arrived(number), 30, "the change is in force")
+        after = {b"%d: %d" % (number, one) for one in range(20)}
+        space.publish(topic, *after)
+        while not after <= set(got[number]):
+            got[number] += bodies(space.pull(readers[number], ack=True))
+    for number, reader in enumerate(readers):
+        left = [*got[number], *(one.message.data for one in space.peek(reader))]
+        strays = {one for one in left if not one.startswith(b"%d:" % number) and b"probe" not in one}
+        assert not strays, "what was published once a change was in force went elsewhere"
