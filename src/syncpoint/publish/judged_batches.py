@@ -128,13 +128,14 @@ class JudgedBatches:
         """Batches of a topic, as far as they are persisted, from number `begin` on, and where to go on; b"": that is
         all.
         """
-        at = max(begin, self._dropped)
-        while True:
-            page = list(islice(self._known.values(), at - self._dropped, at - self._dropped + PART))
-            at += len(page)
-            found = [one.clipped(self._persisted_end) for one in page if one.topic == topic]
-            if found or not page:
-                return (_fact(found) if found else b""), at
+        at, found = max(begin, self._dropped), list[JudgedBatch]()
+        for one in islice(self._known.values(), at - self._dropped, None):
+            at += 1
+            if one.topic == topic:
+                found.append(one.clipped(self._persisted_end))
+                if len(found) == PART:
+                    break
+        return (_fact(found) if found else b""), at
 
     def _persisted_end(self, number: int) -> int:
         source = self._sources.by_number.get(number)

@@ -80,7 +80,7 @@ class JudgedPublishes:
             parsed = pubsub.PublishRequest.FromString(request)
         except DecodeError:
             raise not_a("PublishRequest") from None
-        if origin is PublishOrigin.CLIENT:
+        if origin is PublishOrigin.CLIENT and kinds:
             check_ids(parsed.messages)
         messages, judgements = list(parsed.messages), list[Judgement]()
         second = self._commit.turn_time()[0]
@@ -100,7 +100,7 @@ class JudgedPublishes:
         if len(messages) < len(parsed.messages):
             caller = answered = JudgedCaller(caller, self._sources.universe)
         part, places = None, list[MessagePlace]()
-        if messages:
+        if messages or answered is None:  # none at all is refused
             first = source.end
             part = self._add(caller, topic, source, request, room, added, origin)
             places = _places(request, part, MessagePlace(source.number, first))

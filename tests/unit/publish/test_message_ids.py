@@ -398,6 +398,11 @@ def test_messages_that_an_older_version_noted_by_their_batch_are_known_when_it_i
     assert len(delivered(harness)) == 3
 
 
+def test_a_request_without_messages_is_refused_here_as_elsewhere() -> None:
+    with pytest.raises(InvalidArgument):
+        send(harness_with())
+
+
 def test_a_table_is_forgotten_with_its_topic_or_its_window() -> None:
     harness = harness_with()
     send(harness, "a")
