@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,16 @@ from syncpoint.node.cluster.local import LocalCluster, Shape
 from tests.faults.build_shim import Faults, compiler
 
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+
+
+@dataclass(frozen=True, slots=True)
+class NetShape(Shape):
+    """`servers`: storage processes of each cluster, which share its disks. `clocks`: they can be set; every look at one
+    costs reading a file.
+    """
+
+    servers: int = 1
+    clocks: bool = False
 
 
 def why_not() -> str | None:
@@ -50,6 +61,7 @@ class NetCluster(LocalCluster):
         self.bridge = f"spf{number}"
         self.addresses: dict[str, str] = {}
         self.faults: dict[str, Faults] = {}
+        self.clocks = True
 
     # -- making it ---------------------------------------------------------------------------------------------------
 
@@ -57,6 +69,9 @@ class NetCluster(LocalCluster):
         """As always, but every process gets an address of its own."""
         super().create(shape, changes)
         content = yaml.safe_load(self.settings_path.read_text())
+        if isinstance(shape, NetShape):
+            self.clocks = shape.clocks
+            content["processes"] = _split(content["processes"], shape.servers)
         peers = json.loads((self.folder / "etcd.json").read_text())["peers"]
         names = [f"etcd-{n}" for n in range(1, len(peers) + 1)] + list(content["processes"])
         self.addresses = {name: f"10.{self.number}.0.{10 + n}" for n, name in enumerate(names)}
@@ -132,7 +147,7 @@ class NetCluster(LocalCluster):
         if name in self.faults:
             found |= self.faults[name].env
             libraries.append(found["LD_PRELOAD"])
-        if FAKETIME.exists():
+        if self.clocks and FAKETIME.exists():
             libraries.append(str(FAKETIME))
             found |= {"FAKETIME_TIMESTAMP_FILE": str(self._clock(name)), "FAKETIME_NO_CACHE": "1"}
             found |= {"FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}
@@ -202,3 +217,15 @@ class NetCluster(LocalCluster):
         finally:
             self.heal()
             self.up()
+
+
+def _split(processes: Mapping[str, Any], servers: int) -> dict[str, Any]:
+    """Each storage process as so many, at the same ports of different machines."""
+    made: dict[str, Any] = {}
+    for name, one in processes.items():
+        disks = list(one.get("disks", {}).items())
+        split = disks and servers > 1
+        for number in range(servers if split else 1):
+            of = {"disks": dict(disks[number::servers])} if split else {}
+            made[f"{name}-{number + 1}" if split else name] = {**one, **of}
+    return made

@@ -6,13 +6,13 @@ import uuid
 
 import grpc
 
-from syncpoint.node.cluster.local import Shape
 from syncpoint.testing import official
 from syncpoint.testing.official import eventually
+from tests.faults.net_cluster import NetShape
 from tests.faults.stage import Stage, scenario
 from tests.kit.clusters import holds
 
-SHAPE = Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=1, regions=2, etcd=3)
+SHAPE = NetShape(clusters=1, disks=1, forwarders=1, routers=1, proxies=1, regions=2, etcd=3)
 ONLY_R2 = {"message_storage_policy": {"allowed_persistence_regions": ["r2"]}}
 TRY_S = 5.0
 
@@ -79,7 +79,7 @@ def _(stage: Stage) -> None:
 
 @scenario("delivery-parted", shape=SHAPE, topic=ONLY_R2)
 def _(stage: Stage) -> None:
-    """one region owns a subscription and its delivery: the other one, cut off, gives none out and says so"""
+    """one region owns a subscription and its delivery: the other one, cut off, gives none out and confirms none"""
     apis = dict(zip(("r1", "r2"), (official.Api(address) for address in stage.kit.proxies), strict=True))
     project = f"projects/owned-{uuid.uuid4().hex[:12]}"
     topic = apis["r1"].create_topic({"name": f"{project}/topics/only", **ONLY_R2}).name

@@ -28,6 +28,7 @@ from tests.faults import (
     on_networks,  # noqa: F401
     on_processes,  # noqa: F401
     on_regions,  # noqa: F401
+    on_storage,  # noqa: F401
 )
 from tests.faults.net_cluster import NetCluster, why_not
 from tests.faults.results import enter

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import random
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,7 +80,7 @@ def scenario(name: str, **options: Any) -> Callable[[Callable[[Stage], None]], N
     """Enter a function as a scenario; its docstring is what the list shows. `options`: see `Scenario`."""
 
     def add(act: Callable[[Stage], None]) -> None:
-        SCENARIOS[name] = Scenario(name, (act.__doc__ or "").strip(), act, **options)
+        SCENARIOS[name] = Scenario(name, " ".join((act.__doc__ or "").split()), act, **options)
 
     return add
 
@@ -100,6 +101,7 @@ def play(kit: Kit, net: NetCluster, one: Scenario, options: argparse.Namespace) 
                 with net.broken():
                     one.act(stage)
             except Exception as error:  # reported; whether anything was lost is judged all the same
+                traceback.print_exc()
                 problems.append(f"{type(error).__name__}: {error}")
             unmet = [rules for faults in net.faults.values() for rules in faults.unmet]
             problems += [f"no call met the fault {', '.join(rules)}: nothing was tried" for rules in unmet]
