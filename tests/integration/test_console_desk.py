@@ -79,7 +79,9 @@ class GuardedServer(NamedTuple):
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedServer]:
-    """Two workers behind TLS that ask who calls. `reader`: a token of one who may see names, and no payloads."""
+    """Two workers behind TLS that ask who calls. `reader`: a token of one who may see names, and no payloads, and was
+    refused a payload already.
+    """
     folder = tmp_path_factory.mktemp("guarded")
     auth, key, reader = folder / "auth.yaml", folder / "admin.json", folder / "reader.json"
     authority, member = Authority(folder / "tls"), f"serviceAccount:{READER}"
@@ -105,6 +107,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedServer]
         ):
             done = run(cli, [*words, *common, "--credentials", str(key)])
             assert done.exit_code == 0, done.output
+        refused = run(cli, ["topics", "peek", "orders", *common, "--credentials", str(reader)])
+        assert refused.exit_code != 0, refused.output
+        assert "PERMISSION_DENIED" in refused.output
         tokens = (Credentials(one).token() for one in (key, reader))
         yield GuardedServer(f"https://{server.endpoint}/console", certificate, *tokens)
 
