@@ -60,7 +60,7 @@ test: dev ## check, unit, property, uncompiled kernel, simulation, official clie
 	@tools/setup.sh etcd || echo "without etcd the tests of clusters are skipped" >&2
 	@$(BIN)/python tools/test_parts.py all $(if $(RESULT),--result $(RESULT))
 
-test-long: dev ## all of `make test`, and the tests that take longest (two hours)
+test-long: dev ## all of `make test` in a random order, and the tests that take longest (two hours)
 	@$(BIN)/python tools/test_parts.py all --long
 
 test-clients: dev ## the official clients of Python, Node, Go and Java, and REST, on a node and in a cluster; result into docs/compatibility.md; CLIENTS="--only go,java"

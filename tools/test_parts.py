@@ -1,15 +1,17 @@
 """Runs the parts of `make check` and `make test`, one after the other, each with a budget in seconds.
 
-Usage: test_parts.py check | all | NAME [NAME...] | list, --result FILE, and --long: with the tests marked `long`, which
-only `make test-long` runs; all takes twice as long with them. A part that fails fails the run, which still goes through
-the other parts, so that one look shows everything. A part that takes twice its budget is ended and has failed. The
-result file says which commit was tested, and how; `syncpoint rollout` reads it.
+Usage: test_parts.py check | all | NAME [NAME...] | list, with --result FILE, and --long or --seed N. `--long` is what
+`make test-long` adds: the tests marked `long`, and a random order whose seed is printed; `--seed` repeats that order.
+All takes twice as long then. A part that fails fails the run, which still goes through the other parts, so that one
+look shows everything. A part that takes twice its budget is ended and has failed. The result file says which commit was
+tested, and how; `syncpoint rollout` reads it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -196,10 +198,11 @@ TEST = (
 ALL = (*CHECK, *TEST)
 
 
-def run(part: Part, *, long: bool) -> bool:
-    """One part, in a process group of its own; True when it went well. With long tests it may take four times as
-    long.
+def run(part: Part, seed: int | None) -> bool:
+    """One part, in a process group of its own; True when it went well. `seed`: with long tests, in the order that this
+    seed gives; it may take four times as long then.
     """
+    long = seed is not None
     print(f"\n== {part.name}: {part.what} (budget {part.budget_s} s)", flush=True)
     begun, budget_s = time.monotonic(), part.budget_s * (4 if long else 1)
     command = list(part.command)
@@ -207,6 +210,8 @@ def run(part: Part, *, long: bool) -> bool:
         wanted = [part.marked] if part.marked else []
         wanted += [] if long else ["not long"]
         command += ["-m", " and ".join(wanted)]
+        if long:  # names that tests draw at random stay different ones
+            command += ["-p", "randomly", f"--randomly-seed={seed}", "--randomly-dont-reset-seed"]
     started = {STARTED_BY: f"{os.getpid()}-{part.name}"}
     env = os.environ | KEPT_BYTECODE | part.env | started
     process = subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True)
@@ -277,8 +282,12 @@ def write_result(path: Path, results: list[tuple[Part, bool]], begun: tuple[str,
 
 def main(arguments: list[str]) -> int:
     """Run what is asked for and print a table of what it took."""
-    result, long = None, "--long" in arguments
-    arguments = [one for one in arguments if one != "--long"]
+    result = seed = None
+    if "--long" in arguments:
+        arguments, seed = [one for one in arguments if one != "--long"], random.randrange(1 << 16)
+    if "--seed" in arguments[:-1]:
+        at = arguments.index("--seed")
+        seed, arguments = int(arguments[at + 1]), arguments[:at] + arguments[at + 2 :]
     if "--result" in arguments[:-1]:
         at = arguments.index("--result")
         result, arguments = Path(arguments[at + 1]), arguments[:at] + arguments[at + 2 :]
@@ -296,7 +305,9 @@ def main(arguments: list[str]) -> int:
     if result is not None:
         result.unlink(missing_ok=True)  # a run that is broken off leaves none
     begun, tested = time.monotonic(), tree()
-    results = [(part, run(part, long=long)) for part in parts]
+    if seed is not None:
+        print(f"tests in random order: --seed {seed} repeats it")
+    results = [(part, run(part, seed)) for part in parts]
     if result is not None:
         write_result(result, results, tested)
     failed = [part.name for part, ok in results if not ok]
