@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 
 from syncpoint.testing import official
@@ -53,3 +54,34 @@ def test_every_process_shows_its_roles_and_all_together_every_message(cluster):
     assert scraped(cluster.proxies[0], "syncpoint_calls_total")["OK", "clients", "Publisher.Publish"] >= 20
     assert counted("syncpoint_metrics_failures_total") == 0
     api.close()
+
+
+OF_A_DAY = (
+    "syncpoint_members", "syncpoint_member", "syncpoint_chains", "syncpoint_chains_owned", "syncpoint_chains_open",
+    "syncpoint_chain_disk", "syncpoint_disk_server_chains", "syncpoint_disk_server_connections",
+    "syncpoint_disk_server_free_bytes", "syncpoint_disk_server_syncs_total",
+    "syncpoint_disk_server_written_bytes_total",
+    "syncpoint_gather_peers", "syncpoint_gather_peers_up", "syncpoint_gather_sources", "syncpoint_gather_subscriptions",
+    "syncpoint_proxy_assigned_total", "syncpoint_proxy_published_total", "syncpoint_proxy_relayed_total",
+    "syncpoint_proxy_responses_total", "syncpoint_proxy_routed_subscriptions", "syncpoint_proxy_routed_topics",
+    "syncpoint_proxy_routers_asked_total", "syncpoint_proxy_streams", "syncpoint_router_answered_total",
+    "syncpoint_router_leads", "syncpoint_router_subscriptions", "syncpoint_router_topics", "syncpoint_router_watchers",
+    "syncpoint_router_written_total",
+)  # fmt: skip
+
+
+def test_the_numbers_of_each_role_follow_what_clients_do(cluster, enter):
+    """Nothing sets them but a topic, its subscription, a stream and messages."""
+    space = enter(cluster.proxies[0])
+    topic, subscription = space.pair()
+    stream = space.stream(subscription)
+    space.publish(topic, *[b"x" * 100] * 10)
+    stream.wait(10, within=60)
+    addresses = [one.metrics for one in cluster.local.settings().processes.values()]
+
+    def still():
+        texts = [page(address) for address in addresses]
+        shows = [re.compile(rf"^{name}(?:{{.*}})? [^0\n]", re.MULTILINE) for name in OF_A_DAY]
+        return [name for name, one in zip(OF_A_DAY, shows, strict=True) if not any(map(one.search, texts))]
+
+    soon(still, [])

@@ -53,6 +53,10 @@ class Endpoint:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take no more."""
         self.server.shutdown()
         self.server.server_close()
 
