@@ -2,8 +2,9 @@
 
 import contextlib
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.timeout(HANGS_S))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Name the causes of a failure on Spark in the summary, the innermost first; py4j's own line has none of them."""
+    report = yield
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if report.failed and crash is not None and "py4j" in crash.message:
+        causes = re.findall(r"^E +(?:: |Caused by: )?(\w+(?:\.\w+)+: .*)$", str(report.longrepr), re.MULTILINE)
+        crash.message = " | ".join(one[:300] for one in reversed(causes[-4:])) or crash.message
+    return report
 
 
 @pytest.fixture(scope="session")
