@@ -9,6 +9,7 @@ becomes of the messages that are under way.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from syncpoint.inner.lent import Lent, lent_by
@@ -35,54 +36,48 @@ class Feed(Protocol):
     def close(self) -> None: ...
 
 
-Received = Callable[[Sequence[Lent]], None]
-OpenFeed = Callable[
-    [Subscription, int, Received, Callable[[], None], Callable[[], int], Callable[[], int] | None, Callable[[], None]],
-    Feed,
-]
-"""Become a subscriber, without room at first: (record, seconds that messages are lent for, on messages, on the end, how
-many messages are held now, for how many bytes there is room (None: for as many as may be outstanding), called when what
-comes from now on is lent to another holder of ordering keys: nothing of a key before all that is held of it has ended).
-"""
+@dataclass(frozen=True, slots=True)
+class FeedTerms:
+    """Who consumes a subscription, and how much. `lease_s`: seconds that messages are lent for; `received` takes
+    messages, `gone` is called at the end; `held`: how many messages are held now; `free`: for how many bytes there is
+    room (None: for as many as may be outstanding). `parted` is called when what comes from now on is lent to another
+    holder of ordering keys: nothing of a key before all that is held of it has ended.
+    """
+
+    record: Subscription
+    lease_s: int
+    received: Callable[[Sequence[Lent]], None]
+    gone: Callable[[], None]
+    held: Callable[[], int]
+    free: Callable[[], int] | None = None
+    parted: Callable[[], None] = lambda: None
 
 
-def open_feed(
-    forwarder: SubscribeForwarder,
-    record: Subscription,
-    lease_s: int,
-    received: Received,
-    gone: Callable[[], None],
-    held: Callable[[], int],
-    free: Callable[[], int] | None = None,
-    parted: Callable[[], None] = lambda: None,
-) -> Feed:
+OpenFeed = Callable[[FeedTerms], Feed]
+"""Become a subscriber, without room at first. Raises `SyncpointError`."""
+
+
+def open_feed(forwarder: SubscribeForwarder, terms: FeedTerms) -> Feed:
     """An `OpenFeed` once the forwarder, which counts by itself, is given; one holder of ordering keys while it is open.
     Raises `SyncpointError`.
     """
-    forwarder.check_free(record)
-    return _ForwarderFeed(forwarder, record, lease_s, received, gone, free)
+    forwarder.check_free(terms.record)
+    return _ForwarderFeed(forwarder, terms)
 
 
 class _ForwarderFeed:
-    def __init__(
-        self,
-        forwarder: SubscribeForwarder,
-        record: Subscription,
-        lease_s: int,
-        received: Received,
-        gone: Callable[[], None],
-        free: Callable[[], int] | None,
-    ) -> None:
-        self._forwarder, self._record, self._lease_s, self._received = forwarder, record, lease_s, received
+    def __init__(self, forwarder: SubscribeForwarder, terms: FeedTerms) -> None:
+        self._forwarder, self._record, self._received = forwarder, terms.record, terms.received
+        self._lease_s = terms.lease_s
         self._consumer: Consumer | None = forwarder.join(
-            record,
+            terms.record,
             self._send,
             max_messages=0,
-            max_bytes=OUTSTANDING_BYTES_MAX if free is None else _UNBOUNDED,
-            deadline_s=lease_s,
-            gone=gone,
+            max_bytes=OUTSTANDING_BYTES_MAX if terms.free is None else _UNBOUNDED,
+            deadline_s=terms.lease_s,
+            gone=terms.gone,
             uses=False,
-            beside=free,
+            beside=terms.free,
         )
 
     def _send(self, parts: Sequence[bytes], serials: Sequence[int]) -> None:

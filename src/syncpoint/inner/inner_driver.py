@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from syncpoint.inner.feed import Feed, OpenFeed
+from syncpoint.inner.feed import Feed, FeedTerms, OpenFeed
 from syncpoint.inner.inner_consumer import Effect, GiveUp, InnerConsumer, Send, SendOutcome, Work
 from syncpoint.inner.lent import Acknowledged, Extended, GivenBack, Lent, Nacked, Reported, Room
 from syncpoint.kernel.errors import BadAckId
@@ -233,7 +233,7 @@ class InnerSubscription(ABC, Generic[Config]):
 
     async def give_up(self, effect: GiveUp) -> None:
         """Make a dead letter. Raises `SyncpointError` where there is none."""
-        raise FailedPrecondition("Nothing is given up here.")
+        raise FailedPrecondition("This kind of subscription gives no message up.")
 
     def keep(self, why: str) -> None:
         """A message waits that could be neither sent nor given up."""
@@ -271,7 +271,7 @@ class InnerSubscription(ABC, Generic[Config]):
     def _open(self, now: float) -> None:
         self.machine.resume()
         try:
-            self.feed = self._serving = self.driver.process.open_feed(
+            terms = FeedTerms(
                 self.record,
                 int(self.lease_s),
                 self._received,
@@ -280,6 +280,7 @@ class InnerSubscription(ABC, Generic[Config]):
                 self.free(),
                 self.parted,
             )
+            self.feed = self._serving = self.driver.process.open_feed(terms)
         except SyncpointError as error:
             self.last_error = error.message
             self._later(now)

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from syncpoint.inner.feed import Received
+from syncpoint.inner.feed import FeedTerms
 from syncpoint.inner.lent import lent_by
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.cluster import Member
@@ -40,18 +40,9 @@ class PushFeeds:
     def __init__(self, streams: ForwarderStreams) -> None:
         self.streams, self.saying, self.asking = streams, Tasks(), Tasks()
 
-    def open(
-        self,
-        record: Subscription,
-        lease_s: int,
-        received: Received,
-        gone: Callable[[], None],
-        held: Callable[[], int],
-        free: Callable[[], int] | None = None,
-        parted: Callable[[], None] = lambda: None,
-    ) -> RelayedFeed:
+    def open(self, terms: FeedTerms) -> RelayedFeed:
         """A feed of one subscription."""
-        return RelayedFeed(self, record, lease_s, received, gone, held, free, parted)
+        return RelayedFeed(self, terms)
 
     async def close(self) -> None:
         """Send what still waits, and leave nothing behind."""
@@ -65,23 +56,12 @@ class PushFeeds:
 
 
 class RelayedFeed(ForwarderStream):
-    """See `syncpoint.inner.feed.Feed`."""
+    """A `syncpoint.inner.feed.Feed` from subscribe forwarders of other processes."""
 
-    def __init__(
-        self,
-        feeds: PushFeeds,
-        record: Subscription,
-        lease_s: int,
-        received: Received,
-        gone: Callable[[], None],
-        held: Callable[[], int],
-        free: Callable[[], int] | None,
-        parted: Callable[[], None],
-    ) -> None:
+    def __init__(self, feeds: PushFeeds, terms: FeedTerms) -> None:
         super().__init__(feeds.streams, feeds.streams.relay.spread)
-        self._feeds = feeds
-        self._wanted, self._lease_s = record, lease_s
-        self._received, self._gone, self._held, self._free, self._parted = received, gone, held, free, parted
+        self._feeds, self._terms = feeds, terms
+        self._wanted, self._lease_s = terms.record, terms.lease_s
         self._messages = 0
         self._wake = asyncio.Event()  # there is room, or the stream is to end
 
@@ -154,7 +134,8 @@ class RelayedFeed(ForwarderStream):
             self._running = self._feeds.asking.start(self._run())
 
     def _room(self) -> int:
-        return 0 if self._free is not None and self._free() <= 0 else self._messages - self._held()
+        terms = self._terms
+        return 0 if terms.free is not None and terms.free() <= 0 else self._messages - terms.held()
 
     async def _subscription(self) -> Subscription:
         record = await self.streams.serving.find(self._wanted.name)
@@ -175,7 +156,7 @@ class RelayedFeed(ForwarderStream):
                     await self._take(record, member, behind, response)
         finally:
             if record.ordered and not self._left:
-                self._parted()
+                self._terms.parted()
 
     async def _has_room(self) -> bool:
         """Wait until there is; False when the stream is to end."""
@@ -202,7 +183,7 @@ class RelayedFeed(ForwarderStream):
             relay.give_back(record, member, [response])
             return
         for part in (opened,) if found is None else found.responses:
-            self._received(lent_by(pubsub.StreamingPullResponse.FromString(part)))
+            self._terms.received(lent_by(pubsub.StreamingPullResponse.FromString(part)))
         if found is not None:
             await self._say(record, behind, found)
 
@@ -211,7 +192,7 @@ class RelayedFeed(ForwarderStream):
         if not self._left:
             self._left = True
             log.debug("%s: the feed ends: %s", self._wanted.name, error)
-            self._gone()
+            self._terms.gone()
 
 
 def _parts(ack_ids: Sequence[str]) -> list[Sequence[str]]:

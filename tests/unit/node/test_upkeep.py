@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from syncpoint.inner.feed import open_feed
+from syncpoint.inner.feed import FeedTerms, open_feed
 from syncpoint.inner.lent import Lent
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.node import uses
@@ -103,7 +103,8 @@ def test_of_a_subscription_that_is_pushed_only_what_succeeds_is_a_use(succeeds: 
     @simulated(expiration_s=3600)
     async def scenario(harness: ServicerHarness) -> None:
         lent: list[Lent] = []
-        feed = open_feed(harness.subscribe, harness.record, 600, lent.extend, lambda: None, lambda: 0)
+        terms = FeedTerms(harness.record, 600, lent.extend, lambda: None, lambda: 0)
+        feed = open_feed(harness.subscribe, terms)
         feed.set_room(1)
         await harness.put("a")
         await passes(harness, 3000)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from syncpoint.inner.feed import FeedTerms
 from syncpoint.inner.lent import Lent
 from syncpoint.model.errors import NotFound, Unavailable
 from syncpoint.proxy.push_feeds import PushFeeds, RelayedFeed
@@ -27,14 +28,9 @@ class Pushing:
         self.held: list[Lent] = []
         self.gone = self.parted = 0
         self.feeds = PushFeeds(self.process.proxy.streams)
-        self.feed: RelayedFeed = self.feeds.open(
-            harness.catalog.subscription(SUBSCRIPTION) or harness.subscription,
-            15,
-            self.received,
-            self.ended,
-            lambda: len(self.held),
-            parted=self.part,
-        )
+        record = harness.catalog.subscription(SUBSCRIPTION) or harness.subscription
+        terms = FeedTerms(record, 15, self.received, self.ended, lambda: len(self.held), parted=self.part)
+        self.feed: RelayedFeed = self.feeds.open(terms)
         return self
 
     def received(self, lent: Sequence[Lent]) -> None:
