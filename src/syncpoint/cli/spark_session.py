@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from syncpoint.client.credentials import Credentials
     from syncpoint.federation.spec import FederatedCluster
 
-master_option = click.option("--master", default="local[*]", show_default=True, help="Spark's master.")
+# Spark on one machine gives a job up at the first failed task, such as one whose Python worker is lost, unless told how
+# often to try it; on a cluster it tries each task four times.
+master_option = click.option("--master", default="local[*,4]", show_default=True, help="Spark's master.")
 
 
 def server_of(settings: Settings) -> FederatedCluster:
