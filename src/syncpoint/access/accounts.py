@@ -22,7 +22,7 @@ from syncpoint.model.names import SERVICE_IDENTITY
 
 PREFIX: Final = "service-account:"
 OWN_DOMAIN: Final = SERVICE_IDENTITY.rpartition("@")[2]
-"""Of the service's own identity, and what addresses of accounts end with where nothing else is configured."""
+"""What addresses of accounts, and of the service's own identity, end with where nothing else is configured."""
 KEYS_MAX = 10  # of one account, as Google has it
 _EMAIL = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}@[a-z0-9][a-z0-9.-]{0,189}", re.ASCII)
 
@@ -145,7 +145,7 @@ def accounts_in(catalog: Catalog, project: str) -> list[Account]:
 
 
 def all_accounts(catalog: Catalog) -> list[Account]:
-    """Those of every project, by address."""
+    """The accounts of every project, by address."""
     names = (name.removeprefix(PREFIX) for name in catalog.settings_named(PREFIX))
     return [one for email in names if (one := find_account(catalog, email)) is not None]
 

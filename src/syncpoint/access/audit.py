@@ -167,7 +167,7 @@ class AuditLog:
 
 
 def _last_time(path: Path) -> str:
-    """When the last line of a file was written; of one that cannot be read so, now and for ever."""
+    """When the last line of a file was written; infinity where the file cannot be read."""
     with path.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - LINE_BYTES_MAX))
         last = file.read().rstrip(b"\n").rpartition(b"\n")[2]

@@ -61,7 +61,7 @@ def compiled(text: str) -> Valued:
     parser = _CelParser(_tokens(text))
     found = parser.ternary(0)
     if parser.kind:
-        raise CelError(f"{parser.text!r} does not belong there")
+        raise CelError(f"unexpected {parser.text!r}")
     return found
 
 
@@ -75,7 +75,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     while at < end:
         match = _TOKEN.match(text, at)
         if match is None:
-            raise CelError(f"{text[at:].split(maxsplit=1)[0][:20]!r} is not understood")
+            raise CelError(f"unexpected {text[at:].split(maxsplit=1)[0][:20]!r}")
         assert match.lastgroup is not None
         found.append((match.lastgroup, match[match.lastgroup]))
         at = match.end()
@@ -103,12 +103,12 @@ class _CelParser:
 
     def _need(self, text: str) -> None:
         if not self._take(text):
-            raise CelError(f"{text!r} is missing in front of {self.text!r}")
+            raise CelError(f"{text!r} is missing before {self.text!r}")
 
     def ternary(self, depth: int) -> Valued:
         """An expression."""
         if depth > DEPTH_MAX:
-            raise CelError(f"it is nested deeper than {DEPTH_MAX}")
+            raise CelError(f"the condition is nested deeper than {DEPTH_MAX} levels")
         condition = self._any(depth)
         if not self._take("?"):
             return condition
@@ -149,7 +149,7 @@ class _CelParser:
 
     def _unary(self, depth: int) -> Valued:
         if depth > DEPTH_MAX:
-            raise CelError(f"it is nested deeper than {DEPTH_MAX}")
+            raise CelError(f"the condition is nested deeper than {DEPTH_MAX} levels")
         if self._take("!"):
             negated = self._unary(depth + 1)
             return lambda given: not _truth(negated(given))
@@ -174,7 +174,7 @@ class _CelParser:
 
     def _name(self) -> str:
         if self.kind != "name":
-            raise CelError(f"{self.text!r} is no name")
+            raise CelError(f"{self.text!r} is not a name")
         name = self.text
         self._next()
         return name
@@ -197,7 +197,7 @@ class _CelParser:
         known = table.get(name)
         arguments = given if of is None else [of, *given]
         if known is None or len(arguments) not in known[1]:
-            raise CelError(f"there is no function {name} of {len(given)} values here")
+            raise CelError(f"there is no function {name} with {len(given)} arguments")
         act = known[0]
         if len(arguments) == 1:
             only = arguments[0]
@@ -209,7 +209,7 @@ class _CelParser:
         at = self._at
         whole = self._member(depth + 1)
         if self._tokens[self._at - 2 : self._at - 1] != [("sign", ".")] or self._at - at < 3:
-            raise CelError("has() asks for a field")
+            raise CelError("has() takes a field, such as has(resource.name)")
         self._need(")")
 
         def has(given: Variables) -> bool:
@@ -286,11 +286,11 @@ def _unescaped(match: re.Match[str]) -> str:
     if simple:
         return _SIMPLE.get(simple, simple)
     if other is not None:
-        raise CelError(f"{match[0]!r} is no escape")
+        raise CelError(f"{match[0]!r} is not an escape sequence")
     try:
         return chr(int(octal, 8) if octal else int(next(filter(None, codes)), 16))
     except (ValueError, OverflowError):
-        raise CelError(f"{match[0]!r} is no character") from None
+        raise CelError(f"{match[0]!r} is not a character") from None
 
 
 def _truth(value: Any) -> bool:
@@ -331,7 +331,7 @@ def _two(act: Callable[[Any, Any], Any], left: Valued, right: Valued) -> Valued:
 def _variable(name: str) -> Valued:
     def variable(given: Variables) -> Any:
         if name not in given:
-            raise CelError(f"there is no {name}")
+            raise CelError(f"there is no variable {name}")
         return given[name]
 
     return variable
@@ -341,7 +341,7 @@ def _field(of: Valued, name: str) -> Valued:
     def field(given: Variables) -> Any:
         holder = of(given)
         if not isinstance(holder, dict):
-            raise CelError(f"there is no field {name} in it")
+            raise CelError(f"this value has no field {name}")
         if name not in holder:
             raise _NoField(f"there is no field {name}")
         return holder[name]
@@ -352,16 +352,16 @@ def _field(of: Valued, name: str) -> Valued:
 def _item(of: Any, key: Any) -> Any:
     if isinstance(of, list):
         if type(key) is bool or not isinstance(key, int) or key < 0:
-            raise CelError("an index is a number from 0")
+            raise CelError("an index is an integer, from 0 to before the size of the list")
         return of[key]
     if isinstance(of, dict):
         return of[_key(key)]
-    raise CelError("it has no items")
+    raise CelError("only lists and maps have items")
 
 
 def _key(value: Any) -> Any:
     if not isinstance(value, str | int):
-        raise CelError("keys are texts, numbers and truths")
+        raise CelError("keys of maps are strings, numbers or booleans")
     return value
 
 
@@ -382,7 +382,7 @@ def _ordered(act: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     def compare(left: Any, right: Any) -> bool:
         _alike(left, right)
         if isinstance(left, list | dict) or left is None:
-            raise CelError("these have no order")
+            raise CelError("only numbers, strings, timestamps and durations are ordered")
         return act(left, right)
 
     return compare
@@ -392,7 +392,7 @@ def _within(value: Any, among: Any) -> bool:
     if isinstance(among, dict):
         return _key(value) in among
     if not isinstance(among, list):
-        raise CelError("`in` looks into lists and maps")
+        raise CelError("`in` takes a list or a map on its right")
     return any(type(one) is type(value) and one == value for one in among)
 
 
@@ -409,7 +409,7 @@ _RELATIONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 def _number(act: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     if type(left) is not type(right) or type(left) not in (int, Unsigned, float):
-        raise CelError("two numbers of one type are needed")
+        raise CelError("the operator takes two numbers of the same type")
     found = act(left, right)
     if isinstance(left, float):
         return found
@@ -443,7 +443,7 @@ def _quotient(left: Any, right: Any) -> Any:
 
 def _rest(left: Any, right: Any) -> Any:
     if isinstance(left, float):
-        raise CelError("a float has no rest")
+        raise CelError("% takes integers")
     return left - _quotient(left, right) * right
 
 
@@ -458,7 +458,7 @@ _ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 def _negative(value: Any) -> Any:
     if type(value) not in (int, float):
-        raise CelError("a number is needed")
+        raise CelError("- takes a number")
     return _number(operator.sub, type(value)(0), value)
 
 
@@ -469,7 +469,7 @@ def _time(value: Any) -> datetime:
         return datetime.fromtimestamp(value, UTC)
     match = _TIME.fullmatch(value)
     if match is None:
-        raise CelError(f"{value!r} is no time")
+        raise CelError(f"{value!r} is not a timestamp, such as 2026-01-31T12:00:00Z")
     fraction = round(float(match[2] or 0) * 1e6)
     zone = "+00:00" if match[3] in "Zz" else match[3]
     return datetime.fromisoformat(match[1].upper() + zone).astimezone(UTC) + timedelta(microseconds=fraction)
@@ -481,7 +481,7 @@ def _span(value: Any) -> timedelta:
     body = value.lstrip("+-")
     parts = _DURATION.findall(body)
     if not parts or "".join(map("".join, parts)) != body or len(value) - len(body) > 1:
-        raise CelError(f"{value!r} is no span of time")
+        raise CelError(f"{value!r} is not a duration, such as 1h30m")
     found = timedelta(seconds=sum(float(size) * _SECONDS[unit] for size, unit in parts))
     return -found if value[0] == "-" else found
 
@@ -490,7 +490,7 @@ def _whole(value: Any) -> int:
     if isinstance(value, datetime):
         return int(value.timestamp())
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise CelError("it is no number")
+        raise CelError("the value is not a number")
     found = int(value)
     if not -_INT_MAX - 1 <= found <= _INT_MAX:
         raise CelError("the number is too large")
@@ -499,7 +499,7 @@ def _whole(value: Any) -> int:
 
 def _float(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise CelError("it is no number")
+        raise CelError("the value is not a number")
     return float(value)
 
 
@@ -515,19 +515,19 @@ def _text(value: Any) -> str:
             return f"{value.total_seconds():g}s"
         case str() | int() | float():
             return str(value)
-    raise CelError("it has no text")
+    raise CelError("the value cannot be converted to a string")
 
 
 def _size(value: Any) -> int:
     if isinstance(value, str | bytes | list | dict):
         return len(value)
-    raise CelError("it has no size")
+    raise CelError("only strings, bytes, lists and maps have a size")
 
 
 def _has_text(act: Callable[[str, str], bool]) -> Callable[[Any, Any], bool]:
     def ask(text: Any, part: Any) -> bool:
         if not isinstance(text, str) or not isinstance(part, str):
-            raise CelError("texts are needed")
+            raise CelError("the function takes strings")
         return act(text, part)
 
     return ask
@@ -548,7 +548,7 @@ def _part(of_time: Callable[[datetime], int], of_span: Callable[[timedelta], int
             return of_time(value if zone is None else value.astimezone(_zone(zone)))
         if isinstance(value, timedelta) and of_span is not None and zone is None:
             return of_span(value)
-        raise CelError("it is no time")
+        raise CelError("the value is not a timestamp or a duration")
 
     return part
 

@@ -39,7 +39,7 @@ class Condition:
         self.expression, self._value = expression, value
 
     def holds(self, variables: cel.Variables) -> bool:
-        """Whether it is true; what fails is not. `variables`: of `variables_of`."""
+        """Whether the condition is true of `variables` (see `variables_of`); one that fails is not."""
         try:
             return self._value(variables) is True
         except cel.CelError:

@@ -287,7 +287,7 @@ def policy(verb: str) -> Needs:
 
 
 def listed(request: Any, catalog: Catalog) -> Iterator[Need]:
-    """Of one project, or of all of them."""
+    """What it takes to list the accounts of one project, or of all of them."""
     yield Need("iam.serviceAccounts.list", parse_project(request.project) if request.project else SERVER)
 
 

@@ -51,7 +51,7 @@ RULES_MAX = 2000
 RULES_BYTES_MAX = 256 * 1024
 """Texts of one subscription's rules: they are read and written together."""
 TRIED_AT_ONCE_BYTES = 2048
-"""Of a request and the rules that it tries: more is tried by another process."""
+"""Bytes of a request and of the rules it tries, beyond which another process tries them."""
 FORGET_AT = 16
 """Stopped lanes at which a change of rules looks for some that can go, and does not leave it to upkeep."""
 
@@ -164,7 +164,7 @@ class RuleAdmin:
                 await self._control.forget_lanes(record.incarnation)
 
     def _definitions(self, record: Subscription) -> tuple[bytes, ...]:
-        """Those that binary messages of the topic may fit."""
+        """The schema's revisions that binary messages of the topic may fit."""
         topic = self._control.catalog.topic_of(record)
         if topic is not None and topic.schema is not None and topic.schema.encoding == Encoding.BINARY:
             schema = find_schema(self._control.catalog, topic.schema.name)

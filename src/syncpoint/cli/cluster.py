@@ -58,11 +58,11 @@ _PLACE = (
         help="The folder of cluster.yaml; of `cluster up`, also what it started.",
     ),
     click.option("--metadata", metavar="HOST:PORT,...", help="The cluster's etcd, where its file is not at hand."),
-    click.option("--metadata-user", default="", help="Who --metadata lets in; with --metadata-password-file."),
+    click.option("--metadata-user", default="", help="User of the etcd of --metadata; needs --metadata-password-file."),
     click.option(
         "--metadata-password-file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="The password of --metadata-user.",
+        help="File with the password of --metadata-user.",
     ),
 )
 

@@ -243,7 +243,7 @@ def _asked(settings: Settings, what: str, silent: str, advice: str) -> list[Find
             advice = "Nothing is known against it; look again with `syncpoint disks list` once all processes answer."
             findings.append(Finding("server's disk", "warning", f"{one.path}: unknown: {one.reason}", advice))
     if server.catalog_copy_error:
-        advice = "Nothing is lost, the log has it all; make what is too large smaller or room on the disk, and restart."
+        advice = "Nothing is lost: the log has everything. Shrink what is too large or free disk space, then restart."
         findings.append(Finding("copy of the catalog", "warning", server.catalog_copy_error, advice))
     if not server.compiled_kernel:
         findings.append(Finding("server's kernel", "warning", "runs uncompiled", "Run `make setup`, then restart it."))

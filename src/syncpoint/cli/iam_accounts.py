@@ -54,7 +54,7 @@ def create_account(settings: Settings, email: str, display_name: str) -> None:
 
 
 @accounts.command("list")
-@click.option("--foreign", is_flag=True, help="Those of all projects whose address is not one of their project.")
+@click.option("--foreign", is_flag=True, help="List accounts, of all projects, with an address outside their project.")
 @with_settings
 def list_accounts(settings: Settings, foreign: bool) -> None:
     """List the accounts of the project.

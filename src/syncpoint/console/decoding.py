@@ -34,11 +34,11 @@ def asked(body: bytes) -> dict[str, Any]:
     kinds = {"schema": str, "revision": str, "payloads": list}
     for name, kind in kinds.items():
         if not isinstance(found, dict) or not isinstance(found.get(name), kind):
-            raise InvalidArgument(name, f"{name} must be given, as a {kind.__name__}.")
+            raise InvalidArgument(name, f"Give {name} as a {kind.__name__}.")
     if len(found["payloads"]) > PAYLOADS_MAX:
         raise InvalidArgument("payloads", f"At most {PAYLOADS_MAX} payloads are decoded at once.")
     if not all(isinstance(one, str) for one in found["payloads"]):
-        raise InvalidArgument("payloads", "Each payload must be a text of base64.")
+        raise InvalidArgument("payloads", "Give each payload as a base64 string.")
     return {name: found[name] for name in kinds}
 
 
@@ -55,10 +55,14 @@ def decoded_payloads(value: bytes, payloads: list[str]) -> bytes:
     schema, compiled = definition_of(value)
     found, left = list[dict[str, str]](), ANSWER_BYTES_MAX
     for payload in payloads:
-        one = _one(schema, compiled, payload) if left > 0 else {"error": "Those before it have filled the answer."}
+        one = (
+            _one(schema, compiled, payload)
+            if left > 0
+            else {"error": "The answer is full; ask again with fewer payloads."}
+        )
         size = len(one.get("json", ""))
         if size > left:
-            one = {"error": f"Decoded it has {size} characters, which is more than an answer holds."}
+            one = {"error": f"Decoded, it has {size} characters, more than an answer holds."}
         else:
             left -= size
         found.append(one)

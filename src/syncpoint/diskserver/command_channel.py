@@ -27,7 +27,7 @@ from syncpoint.diskserver.sockets import FrameReader, hang_up, send_frame, tune,
 from syncpoint.runtime.files import DiskFenced, FolderExchanged
 
 Server = tuple[str, int]
-"""Where a server is asked: host and port."""
+"""Host and port of a server."""
 
 
 class ChannelLost(Exception):

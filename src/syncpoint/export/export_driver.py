@@ -213,7 +213,7 @@ def export_state(
     return _STATES.ACTIVE, ""
 
 
-BUCKET_REFUSED = "The operator has not named the bucket for this project: `buckets` in the file of --auth."
+BUCKET_REFUSED = "The operator has not listed this project for the bucket, under `buckets` in the file of --auth."
 _ADVICE: dict[int, str] = {
     _STATES.NOT_FOUND: "The operator says where the bucket {0} is (`syncpoint serve --bucket`, `buckets` in a"
     " cluster.yaml), and sees to it that it is there; the server's log has the reason. Exporting"

@@ -26,7 +26,7 @@ class FileLimits:
 
 
 class FileKind(ConsumerKind):
-    """See the module."""
+    """How messages are gathered into files, within `limits`."""
 
     counts_failures = True
 
@@ -34,24 +34,24 @@ class FileKind(ConsumerKind):
         self.limits = limits
 
     def lane(self, message: pubsub.PubsubMessage) -> str:
-        """One for all."""
+        """All messages share one lane: files are written one after the other."""
         return "files"
 
     def takes(self, batch: HeldBatch, nbytes: int) -> bool:
-        """Within the limits of a file."""
+        """Whether the batch stays within the limits of a file with a message of this size."""
         limits = self.limits
         return not self._is_full(batch) and not (limits.max_bytes and batch.nbytes + nbytes > limits.max_bytes)
 
     def is_due(self, batch: HeldBatch, now: float) -> bool:
-        """When it has all the messages or bytes that it may, or is old enough."""
+        """Whether the file has all the messages or bytes that it may, or is old enough."""
         return self._is_full(batch) or now >= batch.begun + self.limits.duration_s
 
     def is_part_due(self, batch: HeldBatch, memory_max: int) -> bool:
-        """When it takes much of the memory."""
+        """Whether the file takes a quarter of the memory."""
         return 4 * batch.memory >= memory_max
 
     def room(self, machine: InnerConsumer) -> int:
-        """As many more as memory is there for, by their mean size."""
+        """How many messages may be held: those held now, and as many as the free memory takes by their mean size."""
         free = machine.free
         return machine.held + (min(AHEAD_MAX, max(1, int(free / machine.mean_bytes))) if free else 0)
 

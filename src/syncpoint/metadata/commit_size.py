@@ -15,7 +15,7 @@ from syncpoint.metadata.records import CatalogChange, ChangeOp, Record, Setting,
 from syncpoint.model.errors import InvalidArgument
 
 CHANGE_BYTES_MAX: Final = 480 * 1024
-"""Of the records that are put together, as they are stored: twice as much is less than `contract.TXN_BYTES_MAX`."""
+"""Bytes of the records that one change puts, as stored: twice as much is less than `contract.TXN_BYTES_MAX`."""
 TOGETHER_MAX: Final = 20
 """Records that are deleted together; their policies go along."""
 
@@ -28,8 +28,8 @@ def check_commit(changes: Iterable[CatalogChange]) -> None:
         size, record = max(sizes, key=lambda one: one[0])
         raise InvalidArgument(
             _kind(record),
-            f"takes {size} bytes as it is stored, {total} with what is changed together; at most {CHANGE_BYTES_MAX} are"
-            " stored at once: make it smaller, or several of it",
+            f"takes {size} bytes as stored, {total} with what is changed together with it; one change stores at most"
+            f" {CHANGE_BYTES_MAX}. Make it smaller, or split it",
         )
 
 
@@ -49,5 +49,5 @@ def deletable_together(changes: Sequence[CatalogChange]) -> Iterator[list[Catalo
 
 
 def _kind(record: Record) -> str:
-    """What a caller knows it by: iam-policy, topic, subscription, ..."""
+    """The name that callers know a kind of record by: iam-policy, topic, subscription, ..."""
     return record.name.partition(":")[0] if isinstance(record, Setting) else type(record).__name__.lower()

@@ -29,7 +29,7 @@ MEMBER_FAMILIES: Final = (
         _G,
         "seconds",
         ("chain",),
-        "For how long no process has had this chain open. Chains that are served are not shown.",
+        "Seconds since a process last had this chain open. Chains that are served are not shown.",
     ),
     Family(
         "syncpoint_chain_below_policy",

@@ -23,7 +23,7 @@ def load_yaml(text: str | bytes) -> Any:
 
 
 def load_yaml_documents(text: str | bytes) -> Iterator[Any]:
-    """Its documents, one after the other. Raises `YAMLError`."""
+    """The documents of a text, one after the other. Raises `YAMLError`."""
     return iter(yaml.load_all(text, _BoundedLoader))
 
 

@@ -64,7 +64,10 @@ def align(mirror: CatalogMirror, memory: RecoveredState) -> None:
         _bring(mirror, memory)
     except (StoreError, sqlite3.Error, ValueError, OSError) as error:
         mirror.give_up(error)
-        log.error("the copy of the catalog in metadata.sqlite is not kept until the next start, the log is: %s", error)
+        log.error(
+            "metadata.sqlite, a copy of the catalog, is not updated until the next start; the log is: %s",
+            error,
+        )
 
 
 def _bring(mirror: CatalogMirror, memory: RecoveredState) -> None:

@@ -240,7 +240,7 @@ class Node:
         return f"{host}:{self.server.port}"
 
     def _listeners(self) -> list[str]:
-        """Where this process can be connected to."""
+        """The addresses that this process listens on."""
         return [self.endpoint, *self.metrics.listeners()]
 
     def _letter_refusal(self, record: Subscription) -> str:

@@ -188,7 +188,7 @@ class VettedBackend(httpcore.AsyncNetworkBackend):
 
 
 class _WatchedBackend(VettedBackend):
-    """Its connections notice the answer 102."""
+    """A backend whose connections notice the answer 102."""
 
     async def connect_tcp(
         self,

@@ -20,5 +20,5 @@ class PushKind(ConsumerKind):
         return False
 
     def room(self, machine: InnerConsumer) -> int:
-        """As many as may be under way, and some that wait."""
+        """How many messages may be held: as many as may be under way, and some that wait."""
         return machine.pace.window + min(machine.held - machine.under_way, WAITING_MAX)

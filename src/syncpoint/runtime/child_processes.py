@@ -33,7 +33,7 @@ from syncpoint.runtime.project_turns import ProjectTurns
 PROCESSES: Final = 3  # of which one project has two at most
 MEMORY_BYTES: Final = 2 << 30
 TURN_S: Final = 0.004
-"""Of one turn of the loop: once small pieces of work have taken so long, what else comes is done apart."""
+"""Seconds of one turn of the loop for small pieces of work; what comes beyond is done apart."""
 WORK_S: Final = 20.0
 _Result = TypeVar("_Result")
 
@@ -139,7 +139,7 @@ class ChildProcesses:
             if self._pool is pool:
                 self._pool = None
             ended = isinstance(error, BrokenProcessPool)
-            text = "The process that did this has ended" if ended else f"No process could be started for this: {error}"
+            text = "The process that worked on this has ended" if ended else f"No process could be started: {error}"
             raise Unavailable(f"{text}. Try again.") from None
         except asyncio.CancelledError:
             if job is not None and job.running():  # its process is not free before it ends
@@ -178,7 +178,7 @@ def _measured(work: Callable[[], _Result]) -> tuple[_Result, float]:
 
 
 def _too_long(number: int, frame: object) -> None:
-    raise ResourceExhausted(f"This takes more than {WORK_S:g} s of a processor. Ask for less at once.")
+    raise ResourceExhausted(f"The request takes more than {WORK_S:g} s of processor time. Ask for less at once.")
 
 
 def _begin(watched: Connection) -> None:

@@ -48,7 +48,7 @@ _Selects = Callable[[RuleMessage, Callable[[int], str]], bool]
 
 
 class LaneWork(NamedTuple):
-    """Of a lane that is judged message by message: what another process needs to do it."""
+    """What another process needs to judge the messages of a lane one by one."""
 
     lane: RuleLane
     subscription: int

@@ -40,7 +40,7 @@ class Judged(NamedTuple):
 
 
 class RuleWork:
-    """See the module. One for a process."""
+    """Judges messages in other processes; one for a process."""
 
     def __init__(self, apart: Apart) -> None:
         self._apart = apart
@@ -120,7 +120,7 @@ class RuleWork:
 
 
 def standing(batch: Batch) -> Iterator[tuple[int, int, int]]:
-    """Of each message of a batch that is to be delivered: its place, and where it begins and ends in the payload."""
+    """The place of each message of a batch that is to be delivered, and where it begins and ends in the payload."""
     skip, payload, at = batch.skip, batch.payload, 0
     for place in range(batch.first_offset, batch.end):
         begin = at + _SIZE.size

@@ -93,7 +93,7 @@ class SharedState:
                 work.prepare(project_of(self.record.name), lane.work, partial(self._take_program, number, lane))
 
     def _take_program(self, number: int, lane: LaneRules, program: bytes) -> None:
-        """From now on the kernel judges what it can."""
+        """Let the kernel judge what it can from now on."""
         if self.rules is not None and self.rules.get(number) is lane:
             self.rules = {**self.rules, number: LaneRules(program)}
 

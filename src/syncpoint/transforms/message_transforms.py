@@ -119,7 +119,7 @@ class _Pieces:
         self._size = 0
 
     async def after(self, size: int) -> None:
-        """Before a message of so many bytes."""
+        """Make room for a message of so many bytes."""
         self._size += size + MESSAGE_COST_BYTES
         if self._size > TURN_BYTES:
             self._size = 0

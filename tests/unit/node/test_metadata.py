@@ -139,7 +139,7 @@ def test_a_copy_that_cannot_be_written_keeps_nobody_from_being_served(
         mirror.note([CatalogChange.put(Topic(2000, "projects/p/topics/y")).at(203)])
         mirror.flush()
         store.close()
-    assert "is not kept until the next start" in caplog.text
+    assert "is not updated until the next start" in caplog.text
     memory.catalog.apply(CatalogChange.delete(large).at(203))
     store = open_metadata(path, CLOCK, RANDOM)
     mirror = CatalogMirror(store)

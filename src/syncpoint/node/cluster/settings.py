@@ -201,7 +201,7 @@ def load(path: Path) -> ClusterSettings:
 
 
 def _peers_beside(path: Path) -> tuple[str, ...]:
-    """Of the etcd that an earlier `cluster up` made: its file does not name them."""
+    """User and password of the etcd that an earlier `cluster up` made; its file does not name them."""
     try:
         return tuple(json.loads((path.parent / "etcd.json").read_text())["peers"])
     except (OSError, ValueError, KeyError):
