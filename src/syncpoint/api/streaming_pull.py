@@ -288,7 +288,7 @@ class PullStream:
             self.stream.finish(error)
 
     def _leave(self, *, stays: bool) -> None:
-        """The one way out, whatever the end; what turns out later not to have been sent is given back, too.
+        """Leave the subscription, however the stream ended; what turns out later to be unsent is given back, too.
 
         `stays`: the subscriber goes on by another stream, so all that was sent arrives and is still its own. Otherwise
         what was not sent is withdrawn, and free at once; so is what it never said to have received.

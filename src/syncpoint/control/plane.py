@@ -181,7 +181,7 @@ class ControlPlane:
         return (await self.commits.commit(changes))[-1].revision
 
     def _note(self, record: Record) -> None:
-        """Every log acts by it."""
+        """Note that every log acts by this record."""
         if isinstance(record, Topic | Subscription):
             self._confirmed.pop(record.incarnation, None)
             self._confirmed[record.incarnation] = record

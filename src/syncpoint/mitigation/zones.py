@@ -59,7 +59,7 @@ class KnownZones:
         return sorted(self._lost)
 
     def missing(self) -> list[BudgetedProcess]:
-        """Who is out of service because it is not there."""
+        """Processes that are missing, and so out of service."""
         known = {one.name: one for zone in self._known.values() for one in zone.values()}
         return [one for name, one in sorted(known.items()) if name not in self._living]
 

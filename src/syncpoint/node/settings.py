@@ -22,7 +22,7 @@ class ServeSettings:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_client_ca: Path | None = None  # clients must show a certificate that it signed
-    host_names: tuple[str, ...] = ()  # by which it is called, too, without `auth` on this machine alone
+    host_names: tuple[str, ...] = ()  # further names for HTTP requests to a server on loopback without `auth`
     auth: Path | None = None  # the file that says who may come in; None: everybody may do everything
     workers: int = 0  # processes behind the port; 0: one that does everything itself
     push_networks: tuple[str, ...] = ()  # that pushes may go to although they are not public; "loopback": this machine

@@ -101,7 +101,7 @@ class PullRelay(ForwarderStream):
             self._send_soon()
 
     def cancelled(self) -> None:
-        """The client is gone."""
+        """End the relay: the client canceled its call."""
         self._leave(stays=False)
 
     def writable(self) -> None:
@@ -144,8 +144,9 @@ class PullRelay(ForwarderStream):
                 self._sending = None
 
     async def _end_behind(self, behind: AnyStream) -> None:
-        """The client has ended. A forwarder whose stream is ended takes it to go on elsewhere, so it is cancelled, once
-        everything has left; but where confirmations are still to come, nothing is given back that was delivered.
+        """Tell the forwarder that the client has ended. A forwarder whose stream ends takes the client to go on
+        elsewhere, so the stream is cancelled, once everything has left; but where confirmations are still to come,
+        nothing is given back that was delivered.
         """
         if self.record is not None and self.streams.serving.current(self.record).exactly_once:
             await behind.end()
@@ -282,8 +283,8 @@ class PullRelay(ForwarderStream):
             self.stream.finish(error)
 
     def _leave(self, *, stays: bool) -> None:
-        """The one way out. `stays`: the client goes on by another stream, and all that was sent arrives; otherwise what
-        did not reach it is given back, where the forwarder does not do so by itself.
+        """End the relay, whichever side ended it. `stays`: the client goes on by another stream, and all that was sent
+        arrives; otherwise what did not reach it is given back, where the forwarder does not do so by itself.
         """
         self._left = True
         if not stays:

@@ -107,7 +107,7 @@ def definition(catalog: Catalog, name: str, revision: str) -> tuple[pubsub.Schem
 
 
 def definition_of(value: bytes) -> tuple[pubsub.Schema, bytes]:
-    """The same, of what `definition_value` gave."""
+    """The Schema and its compiled form in a value of `definition_value`."""
     found = _stored.SchemaDefinition.FromString(value)
     return pubsub.Schema.FromString(found.schema), found.compiled
 

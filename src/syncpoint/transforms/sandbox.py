@@ -122,7 +122,7 @@ class _Runner:
                 return [*results, *[_not_tried(left)] * (len(messages) - len(results))]
 
     async def _load(self, project: str, function: Function) -> asyncio.subprocess.Process:
-        """The process, with the project's function as the one that is meant."""
+        """Start the process if it does not run, and select the project's function in it."""
         process = self._process
         if process is None or process.returncode is not None:
             process = await self._start()

@@ -17,7 +17,7 @@ _EXISTS, _NO_PASSWORDS = ("user name already exists", "role name already exists"
 
 
 def require_password(address: str, password: str, within_s: float) -> None:
-    """Have the etcd at HOST:PORT let in nobody without this password. Raises `OSError`."""
+    """Make the etcd at HOST:PORT require this password. Raises `OSError`."""
     end = time.monotonic() + within_s
     while True:
         try:

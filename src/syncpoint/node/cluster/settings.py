@@ -111,7 +111,7 @@ class ClusterSettings:
     metadata: str = ""  # instead of etcd: HOST:PORT of a process that serves its own store
     tls: TlsFiles | None = None  # between processes; None: plain TCP
     auth: Path | None = None  # proxies: the file that says who may come in; None: everybody may do everything
-    host_names: tuple[str, ...] = ()  # by which proxies of this machine alone are called, too, without `auth`
+    host_names: tuple[str, ...] = ()  # further names for HTTP requests to proxies on loopback without `auth`
     insecure: bool = False  # listeners that others than this machine reach may go without TLS, and without `auth`
     sealing_key_file: Path | None = None  # given: message data is sealed under this key-encryption key
     balance: float = 0.25  # no forwarder above (1 + balance) times the average
