@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from syncpoint.client.credentials import Credentials
     from syncpoint.federation.spec import FederatedCluster
 
-# Spark on one machine gives a job up at the first failed task, such as one whose Python worker is lost, unless told how
-# often to try it; on a cluster it tries each task four times.
+# On one machine Spark fails a job at its first failed task, such as one whose Python worker is lost; 4 has it try each
+# task four times, as it does on a cluster.
 master_option = click.option("--master", default="local[*,4]", show_default=True, help="Spark's master.")
 
 
