@@ -91,7 +91,8 @@ BY_HAND = {one for one in NAMES if one.startswith(tuple(f"syncpoint_{name}" for 
     for name in (
         "access_callers", "access_refused_total", "at_risk_entries", "at_risk_messages", "at_risk_stopping_failures",
         "at_risk_unborne_disks", "at_risk_uncounted", "attended_letters_total", "consumption_refused",
-        "delivery_failed_steps_total", "delivery_records_waiting", "disk_behind_entries", "disk_damages_total", "disk_failures_total",
+        "delivery_failed_steps_total", "delivery_records_waiting", "disk_behind_entries", "disk_damages_total",
+        "disk_failures_total",
         "disk_healed_segments_total", "disk_lacking_segments", "disk_queued_bytes", "disk_spare_segments", "disk_state",
         "disk_unreadable_places", "export_failures_total", "export_held_bytes", "listener_faults_total",
         "listener_held_bytes", "listener_refused_total", "listener_shed_total", "listener_unsent_bytes",
