@@ -200,9 +200,9 @@ class MessageIds:
         older version noted messages without an id by it and their number. `later`: one byte for each, 1 where it waits
         for its time, and is judged by its id when that has come.
         """
-        of_service, prefix = name != PUBLISHED, _PREFIXES[name]
-        key = topic.incarnation, of_service
-        window_s = FORWARDED_S if of_service else topic.options.duplicate_window_s
+        of_client, prefix = name == PUBLISHED, _PREFIXES[name]
+        key = topic.incarnation, not of_client
+        window_s = topic.options.duplicate_window_s if of_client else FORWARDED_S
         ids, salt = self._of.get(key), b"%d" % topic.incarnation
         hashes: list[bytes] = []
         fresh: list[int] = []
@@ -219,7 +219,8 @@ class MessageIds:
                 fresh.append(number)
                 continue
             found = None if ids is None else ids.find(hashed)
-            if found is not None and second - found[1] < window_s and not (text and self._waits(found[0])):
+            by_id = of_client and bool(text)  # a forward that waits for its time is known by where it came from
+            if found is not None and second - found[1] < window_s and not (by_id and self._waits(found[0])):
                 same[number] = found[0]
             elif hashed in here:
                 same[number] = here[hashed]

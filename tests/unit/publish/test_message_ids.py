@@ -224,6 +224,28 @@ def test_a_forward_that_waited_is_sent_whatever_its_publisher_named_it() -> None
     assert sent(harness) == 2
 
 
+def test_a_forward_that_waits_is_known_when_it_is_published_again() -> None:
+    harness = harness_with(0)
+    topic = harness.publish.catalog.topic(TOPIC)
+    assert topic is not None
+    due = datetime.fromtimestamp(harness.clock.time_ns() // 1_000_000_000 + 2, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    request = pubsub.PublishRequest(topic=TOPIC)
+    request.messages.add(data=b"x", attributes={"sys.ScheduledEnqueueTimeUtc": due, FORWARDED: "7/1/1"})
+
+    def forwarded() -> list[str]:
+        caller = HarnessCaller()
+        harness.publish.publish(caller, topic, None, request.SerializeToString(), PublishOrigin.FORWARD)
+        harness.quiesce()
+        return ids_of(caller)
+
+    first = forwarded()
+    assert forwarded() == first
+    fire(harness, 3)
+    assert forwarded() == first, "also once it has been sent"
+    fire(harness, 3)
+    assert sent(harness) == 1
+
+
 @dataclass
 class Seen:
     message_id: str
