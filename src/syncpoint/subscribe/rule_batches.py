@@ -58,6 +58,8 @@ class RuleBatches:
             if judge is None:
                 found.append(batch)
                 continue
+            if batch.begin >= end:  # what is small comes with more than was asked for
+                break
             batch = batch._replace(end=min(batch.end, end))
             if judged is not None:
                 judge = partial(_outcome, judged)

@@ -110,6 +110,16 @@ def test_each_rule_with_an_action_makes_a_copy_of_what_it_selects() -> None:
     assert "colour" not in found["big"].attributes
 
 
+def test_one_that_is_refused_comes_again_whatever_is_read_behind_it() -> None:
+    harness = ruled(RED)
+    subscriber = Subscriber(harness)
+    for number in range(30):  # each is a batch of its own, and smaller than what is read for one
+        harness.send(str(number), colour="red")
+    subscriber.nack(subscriber.received[0].ack_id)
+    harness.quiesce()
+    assert [one.message.data.decode() for one in subscriber.received] == [*map(str, range(30)), "0"]
+
+
 def test_plain_rules_together_make_one_copy() -> None:
     harness = ruled(MessageRule("one", "a = 1"), MessageRule("two", "b = 1 OR a = 1"), MessageRule("x", "1/0 = a"))
     subscriber = Subscriber(harness)
