@@ -16,6 +16,7 @@ from syncpoint.kernel.memory import keep_freed_memory
 from syncpoint.metadata.contract import MetadataStore
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.metadata import open_metadata
+from syncpoint.push.push_driver import Sender
 from syncpoint.runtime.child_processes import ChildProcesses
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.environment import Environment
@@ -59,7 +60,9 @@ def freeze_memory() -> None:
 
 @dataclass(frozen=True)
 class NodeEnvironment(Environment):
-    """See the module. `keep_memory` is called before the start and `freeze_memory` after it."""
+    """See the module. `keep_memory` is called before the start and `freeze_memory` after it; `push_sender`: what posts
+    instead of HTTP.
+    """
 
     make_locks: Callable[[], Locks] = FolderLocks
     open_metadata: Callable[[Path, Clock, Random], MetadataStore] = open_metadata
@@ -67,3 +70,4 @@ class NodeEnvironment(Environment):
     serve: Serve = serve
     keep_memory: Callable[[], object] = keep_freed_memory
     freeze_memory: Callable[[], None] = freeze_memory
+    push_sender: Sender | None = None

@@ -191,7 +191,14 @@ class Node:
             return await inquiry.give_up(record, asked)
 
         self.consumption = Consumption(
-            Pushes(consuming, self.vetting, self.control.commit, issuer=settings.push_issuer, accounts=accounts),
+            Pushes(
+                consuming,
+                self.vetting,
+                self.control.commit,
+                issuer=settings.push_issuer,
+                accounts=accounts,
+                sender=environment.push_sender,
+            ),
             Exports(consuming, settings.buckets, environment.outside),
             Forwards(ForwardingProcess(consuming, self._forwarded, give_up, self._charge)),
         )

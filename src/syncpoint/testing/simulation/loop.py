@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.testing.simulated_loop import CLOCK_STEP_S, NothingToWaitFor, SimulatedLoop
+from syncpoint.transport.fair import FairTurns
 
 _T = TypeVar("_T")
 STEPS_MAX = 3_000_000  # twenty times what a long life takes: it goes round in a circle
@@ -35,6 +36,15 @@ def here() -> SimProcess | None:
     return _HERE.get()
 
 
+def own_turns() -> FairTurns:
+    """Turns for calls that cost much belong to a process: one that dies takes none from others."""
+    process = here()
+    return _OUTSIDE if process is None else process.turns
+
+
+_OUTSIDE = FairTurns()
+
+
 class SimProcess:
     """One life of one process."""
 
@@ -45,6 +55,7 @@ class SimProcess:
         self.on_crash: list[Callable[[], None]] = []
         self.starved = ""  # workers with this in their name do not get their turn
         self.held: deque[asyncio.Handle] = deque()  # came due while it hung, or while it catches up
+        self.turns = FairTurns()
         self._context = contextvars.copy_context()
         self._context.run(_HERE.set, self)
 

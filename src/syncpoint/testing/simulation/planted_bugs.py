@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from syncpoint.testing.simulation import (
     planted_again,
+    planted_changes,
     planted_cluster_pipelines,
+    planted_consumers,
     planted_delivery,
     planted_expiry,
     planted_forwards,
@@ -36,6 +38,8 @@ MODULES = (  # reading them enters their bugs in the list
     planted_forwards,
     planted_ids,
     planted_letters,
+    planted_consumers,
+    planted_changes,
 )
 
 

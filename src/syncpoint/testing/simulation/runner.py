@@ -18,6 +18,9 @@ from itertools import islice
 from syncpoint.testing.simulation.chain_runs import run_chains
 from syncpoint.testing.simulation.cluster_faults import FAULTS as CLUSTER_FAULTS
 from syncpoint.testing.simulation.cluster_faults import IN_A_COMMIT
+from syncpoint.testing.simulation.consumed import KINDS
+from syncpoint.testing.simulation.consumer_ends import ENDS, MOODS
+from syncpoint.testing.simulation.consumer_runs import CONSUMER_FAULTS, run_consumers
 from syncpoint.testing.simulation.coverage import missing
 from syncpoint.testing.simulation.delivery_runs import FURTHER, LIES, run_delivery
 from syncpoint.testing.simulation.faults import FAULTS
@@ -294,11 +297,26 @@ def _run_cluster_pipelines(seed: int, trace: Callable[[str], None] | None = None
     return run_cluster_pipelines(seed, trace=trace)
 
 
+CONSUMERS_WANTED = frozenset(
+    {
+        *(f"fault: {kind}" for kind in CONSUMER_FAULTS),
+        *(f"what is {kind} is moved {where}" for kind in KINDS for where in ("back", "ahead")),
+        *(f"{end}: {mood}" for end in ENDS for mood in MOODS),
+        "a publish succeeds after a failure",
+        "an id that was cancelled is scheduled again",
+        "letters are brought back",
+        "letters are redriven",
+        "what is forwarded to is suspended",
+    }
+)
+"""What has to come up where a node pushes, forwards, exports and redrives."""
+
 SIMULATIONS = {
     "chains": SimulationKind(run_chains, CHAINS_WANTED, 100, 200),
     "delivery": SimulationKind(run_delivery, DELIVERY_WANTED, 40, 80),
     "scheduled": SimulationKind(run_scheduled, SCHEDULED_WANTED, 20, 20),
     "cluster": SimulationKind(run_cluster, CLUSTER_WANTED, 12, 30),
+    "consumers": SimulationKind(run_consumers, CONSUMERS_WANTED, 40, 120),
     "pipelines": SimulationKind(_run_pipelines, PIPELINES_WANTED, 50, 100),
     "cluster-pipelines": SimulationKind(_run_cluster_pipelines, CLUSTER_PIPELINES_WANTED, 8, 60),
 }

@@ -9,6 +9,7 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.checkers import CheckResult
 from syncpoint.testing.history import Outcome
+from syncpoint.testing.simulation.acted_changes import ActedChanges
 from syncpoint.testing.simulation.api_clients import TOPIC
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.cluster_faults import ClusterFaults
@@ -63,6 +64,7 @@ class ClusterRun(SimRun[SimulatedCluster]):
         self.forwarded = Forwarded(sim, seed, clocks_set) if seed % 4 == 0 else None
         self.repeated = RepeatedIds(sim, seed, clocks_set) if seed % 4 == 0 else None
         self.redriven = RedrivenLetters(sim, seed, clocks_set) if self.pushing else None
+        self.acted = ActedChanges(sim, seed) if seed % 4 == 3 else None
         self.quiescing = False
         self.seeks: list[tuple[str, int]] = []
         self.flying: list[asyncio.Task[None]] = []  # publishes that nobody waits for
@@ -104,6 +106,8 @@ class ClusterRun(SimRun[SimulatedCluster]):
             living.append(self.start(self.ruled.live(lambda: self.publishing)))
         if self.repeated is not None:
             living.append(self.start(self.repeated.live(lambda: self.publishing)))
+        if self.acted is not None:
+            living.append(self.start(self.acted.live(lambda: self.publishing)))
         if self.random.random() < 0.4:
             living.append(self.start(self._recreate()))
         if sim.settings.sealing_key_file is not None:

@@ -4,7 +4,7 @@ are due.
 Place: beside `chain_runs`, over the same processes, disks and network; its clients schedule and cancel, and one
 subscription shows what is published. In half of the seeds other faults come on top; in half of them messages have
 ordering keys, which move between chains. In some, clients send several requests of plain and scheduled messages at
-once, and entries are full after two messages.
+once, and entries are full after two messages; in some the topic drops duplicates for a while (`repeated_keys`).
 Judged is: what was scheduled, and not cancelled, is published once, not before its time, nothing is lost, what was
 cancelled never comes; of a key in the order of their times, where one chain had them in time and one took them; at the
 end nothing waits, and nothing that waited is kept. A request with a key whose outcome is unknown may be stored by two
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -35,6 +36,7 @@ from syncpoint.testing.simulation.consuming import Consuming
 from syncpoint.testing.simulation.faults import Nemesis
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.nodes import SimPublisher
+from syncpoint.testing.simulation.repeated_keys import RepeatedKeys
 from syncpoint.testing.simulation.scaled import patched, quick_checkpoints
 from syncpoint.testing.simulation.sim_runs import RunResult, SimRun, simulate
 from syncpoint.testing.simulation.simulated_chains import SimulatedChains
@@ -54,6 +56,7 @@ SHAPES = (
 )
 DRAIN_S = 60.0
 REQUESTS = 5  # at once, where turns are full
+SENDERS = 1 << 32  # numbers of clients begin behind those of processes, which publish what is due
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -86,9 +89,11 @@ class WatchedChains(SimulatedChains):
         super().__init__(loop, clock, seed, shape, trace)
         self.by_data: dict[bytes, Published] = defaultdict(Published)
         self.by_id: dict[str, Published] = defaultdict(Published)
+        self.on_received: Callable[[Any], None] = lambda message: None
 
     def received(self, subscription: str, receiver: str, message: Any) -> None:
         """See `SimulatedChains`."""
+        self.on_received(message)
         for found in (self.by_data[message.data], self.by_id[message.attributes.get(ID, "")]):
             found.ids.add(message.message_id)
             found.published_ns = min(found.published_ns, message.publish_time.ToNanoseconds())
@@ -98,10 +103,12 @@ class WatchedChains(SimulatedChains):
 
 class ScheduledRun(SimRun[WatchedChains]):
     """See the module. `kills`: so often an owner is killed, or taken over from, when something is due. `full`: turns
-    are given more than an entry holds.
+    are given more than an entry holds. `repeating`: ids are published again, see `repeated_keys`.
     """
 
-    def __init__(self, sim: WatchedChains, seed: int, kinds: tuple[str, ...], *, full: bool) -> None:
+    def __init__(
+        self, sim: WatchedChains, seed: int, kinds: tuple[str, ...], *, full: bool, repeating: bool = False
+    ) -> None:
         super().__init__(sim, seed, SeededRandom(seed * 7 + 3))
         self.full = full
         self.nemesis = Nemesis(sim, seed, kinds) if kinds else None
@@ -111,6 +118,8 @@ class ScheduledRun(SimRun[WatchedChains]):
         self._keys = SeededRandom(seed * 31 + 11)
         self._numbers = 0
         self.kills = 0
+        self.repeated = RepeatedKeys(sim, self.clients, seed) if repeating and self.keyed else None
+        self.judges_times = "clock jump" not in kinds
 
     async def run(self) -> None:
         checkpoints: AbstractContextManager[None] = nullcontext()
@@ -129,6 +138,9 @@ class ScheduledRun(SimRun[WatchedChains]):
         await self.within([self.clients.subscribe(WATCHER)], 30)
         works = [self.start(self._schedule(client)) for client in range(3)]
         moving = loop.create_task(self._move_keys())
+        if self.repeated is not None:
+            sim.on_received = self.repeated.received
+            works.append(self.start(self.repeated.live(lambda: not all(one.done() for one in works[:3]))))
         if self.nemesis is not None:
             await self.nemesis.run(3.0)
             self.nemesis.heal()
@@ -192,7 +204,7 @@ class ScheduledRun(SimRun[WatchedChains]):
         if plain:  # one among them that is published at once
             bodies.insert(0, pubsub.PubsubMessage(data=seal(MessageIdentity(f"c{client}", number), b"")))
         request = pubsub.PublishRequest(topic=TOPIC, messages=bodies).SerializeToString()
-        answer = await self.clients._send(TOPIC, request, key, client + 1, number + 1, 20.0)
+        answer = await self.clients._send(TOPIC, request, key, SENDERS + client, number + 1, 20.0)
         if answer is None:
             self.sim.coverage.sometimes("the outcome of scheduling stays unknown")
             return
@@ -258,6 +270,8 @@ class ScheduledRun(SimRun[WatchedChains]):
                 continue
             chain = sim.owners_of[number][0].host.chains[number]
             found += self.unfinished_of(chain) + _kept(chain)
+        if self.repeated is not None:
+            found += self.repeated.lacks()
         return found
 
     def _judged(self) -> list[str]:
@@ -282,6 +296,8 @@ class ScheduledRun(SimRun[WatchedChains]):
                 found.append(f"never early: {name} came {early_s:.3f} s early")
             if one.id and seen is not None and self.sim.by_id[one.id].ids != seen.ids:
                 found.append(f"fires under its id: {name}")
+        if self.repeated is not None and self.judges_times:
+            found += self.repeated.judged()
         return [*found, *self._out_of_order()]
 
     def _out_of_order(self) -> list[str]:
@@ -311,9 +327,10 @@ def run_scheduled(seed: int, *, trace: Trace | None = None, **wanted: Any) -> Ru
     shape = wanted.get("shape") or SHAPES[random.randrange(0, len(SHAPES))]
     kinds = wanted.get("kinds") or (KINDS if random.random() < 0.5 else ())
     full = wanted.get("full", "kinds" not in wanted and random.random() < 0.3)
+    repeating = wanted.get("repeating", "kinds" not in wanted and random.random() < 0.4)
 
     def make(loop: ProcessLoop, clock: ManualClock) -> ScheduledRun:
-        return ScheduledRun(WatchedChains(loop, clock, seed, shape, trace), seed, kinds, full=full)
+        return ScheduledRun(WatchedChains(loop, clock, seed, shape, trace), seed, kinds, full=full, repeating=repeating)
 
     return simulate(seed, make, trace)
 

@@ -17,11 +17,11 @@ from syncpoint.testing.simulation.deletions import unnoticed
 
 
 class FactsWatched:
-    """Of one chain in one life of its owner."""
+    """Of one chain in one life of its owner. `numbered`: see `FactsInFront`."""
 
-    def __init__(self, coverage: Coverage, chain: Chain) -> None:
+    def __init__(self, coverage: Coverage, chain: Chain, *, numbered: bool = True) -> None:
         self._coverage, self._sources = coverage, chain.forwarder.sources
-        self._judge = FactsInFront(chain.store.log_counter, numbered=True)
+        self._judge = FactsInFront(chain.store.log_counter, numbered=numbered)
         self._append = chain.store.append
         chain.store.append = self._appended  # type: ignore[method-assign]
 

@@ -19,9 +19,10 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.checkers import CheckResult
 from syncpoint.testing.simulation.base import Simulation, Trace
-from syncpoint.testing.simulation.loop import ProcessLoop, run_in_loop
+from syncpoint.testing.simulation.loop import ProcessLoop, own_turns, run_in_loop
 from syncpoint.testing.simulation.run_checkers import converged, judge, one_writer_per_log, progress
-from syncpoint.testing.simulation.scaled import scaled
+from syncpoint.testing.simulation.scaled import patched, scaled
+from syncpoint.transport import fair
 
 W = TypeVar("W", bound=Simulation)
 
@@ -77,7 +78,7 @@ class SimRun(Generic[W]):
     async def within(self, works: Iterable[Any], seconds: float) -> None:
         """Wait for clients; that they get on in so many seconds is promised."""
         tasks = [one if isinstance(one, asyncio.Task) else self.start(one) for one in works]
-        done, pending = await asyncio.wait(tasks, timeout=seconds)
+        done, pending = await asyncio.wait(tasks, timeout=seconds) if tasks else (set(), set())
         for task in pending:
             task.cancel()
         self.sim.coverage.always("clients get on once all is well", not pending, f"{len(pending)} still wait")
@@ -163,7 +164,7 @@ def simulate(seed: int, make: Callable[[ProcessLoop, ManualClock], SimRun[Any]],
     if trace is None:
         logging.disable(logging.CRITICAL)
     try:
-        with scaled():
+        with scaled(), patched(fair, turns=own_turns):
             run_in_loop(clock, work)
     finally:
         if trace is None:

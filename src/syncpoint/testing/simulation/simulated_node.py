@@ -20,6 +20,7 @@ from syncpoint.node.metadata import open_metadata
 from syncpoint.node.node_environment import NodeEnvironment
 from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
+from syncpoint.push.push_driver import Sender
 from syncpoint.runtime.clock import Clock, ManualClock
 from syncpoint.runtime.random import Random
 from syncpoint.runtime.step_workers import Notify
@@ -27,7 +28,7 @@ from syncpoint.storage.settings import StorageSettings
 from syncpoint.testing.simulation.accidents import Accidents
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
-from syncpoint.testing.simulation.sim_workers import SimWorkers, run_blocking
+from syncpoint.testing.simulation.sim_workers import SimChildProcesses, SimWorkers, run_blocking
 from syncpoint.testing.simulation.simulated_disks import SimDiskServer, SimFiles
 from syncpoint.testing.simulation.simulated_jobs import PipelineShape, SimulatedJobs
 from syncpoint.transport.calls import Methods
@@ -70,12 +71,15 @@ class NodeLife:
             self._workers,
             self._notify(),
             lambda work: run_blocking(sim.sim_threads, work),
+            outside=lambda work: run_blocking(sim.sim_threads, work),
             make_locks=NoLocks,
             open_metadata=self._open_metadata,
             serve=self._serve,
             keep_memory=lambda: None,
             freeze_memory=lambda: None,
             measures_itself=False,
+            apart=SimChildProcesses(),
+            push_sender=sim.push_sender,
         )
         node = Node(sim.settings, environment)
         try:
@@ -87,6 +91,7 @@ class NodeLife:
             return
         guard = node.upkeep.rounds.guard
         node.upkeep.rounds.guard = lambda step: guard(partial(self.accidents.within, step))  # type: ignore[method-assign]
+        sim.equip(node)
         found = node.store.recovered
         sim.coverage.sometimes("a tail is cut at recovery", found.cut)
         sim.coverage.always("nothing promised is on no disk", not found.lost, f"{found.lost}")
@@ -138,6 +143,7 @@ class SimulatedNode(SimulatedJobs):
         self.of_jobs(shape)
         self.lives = 0
         self.ended = False
+        self.push_sender: Sender | None = None
         self.refusal: Exception | None = None  # why the node did not start, the last time it did not
         names = tuple(f"d{number}" for number in range(shape.disks))
         self.disks: SimDiskServer = self.farm.serve(DISKS, names)
@@ -160,6 +166,9 @@ class SimulatedNode(SimulatedJobs):
 
     def endpoint(self) -> str:
         return ENDPOINT
+
+    def equip(self, node: Node) -> None:
+        """A node has just been started."""
 
     # -- the node ----------------------------------------------------------------------------------------------------
 

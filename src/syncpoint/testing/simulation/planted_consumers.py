@@ -1,0 +1,207 @@
+"""Bugs planted into what a node consumes itself (`consumer_runs`). See `planted_bugs`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+from syncpoint.api import letter_admin, node_admin
+from syncpoint.api.letter_edits import Found, LetterEdit
+from syncpoint.forward import forward_driver
+from syncpoint.forward.forwarded_message import publish_request
+from syncpoint.inner import feed
+from syncpoint.inner.inner_consumer import Effect, HeldBatch, InnerConsumer
+from syncpoint.inner.inner_driver import InnerDriver
+from syncpoint.inner.lent import Lent, lent_by
+from syncpoint.metadata.records import CatalogChange, ChangeOp, Subscription, Topic
+from syncpoint.model.lanes import place_in
+from syncpoint.model.reserved import FORWARDED_FROM
+from syncpoint.publish import judged_publishes
+from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.message_ids import PUBLISHED, Judgement, MessageIds, MessagePlace
+from syncpoint.publish.origin import PublishOrigin
+from syncpoint.publish.source import WAITING_TOPIC
+from syncpoint.publish.source_peek import acknowledge_seen
+from syncpoint.subscribe import dead_letter
+from syncpoint.subscribe.confirm import CopyId
+from syncpoint.subscribe.ordering import Identity, KeyOrder
+from syncpoint.testing.simulation.consumed import EXPORTED, FORWARDED, PULLED, PUSHED
+from syncpoint.testing.simulation.consumer_runs import run_consumers
+from syncpoint.testing.simulation.planted import planted, together
+from syncpoint.testing.simulation.scaled import patched
+from syncpoint.testing.simulation.sim_runs import RunResult
+from syncpoint.wire.messages import internal, pubsub
+
+LETTERS, IDS = "letters", "ids"
+
+
+def _run(consumed: str, seed: int, *, shape: None, kinds: tuple[str, ...], beyond: bool = False) -> RunResult:
+    return run_consumers(seed, kinds=kinds, consumed=(consumed,))
+
+
+def of(consumed: str) -> partial[RunResult]:
+    """Seeds in which this is consumed, and nothing else, as `planted_bugs` runs them."""
+    return partial(_run, consumed)
+
+
+@planted(None, seed=0, run=of(FORWARDED))
+def forwards_are_named_by_the_catalog() -> AbstractContextManager[None]:
+    """The generation in the name of what is forwarded is the one of a record that is up to a tick old."""
+    right = InnerDriver._changed
+
+    def at_the_next_tick(self: InnerDriver, change: CatalogChange) -> None:  # type: ignore[type-arg]
+        if isinstance(change.record, Subscription) and change.op is not ChangeOp.DELETE:
+            self._note(change.record)
+            self._reviewed = float("-inf")
+        else:
+            right(self, change)
+
+    def named(target: str, source: Subscription, lent: Iterable[Lent]) -> bytes:
+        lent = list(lent)
+        request = pubsub.PublishRequest.FromString(publish_request(target, source, lent))
+        for message, one in zip(request.messages, lent, strict=True):
+            copy = one.copy._replace(generation=source.generation)
+            message.attributes[FORWARDED_FROM] = copy.named(source.incarnation)
+        return bytes(request.SerializeToString())
+
+    return together(patched(InnerDriver, _changed=at_the_next_tick), patched(forward_driver, publish_request=named))
+
+
+def _by_message_id() -> AbstractContextManager[None]:
+    """Copies that rules make of one message are taken for each other."""
+
+    def alike(response: pubsub.StreamingPullResponse) -> list[Lent]:
+        return [
+            Lent(one.ack_id, CopyId(one.copy.source, place_in(one.copy.place)[1], one.copy.generation), one.message)
+            for one in lent_by(response)
+        ]
+
+    return patched(feed, lent_by=alike)
+
+
+@planted(None, seed=0, run=of(EXPORTED))
+def exports_hold_one_copy_of_each_message() -> AbstractContextManager[None]:
+    """What is held is known by its message id."""
+    return _by_message_id()
+
+
+@planted(None, seed=0, run=of(PUSHED))
+def pushes_hold_one_copy_of_each_message() -> AbstractContextManager[None]:
+    """What is held is known by its message id."""
+    return _by_message_id()
+
+
+@planted(None, seed=0, run=of(FORWARDED))
+def what_waits_behind_a_failed_request_goes_on() -> AbstractContextManager[None]:
+    """Of a key whose request fails during another pause, what waits is sent before what failed comes again."""
+    right = InnerConsumer._failed
+
+    def failed(self: InnerConsumer, batch: HeldBatch, now: float) -> list[Effect]:
+        waiting = self._waiting.pop(batch.lane, None)
+        effects = right(self, batch, now)
+        if waiting:
+            self._waiting[batch.lane] = waiting
+            self._ready[batch.lane] = None
+        return effects
+
+    return patched(InnerConsumer, _failed=failed)
+
+
+@planted(None, seed=0, run=of(LETTERS))
+def a_redrive_undoes_a_seek() -> AbstractContextManager[None]:
+    """What was seen is acknowledged in whatever generation the subscription is by then."""
+
+    async def now(forwarder: PublishForwarder, asked: internal.AcknowledgeSeenRequest) -> None:
+        ledger = forwarder.ledgers.get(asked.subscription)
+        if ledger is not None:
+            asked.generation = ledger.generation
+        await acknowledge_seen(forwarder, asked)
+
+    return patched(node_admin, acknowledge_seen=now)
+
+
+@planted(None, seed=0, run=of(LETTERS))
+def letters_brought_back_have_the_name_they_had() -> AbstractContextManager[None]:
+    """What is redriven after a seek is taken for what was redriven before it, and acknowledged."""
+    right = letter_admin._request
+
+    def unnumbered(record: Subscription, target: Topic, part: Sequence[Found], edit: LetterEdit) -> bytes:
+        request = pubsub.PublishRequest.FromString(right(record, target, part, edit))
+        for message, (copy, _) in zip(request.messages, part, strict=True):
+            name = copy.copy._replace(generation=0).named(record.incarnation)
+            message.attributes[FORWARDED_FROM] = f"letter/{name}"
+        return bytes(request.SerializeToString())
+
+    return patched(letter_admin, _request=unnumbered)
+
+
+@planted(None, seed=0, run=of(LETTERS))
+def what_is_redriven_is_judged_by_its_publishers_ids() -> AbstractContextManager[None]:
+    """A letter whose message has the id of another one is dropped as a duplicate, and acknowledged."""
+    right = MessageIds.kinds
+
+    def kinds(self: MessageIds, topic: Topic, request: bytes | memoryview, origin: PublishOrigin) -> Sequence[str]:
+        if origin is PublishOrigin.SERVICE and topic.options.duplicate_window_s:
+            return (PUBLISHED,)
+        return right(self, topic, request, origin)
+
+    return patched(MessageIds, kinds=kinds)
+
+
+@planted(None, "crash at a refusal", seed=0, run=of(LETTERS))
+def letters_have_another_name_each_time() -> AbstractContextManager[None]:
+    """Whoever makes a letter again after a break makes another one."""
+    times, right = itertools.count(), dead_letter.letter
+
+    def renamed(message: bytes, record: Subscription, copy: CopyId, *rest: Any) -> bytes:
+        request = pubsub.PublishRequest.FromString(right(message, record, copy, *rest))
+        request.messages[0].attributes[FORWARDED_FROM] += f"/{next(times)}"
+        return bytes(request.SerializeToString())
+
+    return patched(dead_letter, letter=renamed)
+
+
+@planted(None, seed=0, run=of(PULLED))
+def what_was_taken_back_is_acknowledged_by_its_earlier_lease() -> AbstractContextManager[None]:
+    """Of a key of which a message was refused, what was lent behind it counts as acknowledged when that comes late."""
+    right = KeyOrder.take_back
+
+    def taken(self: KeyOrder, identity: Identity, *, block: bool, last_serial: int | None = None) -> list[Identity]:
+        return right(self, identity, block=block)
+
+    return patched(KeyOrder, take_back=taken)
+
+
+@planted(None, seed=0, run=of(IDS))
+def ids_count_from_when_they_are_scheduled() -> AbstractContextManager[None]:
+    """What is scheduled takes its id at once, and keeps it when it is cancelled."""
+    return together(
+        patched(judged_publishes, _later=lambda messages, request, origin: b""),
+        patched(MessageIds, _waits=lambda self, place: False, judge_due=lambda self, topic, framed, second: None),
+    )
+
+
+@planted(None, seed=0, run=of(IDS))
+def what_is_due_is_published_whatever_its_id() -> AbstractContextManager[None]:
+    """Duplicates are dropped when they are published, and not when they are due."""
+    return patched(MessageIds, judge_due=lambda self, topic, framed, second: None)
+
+
+@planted(None, seed=0, run=of(FORWARDED))
+def a_forward_that_waits_is_not_known_again() -> AbstractContextManager[None]:
+    """Of what is forwarded for later nothing is noted before it is due."""
+    right = MessageIds.note
+
+    def note(self: MessageIds, judged: Judgement, places: Sequence[MessagePlace]) -> None:
+        by_number = self._sources.by_number
+        kept = [
+            (number, place)
+            for number, place in zip(judged.fresh, places, strict=True)
+            if not (judged.key[1] and place.source in by_number and by_number[place.source].topic == WAITING_TOPIC)
+        ]
+        right(self, judged._replace(fresh=[number for number, _ in kept]), [place for _, place in kept])
+
+    return patched(MessageIds, note=note)

@@ -1,0 +1,81 @@
+"""Ids with ordering keys that are published again while their keys move between chains, back and forth, and the judge.
+
+Place: beside the clients of `scheduled_runs`, in some lives with ordering keys. The topic drops duplicates for some
+seconds, less than a life.
+What is judged: no two messages of an id are stored within the window, whichever chains took them; who publishes is
+answered with the id of a message that comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+from syncpoint.metadata.entity_options import TopicOptions
+from syncpoint.metadata.records import CatalogChange
+from syncpoint.publish.message_ids import PUBLISHED
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.simulation.clients import Clients
+from syncpoint.testing.simulation.simulated_chains import SimulatedChains
+from syncpoint.testing.simulation.topology import TOPIC
+from syncpoint.wire.messages import pubsub
+
+WINDOW_S = 3
+APART_S = 0.7  # clocks of two machines, at most
+IDS = 4
+SENDER = 1 << 33
+
+
+class RepeatedKeys:
+    """See the module. `stored`: by id, when each message was published; `answered`: with what."""
+
+    def __init__(self, sim: SimulatedChains, clients: Clients, seed: int) -> None:
+        self.sim, self.clients, self.random = sim, clients, SeededRandom(seed * 37 + 4)
+        self.stored: dict[str, dict[str, int]] = defaultdict(dict)
+        self.answered: dict[str, set[str]] = defaultdict(set)
+        topic = sim.topic(TOPIC)
+        sim.commit(CatalogChange.put(replace(topic, options=TopicOptions(duplicate_window_s=WINDOW_S))))
+
+    def received(self, message: pubsub.PubsubMessage) -> None:
+        """A message came to whoever receives all."""
+        if PUBLISHED in message.attributes:
+            self.stored[message.attributes[PUBLISHED]][message.message_id] = message.publish_time.ToNanoseconds()
+
+    async def live(self, is_living: Callable[[], bool]) -> None:
+        """Publish the same few ids."""
+        number = 0
+        while is_living():
+            await asyncio.sleep(self.random.random() ** 2 * 0.8)
+            number += 1
+            which = self.random.randrange(0, IDS)
+            name, key = f"id {which}", f"key {which % 2}"
+            request = pubsub.PublishRequest(topic=TOPIC)
+            request.messages.add(data=name.encode(), ordering_key=key, attributes={PUBLISHED: name})
+            answer = await self.clients._send(TOPIC, request.SerializeToString(), key, SENDER, number, 20.0)
+            if answer is not None:
+                found = pubsub.PublishResponse.FromString(answer).message_ids
+                self.answered[name].update(found)
+                self.sim.note(f"{name} is published as {found[0]}")
+
+    def lacks(self) -> list[str]:
+        """What was answered and has not come."""
+        return [
+            f"{name} was answered with {one}, which never came"
+            for name, found in self.answered.items()
+            for one in sorted(found - self.stored[name].keys())
+        ]
+
+    def judged(self) -> list[str]:
+        """All promises."""
+        bad = [f"ids count for their time: {one}" for one in self.lacks()]
+        for name, found in self.stored.items():
+            times = sorted(found.values())
+            bad += [
+                f"ids are stored once in their time: {name} is stored twice within {(later - one) / 1e9:.3f} s"
+                for one, later in pairwise(times)
+                if later - one < (WINDOW_S - APART_S) * 1_000_000_000
+            ]
+        return bad
