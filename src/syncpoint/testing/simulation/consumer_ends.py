@@ -127,4 +127,5 @@ class ConsumerEnds:
         for path in sorted(self.bucket.glob("*")):
             if path.is_file() and path.name not in self.rows:
                 with path.open("rb") as file:
-                    self.rows[path.name] = [(row["data"], row["attributes"]) for row in fastavro.reader(file)]
+                    found: list[Any] = list(fastavro.reader(file))
+                self.rows[path.name] = [(row["data"], row["attributes"]) for row in found]

@@ -17,6 +17,7 @@ from syncpoint.inner.inner_consumer import Effect, HeldBatch, InnerConsumer
 from syncpoint.inner.inner_driver import InnerDriver
 from syncpoint.inner.lent import Lent, lent_by
 from syncpoint.metadata.records import CatalogChange, ChangeOp, Subscription, Topic
+from syncpoint.model.delivery import Batch
 from syncpoint.model.lanes import place_in
 from syncpoint.model.reserved import FORWARDED_FROM
 from syncpoint.publish import judged_publishes
@@ -28,10 +29,12 @@ from syncpoint.publish.source_peek import acknowledge_seen
 from syncpoint.subscribe import dead_letter
 from syncpoint.subscribe.confirm import CopyId
 from syncpoint.subscribe.ordering import Identity, KeyOrder
+from syncpoint.subscribe.rule_batches import RuleBatches
 from syncpoint.testing.simulation.consumed import EXPORTED, FORWARDED, PULLED, PUSHED
 from syncpoint.testing.simulation.consumer_runs import run_consumers
 from syncpoint.testing.simulation.planted import planted, together
 from syncpoint.testing.simulation.scaled import patched
+from syncpoint.testing.simulation.scenario import run_cluster
 from syncpoint.testing.simulation.sim_runs import RunResult
 from syncpoint.wire.messages import internal, pubsub
 
@@ -45,6 +48,11 @@ def _run(consumed: str, seed: int, *, shape: None, kinds: tuple[str, ...], beyon
 def of(consumed: str) -> partial[RunResult]:
     """Seeds in which this is consumed, and nothing else, as `planted_bugs` runs them."""
     return partial(_run, consumed)
+
+
+def forwarded_in_a_cluster(seed: int, *, shape: None, kinds: tuple[str, ...], beyond: bool = False) -> RunResult:
+    """Seeds of clusters in which something is forwarded from a subscription that is moved back."""
+    return run_cluster(12 * seed + 2, kinds=kinds)
 
 
 @planted(None, seed=0, run=of(FORWARDED))
@@ -70,6 +78,20 @@ def forwards_are_named_by_the_catalog() -> AbstractContextManager[None]:
     return together(patched(InnerDriver, _changed=at_the_next_tick), patched(forward_driver, publish_request=named))
 
 
+@planted(None, "crash", seed=0, run=forwarded_in_a_cluster)
+def forwards_of_a_cluster_have_no_generation() -> AbstractContextManager[None]:
+    """What a seek brings back in a cluster is taken for what was forwarded before."""
+
+    def named(target: str, source: Subscription, lent: Iterable[Lent]) -> bytes:
+        lent = list(lent)
+        request = pubsub.PublishRequest.FromString(publish_request(target, source, lent))
+        for message, one in zip(request.messages, lent, strict=True):
+            message.attributes[FORWARDED_FROM] = one.copy._replace(generation=0).named(source.incarnation)
+        return bytes(request.SerializeToString())
+
+    return patched(forward_driver, publish_request=named)
+
+
 def _by_message_id() -> AbstractContextManager[None]:
     """Copies that rules make of one message are taken for each other."""
 
@@ -88,13 +110,13 @@ def exports_hold_one_copy_of_each_message() -> AbstractContextManager[None]:
     return _by_message_id()
 
 
-@planted(None, seed=0, run=of(PUSHED))
+@planted(None, seed=2, run=of(PUSHED))
 def pushes_hold_one_copy_of_each_message() -> AbstractContextManager[None]:
     """What is held is known by its message id."""
     return _by_message_id()
 
 
-@planted(None, seed=0, run=of(FORWARDED))
+@planted(None, seed=95, run=of(FORWARDED))
 def what_waits_behind_a_failed_request_goes_on() -> AbstractContextManager[None]:
     """Of a key whose request fails during another pause, what waits is sent before what failed comes again."""
     right = InnerConsumer._failed
@@ -110,7 +132,7 @@ def what_waits_behind_a_failed_request_goes_on() -> AbstractContextManager[None]
     return patched(InnerConsumer, _failed=failed)
 
 
-@planted(None, seed=0, run=of(LETTERS))
+@planted(None, seed=17, run=of(LETTERS))
 def a_redrive_undoes_a_seek() -> AbstractContextManager[None]:
     """What was seen is acknowledged in whatever generation the subscription is by then."""
 
@@ -151,7 +173,7 @@ def what_is_redriven_is_judged_by_its_publishers_ids() -> AbstractContextManager
     return patched(MessageIds, kinds=kinds)
 
 
-@planted(None, "crash at a refusal", seed=0, run=of(LETTERS))
+@planted(None, "crash at a refusal", seed=9, run=of(LETTERS))
 def letters_have_another_name_each_time() -> AbstractContextManager[None]:
     """Whoever makes a letter again after a break makes another one."""
     times, right = itertools.count(), dead_letter.letter
@@ -164,7 +186,7 @@ def letters_have_another_name_each_time() -> AbstractContextManager[None]:
     return patched(dead_letter, letter=renamed)
 
 
-@planted(None, seed=0, run=of(PULLED))
+@planted(None, seed=7, run=of(PULLED))
 def what_was_taken_back_is_acknowledged_by_its_earlier_lease() -> AbstractContextManager[None]:
     """Of a key of which a message was refused, what was lent behind it counts as acknowledged when that comes late."""
     right = KeyOrder.take_back
@@ -190,7 +212,7 @@ def what_is_due_is_published_whatever_its_id() -> AbstractContextManager[None]:
     return patched(MessageIds, judge_due=lambda self, topic, framed, second: None)
 
 
-@planted(None, seed=0, run=of(FORWARDED))
+@planted(None, seed=10, run=of(FORWARDED))
 def a_forward_that_waits_is_not_known_again() -> AbstractContextManager[None]:
     """Of what is forwarded for later nothing is noted before it is due."""
     right = MessageIds.note
@@ -205,3 +227,16 @@ def a_forward_that_waits_is_not_known_again() -> AbstractContextManager[None]:
         right(self, judged._replace(fresh=[number for number, _ in kept]), [place for _, place in kept])
 
     return patched(MessageIds, note=note)
+
+
+@planted(None, seed=0, run=of(PULLED))
+def an_answer_that_has_more_than_was_asked_for_fails() -> AbstractContextManager[None]:
+    """Where rules make copies, and small messages lie behind one that came back."""
+    right = RuleBatches.applied
+
+    def applied(self: RuleBatches, batches: Sequence[Batch], end: int, **more: Any) -> Sequence[Batch]:
+        if self._state.rules is not None and any(batch.begin >= end + 8 for batch in batches):
+            raise ValueError("negative count")
+        return right(self, batches, end, **more)
+
+    return patched(RuleBatches, applied=applied)

@@ -91,7 +91,7 @@ def a_full_entry_is_written_in_the_middle_of_a_request() -> AbstractContextManag
     return patched(GroupCommit, add=add)
 
 
-@planted(MOVING, seed=0, run=partial(run_scheduled, repeating=True))
+@planted(MOVING, seed=9, run=partial(run_scheduled, repeating=True))
 def an_id_that_was_known_once_hides_newer_ones() -> AbstractContextManager[None]:
     """What other chains of a topic know is not taken where an id was known before, however long ago."""
     right = MessageIds._renew

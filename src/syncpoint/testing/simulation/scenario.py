@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from typing import Any
 
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.checkers import CheckResult
-from syncpoint.testing.history import Outcome
+from syncpoint.testing.history import MessageIdentity, Outcome
 from syncpoint.testing.simulation.acted_changes import ActedChanges
 from syncpoint.testing.simulation.api_clients import TOPIC
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.cluster_faults import ClusterFaults
+from syncpoint.testing.simulation.consumed import FORWARDED, PULLED, Consumed
 from syncpoint.testing.simulation.forwarded import Forwarded
 from syncpoint.testing.simulation.invariants import leftovers
 from syncpoint.testing.simulation.loop import ProcessLoop
@@ -65,6 +67,10 @@ class ClusterRun(SimRun[SimulatedCluster]):
         self.repeated = RepeatedIds(sim, seed, clocks_set) if seed % 4 == 0 else None
         self.redriven = RedrivenLetters(sim, seed, clocks_set) if self.pushing else None
         self.acted = ActedChanges(sim, seed) if seed % 4 == 3 else None
+        self.consumed = None
+        if seed % 4 == 2:
+            kind = FORWARDED if seed % 3 else PULLED
+            self.consumed = Consumed(sim, kind, seed, life=object, one_clock=not clocks_set)
         self.quiescing = False
         self.seeks: list[tuple[str, int]] = []
         self.flying: list[asyncio.Task[None]] = []  # publishes that nobody waits for
@@ -74,7 +80,7 @@ class ClusterRun(SimRun[SimulatedCluster]):
         """All of it."""
         sim = self.sim
         await sim.begin_all()
-        await self.within([sim.create_topic(retention_s=86_400 if self.seeking else 0)], 60)
+        await self.within([sim.create_topic(retention_s=86_400 if self.seeking or self.consumed else 0)], 60)
         early: list[tuple[str, dict[str, Any]]] = [
             ("plain", {}),
             ("ordered", {"ordered": True}),
@@ -99,6 +105,9 @@ class ClusterRun(SimRun[SimulatedCluster]):
         if self.redriven is not None:
             await self.within([self.redriven.begin()], 60)
             self.start(self.redriven.consume())
+        if self.consumed is not None:
+            await self.within([self.consumed.begin()], 60)
+            self.start(self.consumed.consume())
         self.start(sim.consume("plain", "plain-b"))
         living = [self.start(self._publish(f"p{n}", key)) for n, key in enumerate(("", "k1", "k2"))]
         living.append(self.start(self._late()))
@@ -106,6 +115,8 @@ class ClusterRun(SimRun[SimulatedCluster]):
             living.append(self.start(self.ruled.live(lambda: self.publishing)))
         if self.repeated is not None:
             living.append(self.start(self.repeated.live(lambda: self.publishing)))
+        if self.consumed is not None:
+            living.append(self.start(self.consumed.live(lambda: self.publishing)))
         if self.acted is not None:
             living.append(self.start(self.acted.live(lambda: self.publishing)))
         if self.random.random() < 0.4:
@@ -139,6 +150,7 @@ class ClusterRun(SimRun[SimulatedCluster]):
             *(self.forwarded.judged() if self.forwarded is not None else ()),
             *(self.repeated.judged() if self.repeated is not None else ()),
             *(self.redriven.judged() if self.redriven is not None else ()),
+            *(self.consumed.judged(self._stored()) if self.consumed is not None else ()),
         )
         await sim.close()
 
@@ -198,6 +210,14 @@ class ClusterRun(SimRun[SimulatedCluster]):
             bad += [f"{name} did not get {one} after its seek" for one in sorted(owed - seen)]
         return CheckResult("resets are delivered again", looked, tuple(bad))
 
+    def _stored(self) -> dict[MessageIdentity, set[str]]:
+        """The ids of each message in the first topic, as a subscription of it saw them."""
+        stored: dict[MessageIdentity, set[str]] = defaultdict(set)
+        for one in self.sim.history.deliveries:
+            if one.subscription == "ordered" and one.identity is not None:
+                stored[one.identity].add(one.message_id)
+        return stored
+
     async def _publish(self, client: str, key: str) -> None:
         number = 0
         while self.publishing:
@@ -214,7 +234,7 @@ class ClusterRun(SimRun[SimulatedCluster]):
             found += self.unfinished_of(chain)
             found += leftovers(chain, sim.registered()) if self.quiescing else []
         found += self.owed()
-        for one in (self.ruled, self.forwarded, self.repeated, self.redriven):
+        for one in (self.ruled, self.forwarded, self.repeated, self.redriven, self.consumed):
             if one is not None and not found:
                 found += one.lacks()
         return found

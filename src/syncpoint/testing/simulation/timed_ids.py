@@ -87,7 +87,7 @@ class TimedIds:
 
     async def live(self, is_living: Callable[[], bool]) -> None:
         """Publish, schedule and cancel the same few ids."""
-        work = list[asyncio.Task[None]]()
+        work = list[asyncio.Task[Any]]()
         while is_living():
             await asyncio.sleep(self.random.random() * 0.5)
             name = f"id {self.random.randrange(0, IDS)}"
