@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from syncpoint.testing.simulation import (
     planted_again,
-    planted_changes,
     planted_cluster_pipelines,
-    planted_consumers,
     planted_delivery,
     planted_expiry,
     planted_forwards,
@@ -19,6 +17,7 @@ from syncpoint.testing.simulation import (
     planted_rules,
     planted_schedules,
     planted_storage,
+    planted_subscriptions,
 )
 from syncpoint.testing.simulation.planted import PLANTED
 from syncpoint.testing.simulation.runner import run_one
@@ -38,8 +37,7 @@ MODULES = (  # reading them enters their bugs in the list
     planted_forwards,
     planted_ids,
     planted_letters,
-    planted_consumers,
-    planted_changes,
+    planted_subscriptions,
 )
 
 

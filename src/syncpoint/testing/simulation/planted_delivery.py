@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager
 from syncpoint.publish.append import PublishCaller
 from syncpoint.publish.envelope import PublishBatch
 from syncpoint.publish.ingress import PublishIngress
-from syncpoint.subscribe.lease import LeaseManager, _Record
 from syncpoint.subscribe.peers import Peer
 from syncpoint.subscribe.served_subscriptions import ServedSubscriptions
 from syncpoint.subscribe.step_guard import StepGuard
@@ -47,14 +46,3 @@ def a_batch_goes_by_the_name_of_its_topic() -> AbstractContextManager[None]:
         right(self, caller, batch._replace(topic=0))
 
     return patched(PublishIngress, publish=by_name)
-
-
-@planted(LASTING, "subscribe forwarder parted", "crash", "takeover", "connections broken", seed=0)
-def what_was_tried_before_is_said_to_have_failed() -> AbstractContextManager[None]:
-    """An acknowledgement that is refused has failed, also where it was tried before and may have counted."""
-    right = LeaseManager._recorded
-
-    def forgetful(self: LeaseManager, record: _Record, error: Exception | None) -> None:
-        right(self, record._replace(maybe=False), error)
-
-    return patched(LeaseManager, _recorded=forgetful)

@@ -9,7 +9,7 @@ from typing import Any
 
 from syncpoint.metadata.records import Topic
 from syncpoint.publish.commit import GroupCommit
-from syncpoint.publish.message_ids import IdRow, MessageIds
+from syncpoint.publish.message_ids import MessageIds
 from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.records import FiredFact
 from syncpoint.publish.scheduled import Scheduled, ScheduledMessages
@@ -22,7 +22,6 @@ from syncpoint.testing.simulation.topology import Topology
 
 _right, _kind = ScheduledMessages.reconcile, MessageIds.kinds
 KEYED = Topology(clusters=3, disks=1, chains=2)
-MOVING = Topology(clusters=1, disks=1, chains=2)
 
 
 @planted(SINGLE, "crash", "takeover", seed=0, run=run_scheduled)
@@ -89,15 +88,3 @@ def a_full_entry_is_written_in_the_middle_of_a_request() -> AbstractContextManag
         right(self, source, *rest)
 
     return patched(GroupCommit, add=add)
-
-
-@planted(MOVING, seed=9, run=partial(run_scheduled, repeating=True))
-def an_id_that_was_known_once_hides_newer_ones() -> AbstractContextManager[None]:
-    """What other chains of a topic know is not taken where an id was known before, however long ago."""
-    right = MessageIds._renew
-
-    def renew(self: MessageIds, key: tuple[int, bool], row: IdRow) -> bool:
-        ids = self._of.get(key)
-        return (ids is None or ids.find(row.hashed) is None) and right(self, key, row)
-
-    return patched(MessageIds, _renew=renew)

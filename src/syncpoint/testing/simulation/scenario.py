@@ -68,7 +68,7 @@ class ClusterRun(SimRun[SimulatedCluster]):
         self.redriven = RedrivenLetters(sim, seed, clocks_set) if self.pushing else None
         self.acted = ActedChanges(sim, seed) if seed % 4 == 3 else None
         self.consumed = None
-        if seed % 4 == 2:
+        if self.acted is not None:
             kind = FORWARDED if seed % 3 else PULLED
             self.consumed = Consumed(sim, kind, seed, life=object, one_clock=not clocks_set)
         self.quiescing = False

@@ -119,6 +119,7 @@ class ScheduledRun(SimRun[WatchedChains]):
         self._numbers = 0
         self.kills = 0
         self.repeated = RepeatedKeys(sim, self.clients, seed) if repeating and self.keyed else None
+        self.sender = 1 if self.repeated is None else SENDERS
         self.judges_times = "clock jump" not in kinds
 
     async def run(self) -> None:
@@ -204,7 +205,7 @@ class ScheduledRun(SimRun[WatchedChains]):
         if plain:  # one among them that is published at once
             bodies.insert(0, pubsub.PubsubMessage(data=seal(MessageIdentity(f"c{client}", number), b"")))
         request = pubsub.PublishRequest(topic=TOPIC, messages=bodies).SerializeToString()
-        answer = await self.clients._send(TOPIC, request, key, SENDERS + client, number + 1, 20.0)
+        answer = await self.clients._send(TOPIC, request, key, self.sender + client, number + 1, 20.0)
         if answer is None:
             self.sim.coverage.sometimes("the outcome of scheduling stays unknown")
             return

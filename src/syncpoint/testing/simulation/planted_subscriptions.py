@@ -1,4 +1,6 @@
-"""Bugs planted into what a node consumes itself (`consumer_runs`). See `planted_bugs`."""
+"""Bugs planted into how subscriptions are consumed (`consumer_runs`), and into ids that count for a time. See
+`planted_bugs`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from syncpoint.model.lanes import place_in
 from syncpoint.model.reserved import FORWARDED_FROM
 from syncpoint.publish import judged_publishes
 from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.message_ids import PUBLISHED, Judgement, MessageIds, MessagePlace
+from syncpoint.publish.message_ids import PUBLISHED, IdRow, Judgement, MessageIds, MessagePlace
 from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.source import WAITING_TOPIC
 from syncpoint.publish.source_peek import acknowledge_seen
@@ -35,10 +37,13 @@ from syncpoint.testing.simulation.consumer_runs import run_consumers
 from syncpoint.testing.simulation.planted import planted, together
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.scenario import run_cluster
+from syncpoint.testing.simulation.scheduled_runs import run_scheduled
 from syncpoint.testing.simulation.sim_runs import RunResult
+from syncpoint.testing.simulation.topology import Topology
 from syncpoint.wire.messages import internal, pubsub
 
 LETTERS, IDS = "letters", "ids"
+MOVING = Topology(clusters=1, disks=1, chains=2)
 
 
 def _run(consumed: str, seed: int, *, shape: None, kinds: tuple[str, ...], beyond: bool = False) -> RunResult:
@@ -52,7 +57,7 @@ def of(consumed: str) -> partial[RunResult]:
 
 def forwarded_in_a_cluster(seed: int, *, shape: None, kinds: tuple[str, ...], beyond: bool = False) -> RunResult:
     """Seeds of clusters in which something is forwarded from a subscription that is moved back."""
-    return run_cluster(12 * seed + 2, kinds=kinds)
+    return run_cluster(12 * seed + 7, kinds=kinds)
 
 
 @planted(None, seed=0, run=of(FORWARDED))
@@ -240,3 +245,15 @@ def an_answer_that_has_more_than_was_asked_for_fails() -> AbstractContextManager
         return right(self, batches, end, **more)
 
     return patched(RuleBatches, applied=applied)
+
+
+@planted(MOVING, seed=9, run=partial(run_scheduled, repeating=True))
+def an_id_that_was_known_once_hides_newer_ones() -> AbstractContextManager[None]:
+    """What other chains of a topic know is not taken where an id was known before, however long ago."""
+    right = MessageIds._renew
+
+    def renew(self: MessageIds, key: tuple[int, bool], row: IdRow) -> bool:
+        ids = self._of.get(key)
+        return (ids is None or ids.find(row.hashed) is None) and right(self, key, row)
+
+    return patched(MessageIds, _renew=renew)
