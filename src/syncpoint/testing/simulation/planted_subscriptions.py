@@ -57,7 +57,7 @@ def of(consumed: str) -> partial[RunResult]:
 
 def forwarded_in_a_cluster(seed: int, *, shape: None, kinds: tuple[str, ...], beyond: bool = False) -> RunResult:
     """Seeds of clusters in which something is forwarded from a subscription that is moved back."""
-    return run_cluster(12 * seed + 7, kinds=kinds)
+    return run_cluster(12 * seed + 7, kinds=kinds, consumed=True)
 
 
 @planted(None, seed=0, run=of(FORWARDED))

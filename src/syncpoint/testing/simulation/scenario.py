@@ -38,14 +38,16 @@ QUIESCE_S = 40.0
 PROMPT_S = 40.0
 
 
-def run_cluster(seed: int, *, trace: Trace | None = None, kinds: tuple[str, ...] = ()) -> RunResult:
-    """Run one seed. `kinds` of faults: only those."""
+def run_cluster(
+    seed: int, *, trace: Trace | None = None, kinds: tuple[str, ...] = (), consumed: bool = False
+) -> RunResult:
+    """Run one seed. `kinds` of faults: only those. `consumed`: with a subscription that is moved back (`consumed`)."""
 
     def make(loop: ProcessLoop, clock: ManualClock) -> ClusterRun:
         sim = SimulatedCluster(
             loop, clock, seed, trace, 1 if seed % 3 else 3, subscribers=2 + (seed % 4 == 0), sealed=seed % 5 == 0
         )
-        return ClusterRun(sim, seed, kinds)
+        return ClusterRun(sim, seed, kinds, consumed=consumed)
 
     return simulate(seed, make, trace)
 
@@ -55,7 +57,9 @@ class ClusterRun(SimRun[SimulatedCluster]):
 
     look_s = 0.5
 
-    def __init__(self, sim: SimulatedCluster, seed: int, kinds: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, sim: SimulatedCluster, seed: int, kinds: tuple[str, ...] = (), *, consumed: bool = False
+    ) -> None:
         super().__init__(sim, seed, SeededRandom(seed * 2))
         self.faults = ClusterFaults(sim, self.random, kinds)
         self.seeking = self.random.random() < 0.4
@@ -68,7 +72,7 @@ class ClusterRun(SimRun[SimulatedCluster]):
         self.redriven = RedrivenLetters(sim, seed, clocks_set) if self.pushing else None
         self.acted = ActedChanges(sim, seed) if seed % 4 == 3 else None
         self.consumed = None
-        if self.acted is not None:
+        if consumed:
             kind = FORWARDED if seed % 3 else PULLED
             self.consumed = Consumed(sim, kind, seed, life=object, one_clock=not clocks_set)
         self.quiescing = False
