@@ -44,6 +44,13 @@ class OneGate:
         self.admit(call)
         return "user:good@example.com"
 
+    def tenant_of(self, call: CallContext) -> str:
+        try:
+            kind, _, address = self.principal_of(call).partition(":")
+        except Unauthenticated:
+            return ""
+        return address.rpartition("@")[2] if kind == "serviceAccount" else f"{kind}:{address}" if kind else ""
+
     def holds(self, call: CallContext, permission: str, resource: str) -> bool:
         return resource == "projects/p"
 
