@@ -33,6 +33,11 @@ def check_commit(changes: Iterable[CatalogChange]) -> None:
         )
 
 
+def fits(record: Record) -> bool:
+    """Whether a record that is changed alone is not too large."""
+    return len(encode_record(record)) <= CHANGE_BYTES_MAX
+
+
 def deletable_together(changes: Sequence[CatalogChange]) -> Iterator[list[CatalogChange]]:
     """Deletions, in parts that fit into a transaction each."""
     part: list[CatalogChange] = []

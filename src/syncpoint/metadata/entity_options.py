@@ -21,6 +21,8 @@ from syncpoint.model.errors import ResourceExhausted
 
 LANES_MAX = 255
 """Lanes of one subscription at a time, those included that a change for new messages has stopped."""
+LANE_RULES_MAX = 100_000
+"""Rules of the lanes of one subscription, each counted in every lane that has it."""
 ORIGINS_MAX = 64
 """Lanes that are named as what a plain lane began with, from the newest back."""
 DRAINED_MAX = 64
@@ -174,15 +176,21 @@ def changed_rules(options: SubscriptionOptions, change: RuleChange, revision: in
         if after is not None and after.action:
             lanes.begin((after,), copied)
     living = sum(not lane.dropped for lane in lanes.lanes.values())
-    if living > LANES_MAX or len(lanes.lanes) > 2 * LANES_MAX:
-        raise ResourceExhausted(
-            f"A subscription makes at most {LANES_MAX} copies: one by its rules without actions, one by each rule with"
-            " an action, and one more for each change that counted for new messages alone, as long as something that"
-            " was published before it is kept. Acknowledge what waits, here and in other subscriptions of the topic, or"
-            " delete snapshots. Deleting a rule for all messages (without actions: the last of them) gives up its"
-            " copies, and what waits in them."
-        )
+    named = sum(len(lane.rules) for lane in lanes.lanes.values())
+    if living > LANES_MAX or len(lanes.lanes) > 2 * LANES_MAX or named > LANE_RULES_MAX:
+        raise too_many_lanes()
     return options._replace(lanes=tuple(lanes.lanes.values()), next_lane=lanes.next)
+
+
+def too_many_lanes() -> ResourceExhausted:
+    """What is said where no further lane has room."""
+    return ResourceExhausted(
+        f"A subscription makes at most {LANES_MAX} copies: one by its rules without actions, one by each rule with"
+        " an action, and one more for each change that counted for new messages alone, as long as something that"
+        " was published before it is kept; the rules of all of them are stored together. Acknowledge what waits, here"
+        " and in other subscriptions of the topic, or delete snapshots. Deleting a rule for all messages (without"
+        " actions: the last of them) gives up its copies, and what waits in them."
+    )
 
 
 def without_dropped(options: SubscriptionOptions, revision: int) -> SubscriptionOptions:

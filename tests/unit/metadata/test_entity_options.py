@@ -29,6 +29,7 @@ from syncpoint.metadata.entity_options import (
 )
 from syncpoint.metadata.records import Subscription, Topic, decode_record, encode_record
 from syncpoint.model.errors import ResourceExhausted
+from syncpoint.wire.messages import catalog
 
 T = "projects/p/topics/t"
 PLAIN, ACTION = MessageRule("r", "a = 1"), MessageRule("r", "a = 1", action="SET b = 2")
@@ -63,6 +64,37 @@ def test_options_come_back_as_they_were() -> None:
     found = stored(options)
     assert found == options
     assert [type(value) for _, value in found.lanes[1].rules[0].parameters] == [bool, int, float, str, type(None)]
+
+
+@pytest.mark.parametrize("order", ["as they come", "backwards", "mixed"])
+def test_lanes_that_have_much_together_take_the_room_of_their_rules_once(order: str) -> None:
+    """Each rule is added, changed and deleted while nothing of what was published is acknowledged."""
+    numbers = list(range(80))
+    if order == "backwards":
+        numbers.reverse()
+    elif order == "mixed":
+        numbers.sort(key=lambda one: one * 37 % 80)
+    options = NO_SUBSCRIPTION_OPTIONS
+    put = [MessageRule(f"r{one:02}", "a" * 1000) for one in numbers]
+    put += [MessageRule(f"r{one:02}", "a=@p", parameters=(("p", value),)) for one, value in ((1, True), (2, 1))]
+    changes = [RuleChange((one,)) for one in put]
+    changes += [RuleChange(delete=(name,)) for name in ("$Default", *(f"r{one:02}" for one in numbers))]
+    for revision, change in enumerate(changes, 1):
+        options = changed_rules(options, change, revision)
+        found = stored(options)
+        assert found == options
+        assert len(encode_record(subscription(options))) < 300_000
+        again = [[type(value) for rule in lane.rules for _, value in rule.parameters] for lane in found.lanes]
+        assert again == [[type(value) for rule in lane.rules for _, value in rule.parameters] for lane in options.lanes]
+    assert len(options.lanes) > 150
+
+
+def test_what_lanes_have_is_written_with_each_where_it_is_little() -> None:
+    """Versions before there was a table of rules read it so."""
+    options = changed_rules(NO_SUBSCRIPTION_OPTIONS, RuleChange((PLAIN,)), 1)
+    written = catalog.Record.FromString(encode_record(subscription(options))).subscription.options
+    assert not written.rules
+    assert [[rule.sql for rule in lane.rules] for lane in written.lanes] == [["1=1"], ["1=1", "a = 1"]]
 
 
 def test_changes_for_what_comes_are_new_lanes() -> None:

@@ -72,7 +72,8 @@ class SubscriptionOptions(_message.Message):
     next_lane: int
     forward_to: str
     drained: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, receive_suspended: _Optional[bool] = ..., ttl_s: _Optional[int] = ..., dead_letter_expired: _Optional[bool] = ..., dead_letter_rule_errors: _Optional[bool] = ..., lanes: _Optional[_Iterable[_Union[RuleLane, _Mapping]]] = ..., next_lane: _Optional[int] = ..., forward_to: _Optional[str] = ..., drained: _Optional[_Iterable[int]] = ...) -> None: ...
+    rules: _containers.RepeatedCompositeFieldContainer[MessageRule]
+    def __init__(self, receive_suspended: _Optional[bool] = ..., ttl_s: _Optional[int] = ..., dead_letter_expired: _Optional[bool] = ..., dead_letter_rule_errors: _Optional[bool] = ..., lanes: _Optional[_Iterable[_Union[RuleLane, _Mapping]]] = ..., next_lane: _Optional[int] = ..., forward_to: _Optional[str] = ..., drained: _Optional[_Iterable[int]] = ..., rules: _Optional[_Iterable[_Union[MessageRule, _Mapping]]] = ...) -> None: ...
 class RuleLane(_message.Message):
     number: int
     rules: _containers.RepeatedCompositeFieldContainer[MessageRule]
@@ -80,7 +81,8 @@ class RuleLane(_message.Message):
     stopped: int
     dropped: int
     copy_of: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, number: _Optional[int] = ..., rules: _Optional[_Iterable[_Union[MessageRule, _Mapping]]] = ..., revision: _Optional[int] = ..., stopped: _Optional[int] = ..., dropped: _Optional[int] = ..., copy_of: _Optional[_Iterable[int]] = ...) -> None: ...
+    places: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, number: _Optional[int] = ..., rules: _Optional[_Iterable[_Union[MessageRule, _Mapping]]] = ..., revision: _Optional[int] = ..., stopped: _Optional[int] = ..., dropped: _Optional[int] = ..., copy_of: _Optional[_Iterable[int]] = ..., places: _Optional[_Iterable[int]] = ...) -> None: ...
 class MessageRule(_message.Message):
     name: str
     sql: str
