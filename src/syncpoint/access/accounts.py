@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,8 @@ from syncpoint.model.names import SERVICE_IDENTITY
 PREFIX: Final = "service-account:"
 OWN_DOMAIN: Final = SERVICE_IDENTITY.rpartition("@")[2]
 """What addresses of accounts, and of the service's own identity, end with where nothing else is configured."""
+ACCOUNTS_MAX: Final = 1000
+"""Of one project."""
 KEYS_MAX = 10  # of one account, as Google has it
 _EMAIL = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}@[a-z0-9][a-z0-9.-]{0,189}", re.ASCII)
 
@@ -141,13 +143,20 @@ def find_account(catalog: Catalog, email: str) -> Account | None:
 
 def accounts_in(catalog: Catalog, project: str) -> list[Account]:
     """All accounts of projects/P, by address."""
-    return [one for one in all_accounts(catalog) if one.project == project]
+    own = f'"project":"{project}"'.encode()  # what others have is not read
+    return [one for one in _all(catalog, own) if one.project == project]
 
 
 def all_accounts(catalog: Catalog) -> list[Account]:
     """The accounts of every project, by address."""
-    names = (name.removeprefix(PREFIX) for name in catalog.settings_named(PREFIX))
-    return [one for email in names if (one := find_account(catalog, email)) is not None]
+    return list(_all(catalog))
+
+
+def _all(catalog: Catalog, having: bytes = b"") -> Iterator[Account]:
+    for name in catalog.settings_named(PREFIX):
+        value = catalog.setting(name)
+        if value is not None and having in value:
+            yield _read(name.removeprefix(PREFIX), value)
 
 
 def _read(email: str, value: bytes) -> Account:

@@ -162,6 +162,14 @@ class Gate:
         kind, _, address = principal.partition(":")
         return address.rpartition("@")[2] if kind == "serviceAccount" else principal
 
+    def payer_of(self, call: CallContext) -> str:
+        """Who is charged for work on what a caller sends, before it is known what it is about: a service account's
+        projects/P (a project makes itself as many accounts as it likes), else the principal; "" is nobody. Raises as
+        `check_page`."""
+        principal = self.principal_of(call)
+        account = self.authenticator.accounts.find(principal.partition(":")[2])
+        return principal if account is None else account.project
+
     def check_page(self, call: CallContext, permission: str, resource: str) -> None:
         """Refuse who may not see a page that is no method; refusals alone are written down. `call`: its head.
 

@@ -37,6 +37,8 @@ PRINCIPALS_MAX: Final = 1500
 BINDINGS_MAX: Final = 1500
 CONDITIONS_MAX: Final = 100
 """Bindings of a policy that have conditions; those that stand may be more."""
+TERMS_KNOWN_MAX: Final = 500_000
+"""Of the conditions of all policies that are kept compiled, 400 bytes each."""
 _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 ALL_USERS: Final = "allUsers"
 ALL_AUTHENTICATED: Final = "allAuthenticatedUsers"
@@ -72,6 +74,7 @@ class Policies:
     def __init__(self, catalog: Catalog, accounts: Accounts | None = None) -> None:
         self._catalog, self._accounts = catalog, accounts or Accounts(catalog)
         self._known: dict[str, _Compiled] = {}
+        self._terms = 0  # of the conditions that were compiled since nothing was known
         self._everybody = -1, False  # as of which revision
 
     def verdict(self, members: frozenset[str], permission: str, resource: str, now_s: float) -> Verdict:
@@ -185,9 +188,12 @@ class Policies:
             return None
         known = self._known.get(key)
         if known is None or known.source is not source:
-            if len(self._known) >= 10_000:
+            known = _compile(source)
+            self._terms += sum(condition.terms for _, _, condition in known.conditional)
+            if len(self._known) >= 10_000 or self._terms > TERMS_KNOWN_MAX:
                 self._known.clear()
-            known = self._known[key] = _compile(source)
+                self._terms = 0
+            self._known[key] = known
         return known
 
     def _key(self, resource: str) -> str | None:
@@ -277,10 +283,9 @@ def check(policy: iam.Policy) -> None:
                     f"The member {member} is of an unknown type. Please set a valid type prefix for the member"
                     " (user:, serviceAccount:, group:, domain:), or name allUsers or allAuthenticatedUsers.",
                 )
-        if binding.HasField("condition"):
-            if policy.version != 3:
-                raise InvalidArgument("policy.version", "must be 3 for a policy with conditions")
-            conditions.check(binding.condition.expression)
+        if binding.HasField("condition") and policy.version != 3:
+            raise InvalidArgument("policy.version", "must be 3 for a policy with conditions")
+    conditions.check(one.condition.expression for one in policy.bindings if one.HasField("condition"))
 
 
 def _lineage(resource: str) -> tuple[str, ...]:

@@ -14,11 +14,13 @@ from google.protobuf.message import Message
 
 from syncpoint.access.permission_needs import any_resource
 from syncpoint.access.policy import Policies
+from syncpoint.access.quotas import project_in
 from syncpoint.access.roles import PERMISSIONS
 from syncpoint.api.catalog_retries import checked_again
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import InvalidArgument
+from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.transport.calls import Call, Methods
 from syncpoint.transport.tasks import unary_fair
 from syncpoint.wire import methods
@@ -38,15 +40,18 @@ class Callers(Protocol):
 
 class IamService:
     """The methods on messages; `methods()` serves them on bytes. `callers` None: callers are not identified, and
-    everybody may do everything.
+    everybody may do everything. `apart`: charges projects for the conditions of their policies.
     """
 
-    def __init__(self, control: ControlPlane, policies: Policies, callers: Callers | None = None) -> None:
-        self._control, self._policies, self._callers = control, policies, callers
+    def __init__(
+        self, control: ControlPlane, policies: Policies, callers: Callers | None = None, apart: Apart = at_once
+    ) -> None:
+        self._control, self._policies, self._callers, self._apart = control, policies, callers, apart
 
     async def set_policy(self, request: iam.SetIamPolicyRequest) -> iam.Policy:
         """SetIamPolicy."""
-        setting, policy = self._policies.changed(request.resource, request.policy, request.update_mask.paths)
+        with self._apart.here(project_in(request.resource)):
+            setting, policy = self._policies.changed(request.resource, request.policy, request.update_mask.paths)
         await self._control.commit([CatalogChange.put(setting)])
         return policy
 

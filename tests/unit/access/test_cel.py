@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.access.cel import CelError, compiled
+from syncpoint.access.cel import compiled
+from syncpoint.access.cel_values import CelError
 
 RESOURCE = {
     "name": "projects/p/topics/trial",
@@ -108,7 +109,7 @@ def theirs(text: str) -> bool | None:
 
 def ours(text: str) -> bool | None:
     try:
-        found = compiled(text)(OURS)
+        found = compiled(text).value(OURS)
     except CelError:
         return None
     assert isinstance(found, bool)
@@ -142,4 +143,4 @@ def test_truth_and_failure_go_together_as_elsewhere(text: str) -> None:
 @given(st.text(st.sampled_from(list("ab1.\"'\\()[]{}!&|=<>+-*/%?:,u x")), max_size=30))
 def test_whatever_is_written_has_a_value_or_fails(text: str) -> None:
     with suppress(CelError):
-        compiled(text)(OURS)
+        compiled(text).value(OURS)

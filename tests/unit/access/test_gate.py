@@ -110,6 +110,21 @@ def test_an_owner_reaches_every_method(harness: Harness, path: methods.Method) -
     assert harness.reached == [(path, request.SerializeToString())]
 
 
+def test_accounts_of_a_project_pay_together_and_others_for_themselves(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for email in ("one@q.example", "two@r.example"):
+        harness.apply(CatalogChange.put(Account(email, "projects/a", drawn_uid=email).setting()))
+
+    def payer(principal: str) -> str:
+        monkeypatch.setattr(harness.gate, "principal_of", lambda call: principal)
+        return harness.gate.payer_of(harness.opened(PUBLISH, None, []))
+
+    assert payer("serviceAccount:one@q.example") == payer("serviceAccount:two@r.example") == "projects/a"
+    assert payer("serviceAccount:configured@b.example") == "serviceAccount:configured@b.example"
+    assert (payer(ANN), payer("")) == (ANN, "")
+
+
 def test_internal_methods_are_closed_to_owners_of_the_server_too(harness: Harness) -> None:
     error = harness.call(methods.METADATA.Txn, methods.METADATA.Txn.request(), harness.token(email="root@example.com"))
     assert isinstance(error, PermissionDenied)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.access.conditions import OPERATORS_MAX, compiled
+from syncpoint.access.conditions import OPERATORS_MAX, TERMS_MAX, compiled
 from syncpoint.access.permission_needs import SERVER
 from syncpoint.access.policy import CONDITIONS_MAX, NO_POLICY_ETAG, Policies, Verdict, orphaned_policies
 from syncpoint.access.roles import ROLES
@@ -183,6 +183,14 @@ def test_policies_have_no_more_conditions_than_can_be_judged_at_each_call(harnes
     for text in (" && ".join(["true"] * (OPERATORS_MAX + 2)), "!" * (OPERATORS_MAX + 1) + "true"):
         with pytest.raises(InvalidArgument, match="logical operators"):
             harness.set(TOPIC, conditional(text))
+
+
+def test_conditions_of_a_policy_have_a_bound_together(harness: Harness) -> None:
+    dense = conditional("+".join(["1"] * 490) + " == 490").bindings[0]
+    harness.set(TOPIC, iam.Policy(version=3, bindings=[dense] * (TERMS_MAX // 981)))
+    assert harness.may(PUBLISH)
+    with pytest.raises(InvalidArgument, match="together"):
+        harness.set(TOPIC, iam.Policy(version=3, bindings=[dense] * (TERMS_MAX // 981 + 1)))
 
 
 def test_conditions_need_version_3(harness: Harness) -> None:
