@@ -15,14 +15,16 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from syncpoint.api.peek_admin import AskingChains
+from syncpoint.api.peek_admin import AskingChains, copies_of
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.kernel.filters import matches
 from syncpoint.metadata.catalog import CatalogCopy
 from syncpoint.metadata.records import CatalogChange, ChangeOp, Subscription
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.model.lanes import in_lane
+from syncpoint.model.names import project_of
 from syncpoint.rules import pubsub_filter
+from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.periodic import Periodic
 from syncpoint.subscribe.confirm import CopyId
@@ -70,7 +72,7 @@ class _Attended:
 
 class LetterAttendant:
     """See the module. `publish`: as that of `letter_admin`; `refusal`: why letters of a subscription may not
-    be made, "" where they may."""
+    be made, "" where they may; `apart`: judges by dear rules."""
 
     def __init__(
         self,
@@ -81,8 +83,9 @@ class LetterAttendant:
         *,
         mine: Callable[[int], bool] = lambda incarnation: True,
         refusal: Callable[[Subscription], str] = lambda record: "",
+        apart: Apart = at_once,
     ) -> None:
-        self.moved = 0
+        self.moved, self._apart = 0, apart
         self._copy, self._asking, self._clock, self._publish = copy, asking, clock, publish
         self._mine, self._refusal, self._copies = mine, refusal, OwnCopies()
         self._attended: dict[int, _Attended] = {}
@@ -152,7 +155,7 @@ class LetterAttendant:
         """What is to be moved of a subscription, as far as it was not looked through before."""
         record = attended.record
         own = pubsub_filter.compile(record.filter_text) if record.filter_text else b""
-        lanes = compiled(record, own) or {0: LaneRules(own)}
+        lanes = compiled(record, own, lazy=True) or {0: LaneRules(own)}
         again = attended.due_ns <= self._clock.time_ns()
         if again:
             attended.due_ns = _NEVER_NS
@@ -197,8 +200,9 @@ class LetterAttendant:
             answer = await self._asking.peek(chain, asked)
             if answer.soonest_ns:
                 attended.due_ns = min(attended.due_ns, answer.soonest_ns)
-            for one in answer.messages:
-                given = _given_up(rules, one.message, key[0], one.place, expired=one.expired)
+            copies = await copies_of(self._apart, project_of(record.name), rules, key[0], answer.messages)
+            for one, copy in zip(answer.messages, copies, strict=True):
+                given = _given_up(rules, one.message, copy, expired=one.expired)
                 if given is not None:
                     found.append(_GivenUp(chain, CopyId(key[0], one.place, answer.generation), *given))
             begin = answer.next
@@ -252,13 +256,10 @@ class LetterAttendant:
 
 
 def _given_up(
-    rules: LaneRules, message: bytes, source: int, place: int, *, expired: bool
+    rules: LaneRules, message: bytes, copy: bytes | RuleFailure | None, *, expired: bool
 ) -> tuple[bytes | None, Reason] | None:
-    """The message of a letter and why; None where the message is to be delivered."""
-    copy: bytes | RuleFailure | None = message
-    if rules.judge is not None:
-        copy = rules.judge(message, source, place)
-    elif rules.program and not matches(rules.program, message):
+    """The message of a letter and why; None where the message is to be delivered. `copy`: what its lane makes of it."""
+    if rules.judge is None and rules.program and not matches(rules.program, message):
         copy = None
     if expired:
         return (message if isinstance(copy, RuleFailure) else copy), EXPIRED

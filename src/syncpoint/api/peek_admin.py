@@ -19,9 +19,12 @@ from syncpoint.metadata.records import Subscription, Topic
 from syncpoint.model.errors import FailedPrecondition, SyncpointError
 from syncpoint.model.identity import OFFSET_END, parse_message_id
 from syncpoint.model.lanes import in_lane, lane_of, place_in
+from syncpoint.model.names import project_of
 from syncpoint.rules import pubsub_filter
+from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.subscribe.confirm import CopyId
 from syncpoint.subscribe.lane_rules import LaneRules, RuleFailure, compiled
+from syncpoint.subscribe.rule_work import judged_messages
 from syncpoint.transport.calls import Methods
 from syncpoint.wire.messages import admin, internal, pubsub
 
@@ -74,8 +77,9 @@ class PeekedCopy(NamedTuple):
 
 
 class _PeekedRange(NamedTuple):
-    """What pages are made of."""
+    """What pages are made of, in a project."""
 
+    project: str
     listing: str
     topic: int
     subscription: int
@@ -93,6 +97,7 @@ class PeekAdmin:
     def __init__(self, options: OptionsAdmin, asking: AskingChains) -> None:
         self._options, self._asking = options, asking
         self.open: Opener = as_it_is
+        self.apart: Apart = at_once
         self.may_pass: Passing = lambda topic: True
 
     def methods(self) -> Methods:
@@ -111,8 +116,8 @@ class PeekAdmin:
                 raise refused("start_offset", "start_offset and message_id exclude each other")
         in_bounds("start_offset", request.start_offset, 0, OFFSET_END)
         wanted = _PeekedRange(
-            f"messages of {record.name}", record.incarnation, 0, {0: EVERY_MESSAGE}, _programs(request.filter),
-            request.ordering_key, _since(request), source, offset,
+            project_of(record.name), f"messages of {record.name}", record.incarnation, 0, {0: EVERY_MESSAGE},
+            _programs(request.filter), request.ordering_key, _since(request), source, offset,
         )  # fmt: skip
         return await self._page(wanted, request.page_size, request.page_token)
 
@@ -131,10 +136,10 @@ class PeekAdmin:
         if topic is not None:
             self.check_passing(topic)
         own = pubsub_filter.compile(record.filter_text) if record.filter_text else b""
-        lanes = compiled(record, own) or {0: LaneRules(own)}
+        lanes = compiled(record, own, lazy=True) or {0: LaneRules(own)}
         return _PeekedRange(
-            f"messages of {record.name}", record.topic_incarnation, record.incarnation, lanes, _programs(text), key,
-            since_ns,
+            project_of(record.name), f"messages of {record.name}", record.topic_incarnation, record.incarnation, lanes,
+            _programs(text), key, since_ns,
         )  # fmt: skip
 
     async def copies(
@@ -198,8 +203,8 @@ class PeekAdmin:
                     break
                 if answer.unreadable:
                     unknown.append(f"chain {chain}, source {source}: {answer.unreadable} messages cannot be read")
-                for one in answer.messages:
-                    copy = one.message if rules.judge is None else rules.judge(one.message, source, one.place)
+                copies = await copies_of(self.apart, wanted.project, rules, source, answer.messages)
+                for one, copy in zip(answer.messages, copies, strict=True):
                     if isinstance(copy, RuleFailure):
                         continue  # it waits for the dead-letter topic alone, or is not selected
                     if copy is not None and (not rules.judge or all(matches(p, copy) for p in wanted.programs)):
@@ -229,6 +234,20 @@ class PeekAdmin:
                 admin.PeekedMessage(message=one.message, source=peeked.copy.source, offset=offset, chain=peeked.chain)
             )
         return shown
+
+
+async def copies_of(
+    apart: Apart, project: str, rules: LaneRules, source: int, messages: Sequence[internal.PeekedPlace]
+) -> list[bytes | RuleFailure | None]:
+    """What a lane makes of each message; None: nothing. Raises `SyncpointError` where nobody can judge them now."""
+    if rules.judge is None:
+        return [one.message for one in messages]
+    asked = [(source, one.place, one.message) for one in messages]
+    found = await judged_messages(apart, project, rules, asked)
+    return [
+        message if outcome is True else None if outcome is False else outcome
+        for (_, _, message), outcome in zip(asked, found, strict=True)
+    ]
 
 
 def _programs(text: str) -> list[bytes]:

@@ -8,15 +8,16 @@ of the topic knows by then where it begins. A trial changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table
 from syncpoint.api.validate import nanoseconds_of, refused
 from syncpoint.control.plane import ControlPlane
+from syncpoint.metadata.commit_size import fits
 from syncpoint.metadata.entity_options import (
     DEFAULT_RULE,
     MessageRule,
@@ -24,6 +25,7 @@ from syncpoint.metadata.entity_options import (
     changed_rules,
     rules_of,
     stopped_lanes,
+    too_many_lanes,
     without_dropped,
 )
 from syncpoint.metadata.records import CatalogChange, Subscription
@@ -52,9 +54,12 @@ RULES_BYTES_MAX = 256 * 1024
 """Texts of one subscription's rules: they are read and written together."""
 TRIED_AT_ONCE_BYTES = 2048
 """Bytes of a request and of the rules it tries, beyond which another process tries them."""
+CHECKED_AT_ONCE_BYTES = 512
+"""Bytes of a request with a rule, beyond which another process reads it: 30 us a byte."""
 FORGET_AT = 16
 """Stopped lanes at which a change of rules looks for some that can go, and does not leave it to upkeep."""
 
+_Result = TypeVar("_Result")
 _SCOPES = tuple(map(admin.RuleScope.Value, ("RULE_SCOPE_UNSPECIFIED", "NEW_MESSAGES", "ALL_MESSAGES")))
 
 
@@ -77,7 +82,8 @@ class RuleAdmin:
 
     async def create_rule(self, request: admin.CreateRuleRequest) -> admin.Rule:
         """CreateRule."""
-        record, rule = self._attached(request.subscription), checked(request.rule)
+        rule = await self._checked(request)
+        record = self._attached(request.subscription)
         if any(one.name == rule.name for one in rules_of(record.options)):
             await self._control.confirm(record)
             raise AlreadyExists(f"{record.name}/rules/{rule.name}")
@@ -86,7 +92,8 @@ class RuleAdmin:
 
     async def update_rule(self, request: admin.UpdateRuleRequest) -> admin.Rule:
         """UpdateRule."""
-        record, rule = self._attached(request.subscription), checked(request.rule)
+        rule = await self._checked(request)
+        record = self._attached(request.subscription)
         await self._check_known(record, rule.name)
         await self._change(record, RuleChange((rule,), to_all=_counts_for_all(request)))
         return rule_message(rule)
@@ -116,13 +123,22 @@ class RuleAdmin:
             explain=request.explain,
         )
         cost = request.ByteSize() + sum(len(one.sql) + len(one.action) for one in rules_of(record.options))
-        project = project_of(record.name)
-        if cost > TRIED_AT_ONCE_BYTES or self._apart.busy:
-            return admin.TestRuleResponse.FromString(await self._apart(work, project))
-        with self._apart.here(project):
-            return admin.TestRuleResponse.FromString(work())
+        return admin.TestRuleResponse.FromString(await self._worked(record, cost > TRIED_AT_ONCE_BYTES, work))
 
     # -- shared ------------------------------------------------------------------------------------------------------
+
+    async def _worked(self, record: Subscription, large: bool, work: Callable[[], _Result]) -> _Result:
+        project = project_of(record.name)
+        if large or self._apart.busy:
+            return await self._apart(work, project)
+        with self._apart.here(project):
+            return work()
+
+    async def _checked(self, request: admin.CreateRuleRequest | admin.UpdateRuleRequest) -> MessageRule:
+        """The rule of a request for a subscription that can have it. Raises `InvalidArgument`."""
+        record = self._attached(request.subscription)
+        large = request.ByteSize() > CHECKED_AT_ONCE_BYTES
+        return await self._worked(record, large, partial(checked_bytes, request.rule.SerializeToString()))
 
     def _attached(self, name: str) -> Subscription:
         record = self._options.subscription(name)
@@ -139,18 +155,12 @@ class RuleAdmin:
         catalog = self._control.catalog
         revision = catalog.revision + 1
         try:
-            options = changed_rules(record.options, change, revision)
+            changed = replace(record, options=changed_rules(record.options, change, revision))
+            self._check_bounds(changed, change)
         except ResourceExhausted:
             if await self._control.forget_lanes(record.incarnation):
                 raise Conflict("Lanes were removed in the meantime. Try again.") from None
             raise
-        changed = replace(record, options=options)
-        rules = rules_of(changed.options)
-        others = (one for one in catalog.subscriptions_of(record.topic_incarnation) if one.name != record.name)
-        if change.put and len(rules) + sum(len(rules_of(one.options)) for one in others) > RULES_MAX:
-            raise ResourceExhausted(f"The subscriptions of a topic have at most {RULES_MAX} rules together.")
-        if change.put and sum(rule_message(one).ByteSize() for one in rules) > RULES_BYTES_MAX:
-            raise ResourceExhausted(f"The rules of a subscription have at most {RULES_BYTES_MAX} bytes together.")
         await self._control.commit([CatalogChange.put(changed)])
         known = catalog.subscription_by_incarnation(record.incarnation)
         if known is None:
@@ -162,6 +172,17 @@ class RuleAdmin:
                 await self._control.commit([CatalogChange.put(replace(known, options=rest))])
             if len(stopped_lanes(rest)) >= FORGET_AT:
                 await self._control.forget_lanes(record.incarnation)
+
+    def _check_bounds(self, changed: Subscription, change: RuleChange) -> None:
+        rules = rules_of(changed.options)
+        others = self._control.catalog.subscriptions_of(changed.topic_incarnation)
+        count = sum(len(rules_of(one.options)) for one in others if one.name != changed.name)
+        if change.put and len(rules) + count > RULES_MAX:
+            raise ResourceExhausted(f"The subscriptions of a topic have at most {RULES_MAX} rules together.")
+        if change.put and sum(rule_message(one).ByteSize() for one in rules) > RULES_BYTES_MAX:
+            raise ResourceExhausted(f"The rules of a subscription have at most {RULES_BYTES_MAX} bytes together.")
+        if not fits(changed):
+            raise too_many_lanes()
 
     def _definitions(self, record: Subscription) -> tuple[bytes, ...]:
         """The schema's revisions that binary messages of the topic may fit."""
@@ -203,6 +224,11 @@ def _fields(definitions: Sequence[bytes], data: bytes) -> Mapping[str, object]:
             continue
         return found if isinstance(found, dict) else {}
     return json_fields(data) or {}
+
+
+def checked_bytes(data: bytes) -> MessageRule:
+    """As `checked`, for a serialised Rule; to be called in any process."""
+    return checked(admin.Rule.FromString(data))
 
 
 def checked(message: admin.Rule, *, body: bool = False) -> MessageRule:

@@ -12,13 +12,14 @@ the topic is missing, or the publish fails or is not allowed, the original is of
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 from syncpoint.kernel import frames
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.kernel.filters import matches
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import Batch, passed_over
-from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Unavailable
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, Unavailable
 from syncpoint.model.limits import ATTRIBUTE_VALUE_BYTES_MAX
 from syncpoint.model.names import project_of, short_id
 from syncpoint.model.reserved import COUNTS, FORWARD_COPIES, FORWARDED_FROM, LETTERS, count_of
@@ -26,6 +27,7 @@ from syncpoint.recording.record_kinds import DEAD_LETTERED, EXPIRED
 from syncpoint.subscribe.confirm import CopyId
 from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.own_copies import TOO_MANY, share_of
+from syncpoint.subscribe.rule_work import Judged
 from syncpoint.subscribe.shared_state import Reason, WhenOver
 from syncpoint.wire.messages import pubsub
 
@@ -80,9 +82,15 @@ def dead_letter(
         if when_over is not None:
             when_over(error)
 
-    def fetched(batches: Sequence[Batch] | Exception) -> None:
+    def fetched(batches: Sequence[Batch] | Exception, judged: Judged | None = None) -> None:
+        rules = delivery.reader.rules
         if not isinstance(batches, Exception):
-            batches = delivery.reader.rules.applied(batches, offset + 1, given_up=True)
+            if rules.elsewhere(batches, offset + 1, partial(finished, batches), judged=judged):
+                return
+            try:
+                batches = rules.applied(batches, offset + 1, given_up=True, judged=judged)
+            except ResourceExhausted as error:
+                batches = error
         batch = None if isinstance(batches, Exception) else next((b for b in batches if b.begin == offset), None)
         if batch is not None and batch.skips(offset):
             batch = None
@@ -111,6 +119,12 @@ def dead_letter(
                 keep(FailedPrecondition(why))
                 return
             publish.publish(policy[0], letter(message, record, copy, attempts, reason, left=left), answered)
+
+    def finished(batches: Sequence[Batch], found: Judged | Exception) -> None:
+        if isinstance(found, Exception):
+            keep(found)
+        else:
+            fetched(batches, found)
 
     def note(answer: bytes) -> None:
         if record.topic_incarnation not in delivery.state.recorder.topics or policy is None:

@@ -30,7 +30,8 @@ from syncpoint.schemas.publishing import ATTRIBUTES_ADDED
 from syncpoint.wire.messages import pubsub
 
 EVERYTHING = ("", "1=1")  # filters that need no look at a message
-LAZY_CHARS = 2048  # of a lane's rules: 0.1 s are read
+LAZY_CHARS = 512  # of a lane's rules: 15 ms are read
+MESSAGE_CHARS = 80  # what a message costs besides its rules
 _PLACE = struct.Struct("<QQQI")
 
 
@@ -55,9 +56,9 @@ class LaneWork(NamedTuple):
     program: bytes  # of its filter
 
     @property
-    def chars(self) -> int:
+    def message_chars(self) -> int:
         """In proportion to which a message costs."""
-        return chars_of(self.lane)
+        return MESSAGE_CHARS + chars_of(self.lane)
 
 
 def chars_of(lane: RuleLane) -> int:

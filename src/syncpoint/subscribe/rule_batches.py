@@ -9,20 +9,21 @@ its rules fail at becomes a dead letter, where the subscription asks for that.
 import math
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.model.delivery import Batch, Fetched
 from syncpoint.model.lanes import lane_of
-from syncpoint.subscribe.lane_rules import NOTHING, Judge, RuleFailure
+from syncpoint.model.names import project_of
+from syncpoint.subscribe.lane_rules import NOTHING, Judge, LaneRules, RuleFailure
 from syncpoint.subscribe.lease import LeaseManager
-from syncpoint.subscribe.rule_work import Judged, standing
+from syncpoint.subscribe.rule_work import JUDGED_BYTES, Judged, standing
 from syncpoint.subscribe.shared_state import Reason, SharedState
 
-JUDGED_BYTES = 2 << 20
 JUDGED_S = 0.05
-"""Of messages that are read on: when so much was made of them, or it has taken so long, others have their turn."""
+"""Of messages that are read on: when it has taken so long, others have their turn."""
 _SIZE = struct.Struct("<I")
 
 
@@ -32,6 +33,24 @@ class RuleBatches:
     def __init__(self, state: SharedState, leases: LeaseManager) -> None:
         self._state, self._leases = state, leases
         self.late = False  # the last answer took long: who reads on lets others have their turn
+
+    def elsewhere(
+        self,
+        batches: Sequence[Batch],
+        end: int,
+        then: Callable[[Judged | Exception], None],
+        *,
+        some: bool = False,
+        judged: Judged | None = None,
+    ) -> bool:
+        """Whether other processes judge the batches before they are `applied`: `then` is called with what comes of it.
+        `judged`: what came of it already, perhaps by earlier rules.
+        """
+        state, rules = self._state, self._state.rules
+        if state.work is None or rules is None or (judged is not None and judged.rules is rules):
+            return False
+        project = project_of(state.record.name)
+        return state.work.begin(project, rules, batches, end, lambda found: state.soon(partial(then, found)), some=some)
 
     def applied(
         self,
@@ -45,11 +64,26 @@ class RuleBatches:
         """The batches of an answer as they are to be lent. `end`: what was asked for ends there. `some`: the first of
         them will do, what is left is asked for again. `given_up`: they become dead letters, for which messages that
         rules fail at are left as they came. `judged`: what other processes have made of them; nothing comes after
-        the last of these.
+        the last of these. Raises `ResourceExhausted` while the project is behind with paying for what is judged here.
         """
-        rules = self._state.rules
+        rules, work = self._state.rules, self._state.work
         if rules is None:
             return batches
+        if judged is not None and judged.rules is not rules:
+            judged = None
+        with nullcontext() if work is None else work.here(project_of(self._state.record.name)):
+            return self._applied(rules, batches, end, judged, some=some, given_up=given_up)
+
+    def _applied(
+        self,
+        rules: Mapping[int, LaneRules],
+        batches: Sequence[Batch],
+        end: int,
+        judged: Judged | None,
+        *,
+        some: bool,
+        given_up: bool,
+    ) -> Sequence[Batch]:
         self.late = False
         found, room = [], JUDGED_BYTES
         until = self._state.now() + JUDGED_S if some else math.inf

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import struct
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -19,17 +20,28 @@ from syncpoint.model.errors import SyncpointError
 from syncpoint.model.lanes import lane_of
 from syncpoint.runtime.child_processes import Apart
 from syncpoint.runtime.tasks import Tasks
-from syncpoint.subscribe.lane_rules import NOTHING, LaneRules, LaneWork, Outcome, judged_by, kernel_program
+from syncpoint.subscribe.lane_rules import NOTHING, LaneRules, LaneWork, Outcome, is_unread, judged_by, kernel_program
 
 log = logging.getLogger(__name__)
 
 AT_ONCE_CHARS: Final = 4_000
 """Characters of rules, times messages, that are judged on the loop: a millisecond or two, of the worst patterns 12."""
 PIECE_CHARS: Final = 400_000
-MESSAGE_CHARS: Final = 80  # what a message costs besides its rules
+JUDGED_BYTES: Final = 2 << 20
+"""Of messages that are read on: when so much was made of them, others have their turn."""
 _SIZE: Final = struct.Struct("<I")
 
 Asked = tuple[int, int, bytes]  # source, place, message
+
+
+class Judging(NamedTuple):
+    """What is to be judged for a project, of each piece as many messages as have copies of `room` bytes; and the rules
+    that it is all of."""
+
+    project: str
+    rules: Mapping[int, LaneRules]
+    pieces: Sequence[tuple[LaneWork, Sequence[Asked]]]
+    room: int
 
 
 class Judged(NamedTuple):
@@ -47,17 +59,39 @@ class RuleWork:
         self._tasks = Tasks()
         self.here = apart.here
 
-    def pieces(
+    def begin(
+        self,
+        project: str,
+        rules: Mapping[int, LaneRules],
+        batches: Sequence[Batch],
+        end: int,
+        then: Callable[[Judged | Exception], object],
+        *,
+        some: bool,
+    ) -> bool:
+        """Whether messages before `end` are judged elsewhere, which `then` is called with; not where it may be done at
+        once. `some`: the first of them will do.
+        """
+        pieces = self._pieces(rules, batches, end, some=some)
+        if pieces:
+            self.start(Judging(project, rules, pieces, JUDGED_BYTES if some else sys.maxsize), then)
+        return bool(pieces)
+
+    def start(self, judging: Judging, then: Callable[[Judged | Exception], object]) -> None:
+        """Have it judged; `then` is called with what came of it."""
+        self._tasks.start(self._run(judging, then))
+
+    def _pieces(
         self, rules: Mapping[int, LaneRules], batches: Sequence[Batch], end: int, *, some: bool
     ) -> list[tuple[LaneWork, list[Asked]]]:
-        """What is to be judged elsewhere; nothing where it may be done at once."""
         found: list[tuple[LaneWork, list[Asked]]] = []
-        left, whole = 0, 0
+        left, whole, dear = 0, 0, self._apart.busy
         for batch in batches:
-            work = rules.get(lane_of(batch.begin), NOTHING).work
+            lane = rules.get(lane_of(batch.begin), NOTHING)
+            work = lane.work
             if work is None:
                 continue
-            cost = work.chars + MESSAGE_CHARS
+            dear = dear or is_unread(lane)
             left = 0  # another lane is another piece
             for place, begin, at in standing(batch):
                 if place >= end or (some and whole >= PIECE_CHARS):
@@ -66,40 +100,22 @@ class RuleWork:
                     found.append((work, []))
                     left = PIECE_CHARS
                 found[-1][1].append((batch.source, place, batch.payload[begin:at]))
-                left -= cost
-                whole += cost
-        return found if whole > AT_ONCE_CHARS or self._apart.busy else []
+                left -= work.message_chars
+                whole += work.message_chars
+        return found if dear or whole > AT_ONCE_CHARS else []
 
-    def begin(
-        self,
-        project: str,
-        rules: Mapping[int, LaneRules],
-        pieces: Sequence[tuple[LaneWork, list[Asked]]],
-        then: Callable[[Judged | Exception], object],
-        room: int,
-    ) -> None:
-        """Judge them, or the first of each piece, once copies have `room` bytes; `then` is called with the result."""
-        self._tasks.start(self._run(project, rules, pieces, then, room))
-
-    async def _run(
-        self,
-        project: str,
-        rules: Mapping[int, LaneRules],
-        pieces: Sequence[tuple[LaneWork, list[Asked]]],
-        then: Callable[[Judged | Exception], object],
-        room: int,
-    ) -> None:
+    async def _run(self, judging: Judging, then: Callable[[Judged | Exception], object]) -> None:
         outcomes: dict[tuple[int, int], Outcome] = {}
         try:
-            for work, asked in pieces:
-                found = await self._apart(partial(judged_by, work, asked, room), project)
+            for work, asked in judging.pieces:
+                found = await self._apart(partial(judged_by, work, asked, judging.room), judging.project)
                 outcomes.update(zip(((source, place) for source, place, _ in asked), found, strict=False))
         except Exception as error:  # whoever asked has to go on, whatever it was
             if not isinstance(error, SyncpointError):
-                log.exception("rules of %s could not be judged by another process", project)
+                log.exception("rules of %s could not be judged by another process", judging.project)
             then(error)
             return
-        then(Judged(rules, outcomes))
+        then(Judged(judging.rules, outcomes))
 
     def prepare(self, project: str, work: LaneWork, then: Callable[[bytes], object]) -> None:
         """`then` is called with the kernel's program of a lane, if there is one."""
@@ -117,6 +133,20 @@ class RuleWork:
     async def stop(self) -> None:
         """Judge nothing more; who waits is not notified."""
         await self._tasks.stop()
+
+
+async def judged_messages(apart: Apart, project: str, rules: LaneRules, asked: Sequence[Asked]) -> list[Outcome]:
+    """What becomes of each message in a lane that is judged message by message. Raises `SyncpointError`."""
+    work = rules.work
+    assert work is not None
+    if not (apart.busy or is_unread(rules) or work.message_chars * len(asked) > AT_ONCE_CHARS):
+        with apart.here(project):
+            return judged_by(work, asked, sys.maxsize)
+    most, found = max(1, PIECE_CHARS // work.message_chars), list[Outcome]()
+    while len(found) < len(asked):
+        part = asked[len(found) : len(found) + most]
+        found += await apart(partial(judged_by, work, part, JUDGED_BYTES), project)
+    return found
 
 
 def standing(batch: Batch) -> Iterator[tuple[int, int, int]]:

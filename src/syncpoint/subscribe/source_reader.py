@@ -5,24 +5,21 @@ grant, or doubt about it, is not used. What could not be read is tried again lat
 forwarder perhaps, goes on with its count and its rest.
 """
 
-import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from syncpoint.metadata.entity_options import lanes_before
 from syncpoint.model.delivery import Batch, Fetched, attempts_of, freshness_of, passed_over
 from syncpoint.model.errors import ResourceExhausted, Unavailable
-from syncpoint.model.names import project_of
 from syncpoint.subscribe.aging import Aging
 from syncpoint.subscribe.fetch import CREDIT_BYTES, FetchCursor
-from syncpoint.subscribe.lane_rules import LaneRules
 from syncpoint.subscribe.lease import LeaseManager
 from syncpoint.subscribe.ordering import Identity
 from syncpoint.subscribe.passed import PassedOver
 from syncpoint.subscribe.retry import OffsetRun, rest_s
-from syncpoint.subscribe.rule_batches import JUDGED_BYTES, JUDGED_S, RuleBatches
-from syncpoint.subscribe.rule_work import Judged, RuleWork
+from syncpoint.subscribe.rule_batches import JUDGED_S, RuleBatches
+from syncpoint.subscribe.rule_work import Judged
 from syncpoint.subscribe.shared_state import SharedState
 from syncpoint.subscribe.subscription_sources import SubscriptionSources
 
@@ -65,29 +62,14 @@ class SourceReader:
                 reply(batches)  # nothing to change: the common case, at once
             elif self._leases.letters.is_full(batches):
                 reply(Unavailable("Messages whose time to live is over are being moved first."))
-            elif state.work is None or state.rules is None:
-                reply(self.aging.judged(self.rules.applied(self._leases.letters.taken_out(batches), end, some=some)))
-            else:
-                judge(state.work, state.rules, batches, judged)
-
-        def judge(
-            work: RuleWork, rules: Mapping[int, LaneRules], batches: Sequence[Batch], judged: Judged | None
-        ) -> None:
-            project, letters = project_of(state.record.name), self._leases.letters
-            if judged is None or judged.rules is not rules:
-                judged = None
-                if pieces := work.pieces(rules, batches, end, some=some):
-                    room = JUDGED_BYTES if some else sys.maxsize
-                    then = partial(partial, finished, batches)
-                    work.begin(project, rules, pieces, lambda found: state.soon(then(found)), room)
+            elif not self.rules.elsewhere(batches, end, partial(finished, batches), some=some, judged=judged):
+                try:
+                    out = self._leases.letters.taken_out(batches)
+                    left = self.rules.applied(out, end, some=some, judged=judged)
+                except ResourceExhausted as error:
+                    reply(error)
                     return
-            try:
-                with work.here(project):
-                    left = self.rules.applied(letters.taken_out(batches), end, some=some, judged=judged)
-            except ResourceExhausted as error:
-                reply(error)
-                return
-            reply(self.aging.judged(left))
+                reply(self.aging.judged(left))
 
         def finished(batches: Sequence[Batch], found: Judged | Exception) -> None:
             if isinstance(found, Exception):

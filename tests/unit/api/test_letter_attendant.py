@@ -12,9 +12,11 @@ from syncpoint.api import letter_attendant
 from syncpoint.api.letter_attendant import LetterAttendant
 from syncpoint.api.node_admin import LocalInquiry
 from syncpoint.model.errors import Unavailable
+from syncpoint.subscribe import lane_rules
 from syncpoint.testing.forwarder_harness import TOPIC
 from syncpoint.testing.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.messages import internal
+from tests.kit.working_apart import WorkingApart
 from tests.unit.api.test_letter_admin import DEAD, LETTERS, WORK, listed, pulled, texts
 
 
@@ -61,9 +63,15 @@ async def test_what_runs_out_becomes_a_letter_with_nobody_there(harness: Service
     await attendant.stop()
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
 @simulated()
-async def test_what_rules_fail_at_becomes_a_letter_with_nobody_there(harness: ServicerHarness) -> None:
+async def test_what_rules_fail_at_becomes_a_letter_with_nobody_there(
+    harness: ServicerHarness, *, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     attendant = await attended(harness, dead_letter_rule_errors=True)
+    attendant._apart = apart = WorkingApart()
+    if elsewhere:
+        monkeypatch.setattr(lane_rules, "LAZY_CHARS", -1)
     await fails(harness)
     for n in ("0", "5", "50", "0"):
         await send(harness, f"n{n}", n=n)
@@ -77,6 +85,7 @@ async def test_what_rules_fail_at_becomes_a_letter_with_nobody_there(harness: Se
     assert [one.message.data for one in await pulled(harness)] == [b"n5"]
     harness.restart()
     assert len(await listed(harness)) == 3
+    assert (bool(apart.apart), bool(apart.at_once)) == (elsewhere, not elsewhere)
     await attendant.stop()
 
 

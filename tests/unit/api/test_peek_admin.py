@@ -14,9 +14,11 @@ from syncpoint.metadata.entity_options import MessageRule, RuleChange, changed_r
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Unavailable
 from syncpoint.publish import source_peek
+from syncpoint.subscribe import lane_rules
 from syncpoint.testing.forwarder_harness import SUB, TOPIC
 from syncpoint.testing.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.messages import admin, internal, pubsub
+from tests.kit.working_apart import WorkingApart
 
 
 async def fill(harness: ServicerHarness, count: int = 12) -> list[str]:
@@ -92,8 +94,14 @@ async def test_a_filter_of_the_subscription_holds(harness: ServicerHarness) -> N
     assert numbers(await pages(harness, "PeekSubscription", subscription=SUB + "2")) == list(range(1, 12, 2))
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
 @simulated()
-async def test_copies_are_shown_as_the_rules_make_them(harness: ServicerHarness) -> None:
+async def test_copies_are_shown_as_the_rules_make_them(
+    harness: ServicerHarness, *, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.admin.peeks.apart = apart = WorkingApart()
+    if elsewhere:
+        monkeypatch.setattr(lane_rules, "LAZY_CHARS", -1)
     rules = (
         MessageRule("red", "color = 'red'"),
         MessageRule("sized", "color = 'blue' AND sys.Label IS NULL", action="SET size = 2; SET color = 'green'"),
@@ -116,6 +124,8 @@ async def test_copies_are_shown_as_the_rules_make_them(harness: ServicerHarness)
     green = await pages(harness, "PeekSubscription", subscription=SUB, filter='attributes.color = "green"')
     assert numbers(green) == list(range(1, 12, 2))
     assert not await pages(harness, "PeekSubscription", subscription=SUB, filter='attributes.color = "blue"')
+    assert (bool(apart.apart), bool(apart.at_once)) == (elsewhere, not elsewhere)
+    assert {*apart.apart, *apart.at_once} == {"projects/p"}
     pulled = sorted(one.message.SerializeToString(deterministic=True) for one in await harness.pull())
     assert sorted(one.message.SerializeToString(deterministic=True) for one in found) == pulled
 

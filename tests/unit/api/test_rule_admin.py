@@ -9,6 +9,7 @@ from typing import Any
 import fastavro
 import pytest
 
+from syncpoint.api.rule_admin import RULES_BYTES_MAX, RuleAdmin
 from syncpoint.model.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -19,6 +20,7 @@ from syncpoint.model.errors import (
 from syncpoint.testing.forwarder_harness import SUB, TOPIC
 from syncpoint.testing.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.messages import admin
+from tests.kit.working_apart import WorkingApart
 
 ALL = admin.RuleScope.Value("ALL_MESSAGES")
 BIG = {"name": "big", "sql": "size > 10"}
@@ -100,6 +102,20 @@ async def test_what_is_no_rule_is_refused(harness: ServicerHarness) -> None:
     await harness.call("DetachSubscription", subscription=SUB)
     with pytest.raises(FailedPrecondition, match="detached"):
         await make(harness, BIG)
+
+
+@simulated()
+async def test_long_rules_are_read_by_other_processes(harness: ServicerHarness) -> None:
+    apart = WorkingApart()
+    rules = RuleAdmin(harness.control, harness.admin.options, apart)
+    long = " OR ".join(["size > 10"] * 60)
+    for rule in (BIG, BIG | {"name": "long", "sql": long}):
+        await rules.create_rule(admin.CreateRuleRequest(subscription=SUB, rule=rule))
+    assert (apart.at_once, apart.apart) == (["projects/p"], ["projects/p"])
+    with pytest.raises(InvalidArgument, match=r"rule\.sql"):
+        await rules.update_rule(admin.UpdateRuleRequest(subscription=SUB, rule=BIG | {"sql": long + " OR"}))
+    assert len(apart.apart) == 2
+    assert await named(harness) == ["$Default", "big", "long"]
 
 
 @simulated()
@@ -194,6 +210,36 @@ async def test_too_many_changes_are_refused_as_long_as_what_they_left_waits(harn
         record = harness.control.catalog.subscription(SUB)
         assert record is not None
         assert len(record.options.lanes) <= 2
+
+
+@pytest.mark.parametrize("waiting", [False, True], ids=["nothing waits", "something waits"])
+def test_as_many_rules_as_are_promised_can_be_added_changed_and_deleted(waiting: bool) -> None:
+    @simulated()
+    async def run(harness: ServicerHarness) -> None:
+        def rule(number: int, text: str) -> dict[str, Any]:
+            return {"name": f"r{number * 7 % 400:03}", "correlation": {"properties": {f"a{number:03}": text * 1000}}}
+
+        if waiting:
+            await publish(harness, {"a": "1"})
+        first = admin.Rule(name="$Default", sql="1=1").ByteSize()
+        count = 240 if waiting else (RULES_BYTES_MAX - first) // admin.Rule(**rule(1, "x")).ByteSize()
+        for number in range(1, count + 1):
+            await make(harness, rule(number, "x"))
+        if not waiting:
+            with pytest.raises(ResourceExhausted, match=f"{RULES_BYTES_MAX} bytes"):
+                await make(harness, rule(count + 1, "x"))
+        for one in await harness.pull() if waiting else ():
+            await harness.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id])
+        await harness.call("DeleteRule", subscription=SUB, name="$Default")
+        for number in range(1, count, 9):
+            await harness.call("UpdateRule", subscription=SUB, rule=rule(number, "y"))
+        await harness.crash()
+        assert len(await named(harness)) == count
+        for number in range(1, count + 1):
+            await harness.call("DeleteRule", subscription=SUB, name=rule(number, "y")["name"])
+        assert await named(harness) == []
+
+    run()
 
 
 # -- trials ------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from syncpoint.model.lanes import in_lane, lane_of
 from syncpoint.runtime.child_processes import at_once
 from syncpoint.subscribe import lane_rules, rule_batches, rule_work
 from syncpoint.subscribe.lane_rules import judged_by, kernel_program
-from syncpoint.subscribe.rule_work import Judged, RuleWork
+from syncpoint.subscribe.rule_work import Judged, Judging, RuleWork
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.testing.forwarder_harness import ForwarderHarness, Subscriber
 from syncpoint.wire.messages import pubsub
@@ -32,15 +32,15 @@ class Elsewhere(RuleWork):
         super().__init__(at_once)
         self.judged = 0
 
-    def begin(self, project: str, rules: Any, pieces: Any, then: Any, room: int) -> None:
-        assert project == "projects/p"
+    def start(self, judging: Judging, then: Any) -> None:
+        assert judging.project == "projects/p"
         outcomes: dict[tuple[int, int], Any] = {}
-        for piece in pieces:
+        for piece in judging.pieces:
             work, asked = pickle.loads(pickle.dumps(piece))
-            found = pickle.loads(pickle.dumps(judged_by(work, asked, room)))
+            found = pickle.loads(pickle.dumps(judged_by(work, asked, judging.room)))
             outcomes.update(zip(((source, place) for source, place, _ in asked), found, strict=False))
         self.judged += len(outcomes)
-        then(Judged(rules, outcomes))
+        then(Judged(judging.rules, outcomes))
 
     def prepare(self, project: str, work: Any, then: Any) -> None:
         program = kernel_program(pickle.loads(pickle.dumps(work)))
@@ -400,16 +400,16 @@ def test_what_was_judged_by_earlier_rules_is_judged_anew(
     harness = ruled(RED)
     if judging is None:
         pytest.skip("what is judged here is judged at once")
-    kept, begin = [], judging.begin
-    monkeypatch.setattr(judging, "begin", lambda *arguments: kept.append(arguments))
+    kept, start = [], judging.start
+    monkeypatch.setattr(judging, "start", lambda *arguments: kept.append(arguments))
     subscriber = Subscriber(harness)
     harness.send("a", colour="red", size="20")
     harness.quiesce()
     assert subscriber.received == [], "it is being judged"
-    monkeypatch.setattr(judging, "begin", begin)
+    monkeypatch.setattr(judging, "start", start)
     change(harness, BIG, delete=("red",))
     for one in kept:
-        begin(*one)
+        start(*one)
     harness.advance(1)
     harness.send("b", colour="red", size="20")
     assert ("b", "big") in copies(subscriber)
@@ -420,12 +420,12 @@ def test_what_was_judged_by_earlier_rules_is_judged_anew(
 def test_where_nobody_judges_now_it_is_tried_again(judging: Elsewhere | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if judging is None:
         pytest.skip("what is judged here is judged at once")
-    harness, begin = ruled(RED), judging.begin
-    monkeypatch.setattr(judging, "begin", lambda *arguments: arguments[3](ResourceExhausted("later")))
+    harness, start = ruled(RED), judging.start
+    monkeypatch.setattr(judging, "start", lambda judging, then: then(ResourceExhausted("later")))
     subscriber = Subscriber(harness)
     harness.send("a", colour="red")
     harness.advance(1)
     assert subscriber.received == []
-    monkeypatch.setattr(judging, "begin", begin)
+    monkeypatch.setattr(judging, "start", start)
     harness.advance(2)
     assert copies(subscriber) == [("a", "red")]

@@ -10,7 +10,7 @@ import pytest
 from syncpoint.model.errors import Unavailable
 from syncpoint.runtime.child_processes import ChildProcesses, at_once
 from syncpoint.subscribe.lane_rules import LaneWork
-from syncpoint.subscribe.rule_work import RuleWork
+from syncpoint.subscribe.rule_work import Judging, RuleWork
 
 
 class Failing:
@@ -32,7 +32,7 @@ def test_whoever_asked_learns_of_any_failure(error: Exception) -> None:
         found: list[Any] = []
         work = RuleWork(Failing(error))
         piece: Any = (LaneWork, [(1, 0, b"")])
-        work.begin("projects/p", {}, [piece], found.append, 1 << 20)
+        work.start(Judging("projects/p", {}, [piece], 1 << 20), found.append)
         while not found:
             await asyncio.sleep(0)
         await work.stop()
