@@ -87,9 +87,7 @@ def console_pages(
         call = caller_of(request.scope, request.url.path)
         if gate is not None:
             gate.admit(call)
-        names = {project_of(one.name) for one in catalog.topics()}
-        names |= {project_of(one.name) for one in catalog.subscriptions()}
-        return [one for one in sorted(names) if gate is None or gate.holds(call, "pubsub.topics.list", one)]
+        return [one for one in catalog.projects() if gate is None or gate.holds(call, "pubsub.topics.list", one)]
 
     async def projects(request: Request) -> Response:
         return _json({"projects": listed(request)})
@@ -122,7 +120,7 @@ def console_pages(
         if gate is not None:
             gate.admit(call)  # by the head; a body is waited for once that is known
         body = await request.body()
-        size, caller = len(body), "" if gate is None else gate.principal_of(call)
+        size, caller = len(body), "" if gate is None else gate.payer_of(call)
         what = await _worked(size, caller, partial(asked, body))
         schema = parse_schema(what["schema"])
         if gate is not None:

@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute
 from syncpoint.access.access import Access
 from syncpoint.model.hosts import loopback
 from syncpoint.rest.http1 import HttpFallback, http_fallback
+from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.network import Listening
@@ -24,16 +25,21 @@ def client_http(
     access: Access | None,
     pages: Sequence[BaseRoute] = (),
     *,
+    apart: Apart = at_once,
     host: str,
     host_names: Sequence[str] = (),
 ) -> HttpFallback:
-    """`methods`: behind their gate. `pages`: they need no credentials, and are looked for before the methods. `host`:
-    where the port listens; where that is this machine alone and callers are not identified, it is called by the names
-    of this machine and by `host_names` alone.
+    """`methods`: behind their gate. `pages`: they need no credentials, and are looked for before the methods. `apart`:
+    does what takes long. `host`: where the port listens; where that is this machine alone and callers are not
+    identified, it is called by the names of this machine and by `host_names` alone.
     """
     if access is not None:
-        return http_fallback(methods, limits, admit=access.gate.admit, who=access.gate.tenant_of, pages=pages)
-    return http_fallback(methods, limits, pages=pages, hosts=(host, *host_names) if loopback(host) else None)
+        gate = access.gate
+        return http_fallback(
+            methods, limits, admit=gate.admit, who=gate.tenant_of, payer=gate.payer_of, apart=apart, pages=pages
+        )
+    hosts = (host, *host_names) if loopback(host) else None
+    return http_fallback(methods, limits, apart=apart, pages=pages, hosts=hosts)
 
 
 def bound_callers(listening: Listening, access: Access | None) -> None:

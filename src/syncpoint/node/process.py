@@ -218,6 +218,7 @@ class Node:
             self.clock,
             inquiry.publish_letter,
             refusal=self._letter_refusal,
+            apart=self.environment.apart,
         )
         self.upkeep = Upkeep(
             chain.upkeep,
@@ -289,7 +290,7 @@ class Node:
             self.admin.service = self.access.service
             self.subscribe.quota.bytes_of = self.access.outstanding_of
             self.environment.apart.account = self.access.gate.cpu
-        self.admin.apart = self.environment.apart
+        self.admin.apart = self.admin.peeks.apart = self.environment.apart
         clients = ConnectedClients(
             SERVER, self.clock, self.streams.open_pulls, None if gate is None else gate.principal_of
         )
@@ -302,7 +303,9 @@ class Node:
                 self.control, self.vetting, tuple, self.transformer, self.consumption.exports.state
             ).methods(),
             **SchemaService(self.control, apart=self.environment.apart).methods(),
-            **IamService(self.control, Policies(self.control.catalog, accounts), gate).methods(),
+            **IamService(
+                self.control, Policies(self.control.catalog, accounts), gate, self.environment.apart
+            ).methods(),
             **AccountsService(self.control, accounts, gate).methods(),
             **self.admin.methods(),
             **ClientAdmin(self.admin.options, lambda: {SERVER: clients.answer}, self._held, gate).methods(),
@@ -335,6 +338,7 @@ class Node:
             settings.transport_limits,
             self.access,
             pages,
+            apart=self.environment.apart,
             host=settings.host,
             host_names=settings.host_names,
         )

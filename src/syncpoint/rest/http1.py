@@ -20,11 +20,12 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Scope
 
 from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.rest.app import CERTIFICATE, CONNECTION, Admit, RestApp, application, caller_of
+from syncpoint.rest.app import CERTIFICATE, CONNECTION, Admit, Payer, RestApp, application, caller_of
 from syncpoint.rest.errors import error_json, headers_for
 from syncpoint.rest.http_answer import HttpAnswer, dated, response
 from syncpoint.rest.known_hosts import KnownHosts
 from syncpoint.rest.rendering import JSON, Answer, json_text
+from syncpoint.runtime.child_processes import Apart, at_once
 from syncpoint.transport.caller_shares import CallerShares, Holding
 from syncpoint.transport.calls import CallContext, Methods
 from syncpoint.transport.limits import TransportLimits
@@ -76,13 +77,15 @@ def http_fallback(
     *,
     admit: Admit | None = None,
     who: Callable[[CallContext], str] | None = None,
+    payer: Payer | None = None,
+    apart: Apart = at_once,
     pages: Sequence[BaseRoute] = (),
     hosts: Collection[str] | None = None,
 ) -> HttpFallback:
     """What a server gives connections to that are not HTTP/2. See `RestApp` and `application`. `hosts`: what it may be
     called besides the names of this machine; None: whatever callers like.
     """
-    rest = RestApp(methods, limits.message_bytes, admit)
+    rest = RestApp(methods, limits.message_bytes, admit, payer, apart)
     app = application(rest, pages)
     return HttpFallback(
         app if hosts is None else KnownHosts(app, hosts), limits, None if admit is None else rest.refuses, who
@@ -306,7 +309,7 @@ class HttpConnection(FallbackProtocol):
             if given:  # a caller who goes away cancels this task
                 await self._loop.create_future()
             given = True
-            return {"type": "http.request", "body": bytes(self._body), "more_body": False}
+            return {"type": "http.request", "body": self._body, "more_body": False}
 
         try:
             await self._shared.app(scope, receive, answer.send)

@@ -81,9 +81,14 @@ def _read_binary(route: Route, message: Any, body: bytes) -> None:
         raise bad_request("", "Invalid PROTO payload received.") from None
 
 
+def values_in(body: bytes) -> int:
+    """How many values a body of JSON has, at most."""
+    return sum(map(body.count, b"[{,"))
+
+
 def read_json(body: bytes) -> Any:
     """A body as JSON values. Raises `InvalidArgument`."""
-    if sum(map(body.count, b"[{,")) > VALUES_MAX and sum(map(_TEXT.sub(b"", body).count, b"[{,")) > VALUES_MAX:
+    if values_in(body) > VALUES_MAX and sum(map(_TEXT.sub(b"", body).count, b"[{,")) > VALUES_MAX:
         raise bad_request("", f"{_NOT_JSON} It has more than {VALUES_MAX} values.")
     try:
         return json.loads(body.decode(), object_pairs_hook=_once, parse_constant=_no_constant)

@@ -32,6 +32,8 @@ from syncpoint.runtime.project_turns import ProjectTurns
 
 PROCESSES: Final = 3  # of which one project has two at most
 MEMORY_BYTES: Final = 2 << 30
+NICE: Final = 5
+"""Of the children: where processors are scarce, the event loop goes first."""
 TURN_S: Final = 0.004
 """Seconds of one turn of the loop for small pieces of work; what comes beyond is done apart."""
 WORK_S: Final = 20.0
@@ -183,6 +185,7 @@ def _too_long(number: int, frame: object) -> None:
 
 def _begin(watched: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the parent decides
+    os.nice(NICE)
     signal.signal(signal.SIGPROF, _too_long)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -33,6 +33,9 @@ class Method(str):
         """The class of its responses."""
         return message_class(self.descriptor.output_type.full_name)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _method, (str(self),)
+
     @property
     def is_streaming(self) -> bool:
         """Whether either side sends any number of messages."""
@@ -86,3 +89,7 @@ BY_PATH: dict[str, Method] = {
     path: path for service in list(vars().values()) if isinstance(service, Service) for path in service
 }
 """Every method by its path, also where it comes from the wire."""
+
+
+def _method(path: str) -> Method:
+    return BY_PATH[path]

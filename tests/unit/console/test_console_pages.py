@@ -44,12 +44,8 @@ class OneGate:
         self.admit(call)
         return "user:good@example.com"
 
-    def tenant_of(self, call: CallContext) -> str:
-        try:
-            kind, _, address = self.principal_of(call).partition(":")
-        except Unauthenticated:
-            return ""
-        return address.rpartition("@")[2] if kind == "serviceAccount" else f"{kind}:{address}" if kind else ""
+    def payer_of(self, call: CallContext) -> str:
+        return self.principal_of(call)
 
     def holds(self, call: CallContext, permission: str, resource: str) -> bool:
         return resource == "projects/p"
@@ -243,6 +239,9 @@ class NamedGate(OneGate):
 
     def principal_of(self, call: Any) -> str:
         return bytes(call.metadata.get(b"authorization", b"")).decode()
+
+    def payer_of(self, call: Any) -> str:
+        return self.principal_of(call).rpartition("@")[2]
 
 
 @plain_test(run, NamedGate())

@@ -120,7 +120,7 @@ class ProxyRole:
             context.classes,
             queries,
         )
-        self.admin.apart = context.environment.apart
+        self.admin.apart = self.admin.peeks.apart = context.environment.apart
         if self.proxy.sealer is not None:
             self.admin.peeks.open = self.proxy.sealer.open
         self.admin.peeks.may_pass = lambda topic: may_pass(topic, context.process.region)
@@ -149,6 +149,7 @@ class ProxyRole:
             letters.publish,
             mine=distribution.mine,
             refusal=self._letter_refusal,
+            apart=context.environment.apart,
         )
         if self.access is not None:
             consuming = replace(consuming, refusal=self.access.service.delivery_refusal)
@@ -179,7 +180,7 @@ class ProxyRole:
         every = self.proxy.methods(
             CatalogService(self.control, vetting, self._regions, transformer, self.consumption.exports.state).methods(),
             SchemaService(self.control, apart=context.environment.apart).methods(),
-            IamService(self.control, Policies(context.catalog, accounts), gate).methods(),
+            IamService(self.control, Policies(context.catalog, accounts), gate, context.environment.apart).methods(),
             AccountsService(self.control, accounts, gate).methods(),
             seek_methods(self.control),
             {**self.admin.methods(), **context.monitor.admin.methods()},
@@ -225,6 +226,7 @@ class ProxyRole:
             TransportLimits(),
             self.access,
             pages,
+            apart=context.environment.apart,
             host=host,
             host_names=context.settings.host_names,
         )
