@@ -17,6 +17,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from syncpoint.access.accounts import (
+    ACCOUNTS_MAX,
     KEYS_MAX,
     Account,
     Accounts,
@@ -70,6 +71,8 @@ class AccountsService:
             raise InvalidArgument("display_name", "is longer than 100 characters")
         if find_account(self._control.catalog, email) is not None:
             raise AlreadyExists(email)
+        if len(accounts_in(self._control.catalog, project)) >= ACCOUNTS_MAX:
+            raise ResourceExhausted(f"{project} has {ACCOUNTS_MAX} service accounts already; delete one first.")
         made = Account(
             email, project, request.display_name, self._now_s(), (), uid_from(self._control.random.token(32))
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from syncpoint.api.validate import refused
@@ -36,6 +36,17 @@ def asked(page_size: int, page_token: str, listing: str) -> Asked:
         raise refused("page_size", f"The value for page_size must not be negative. You passed {page_size}.")
     after = _decode(page_token, listing) if page_token else None
     return Asked(min(page_size or PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX), after)
+
+
+def gathered(items: Iterable[_Item], page: Asked, size: Callable[[_Item], int]) -> list[_Item]:
+    """As many of what is left of a list as `cut` needs for a page with the same `size`; no more are made."""
+    found, room = list[_Item](), PAGE_BYTES_MAX
+    for item in items:
+        found.append(item)
+        room -= size(item)
+        if len(found) > page.size or (room < 0 and len(found) > 1):
+            break
+    return found
 
 
 def cut(

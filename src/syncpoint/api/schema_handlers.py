@@ -10,6 +10,7 @@ Leaves to `syncpoint.schemas`: what is a legal definition, what follows another,
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
@@ -91,11 +92,10 @@ class SchemaService:
         """ListSchemas: the newest revision of each. With no view: names and types."""
         listing = f"schemas of {parse_project(request.parent)}"
         page = pages.asked(request.page_size, request.page_token, listing)
-        names = [
-            one for one in stored.schemas_in(self._catalog, request.parent) if page.after is None or one > page.after
-        ]
-        found = [self._listed(self._schema(name), request.view) for name in names[: page.size + 1]]
-        shown, token = pages.cut(found, page, listing, lambda one: one.name, lambda one: one.ByteSize())
+        names = stored.schemas_in(self._catalog, request.parent)
+        rest = names if page.after is None else names[bisect_right(names, page.after) :]
+        found = pages.gathered((self._listed(self._schema(one), request.view) for one in rest), page, _bytes_of)
+        shown, token = pages.cut(found, page, listing, lambda one: one.name, _bytes_of)
         return pubsub.ListSchemasResponse(schemas=shown, next_page_token=token)
 
     async def list_schema_revisions(
@@ -106,9 +106,10 @@ class SchemaService:
         listing = f"revisions of {schema.name}"
         page = pages.asked(request.page_size, request.page_token, listing)
         below = int(page.after) if page.after is not None else schema.last_number + 1
-        revisions = [one for one in reversed(schema.revisions) if one.number < below][: page.size + 1]
-        found = [(one, self._listed(schema, request.view, one)) for one in revisions]
-        shown, token = pages.cut(found, page, listing, lambda one: str(one[0].number), lambda one: one[1].ByteSize())
+        rest = (one for one in reversed(schema.revisions) if one.number < below)
+        listed = ((one, self._listed(schema, request.view, one)) for one in rest)
+        found = pages.gathered(listed, page, lambda one: _bytes_of(one[1]))
+        shown, token = pages.cut(found, page, listing, lambda one: str(one[0].number), lambda one: _bytes_of(one[1]))
         return pubsub.ListSchemaRevisionsResponse(schemas=[one for _, one in shown], next_page_token=token)
 
     async def commit_schema(self, request: pubsub.CommitSchemaRequest) -> pubsub.Schema:
@@ -283,6 +284,10 @@ class SchemaService:
         made.name, made.revision_id = name, revision.id
         made.revision_create_time.FromNanoseconds(revision.created_ns)
         return made
+
+
+def _bytes_of(schema: pubsub.Schema) -> int:
+    return schema.ByteSize()
 
 
 _BASIC: Final = pubsub.SchemaView.BASIC

@@ -10,6 +10,7 @@ Promise: what is too old is judged by a clock that several witnesses agree on, o
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.commit_size import deletable_together
 from syncpoint.metadata.contract import StoreError
 from syncpoint.metadata.entity_options import stopped_lanes
-from syncpoint.metadata.records import CREATING, CatalogChange, Subscription
+from syncpoint.metadata.records import CREATING, CatalogChange, Snapshot, Subscription
 from syncpoint.model.errors import Conflict, SyncpointError, Unavailable
 from syncpoint.runtime.periodic import Periodic, about
 from syncpoint.runtime.trusted import TrustedClock
@@ -25,6 +26,8 @@ from syncpoint.runtime.trusted import TrustedClock
 EXPIRE_S = 60.0
 UNFINISHED_S = 3_600
 BATCH = 20
+STEP = 1000
+"""Records that are looked at before others have their turn."""
 _NS = 1_000_000_000
 
 log = logging.getLogger(__name__)
@@ -59,12 +62,15 @@ class Expiry(Periodic):
         control = self._control
         await self._uses.begin()
         catalog, now_ns = control.catalog, self._trusted.sure_ns()
-        gone = [
-            CatalogChange.delete(one)
-            for one in catalog.snapshots()
-            if one.expire_ns <= now_ns or (one.status == CREATING and _unfinished(one.created_ns, now_ns))
-        ]
-        gone += [CatalogChange.delete(one) for one in catalog.subscriptions() if self._is_unused(one, now_ns)]
+        over, records = list[Snapshot | Subscription](), list[Snapshot | Subscription](catalog.snapshots())
+        records += catalog.subscriptions()
+        for number, one in enumerate(records, 1):
+            if number % STEP == 0:
+                await asyncio.sleep(0)
+            if self._is_over(one, now_ns):
+                over.append(one)
+        # Others had their turn in the meantime; from here to the commit nobody has.
+        gone = [CatalogChange.delete(one) for one in over if self._is_known(one) and self._is_over(one, now_ns)]
         for part in deletable_together(gone):
             await control.commit(part)
         if gone:
@@ -76,13 +82,25 @@ class Expiry(Periodic):
     async def _forget_lanes(self) -> None:
         """Of some subscriptions, others each time."""
         control = self._control
-        having = [one.incarnation for one in control.catalog.subscriptions() if stopped_lanes(one.options)]
+        ruled = (one for one in control.catalog.subscriptions() if one.options.lanes)
+        having = [one.incarnation for one in ruled if stopped_lanes(one.options)]
         first = control.random.randrange(0, len(having)) if len(having) > BATCH else 0
         for number in (having[first:] + having[:first])[:BATCH]:
             try:
                 await control.forget_lanes(number)
             except (Conflict, Unavailable) as error:
                 log.info("stopped lanes of subscription %d are not removed yet: %s", number, error)
+
+    def _is_over(self, record: Snapshot | Subscription, now_ns: int) -> bool:
+        if isinstance(record, Subscription):
+            return self._is_unused(record, now_ns)
+        return record.expire_ns <= now_ns or (record.status == CREATING and _unfinished(record.created_ns, now_ns))
+
+    def _is_known(self, record: Snapshot | Subscription) -> bool:
+        catalog, number = self._control.catalog, record.incarnation
+        if isinstance(record, Subscription):
+            return catalog.subscription_by_incarnation(number) is record
+        return catalog.snapshot_by_incarnation(number) is record
 
     def _is_unused(self, record: Subscription, now_ns: int) -> bool:
         if record.state == CREATING:

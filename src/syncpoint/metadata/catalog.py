@@ -25,7 +25,9 @@ from syncpoint.metadata.records import (
     encode_header,
     encode_record,
 )
+from syncpoint.model.names import project_of
 
+LAST = "\U0010ffff"  # what begins with a prefix stands before the prefix with this behind it
 PART_BYTES_MAX = 256 * 1024
 _LENGTH_BYTES = 4
 
@@ -79,6 +81,14 @@ class _Collection(Generic[_R]):
             at += 1
         return found
 
+    def projects(self) -> Iterator[str]:
+        """In order, without a look at each record."""
+        names, at = self.names, 0
+        while at < len(names):
+            project = project_of(names[at])
+            yield project
+            at = bisect_left(names, f"{project}/{LAST}", at)
+
     def of_topic(self, topic_incarnation: int) -> list[_R]:
         return [self.by_incarnation[number] for number in self.by_topic.get(topic_incarnation, ())]
 
@@ -100,7 +110,7 @@ class CatalogCopy(Protocol):
 class Catalog:
     """All records as of `revision`."""
 
-    __slots__ = ("_incarnation", "_settings", "_snapshots", "_subscriptions", "_topics", "revision")
+    __slots__ = ("_incarnation", "_setting_names", "_settings", "_snapshots", "_subscriptions", "_topics", "revision")
 
     def __init__(self) -> None:
         self.revision = 0
@@ -109,6 +119,7 @@ class Catalog:
         self._subscriptions: _Collection[Subscription] = _Collection()
         self._snapshots: _Collection[Snapshot] = _Collection()
         self._settings: dict[str, Setting] = {}
+        self._setting_names: list[str] = []  # in order
 
     # -- looking up --------------------------------------------------------------------------------------------------
 
@@ -159,7 +170,8 @@ class Catalog:
 
     def settings_named(self, prefix: str) -> list[str]:
         """The names of all settings that begin so, in order."""
-        return sorted(name for name in self._settings if name.startswith(prefix))
+        names = self._setting_names
+        return names[bisect_left(names, prefix) : bisect_left(names, prefix + LAST)]
 
     # -- listing -----------------------------------------------------------------------------------------------------
 
@@ -174,6 +186,10 @@ class Catalog:
     def snapshots_in(self, project: str, after: str | None, limit: int) -> list[Snapshot]:
         """As `topics_in`, for snapshots."""
         return self._snapshots.page(f"{project}/snapshots/", after, limit)
+
+    def projects(self) -> list[str]:
+        """All `projects/P` that have a topic or a subscription, in order."""
+        return sorted({*self._topics.projects(), *self._subscriptions.projects()})
 
     def topics(self) -> Iterator[Topic]:
         """All topics. The catalog must not change in the meantime."""
@@ -262,6 +278,8 @@ class Catalog:
             case Snapshot():
                 self._snapshots.put(record)
             case Setting():
+                if record.name not in self._settings:
+                    insort(self._setting_names, record.name)
                 self._settings[record.name] = record
                 return
         self._incarnation = max(self._incarnation, record.incarnation)
@@ -275,7 +293,8 @@ class Catalog:
             case Snapshot():
                 self._snapshots.delete(record)
             case Setting():
-                self._settings.pop(record.name, None)
+                if self._settings.pop(record.name, None) is not None:
+                    del self._setting_names[bisect_left(self._setting_names, record.name)]
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -284,7 +303,7 @@ class Catalog:
         found: list[Record] = []
         for collection in (self._topics, self._subscriptions, self._snapshots):
             found += [collection.by_name[name] for name in collection.names]
-        found += [self._settings[name] for name in sorted(self._settings)]
+        found += [self._settings[name] for name in self._setting_names]
         return found
 
     def encode_parts(self, part_bytes_max: int = PART_BYTES_MAX) -> Iterator[bytes]:

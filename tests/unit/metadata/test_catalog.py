@@ -50,6 +50,22 @@ def sample() -> Catalog:
     )
 
 
+def test_projects_and_settings_are_listed_in_order() -> None:
+    catalog = Catalog()
+    named = ["a", "a-b", "a.b", "ab", "b", "z"]
+    for number, project in enumerate(reversed(named), 1):
+        topic = f"projects/{project}/topics/t"
+        applied(catalog, CatalogChange.put(Topic(number, topic)), CatalogChange.put(Topic(100 + number, topic + "2")))
+    applied(catalog, CatalogChange.put(Subscription(200, "projects/q/subscriptions/s", 1, T)))
+    assert catalog.projects() == sorted(f"projects/{one}" for one in [*named, "q"])
+    for name in ("key:b", "key", "key:", "other", "key:a", "kez"):
+        applied(catalog, CatalogChange.put(Setting(name, b"1")), CatalogChange.put(Setting(name, b"2")))
+    assert catalog.settings_named("key:") == ["key:", "key:a", "key:b"]
+    applied(catalog, CatalogChange.delete(Setting("key:a")), CatalogChange.delete(Setting("gone")))
+    assert catalog.settings_named("key") == ["key", "key:", "key:b"]
+    assert Catalog.from_parts(catalog.encode_parts()).settings_named("") == ["key", "key:", "key:b", "kez", "other"]
+
+
 def test_lookups() -> None:
     catalog = sample()
     topic, subscription = catalog.topic(T), catalog.subscription_by_incarnation(2)
