@@ -37,8 +37,6 @@ BOOLEANS: Final = json.dumps(
     {"type": "record", "name": "R", "fields": [{"name": "a", "type": {"type": "array", "items": "boolean"}}]}
 )
 FULL: Final = [{"data": "AAAA", "attributes": {f"k{one:02}": "v" * 60 for one in range(MESSAGE_ATTRIBUTES_MAX)}}]
-SERVICE: Final = f"serviceAccount:{SERVICE_IDENTITY}"
-"""Who makes dead letters."""
 PAUSE_S: Final = 0.005
 
 
@@ -58,12 +56,12 @@ class Tenants:
         self._made = 0
 
     def start(self) -> None:
-        """With a topic of each."""
+        """With a topic of each; dead letters are made by the service's own identity."""
         self.server.start()
         self._port = int(self.server.endpoint.rpartition(":")[2])
         self._channel = grpc.insecure_channel(self.server.endpoint, [("grpc.max_send_message_length", -1)])
         for project, who in (("a", "ann"), ("b", "bob")):
-            binding = {"role": "roles/owner", "members": [f"user:{who}@example.com", SERVICE]}
+            binding = {"role": "roles/owner", "members": [f"user:{who}@example.com", SERVICE_IDENTITY]}
             self.ok("POST", f"/v1/projects/{project}:setIamPolicy", {"policy": {"bindings": [binding]}}, "root")
             self.ok("PUT", f"/v1/projects/{project}/topics/ttt", {}, who)
 

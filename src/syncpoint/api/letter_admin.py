@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 
-from syncpoint.api.letter_edits import Found, LetterEdit
-from syncpoint.api.letter_texts import LetterSelection, letter_of
+from syncpoint.api.letter_edits import Choice, Found, LetterEdit, chosen
+from syncpoint.api.letter_texts import letter_of, since_ns_of
 from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table
 from syncpoint.api.peek_admin import AskingChains, PeekAdmin, PeekedCopy
 from syncpoint.api.validate import refused
@@ -23,7 +24,11 @@ from syncpoint.kernel.acks import encode_runs
 from syncpoint.metadata.records import Subscription, Topic
 from syncpoint.model.errors import Code, FailedPrecondition, InvalidArgument, SyncpointError, Unavailable, suspended
 from syncpoint.model.limits import ACK_REQUEST_BYTES_MAX, ATTRIBUTE_VALUE_BYTES_MAX
+from syncpoint.model.names import project_of
 from syncpoint.model.reserved import FORWARDED_FROM
+from syncpoint.runtime.child_processes import worked
+from syncpoint.subscribe.lane_rules import LAZY_CHARS
+from syncpoint.subscribe.rule_work import AT_ONCE_CHARS
 from syncpoint.transport.calls import Methods
 from syncpoint.wire.messages import admin, internal, pubsub
 
@@ -93,24 +98,23 @@ class LetterAdmin:
 
     async def list_dead_letters(self, request: admin.ListDeadLettersRequest) -> admin.ListDeadLettersResponse:
         """ListDeadLetters."""
-        record, selection = self._letters_of(request.selection), LetterSelection(request.selection)
+        record = self._letters_of(request.selection)
         found, token, unknown = await self._peeks.copies(
-            record, selection.since_ns, request.page_size, request.page_token
+            record, since_ns_of(request.selection), request.page_size, request.page_token
         )
-        selected = [copy for copy, message in parsed(found) if selection.takes(message)]
-        shown = await self._peeks.opened(selected, unknown)
+        shown = await self._peeks.opened(list(await self._chosen(record, request.selection, "", found)), unknown)
         letters = [letter_of(one.message) for one in shown]
         return admin.ListDeadLettersResponse(letters=letters, next_page_token=token, unknown=unknown)
 
     async def redrive_dead_letters(self, request: admin.RedriveDeadLettersRequest) -> admin.RedriveDeadLettersResponse:
         """RedriveDeadLetters."""
-        record, selection = self._letters_of(request.selection), LetterSelection(request.selection)
-        edit = LetterEdit(request.action, request.data)
-        target = self._target(request)
+        record, target = self._letters_of(request.selection), self._target(request)
         found, token, unknown = await self._peeks.copies(
-            record, selection.since_ns, request.page_size, request.page_token
+            record, since_ns_of(request.selection), request.page_size, request.page_token
         )
-        selected = [one for one in parsed(found) if selection.takes(one[1])]
+        choices = await self._chosen(record, request.selection, request.action, found)
+        edit = LetterEdit({one.copy: choice for one, choice in choices.items()}, request.data)
+        selected = parsed(choices)
         letters = []
         for _, message in selected:
             letters.append(letter_of(message))
@@ -118,7 +122,7 @@ class LetterAdmin:
         answer = admin.RedriveDeadLettersResponse(
             letters=letters, failures=unknown, next_page_token=token, topic=target.name
         )
-        for copy, message in selected if edit.acts else ():
+        for copy, message in selected if request.action else ():
             possible, _ = edit.possible([(copy, message)])
             shown = edit.published(copy, message) if possible else pubsub.PubsubMessage()
             shown.ClearField("data")
@@ -136,6 +140,16 @@ class LetterAdmin:
         return answer
 
     # -- shared ------------------------------------------------------------------------------------------------------
+
+    async def _chosen(
+        self, record: Subscription, asked: admin.DeadLetterSelection, action: str, found: Sequence[PeekedCopy]
+    ) -> dict[PeekedCopy, Choice]:
+        """Letters that are wanted, and what the action makes of them. Raises `InvalidArgument`."""
+        chars = len(asked.filter) + len(action)
+        large = chars > LAZY_CHARS or chars * len(found) > AT_ONCE_CHARS
+        work = partial(chosen, asked.SerializeToString(), action, found)
+        choices = await worked(self._peeks.apart, project_of(record.name), work, large=large)
+        return {one: choice for one, choice in zip(found, choices, strict=True) if choice is not False}
 
     def _letters_of(self, asked: admin.DeadLetterSelection) -> Subscription:
         record = self._options.subscription(asked.subscription)

@@ -9,33 +9,53 @@ published, nor are later ones of its key.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from hashlib import md5
 from uuid import UUID
 
-from syncpoint.api.letter_texts import published_again
+from syncpoint.api.letter_texts import LetterSelection, published_again
 from syncpoint.api.peek_admin import PeekedCopy
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.rules.sql_compile import Action, check_targets, compile_action
 from syncpoint.rules.sql_values import RuleError
 from syncpoint.rules.system_properties import RuleMessage
-from syncpoint.wire.messages import pubsub
+from syncpoint.subscribe.confirm import CopyId
+from syncpoint.wire.messages import admin, pubsub
 
 Found = tuple[PeekedCopy, pubsub.PubsubMessage]
 
 
+Choice = bool | dict[str, str] | str
+"""Of a letter: False: it is not wanted; True: it is; with an action, the attributes of its message, or why it fails."""
+
+
+def chosen(selection: bytes, action: str, copies: Sequence[PeekedCopy]) -> list[Choice]:
+    """What becomes of each letter under a serialised DeadLetterSelection; to be called in any process. Raises
+    `InvalidArgument` for a filter or an action without meaning."""
+    wanted, act = LetterSelection(admin.DeadLetterSelection.FromString(selection)), _action(action) if action else None
+    found: list[Choice] = []
+    for copy in copies:
+        letter = pubsub.PubsubMessage.FromString(copy.message)
+        found.append(wanted.takes(letter) and (act is None or _acted(act, copy, letter)))
+    return found
+
+
+def _acted(act: Action, copy: PeekedCopy, letter: pubsub.PubsubMessage) -> dict[str, str] | str:
+    attributes = dict(published_again(letter).attributes)
+    seen = RuleMessage(attributes, letter.message_id, letter.ordering_key, letter.publish_time.ToNanoseconds())
+    try:
+        return act(seen, partial(_new_id, copy))
+    except RuleError as error:
+        return str(error)
+
+
 class LetterEdit:
-    """See the module; `action` "": no attribute is changed; `data`: by the ids of letters, what is published instead of
-    theirs. Raises `InvalidArgument` for an action without meaning.
+    """See the module; `choices`: of the letters, which the action has made; `data`: by the ids of letters, what is
+    published instead of theirs.
     """
 
-    def __init__(self, action: str, data: Mapping[str, bytes] | None = None) -> None:
-        self._act = _action(action) if action else None
-        self._data = dict(data or {})
-
-    @property
-    def acts(self) -> bool:
-        """Whether there is an action."""
-        return self._act is not None
+    def __init__(self, choices: Mapping[CopyId, Choice], data: Mapping[str, bytes]) -> None:
+        self._choices, self._data = choices, data
 
     def replaces(self, letter: pubsub.PubsubMessage) -> bool:
         """Whether a letter is published with other data."""
@@ -49,22 +69,20 @@ class LetterEdit:
         """The message that is published for a letter. Raises `RuleError`."""
         message = published_again(letter)
         message.data = self._data.get(letter.message_id, message.data)
-        if self._act is not None:
-            seen = RuleMessage(
-                dict(message.attributes), letter.message_id, letter.ordering_key, letter.publish_time.ToNanoseconds()
-            )
-            attributes = self._act(seen, lambda number: _new_id(copy, number))
+        choice = self._choices[copy.copy]
+        if isinstance(choice, str):
+            raise RuleError(choice)
+        if isinstance(choice, dict):
             message.attributes.clear()
-            message.attributes.update(attributes)
+            message.attributes.update(choice)
         return message
 
     def possible(self, found: Sequence[Found]) -> tuple[Sequence[Found], str]:
         """Of letters of one key those before the first that the action fails at; and why it does, "": it does not."""
-        for at, one in enumerate(found if self.acts else ()):
-            try:
-                self.published(*one)
-            except RuleError as error:
-                return found[:at], str(error)
+        for at, (copy, _) in enumerate(found):
+            choice = self._choices[copy.copy]
+            if isinstance(choice, str):
+                return found[:at], choice
         return found, ""
 
 

@@ -27,13 +27,17 @@ _OF_LETTERS = (
 _TIME_NS_MAX = (1 << 63) - 1
 
 
+def since_ns_of(asked: admin.DeadLetterSelection) -> int:
+    """From when on letters are wanted."""
+    return _nanoseconds(asked.start_time)
+
+
 class LetterSelection:
     """Which letters are wanted. Raises `InvalidArgument` for a filter without meaning."""
 
     def __init__(self, asked: admin.DeadLetterSelection) -> None:
         self._source, self._reason, self._ids = asked.source, asked.reason, frozenset(asked.message_ids)
         self._filter = _filter(asked.filter) if asked.filter else None
-        self.since_ns = _nanoseconds(asked.start_time)
         self._end_ns = _nanoseconds(asked.end_time) if asked.HasField("end_time") else _TIME_NS_MAX
 
     def takes(self, message: pubsub.PubsubMessage) -> bool:

@@ -8,11 +8,11 @@ of the topic knows by then where it begins. A trial changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table
 from syncpoint.api.validate import nanoseconds_of, refused
@@ -41,7 +41,7 @@ from syncpoint.model.errors import (
 from syncpoint.model.names import project_of
 from syncpoint.rules import pubsub_filter
 from syncpoint.rules.system_properties import RuleMessage
-from syncpoint.runtime.child_processes import Apart, at_once
+from syncpoint.runtime.child_processes import Apart, at_once, worked
 from syncpoint.schemas.errors import Mismatch
 from syncpoint.schemas.stored import definition_of, definition_value, find_schema
 from syncpoint.schemas.validators import Encoding, decoded
@@ -59,7 +59,6 @@ CHECKED_AT_ONCE_BYTES = 512
 FORGET_AT = 16
 """Stopped lanes at which a change of rules looks for some that can go, and does not leave it to upkeep."""
 
-_Result = TypeVar("_Result")
 _SCOPES = tuple(map(admin.RuleScope.Value, ("RULE_SCOPE_UNSPECIFIED", "NEW_MESSAGES", "ALL_MESSAGES")))
 
 
@@ -123,22 +122,17 @@ class RuleAdmin:
             explain=request.explain,
         )
         cost = request.ByteSize() + sum(len(one.sql) + len(one.action) for one in rules_of(record.options))
-        return admin.TestRuleResponse.FromString(await self._worked(record, cost > TRIED_AT_ONCE_BYTES, work))
+        made = await worked(self._apart, project_of(record.name), work, large=cost > TRIED_AT_ONCE_BYTES)
+        return admin.TestRuleResponse.FromString(made)
 
     # -- shared ------------------------------------------------------------------------------------------------------
-
-    async def _worked(self, record: Subscription, large: bool, work: Callable[[], _Result]) -> _Result:
-        project = project_of(record.name)
-        if large or self._apart.busy:
-            return await self._apart(work, project)
-        with self._apart.here(project):
-            return work()
 
     async def _checked(self, request: admin.CreateRuleRequest | admin.UpdateRuleRequest) -> MessageRule:
         """The rule of a request for a subscription that can have it. Raises `InvalidArgument`."""
         record = self._attached(request.subscription)
         large = request.ByteSize() > CHECKED_AT_ONCE_BYTES
-        return await self._worked(record, large, partial(checked_bytes, request.rule.SerializeToString()))
+        work = partial(checked_bytes, request.rule.SerializeToString())
+        return await worked(self._apart, project_of(record.name), work, large=large)
 
     def _attached(self, name: str) -> Subscription:
         record = self._options.subscription(name)

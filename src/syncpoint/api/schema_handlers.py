@@ -23,7 +23,7 @@ from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from syncpoint.model.names import parse_project, parse_schema, project_of, resource_name
-from syncpoint.runtime.child_processes import Apart, at_once
+from syncpoint.runtime.child_processes import Apart, at_once, worked
 from syncpoint.runtime.project_turns import ProjectTurns
 from syncpoint.schemas import stored
 from syncpoint.schemas.compiler import compile_proto
@@ -239,11 +239,7 @@ class SchemaService:
 
     async def _run(self, project: str, size: int, work: Callable[[], None]) -> None:
         """Here where it takes a moment, by another process where it may take longer."""
-        if size > JSON_BYTES_AT_ONCE or self._apart.busy:
-            await self._apart(work, project)
-        else:
-            with self._apart.here(project):
-                work()
+        await worked(self._apart, project, work, large=size > JSON_BYTES_AT_ONCE)
 
     async def _compile(self, project: str, text: str) -> bytes:
         compiled = self._compiled.pop(text, None)

@@ -35,7 +35,7 @@ from syncpoint.rest.errors import error_json, headers_for, status_of
 from syncpoint.rest.rendering import json_text
 from syncpoint.rest.system_parameters import headers_of, is_of_another_site
 from syncpoint.rest.table import Table
-from syncpoint.runtime.child_processes import Apart, at_once
+from syncpoint.runtime.child_processes import Apart, at_once, worked
 from syncpoint.transport.calls import Methods
 
 PATH: Final = "/console"
@@ -120,21 +120,15 @@ def console_pages(
         if gate is not None:
             gate.admit(call)  # by the head; a body is waited for once that is known
         body = await request.body()
-        size, caller = len(body), "" if gate is None else gate.payer_of(call)
-        what = await _worked(size, caller, partial(asked, body))
+        large, caller = len(body) > DECODED_AT_ONCE_BYTES, "" if gate is None else gate.payer_of(call)
+        what = await worked(apart, caller, partial(asked, body), large=large)
         schema = parse_schema(what["schema"])
         if gate is not None:
             gate.check_page(call, "pubsub.schemas.get", schema)
         value = definition_asked(catalog, schema, what["revision"])
-        content = await _worked(size, project_of(schema), partial(decoded_payloads, value, what["payloads"]))
+        work = partial(decoded_payloads, value, what["payloads"])
+        content = await worked(apart, project_of(schema), work, large=large)
         return Response(content, headers=_PAGE_HEADERS, media_type="application/json")
-
-    async def _worked(size: int, project: str, work: Callable[[], Any]) -> Any:
-        """By another process where it takes more than a moment."""
-        if size > DECODED_AT_ONCE_BYTES or apart.busy:
-            return await apart(work, project)
-        with apart.here(project):
-            return work()
 
     return [
         Route(f"{PATH}/api/about", _own(about), methods=["GET"]),

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -41,7 +41,7 @@ from syncpoint.rest.system_parameters import (
 )
 from syncpoint.rest.table import Table
 from syncpoint.rest.transcode import request_of, selection, values_in
-from syncpoint.runtime.child_processes import Apart, at_once
+from syncpoint.runtime.child_processes import Apart, at_once, worked
 from syncpoint.transport.calls import AnyConnection, CallContext, Methods, Unary
 from syncpoint.transport.encoding import inflate
 
@@ -59,7 +59,6 @@ Admit = Callable[[CallContext, str], None]
 """Raises for callers to whom nothing is granted, whatever they ask for. The text: the resource that the path names."""
 Payer = Callable[[CallContext], str]
 """Whose processor time it is that a call takes, before the call is judged."""
-Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
@@ -131,13 +130,13 @@ class RestApp:
             binary = is_protobuf(headers)
             large = len(body) > APART_BYTES or (not binary and values_in(body) > APART_VALUES)
             read = partial(request_of, route, variables, wanted.query, body, binary)
-            request = await self._worked(large, payer, read)
+            request = await worked(self._apart, payer, read, large=large)
             if len(request) > self._message_bytes:
                 text = f"Received message larger than max ({len(request)} vs. {self._message_bytes})"
                 raise SyncpointError(Code.RESOURCE_EXHAUSTED, text)
             response = await call.answered(method, request)
             write = partial(success, route, response, wanted, chosen)
-            return await self._worked(len(response) > APART_ANSWER_BYTES, payer, write)
+            return await worked(self._apart, payer, write, large=len(response) > APART_ANSWER_BYTES)
         finally:
             call.end()
 
@@ -167,12 +166,6 @@ class RestApp:
     def _unfolded(self, headers: Headers, body: bytes) -> bytes:
         encoding = headers.get(b"content-encoding", b"identity").lower()
         return body if encoding in (b"", b"identity") else inflate(1, encoding, body, self._message_bytes)
-
-    async def _worked(self, large: bool, payer: str, work: Callable[[], Result]) -> Result:
-        if large or self._apart.busy:
-            return await self._apart(work, payer)
-        with self._apart.here(payer):
-            return work()
 
 
 def application(rest: RestApp, pages: Sequence[BaseRoute] = ()) -> Starlette:

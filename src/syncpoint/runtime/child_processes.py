@@ -83,6 +83,14 @@ at_once: Final[Apart] = _AtOnce()
 """For programs whose event loop nothing else needs: the work is done right here."""
 
 
+async def worked(apart: Apart, project: str, work: Callable[[], _Result], *, large: bool) -> _Result:
+    """What the work returns or raises; done on the loop where it is not `large`, and this turn of the loop not busy."""
+    if large or apart.busy:
+        return await apart(work, project)
+    with apart.here(project):
+        return work()
+
+
 class ChildProcesses:
     """See the module. `account`: None charges nobody."""
 

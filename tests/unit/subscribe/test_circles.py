@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from syncpoint.api.letter_edits import LetterEdit
+from syncpoint.api.letter_edits import chosen
 from syncpoint.forward import forward_kind
 from syncpoint.metadata.entity_options import MessageRule, SubscriptionOptions
 from syncpoint.metadata.records import DeadLetter
@@ -47,7 +47,7 @@ def test_an_action_that_names_what_the_server_writes_is_refused_when_it_is_made(
     with pytest.raises(InvalidArgument, match="written by the server, and cannot be changed"):
         check_rule(MessageRule("r", "1=1", (), action, ()))
     with pytest.raises(InvalidArgument, match="written by the server, and cannot be changed"):
-        LetterEdit(action)
+        chosen(b"", action, [])
 
 
 @pytest.mark.parametrize("attributes", [{}, {FORWARD_HOPS: "0", LETTERS: "0"}, {FORWARD_HOPS.lower(): "0"}])
