@@ -99,8 +99,8 @@ class Ledger:
 
 
 def spin(seconds: float) -> None:
-    until = time.process_time() + seconds
-    while time.process_time() < until:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
         pass
 
 
