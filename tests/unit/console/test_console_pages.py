@@ -240,9 +240,6 @@ class NamedGate(OneGate):
     def principal_of(self, call: Any) -> str:
         return bytes(call.metadata.get(b"authorization", b"")).decode()
 
-    def payer_of(self, call: Any) -> str:
-        return self.principal_of(call).rpartition("@")[2]
-
 
 @plain_test(run, NamedGate())
 async def test_no_caller_takes_the_streams_of_all_others(served: Served) -> None:
