@@ -47,6 +47,13 @@ class OneGate:
     def payer_of(self, call: CallContext) -> str:
         return self.principal_of(call)
 
+    def tenant_of(self, call: CallContext) -> str:
+        try:
+            kind, _, address = self.principal_of(call).partition(":")
+        except Unauthenticated:
+            return ""
+        return address.rpartition("@")[2] if kind == "serviceAccount" else f"{kind}:{address}" if kind else ""
+
     def holds(self, call: CallContext, permission: str, resource: str) -> bool:
         return resource == "projects/p"
 
