@@ -87,7 +87,7 @@ def page() -> str:
     tested = pairs - len(IMPOSSIBLE) - len(REFUSED)
     lines += ["", f"{pairs} pairs: {tested} tested, {len(REFUSED)} refused, {len(IMPOSSIBLE)} impossible.", ""]
     lines += ["## Several features under an event", "", "Where a house does not know the blow, it is a kill.", ""]
-    lines += ["| features | event | blow meanwhile | its houses |", "|---|---|---|---|"]
+    lines += ["| features | event | blow during it | its houses |", "|---|---|---|---|"]
     for one in TRIPLES:
         where = [kind for kind in KINDS if blow_of(one, kind) == one.blow]
         lines.append(f"| {', '.join(one.rows)} | {one.column} | {one.blow} | {houses(where)} |")

@@ -34,7 +34,7 @@ Valued = Callable[[Variables], Any]
 DEPTH_MAX: Final = 20
 
 
-class Expression(NamedTuple):
+class ConditionExpression(NamedTuple):
     """`value` raises `CelError`. `terms`: its names, literals and signs; `logical`: how many are `&&`, `||` and `!`."""
 
     value: Valued
@@ -60,14 +60,16 @@ _ESCAPE: Final = re.compile(
 _SIMPLE: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-def compiled(text: str) -> Expression:
+def compiled(text: str) -> ConditionExpression:
     """Raises `CelError` for what is none."""
     tokens = _tokens(text)
     parser = _CelParser(tokens)
     found = parser.ternary(0)
     if parser.kind:
         raise CelError(f"unexpected {parser.text!r}")
-    return Expression(found, len(tokens), sum(kind == "sign" and one in ("&&", "||", "!") for kind, one in tokens))
+    return ConditionExpression(
+        found, len(tokens), sum(kind == "sign" and one in ("&&", "||", "!") for kind, one in tokens)
+    )
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:

@@ -40,7 +40,7 @@ class Condition:
 
     __slots__ = ("_value", "expression", "logical", "terms")
 
-    def __init__(self, expression: str, found: cel.Expression) -> None:
+    def __init__(self, expression: str, found: cel.ConditionExpression) -> None:
         self.expression, self._value, self.terms, self.logical = expression, found.value, found.terms, found.logical
 
     def holds(self, variables: cel.Variables) -> bool:

@@ -27,7 +27,7 @@ EXPIRE_S = 60.0
 UNFINISHED_S = 3_600
 BATCH = 20
 STEP = 1000
-"""Records that are looked at before others have their turn."""
+"""Records that are checked before others have their turn."""
 _NS = 1_000_000_000
 
 log = logging.getLogger(__name__)

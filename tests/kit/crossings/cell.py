@@ -33,7 +33,7 @@ MESSAGE_BYTES: Final = 1100
 """Length of a message's data at least: more than the smallest bound that a file of an export may have."""
 
 PATIENCE_S: Final = 60.0
-"""How long a cell waits for what has to arrive; twice as long where its house is struck meanwhile."""
+"""How long a cell waits for what has to arrive; twice as long where its house is struck at the same time."""
 
 AGAIN: Final = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "RESOURCE_EXHAUSTED")
 """Of these a call that is made again may succeed."""

@@ -58,7 +58,7 @@ def snapshot(cell: Cell) -> None:
     cell.judge()
     cell.publish()
     cell.judge()
-    sought(cell, cell.subscription, snapshot=name)
+    moved_back(cell, cell.subscription, snapshot=name)
     cell.again(received)
     cell.judge()
 
@@ -177,7 +177,7 @@ def redrive(cell: Cell) -> None:
     assert given_up, "no message became a letter"
     for turn in range(2):
         if turn:
-            sought(cell, kept, time=at(begun))
+            moved_back(cell, kept, time=at(begun))
         redriven = all_redriven(cell, kept)
         expected = sum(sent.labels.count("letter") for sent in given_up.values())
         assert cell.struck or redriven == expected, f"{redriven} instead of {expected} letters were redriven"
@@ -224,10 +224,10 @@ def records_deletion(cell: Cell) -> None:
 
 def seek(cell: Cell, seconds: float) -> None:
     """Seek the cell's subscription to a time in seconds since 1970."""
-    sought(cell, cell.subscription, time=at(seconds))
+    moved_back(cell, cell.subscription, time=at(seconds))
 
 
-def sought(cell: Cell, subscription: str, **where: Any) -> None:
+def moved_back(cell: Cell, subscription: str, **where: Any) -> None:
     """Seek; one that is asked for again may bring back again what has come in between."""
 
     def once() -> Any:

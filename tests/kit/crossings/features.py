@@ -147,7 +147,7 @@ class Order(Feature):
                 assert first.get(key, -1) < one.number, f"{one} came after {first[key]} of the same key"
                 first[key] = one.number
         backwards = {key: count for key, count in back.items() if count > cell.again_at_most}
-        assert cell.struck or not backwards, f"went back more often than sought (label, key: times): {backwards}"
+        assert cell.struck or not backwards, f"went back more often than it was reset (label, key: times): {backwards}"
 
 
 class ExactlyOnce(Feature):

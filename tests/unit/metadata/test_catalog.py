@@ -14,6 +14,7 @@ from syncpoint.metadata.entity_options import SubscriptionOptions, TopicOptions
 from syncpoint.metadata.records import (
     ACTIVE,
     CREATING,
+    Author,
     CatalogChange,
     ChangeOp,
     DeadLetter,
@@ -181,6 +182,7 @@ def test_every_field_is_stored() -> None:
     full = Subscription(
         7, "n", 8, "t", b"c", 1, 20, 30, True, True, True, "f", DeadLetter("d", 6), Retry(1.5, 2.5), True, 3, True, 99,
         CREATING, 5, SeekTarget(time_ns=0), 6, SubscriptionOptions(receive_suspended=True),
+        Author("user:a@b"), Author("serviceAccount:c@d?uid=1", ("group:g@b",)),
     )  # fmt: skip
     for field in dataclasses.fields(Subscription):
         if field.init and field.default is not dataclasses.MISSING:

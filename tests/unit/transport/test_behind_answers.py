@@ -52,14 +52,14 @@ def test_a_message_waits_until_the_answer_was_read(harness: Any) -> None:
     caller.answer()
     stream.send(b"m")
     assert not stream.writable
-    told: list[bool] = []
-    stream.on_writable = lambda: told.append(stream.writable)
+    confirmed: list[bool] = []
+    stream.on_writable = lambda: confirmed.append(stream.writable)
     came, (ping,) = caller.read()
     assert came == [sid + 2]
-    assert not told
+    assert not confirmed
     caller.pong(ping)
     assert caller.read() == ([sid], [])
-    assert told == [True]
+    assert confirmed == [True]
     stream.send(b"after")
     assert caller.read() == ([sid], [])
 

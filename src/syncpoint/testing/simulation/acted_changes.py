@@ -81,7 +81,7 @@ class ActedChanges:
                 continue
             if ChainOwner.decode(found.value).epoch != chain.epoch:
                 continue  # it has been taken over, and writes nothing any more
-            sim.coverage.sometimes("a chain is looked at after a change")
+            sim.coverage.sometimes("a chain is checked after a change")
             sim.coverage.always(
                 "what is answered is in force in every chain",
                 acts(chain.follower.catalog),

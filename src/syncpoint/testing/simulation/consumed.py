@@ -44,7 +44,7 @@ class Copy(NamedTuple):
 
 
 @dataclass
-class Seek:
+class ConsumerSeek:
     """`begun` and `ended` are stamps of the history; `seen`: what had arrived of each copy before it."""
 
     back: bool
@@ -55,7 +55,7 @@ class Seek:
 
 
 @dataclass
-class Answer:
+class ClientAnswer:
     """Of a client to one copy that it was lent. `life`: of its stream and of the server; `ended`: when that was
     confirmed."""
 
@@ -84,9 +84,9 @@ class Consumed:
     arrived: dict[Copy, set[object]] = field(default_factory=lambda: defaultdict(set))
     firsts: list[Copy] = field(default_factory=list)  # in the order of their first arrivals
     names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # ids at the target, by copies lent
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[ClientAnswer] = field(default_factory=list)
     lent: dict[Copy, list[int]] = field(default_factory=lambda: defaultdict(list))
-    seeks: list[Seek] = field(default_factory=list)
+    seeks: list[ConsumerSeek] = field(default_factory=list)
     created: int = 1 << 62
 
     def __post_init__(self) -> None:
@@ -174,7 +174,7 @@ class Consumed:
     async def _seek(self, *, back: bool) -> None:
         sim = self.sim
         self.look()
-        seek = Seek(back, sim.history.stamp(), {copy: len(found) for copy, found in self.arrived.items()})
+        seek = ConsumerSeek(back, sim.history.stamp(), {copy: len(found) for copy, found in self.arrived.items()})
         self.seeks.append(seek)
         asked = pubsub.SeekRequest(subscription=FULL + self.name)
         asked.time.FromNanoseconds(1_000_000_000 if back else sim.clock.time_ns())
@@ -254,7 +254,7 @@ class Consumed:
     async def _answer(self, ack_id: str, copy: Copy, lent: int, life: tuple[int, object]) -> None:
         refused = self.random.random() < 0.12
         await asyncio.sleep(self.random.random() ** 3 * (0.3 if refused else 1.5))
-        answer = Answer(copy, lent, life, refused, self.sim.history.stamp())
+        answer = ClientAnswer(copy, lent, life, refused, self.sim.history.stamp())
         self.answers.append(answer)
         asked: Any = pubsub.AcknowledgeRequest(subscription=FULL + self.name, ack_ids=[ack_id])
         if refused:
@@ -340,7 +340,7 @@ class Consumed:
         """What was lent of a key behind a message that is refused, and is acknowledged only later, comes again."""
         bad, looked = [], 0
         published = {one.identity: one for one in self._owed() if one.key}
-        acks: dict[Copy, list[Answer]] = defaultdict(list)
+        acks: dict[Copy, list[ClientAnswer]] = defaultdict(list)
         for one in self.answers:
             if not one.refused:
                 acks[one.copy].append(one)

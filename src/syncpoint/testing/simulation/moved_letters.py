@@ -23,7 +23,7 @@ from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.checkers import CheckResult
 from syncpoint.testing.history import unseal
 from syncpoint.testing.simulation.api_clients import REFUSED, TOPIC, ApiClients
-from syncpoint.testing.simulation.consumed import FULL, Seek
+from syncpoint.testing.simulation.consumed import FULL, ConsumerSeek
 from syncpoint.testing.simulation.forwarded import receive, stored_since
 from syncpoint.wire import methods
 from syncpoint.wire.messages import admin, pubsub
@@ -46,7 +46,7 @@ class MovedLetters:
     names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     generations: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     identities: set[Any] = field(default_factory=set)
-    seeks: list[tuple[Seek, dict[str, int]]] = field(default_factory=list)
+    seeks: list[tuple[ConsumerSeek, dict[str, int]]] = field(default_factory=list)
     created: int = 1 << 62
 
     def __post_init__(self) -> None:
@@ -95,7 +95,7 @@ class MovedLetters:
             await sim.insist(methods.PUBLISHER.Publish, other)
             if self.resets and self.random.random() < 0.7:
                 await self._while_redriven()
-                seek = Seek(True, sim.history.stamp(), {})
+                seek = ConsumerSeek(True, sim.history.stamp(), {})
                 self.seeks.append((seek, {one: len(found) for one, found in self.stored.items()}))
                 asked = pubsub.SeekRequest(subscription=FULL + LETTERS)
                 asked.time.seconds = 1
