@@ -7,6 +7,7 @@ Promise: one try to the owner of now, in the epoch of now; who calls tries again
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.metadata.view import ClusterView
@@ -18,6 +19,8 @@ from syncpoint.router.rendezvous import pick_chain
 from syncpoint.wire import methods
 
 TIMEOUT_S = 5.0
+FIRST_BATCH: Final = 1 << 62
+"""Where the numbers of these batches begin: a proxy in the same process has the same sender, and counts from 1 on."""
 
 
 class DuePublishes:
@@ -31,7 +34,7 @@ class DuePublishes:
         sender: int,
     ) -> None:
         self._view, self._peers, self._assignments, self._sender = view, peers, assignments, sender
-        self._batches = 0
+        self._batches = FIRST_BATCH
 
     async def publish(self, topic: int, key: bytes, request: bytes) -> bytes:
         """See `PublishByKey`."""

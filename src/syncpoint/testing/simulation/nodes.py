@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from syncpoint.control.barrier import ids_of_chain
+from syncpoint.control.due_publishes import FIRST_BATCH
 from syncpoint.control.registration import Registration
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange
@@ -121,7 +122,7 @@ class SimPublisher(SimNode):
         super().__init__(sim, name)
         self.incarnation = sim.next_number()
         self.store = SimShared(sim)
-        self._sent = 0
+        self._sent = FIRST_BATCH
 
     _opened: SimFiles  # the newest ones; the workers of the same store are asked for next
 
