@@ -179,7 +179,8 @@ class ScheduledRun(SimRun[WatchedChains]):
                 # On the same tenth of a second now and then: many are due at once.
                 due_ns = sim.clock.time_ns() + round((0.2 + 2.5 * random.random()) * 10) * 100_000_000
                 made.append(ScheduledOne(b"scheduled %d" % self._numbers, due_ns))
-            for one in made if self.keyed and self._keys.random() < 0.8 else ():
+            # A topic that drops duplicates takes nothing without a key.
+            for one in made if self.keyed and (self._keys.random() < 0.8 or self.repeated is not None) else ():
                 one.key = f"key {client % 2}"
             self.messages += made
             works = [sim.client.start(self._publish(client, turn, made))]
