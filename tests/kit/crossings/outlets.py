@@ -119,9 +119,6 @@ class Pushed(Endpoint):
     def arrivals(self) -> list[Arrival]:
         return list(self._found)
 
-    def close(self) -> None:
-        self.__exit__(None, None, None)
-
 
 class Bucket:
     """The files that an export has finished below a prefix of a bucket."""
