@@ -141,12 +141,17 @@ class Connection(Outbox):
         if full and self.transport is not None:
             self.transport.abort()
 
+    def speaks(self) -> bool:
+        """Whether the peer may be sent frames."""
+        return True
+
     def shut(self, code: ErrorCode = ErrorCode.NO_ERROR, reason: str = "") -> None:
         """Send GOAWAY, write what is gathered, close."""
         if self.closed or self._shutting:
             return
         self._shutting = True
-        self.out.append(frames.goaway(self.last_sid if self.server_side else 0, code, reason))
+        if self.speaks():
+            self.out.append(frames.goaway(self.last_sid if self.server_side else 0, code, reason))
         self.ready.clear()
         self.flush()
         self._lose_streams(f"The connection was closed: {reason or code.name}.")

@@ -152,6 +152,10 @@ class ServerConnection(FrameLoop):
         if self.fallback is not None:
             self.fallback.resume_writing()
 
+    def speaks(self) -> bool:
+        """See Connection. Who has sent nothing may be a browser that keeps a connection ready for HTTP/1.1."""
+        return self.read_bytes > 0
+
     def shed(self) -> None:
         """See Connection."""
         if self.fallback is None:

@@ -370,3 +370,12 @@ def test_settings_of_the_server(harness: Any) -> None:
     peer.send(frames.PREFACE + frames.settings({}))
     values = dict(frames.read_settings(peer.read()[0].payload))
     assert values == {3: 7, 4: limits.stream_window_bytes, 5: limits.frame_bytes, 6: limits.header_list_bytes}
+
+
+def test_who_says_nothing_is_sent_no_frame(harness: Any) -> None:
+    """A browser keeps a connection ready, and reads on it what it takes for an answer of HTTP/1.1."""
+    limits = TransportLimits()
+    peer = harness.Peer(echo_methods(), limits, greet=False)
+    peer.conn.sweep(peer.loop.time() + limits.greeting_s + 1)
+    assert peer.socket.written == b""
+    assert peer.socket.closed
