@@ -18,6 +18,7 @@ LONGEST = {
     "letters are acknowledged before they are redriven",
     "forwards are acknowledged before they are published",
     "ids end with the process that took them",
+    "rule 10",
 }
 ALL = os.environ.get("SYNCPOINT_PLANTED") == "all"
 NAMES = list(PLANTED) if ALL else [name for name in list(PLANTED)[::4] if name not in LONGEST]

@@ -219,7 +219,7 @@ def nobody_goes_on() -> AbstractContextManager[None]:
     return patched(SourceReader, _read=read)
 
 
-@planted(LASTING_TWO, "subscribe forwarder parted", seed=62)
+@planted(LASTING_TWO, "subscribe forwarder parted", seed=46)
 def an_epoch_begins_unknowing() -> AbstractContextManager[None]:
     """Keys of a new epoch are delivered by who has not learned what others still have of the one before."""
 

@@ -66,7 +66,7 @@ def the_chain_of_a_key_publishes_again() -> AbstractContextManager[None]:
     return patched(MessageIds, kinds=unknown)
 
 
-@planted(KEYED, "crash", "takeover", seed=5, run=run_scheduled)
+@planted(KEYED, "crash", "takeover", seed=25, run=run_scheduled)
 def what_has_left_is_cancelled() -> AbstractContextManager[None]:
     """That another chain may have published it is not known to who cancels."""
 
