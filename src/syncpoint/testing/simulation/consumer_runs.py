@@ -32,7 +32,6 @@ from syncpoint.testing.simulation.api_clients import TOPIC
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.consumed import BUCKET, KINDS, PUSHED, Consumed
 from syncpoint.testing.simulation.consumer_ends import ConsumerEnds
-from syncpoint.testing.simulation.faults import duration
 from syncpoint.testing.simulation.healing import Heal, altered
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.moved_letters import MovedLetters
@@ -208,15 +207,8 @@ class ConsumerRun(SimRun[ConsumingNode]):
         sim, end = self.sim, self.sim.loop.time() + seconds
         while sim.loop.time() < end:
             await asyncio.sleep(0.2 + self.random.random() ** 2 * 1.5)
-            if not self.faults.kinds:
-                continue
-            kind = self.faults.kinds[self.random.randrange(0, len(self.faults.kinds))]
-            lasts = min(3.0, duration(self.random))
-            heal = self.faults.begin(kind)
-            if heal is not None:
-                sim.coverage.sometimes(f"fault: {kind}")
-                sim.note(f"fault: {kind}, {lasts:.3f} s")
-                self.faults.lasting.began(heal, lasts)
+            if self.faults.kinds:
+                self.faults.strike(self.random)
 
     # -- who publishes -----------------------------------------------------------------------------------------------
 

@@ -9,8 +9,9 @@ import errno
 from collections.abc import Callable
 from typing import Any, cast
 
-from syncpoint.runtime.random import SeededRandom
+from syncpoint.runtime.random import Random, SeededRandom
 from syncpoint.testing.simulation.disk_faults import DiskFaults
+from syncpoint.testing.simulation.faults import duration
 from syncpoint.testing.simulation.healing import Heal, altered
 from syncpoint.testing.simulation.simulated_disks import SimDiskServer
 from syncpoint.testing.simulation.simulated_node import SimulatedNode
@@ -30,6 +31,16 @@ class PipelineFaults(DiskFaults):
         self._begin_faults(SeededRandom(seed * 2), [(sim.disks, "d0")])
         self.pause_s = 0.9  # between two faults, at most
         self.kinds = list(kinds) or [kind for kind in PIPELINE_FAULTS if self.random.random() < 0.4] or ["crash"]
+
+    def strike(self, random: Random) -> None:
+        """Begin one of the kinds; it ends by itself after three seconds at most."""
+        kind = self.kinds[random.randrange(0, len(self.kinds))]
+        lasts = min(3.0, duration(random))
+        heal = self.begin(kind)
+        if heal is not None:
+            self.sim.coverage.sometimes(f"fault: {kind}")
+            self.sim.note(f"fault: {kind}, {lasts:.3f} s")
+            self.lasting.began(heal, lasts)
 
     def begin(self, kind: str) -> Heal | None:
         """Let one happen; returns what mends it, None where there is nothing to hit."""

@@ -9,7 +9,6 @@ from syncpoint.publish.backlog import unacknowledged
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulation.base import Trace
-from syncpoint.testing.simulation.faults import duration
 from syncpoint.testing.simulation.invariants import stored_for_nobody
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.pipeline_faults import PipelineFaults
@@ -55,13 +54,7 @@ class PipelineRun(JobsRun[SimulatedNode]):
         sim, end = self.sim, self.sim.loop.time() + self.seconds
         while sim.loop.time() < end:
             await asyncio.sleep(0.1 + self.random.random() ** 2 * self.faults.pause_s)
-            kind = self.faults.kinds[self.random.randrange(0, len(self.faults.kinds))]
-            lasts = min(3.0, duration(self.random))
-            heal = self.faults.begin(kind)
-            if heal is not None:
-                sim.coverage.sometimes(f"fault: {kind}")
-                sim.note(f"fault: {kind}, {lasts:.3f} s")
-                self.faults.lasting.began(heal, lasts)
+            self.faults.strike(self.random)
 
     def heal(self) -> None:
         self.faults.heal()
