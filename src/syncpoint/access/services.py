@@ -48,12 +48,12 @@ class ServiceIdentity:
         self._change = 0
 
     def delivery_refusal(self, record: Subscription) -> str:
-        """Why messages of a subscription may not be pushed, exported or forwarded to where they go."""
-        return self._answer("delivery", record, self._ask_delivery)
+        """Why messages of a subscription may not be pushed, exported or forwarded to where they go, as remembered."""
+        return self._answer("delivery", record, self.ask_delivery)
 
     def letter_refusal(self, record: Subscription) -> str:
-        """Why messages of a subscription may not go to its dead letter topic; also where it has none."""
-        return self._answer("letters", record, self._ask_letters)
+        """Why messages of a subscription may not go to its dead letter topic, as remembered; also where it has none."""
+        return self._answer("letters", record, self.ask_letters)
 
     def _answer(self, about: str, record: Subscription, ask: Callable[[Subscription], str]) -> str:
         now, revision, settings = self._clock.monotonic(), self._catalog.revision, self._settings()
@@ -71,7 +71,8 @@ class ServiceIdentity:
         self._answers[key] = record, now, self._change, answer
         return answer
 
-    def _ask_delivery(self, record: Subscription) -> str:
+    def ask_delivery(self, record: Subscription) -> str:
+        """`delivery_refusal` as it is now, for whoever has just granted what was lacking."""
         me = self._settings().service_identity
         if not self._holds(me, CONSUME, record.name):
             return READING_REFUSED
@@ -80,7 +81,8 @@ class ServiceIdentity:
         lacking = self._lacking(record.delivery_author, "messages", delivery_needs(record, self._catalog))
         return f"{lacking} Until then they wait." if lacking else ""
 
-    def _ask_letters(self, record: Subscription) -> str:
+    def ask_letters(self, record: Subscription) -> str:
+        """`letter_refusal` as it is now, for whoever has just granted what was lacking."""
         if record.dead_letter is None:
             return f"{record.name} has no dead-letter policy: its messages can go nowhere."
         me = self._settings().service_identity

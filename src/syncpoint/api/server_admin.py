@@ -236,9 +236,9 @@ class ServerAdmin(ABC):
 
     def _add_rights(self, answer: admin.SubscriptionState, record: Subscription, service: ServiceIdentity) -> None:
         """Why messages may not go where they go."""
-        if _is_consumed(record) and (refusal := service.delivery_refusal(record)):
+        if _is_consumed(record) and (refusal := service.ask_delivery(record)):
             answer.delivery_advice = refusal
-        if record.dead_letter is not None and (refusal := service.letter_refusal(record)):
+        if record.dead_letter is not None and (refusal := service.ask_letters(record)):
             answer.dead_letter_advice = refusal
 
 
