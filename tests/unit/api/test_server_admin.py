@@ -235,10 +235,10 @@ class AuthorsOfTest:
 
     refused = "grant it roles/pubsub.subscriber on the subscription"
 
-    def delivery_refusal(self, record: Subscription) -> str:
+    def ask_delivery(self, record: Subscription) -> str:
         return self.refused
 
-    def letter_refusal(self, record: Subscription) -> str:
+    def ask_letters(self, record: Subscription) -> str:
         return self.refused
 
 
