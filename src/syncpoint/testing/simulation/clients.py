@@ -79,9 +79,12 @@ class Clients:
             sim.published(identity, message_id)
 
     async def _send(
-        self, topic: str, request: bytes, key: str, sender: int, number: int, give_up_s: float, sealed_for: int = 0
-    ) -> bytes | None:
-        """`sealed_for`: the incarnation of the topic that the request is meant for; 0: whichever has the name."""
+        self, topic: str, request: bytes, key: str, sender: int, number: int, give_up_s: float, sealed_for: int = 0,
+        lost_s: float = 0.0,
+    ) -> bytes | None:  # fmt: skip
+        """`sealed_for`: the incarnation of the topic that the request is meant for; 0: whichever has the name.
+        `lost_s`: the first answer is lost, and it is sent again so much later; 0: none is.
+        """
         sim = self.sim
         stale = STALE_OFTEN if sim.shape.strict else STALE
         end, again, asked = sim.loop.time() + give_up_s, 0, 0  # asked: the chain that may have it
@@ -97,6 +100,11 @@ class Clients:
                 asked = asked if refused or chain not in sim.owners_of else chain
                 again += 1
                 await asyncio.sleep(0.02 + 0.2 * sim.random.random())
+                continue
+            if lost_s:
+                sim.coverage.sometimes("the answer to a publish is lost")
+                await asyncio.sleep(lost_s)
+                asked, lost_s = chain, 0.0
                 continue
             sim.coverage.sometimes("a publish is answered after it was sent again", again)
             return answer

@@ -2,8 +2,9 @@
 
 Place: beside `pipeline_runs`, over the same simulated node, in which every subscription is fed directly. What is
 consumed is in `consumed`, where it goes to in `consumer_ends`, letters are in `moved_letters`, ids and times in
-`timed_ids`. In some lives entries are full after two messages, while requests of plain and scheduled messages come in
-one turn. The node loses its data folder now and then, and with it its copy of the catalog.
+`timed_ids`, forwards whose target changes in `redirected`. In some lives entries are full after two messages, while
+requests of plain and scheduled messages come in one turn. The node loses its data folder now and then, and with it its
+copy of the catalog.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from syncpoint.testing.simulation.healing import Heal, altered
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.moved_letters import MovedLetters
 from syncpoint.testing.simulation.pipeline_faults import PipelineFaults
+from syncpoint.testing.simulation.redirected import RedirectedForwards
 from syncpoint.testing.simulation.run_checkers import first_comes_first
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.sim_facts import FactsWatched
@@ -142,15 +144,20 @@ class ConsumerRun(SimRun[ConsumingNode]):
         asked = not consumed
         self.letters = MovedLetters(sim, seed) if "letters" in consumed or (asked and drawn[0] < 0.35) else None
         self.ids = TimedIds(sim, seed, self._now_ns) if "ids" in consumed or (asked and drawn[1] < 0.35) else None
+        redirects = SeededRandom(seed * 47 + 8).random() < 0.3  # drawn apart: other lives stay as they were
+        self.redirected = RedirectedForwards(sim, seed) if "redirected" in consumed or (asked and redirects) else None
         sim.note(f"seed {seed}: {', '.join(self.consumed)}, faults: {', '.join(self.faults.kinds)}")
 
     def _now_ns(self) -> int:
         return self.sim.clock_of(NODE).time_ns()
 
     @property
-    def _clients(self) -> list[Consumed | MovedLetters | TimedIds]:
-        further = (self.letters, self.ids)
-        return [*self.consumed.values(), *(one for one in further if one is not None)]
+    def _clients(self) -> list[Consumed | MovedLetters | TimedIds | RedirectedForwards]:
+        return [*self.consumed.values(), *self._further]
+
+    @property
+    def _further(self) -> list[MovedLetters | TimedIds | RedirectedForwards]:
+        return [one for one in (self.letters, self.ids, self.redirected) if one is not None]
 
     async def run(self) -> None:
         with self._small():
@@ -199,7 +206,7 @@ class ConsumerRun(SimRun[ConsumingNode]):
             if one.subscription == WITNESS and one.identity is not None:
                 stored[one.identity].add(one.message_id)
         verdicts = [found for kind in self.consumed.values() for found in kind.judged(stored)]
-        verdicts += [found for further in (self.letters, self.ids) if further is not None for found in further.judged()]
+        verdicts += [found for further in self._further for found in further.judged()]
         self.judge(complaints, PROMPT_S, first_comes_first(sim.history), *verdicts)
         await sim.close()
 

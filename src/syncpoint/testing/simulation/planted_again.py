@@ -176,6 +176,17 @@ def an_acknowledgement_fails_by_our_own_word() -> AbstractContextManager[None]:
     return patched(LeaseManager, _doubt=failed)
 
 
+@planted(LASTING, "subscribe forwarder falls silent", seed=3)
+def what_was_tried_before_fails_by_a_refusal() -> AbstractContextManager[None]:
+    """An acknowledgement that may have counted the first time is reported as failed when it is refused the second."""
+    right = LeaseManager._recorded
+
+    def recorded(self: LeaseManager, record: Any, error: Exception | None) -> None:
+        right(self, record._replace(maybe=False), error)
+
+    return patched(LeaseManager, _recorded=recorded)
+
+
 @planted(SMALL, "clock jump", "takeover", seed=1)
 def one_clock_says_what_is_too_old() -> AbstractContextManager[None]:
     """What is stamped, and deleted for its age, is so by one reading of one wall clock."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from syncpoint.testing.simulation import (
     planted_again,
+    planted_changes,
     planted_cluster_pipelines,
     planted_delivery,
     planted_expiry,
@@ -38,6 +39,7 @@ MODULES = (  # reading them enters their bugs in the list
     planted_ids,
     planted_letters,
     planted_subscriptions,
+    planted_changes,
 )
 
 

@@ -1,11 +1,12 @@
-"""Bugs planted into the dropping of duplicates, noticed where ids are published again in a cluster (`repeated`). See
-`planted_bugs`.
+"""Bugs planted into the dropping of duplicates, noticed where ids are published again in a cluster (`repeated`), and
+while keys move between chains (`repeated_keys`). See `planted_bugs`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container
 from contextlib import AbstractContextManager
+from functools import partial
 
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.judged_batches import JudgedBatches
@@ -13,6 +14,10 @@ from syncpoint.publish.message_ids import MessageIds, MessagePlace
 from syncpoint.testing.simulation.planted import planted
 from syncpoint.testing.simulation.planted_forwards import run
 from syncpoint.testing.simulation.scaled import patched
+from syncpoint.testing.simulation.scheduled_runs import run_scheduled
+from syncpoint.testing.simulation.topology import Topology
+
+MOVING = Topology(clusters=1, disks=1, chains=2)
 
 
 @planted(None, "crash", "restart", seed=3, run=run)
@@ -45,3 +50,9 @@ def a_judged_batch_is_known_for_its_window_alone() -> AbstractContextManager[Non
         return []
 
     return patched(JudgedBatches, find=find)
+
+
+@planted(MOVING, "crash", "takeover", seed=7, run=partial(run_scheduled, repeating=True))
+def judged_batches_stay_with_the_chain_that_took_them() -> AbstractContextManager[None]:
+    """What is sent again to another chain of the topic, once its window is over, is stored again."""
+    return patched(JudgedBatches, take=lambda self, fact: b"")

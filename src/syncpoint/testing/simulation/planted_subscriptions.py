@@ -16,7 +16,7 @@ from syncpoint.forward import forward_driver
 from syncpoint.forward.forwarded_message import publish_request
 from syncpoint.inner import feed
 from syncpoint.inner.inner_consumer import Effect, HeldBatch, InnerConsumer
-from syncpoint.inner.inner_driver import InnerDriver
+from syncpoint.inner.inner_driver import InnerDriver, InnerSubscription
 from syncpoint.inner.lent import Lent, lent_by
 from syncpoint.metadata.records import CatalogChange, ChangeOp, Subscription, Topic
 from syncpoint.model.lanes import place_in
@@ -33,15 +33,14 @@ from syncpoint.subscribe.ordering import Identity, KeyOrder
 from syncpoint.testing.simulation.consumed import EXPORTED, FORWARDED, PULLED, PUSHED
 from syncpoint.testing.simulation.consumer_runs import run_consumers
 from syncpoint.testing.simulation.planted import planted, together
+from syncpoint.testing.simulation.planted_ids import MOVING
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.scenario import run_cluster
 from syncpoint.testing.simulation.scheduled_runs import run_scheduled
 from syncpoint.testing.simulation.sim_runs import RunResult
-from syncpoint.testing.simulation.topology import Topology
 from syncpoint.wire.messages import internal, pubsub
 
-LETTERS, IDS = "letters", "ids"
-MOVING = Topology(clusters=1, disks=1, chains=2)
+LETTERS, IDS, REDIRECTED = "letters", "ids", "redirected"
 
 
 def _run(consumed: str, seed: int, *, shape: None, kinds: tuple[str, ...], beyond: bool = False) -> RunResult:
@@ -79,6 +78,18 @@ def forwards_are_named_by_the_catalog() -> AbstractContextManager[None]:
         return bytes(request.SerializeToString())
 
     return together(patched(InnerDriver, _changed=at_the_next_tick), patched(forward_driver, publish_request=named))
+
+
+@planted(None, seed=0, run=of(REDIRECTED))
+def forwards_go_where_they_went_until_the_next_tick() -> AbstractContextManager[None]:
+    """A new target counts from when the driver looks at its subscriptions again, not from when it is answered."""
+    changed = InnerDriver._changed
+
+    def later(self: InnerDriver, change: CatalogChange) -> None:  # type: ignore[type-arg]
+        with patched(InnerSubscription, reconfigure=lambda self, record, config: None):
+            changed(self, change)
+
+    return patched(InnerDriver, _changed=later)
 
 
 @planted(None, "crash", seed=1, run=forwarded_in_a_cluster)
