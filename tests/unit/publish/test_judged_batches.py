@@ -183,6 +183,33 @@ def table() -> tuple[JudgedBatches, SourceTable]:
     return JudgedBatches(AheadOfMessages(), sources, lambda topic: True, lambda: 0.0), sources
 
 
+def test_a_batch_is_remembered_where_each_of_its_messages_is() -> None:
+    """In one source or several, one behind the other or not, the same one twice."""
+    for offsets in ([(5, 0), (5, 1), (5, 2)], [(5, 0), (6, 1), (6, 2), (5, 3)], [(5, 4), (5, 4)], [(5, 7), (5, 5)]):
+        places = [MessagePlace(*one) for one in offsets]
+        assert batch_of(1, 7, 9, places).places() == places
+    assert len(batch_of(1, 7, 9, [MessagePlace(5, number) for number in range(1000)]).runs) < 40
+
+
+def test_a_topic_is_known_while_it_is_there_and_others_may_ask() -> None:
+    topics, now = {1, 2}, [0.0]
+    batches = JudgedBatches(AheadOfMessages(), SourceTable(10**12, 3), topics.__contains__, lambda: now[0])
+    for topic in (1, 2):
+        batches.note(batch_of(topic, 7, topic, [MessagePlace(5, topic)]))
+    assert batches.topics() == [1, 2]
+    assert not batches.knows(3)
+    topics.remove(1)
+    assert not batches.knows(1)
+    assert batches.topics() == [2]
+    topics.add(1)
+    assert batches.topics() == [2], "what was deleted is asked about by nobody"
+    now[0] = HANDED_S - 1
+    assert batches.knows(2)
+    now[0] = HANDED_S
+    assert not batches.knows(2)
+    assert batches.find(7, 2), "who has it sends it again here"
+
+
 def test_batches_are_bounded_by_number_and_by_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judged_batches, "BATCHES_MAX", 3)
     batches, _ = table()
