@@ -24,7 +24,7 @@ import jwt
 import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from syncpoint.model.limits import MESSAGE_ATTRIBUTES_MAX, PUBLISH_MESSAGES_MAX
+from syncpoint.model.limits import MESSAGE_ATTRIBUTES_MAX, PUBLISH_MESSAGES_MAX, RPC_REQUEST_BYTES_MAX
 from syncpoint.model.names import SERVICE_IDENTITY
 from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire import methods
@@ -104,6 +104,14 @@ class Tenants:
         ask = self._channel.unary_unary(method, response_deserializer=method.response.FromString)
         how = grpc.Compression.Gzip if gzip else grpc.Compression.NoCompression
         return ask(request, timeout=300, metadata=[("authorization", self.authorization("ann"))], compression=how)
+
+    def calls(self, method: methods.Method, requests: Iterable[bytes]) -> None:
+        """Calls that ann makes together, compressed, and that are refused for what they ask."""
+        assert self._channel is not None
+        ask = self._channel.unary_unary(method)
+        metadata, how = [("authorization", self.authorization("ann"))], grpc.Compression.Gzip
+        for one in [ask.future(request, timeout=300, metadata=metadata, compression=how) for request in requests]:
+            assert one.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED), one.details()
 
     def name(self) -> str:
         """An id that nothing has yet."""
@@ -269,6 +277,12 @@ def publishes(tenants: Tenants) -> None:
         assert tenants.call(methods.PUBLISHER.Publish, asked, gzip=number % 2 == 1).message_ids
 
 
+def compressed(tenants: Tenants) -> None:
+    """Messages that are small on the way and as large as they may be here; nothing else is done with them."""
+    for _ in range(5):
+        tenants.calls(methods.PUBLISHER.Publish, [bytes(RPC_REQUEST_BYTES_MAX)] * 8)
+
+
 def lists(tenants: Tenants) -> None:
     """Everything that is listed, with many resources of the project."""
     for path in ("topics?pageSize=1000", "subscriptions?pageSize=1000", "snapshots", "topics/ttt/subscriptions"):
@@ -293,7 +307,7 @@ def bodies_of_nobody(tenants: Tenants) -> None:
 
 ATTACKS: Final[tuple[Callable[[Tenants], None], ...]] = (
     conditions, dense_conditions, policies, rule_texts, rules, letters, trials, decoding, schemas, functions,
-    large_json, little_json, publishes, lists, bodies_of_nobody,
+    large_json, little_json, publishes, compressed, lists, bodies_of_nobody,
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from syncpoint.access.access import Access
 from syncpoint.model.hosts import loopback
 from syncpoint.rest.http1 import HttpFallback, http_fallback
 from syncpoint.runtime.child_processes import Apart, at_once
-from syncpoint.transport.calls import Methods
+from syncpoint.transport.calls import CallContext, Methods
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.network import Listening
 from syncpoint.transport.server import Server
@@ -42,7 +42,20 @@ def client_http(
     return http_fallback(methods, limits, apart=apart, pages=pages, hosts=hosts)
 
 
-def bound_callers(listening: Listening, access: Access | None) -> None:
-    """Bound what each caller of the port may hold of unfinished calls; one of a simulation holds nothing."""
-    if isinstance(listening, Server):
-        listening.bound_callers(None if access is None else access.gate.tenant_of)
+def bound_callers(listening: Listening, access: Access | None, apart: Apart) -> None:
+    """Bound what each caller of the port may hold of unfinished calls, and keep large compressed messages off the loop;
+    one of a simulation holds nothing."""
+    if not isinstance(listening, Server):
+        return
+    if access is None:
+        listening.bound_callers(None)
+        listening.unfold_apart(apart, None)
+        return
+    gate = access.gate
+
+    def payer(call: CallContext) -> str:
+        gate.admit(call)
+        return gate.payer_of(call)
+
+    listening.bound_callers(gate.tenant_of)
+    listening.unfold_apart(apart, payer)

@@ -345,7 +345,7 @@ class Node:
         server = await self.environment.serve(
             methods, settings.host, settings.port, tls=tls, limits=settings.transport_limits, on_fallback=http
         )
-        bound_callers(server, self.access)
+        bound_callers(server, self.access, self.environment.apart)
         if self.tls is not None:
             self.tls.start(server.renew)
         return server

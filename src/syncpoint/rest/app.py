@@ -117,7 +117,8 @@ class RestApp:
         try:
             if self._admit is not None:
                 self._admit(call, _resource(variables))
-            body = self._unfolded(headers, await _body(receive))
+            payer = "" if self._payer is None else self._payer(call)
+            body = await self._unfolded(headers, await _body(receive), payer)
             if verb == "GET" and is_form(headers):
                 wanted.add(body)
                 body = b""
@@ -126,7 +127,6 @@ class RestApp:
             if wanted.binary and wanted.fields:
                 raise bad_request("fields", "Parts of an answer are chosen in JSON only.")
             chosen = selection(wanted.fields, route.method.descriptor.output_type) if wanted.fields else {}
-            payer = "" if self._payer is None else self._payer(call)
             binary = is_protobuf(headers)
             large = len(body) > APART_BYTES or (not binary and values_in(body) > APART_VALUES)
             read = partial(request_of, route, variables, wanted.query, body, binary)
@@ -163,9 +163,11 @@ class RestApp:
         error = SyncpointError(Code.UNIMPLEMENTED, f"{verb[:32]} is not allowed here, but {allow}.")
         return refusal(error, wanted, 405, allow=allow)
 
-    def _unfolded(self, headers: Headers, body: bytes) -> bytes:
+    async def _unfolded(self, headers: Headers, body: bytes, payer: str) -> bytes:
         encoding = headers.get(b"content-encoding", b"identity").lower()
-        return body if encoding in (b"", b"identity") else inflate(1, encoding, body, self._message_bytes)
+        if encoding in (b"", b"identity"):
+            return body
+        return await self._apart.in_thread(partial(inflate, 1, encoding, body, self._message_bytes), payer)
 
 
 def application(rest: RestApp, pages: Sequence[BaseRoute] = ()) -> Starlette:

@@ -31,6 +31,7 @@ from syncpoint.model.errors import ResourceExhausted, Unavailable
 from syncpoint.runtime.project_turns import ProjectTurns
 
 PROCESSES: Final = 3  # of which one project has two at most
+THREADS: Final = 3  # and so of these
 MEMORY_BYTES: Final = 2 << 30
 NICE: Final = 5
 """Of the children: where processors are scarce, the event loop goes first."""
@@ -68,6 +69,11 @@ class Apart(Protocol):
         """What the work returns or raises; and `ResourceExhausted`, `Unavailable`."""
         ...
 
+    async def in_thread(self, work: Callable[[], _Result], project: str, /) -> _Result:
+        """What the work returns or raises, and `ResourceExhausted`; for work that leaves the interpreter to others, as
+        `zlib` does, and whose result is too large to be sent by another process."""
+        ...
+
 
 class _AtOnce:
     busy = False
@@ -76,6 +82,9 @@ class _AtOnce:
         return contextlib.nullcontext()
 
     async def __call__(self, work: Callable[[], _Result], project: str, /) -> _Result:
+        return work()
+
+    async def in_thread(self, work: Callable[[], _Result], project: str, /) -> _Result:
         return work()
 
 
@@ -98,7 +107,7 @@ class ChildProcesses:
         self.account: CpuAccount | None = None
         self._pool: ProcessPoolExecutor | None = None
         self._held: Connection | None = None  # the children live as long as nobody closes it
-        self._turns = ProjectTurns(PROCESSES)
+        self._turns, self._thread_turns = ProjectTurns(PROCESSES), ProjectTurns(THREADS)
         self._spent_s = 0.0  # of this turn of the loop
 
     @property
@@ -131,6 +140,21 @@ class ChildProcesses:
                 return result
             finally:
                 self._charge(project, used_s if used_s >= 0 else time.perf_counter() - began)
+
+    async def in_thread(self, work: Callable[[], _Result], project: str, /) -> _Result:
+        """See `Apart`."""
+        self._check(project)
+        async with self._thread_turns.turn(project):
+            self._check(project)
+            used = [0.0]
+            job = asyncio.get_running_loop().run_in_executor(None, _measured_in, used, work)
+            try:
+                return await asyncio.shield(job)
+            except asyncio.CancelledError:
+                await asyncio.wait((job,))  # its thread is not free before
+                raise
+            finally:
+                self._charge(project, used[0])
 
     async def _done(self, work: Callable[[], _Result]) -> tuple[_Result, float]:
         """The result, and what it has cost."""
@@ -185,6 +209,15 @@ def _measured(work: Callable[[], _Result]) -> tuple[_Result, float]:
         return work(), time.process_time() - began
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
+
+
+def _measured_in(used: list[float], work: Callable[[], _Result]) -> _Result:
+    """In a thread: what the work returns or raises; `used`: what it has used of a processor."""
+    began = time.thread_time()
+    try:
+        return work()
+    finally:
+        used[0] = time.thread_time() - began
 
 
 def _too_long(number: int, frame: object) -> None:

@@ -27,17 +27,25 @@ def inflate(flag: int, encoding: bytes, payload: bytes, limit: int) -> bytes:
 
     Raises SyncpointError: INTERNAL when it was not announced or is broken, RESOURCE_EXHAUSTED above the limit.
     """
+    message = inflate_small(flag, encoding, payload, limit)
+    if message is None:
+        text = f"Received message larger than max ({limit}) after decompression."
+        raise SyncpointError(Code.RESOURCE_EXHAUSTED, text)
+    return message
+
+
+def inflate_small(flag: int, encoding: bytes, payload: bytes, most: int) -> bytes | None:
+    """What `inflate` returns or raises; None where that is larger than `most`."""
     wbits = _WBITS.get(encoding)
     if flag != 1 or wbits is None:
         raise SyncpointError(Code.INTERNAL, "Compressed message without a grpc-encoding that announces it.")
     unfold = zlib.decompressobj(wbits)
     try:
-        message = unfold.decompress(payload, limit + 1)
+        message = unfold.decompress(payload, most + 1)
     except zlib.error:
         raise SyncpointError(Code.INTERNAL, "The compressed message is damaged.") from None
-    if len(message) > limit:
-        text = f"Received message larger than max ({limit}) after decompression."
-        raise SyncpointError(Code.RESOURCE_EXHAUSTED, text)
+    if len(message) > most:
+        return None
     if not unfold.eof:
         raise SyncpointError(Code.INTERNAL, "The compressed message is cut short.")
     return message

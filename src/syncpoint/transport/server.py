@@ -17,6 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.runtime.child_processes import Apart
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.caller_shares import CallerShares
 from syncpoint.transport.calls import CallContext, Methods
 from syncpoint.transport.limits import TransportLimits
@@ -71,6 +73,11 @@ class Server:
         """What callers hold of unfinished messages; None: it is not bounded by caller."""
         self.who: Callable[[CallContext], str] | None = None
         """Who makes a call, "" for nobody that is known; None: callers are not identified."""
+        self.apart: Apart | None = None
+        """Unfolds large compressed messages; None: that is done on the loop."""
+        self.payer: Callable[[CallContext], str] | None = None
+        """Who is charged for that, and waits for a turn; raises for callers to whom nothing is granted."""
+        self.tasks = Tasks()
         self.port = 0
         self.host = ""
         self._loop = loop
@@ -101,6 +108,10 @@ class Server:
     def bound_callers(self, who: Callable[[CallContext], str] | None) -> None:
         """Bound what each caller may hold of `limits.held_bytes`, of connections from now on. `who`: see there."""
         self.shares, self.who = CallerShares(self.limits.held_bytes), who
+
+    def unfold_apart(self, apart: Apart, payer: Callable[[CallContext], str] | None) -> None:
+        """Keep compressed messages that are large off the loop. `payer`: see there."""
+        self.apart, self.payer = apart, payer
 
     def make_connection(self) -> ServerConnection:
         """A protocol for one socket (asyncio's protocol factory)."""
@@ -154,6 +165,7 @@ class Server:
         self._empty = asyncio.Event()
         for connection in list(self._connections):
             connection.finish_all(_STOPPED)
+        self.tasks.cancel()
         if self._connections:
             try:
                 await asyncio.wait_for(self._empty.wait(), self.limits.close_s + 0.5)

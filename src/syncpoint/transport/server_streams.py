@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.runtime.child_processes import Apart
 from syncpoint.transport import frames
 from syncpoint.transport.call_counts import CallCounts, code_of
-from syncpoint.transport.calls import AnyConnection, Call, Streaming, StreamingCall, Unary
+from syncpoint.transport.calls import AnyConnection, Call, CallContext, Streaming, StreamingCall, Unary
+from syncpoint.transport.encoding import inflate, inflate_small
 from syncpoint.transport.frames import ErrorCode
 from syncpoint.transport.headers import HEAD_BLOCK, OK_BLOCK, RequestHead, plain_block, status_block
 from syncpoint.transport.outbox import BURST
@@ -33,6 +35,8 @@ _pack_answer = struct.Struct(f">5sI{len(HEAD_BLOCK)}sBHBBIBI").pack
 _pack_head = struct.Struct(f">5sI{len(HEAD_BLOCK)}s").pack
 _pack_tail = struct.Struct(f">5sI{len(OK_BLOCK)}s").pack
 
+HERE_BYTES: Final = 64 * 1024
+"""A compressed message that becomes no more is unfolded on the loop, if its turn has time left."""
 _PLAIN_TEXT = b"This port speaks gRPC over HTTP/2, and REST over HTTP/1.1 (curl --http1.1).\n"
 
 
@@ -99,6 +103,37 @@ class ServerStream(StreamState):
         if counts is not None:
             self.counts = None
             counts.ended(code, self.conn.loop.time() - self.began)
+
+    def unfold(self, flag: int, payload: bytes) -> bytes | None:
+        """See StreamState. What becomes more than `HERE_BYTES` is unfolded apart, and charged to who calls."""
+        server = self.conn.server
+        apart = server.apart
+        if apart is None:
+            return super().unfold(flag, payload)
+        if len(payload) <= HERE_BYTES and not apart.busy:
+            with apart.here(""):
+                message = inflate_small(flag, self.compression, payload, HERE_BYTES)
+            if message is not None:
+                return message
+        payer = "" if server.payer is None else server.payer(cast(CallContext, self))
+        self.wait_unfolded(payload)
+        server.tasks.start(self._unfold_apart(apart, flag, payer))
+        return None
+
+    async def _unfold_apart(self, apart: Apart, flag: int, payer: str) -> None:
+        limit = self.conn.limits.message_bytes
+
+        def work() -> bytes:
+            parts = self.parts  # none: the caller has left
+            return inflate(flag, self.compression, parts[0], limit) if parts else b""
+
+        try:
+            message = await apart.in_thread(work, payer)
+        except SyncpointError as error:
+            self.fault(error)
+            return
+        if not self.done:
+            self.guarded(self.unfolded, message)
 
     def start(self) -> None:
         """The head arrived."""
@@ -216,6 +251,8 @@ class UnaryStream(ServerStream):
         """See StreamState: the request is complete, so the method is called."""
         request = self.request
         if request is None or self.partial:
+            if self.waits_unfolded:
+                return
             self.fault(SyncpointError(Code.INTERNAL, "The request ended without a whole message."))
             return
         self.request = None
@@ -305,7 +342,8 @@ class MessageStream(ServerStream):
     def end(self) -> None:
         """See StreamState."""
         if self.partial:
-            self.fault(SyncpointError(Code.INTERNAL, "The stream ended within a message."))
+            if not self.waits_unfolded:
+                self.fault(SyncpointError(Code.INTERNAL, "The stream ended within a message."))
         elif self.on_end is not None and not self.answered:
             self.guarded(self.on_end)
 

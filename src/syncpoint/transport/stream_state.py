@@ -37,6 +37,7 @@ TOO_LARGE = "Received message larger than max"  # how the message of that error 
 """Messages up to this size are copied behind their frame head; larger ones are passed on as they are."""
 PREFIX_BYTES = 5
 _PARTS = 64
+_UNFOLDING = -1  # in place of what a message still needs
 _PADDING_BYTES = 256
 """What a peer may spend on padding in the frame that ends a message."""
 
@@ -263,7 +264,11 @@ class StreamState:
             if end > b:
                 break
             if flag:
-                self.message(inflate(flag, self.compression, data[a + PREFIX_BYTES : end], limit))
+                message = self.unfold(flag, data[a + PREFIX_BYTES : end])
+                if message is None:
+                    a = end
+                    break
+                self.message(message)
             else:
                 self.message(data[a + PREFIX_BYTES : end])
             if self.done:
@@ -274,6 +279,9 @@ class StreamState:
 
     def _feed_more(self, data: bytes, a: int, b: int) -> None:
         parts = self.parts
+        if self.need < 0:
+            self._keep_late(data, a, b)
+            return
         if not self.need:
             taken = min(PREFIX_BYTES - self.have, b - a)
             self.prefix += data[a : a + taken]
@@ -302,11 +310,50 @@ class StreamState:
         flag = self.prefix[0]
         self._drop_partial()
         if flag:
-            self.message(inflate(flag, self.compression, b"".join(parts), self.conn.limits.message_bytes))
+            message = self.unfold(flag, b"".join(parts))
+            if message is not None:
+                self.message(message)
         else:
             self.message(parts if self.in_parts else b"".join(parts))
         if a + k < b and not self.done:
             self.feed(data, a + k, b)
+
+    def unfold(self, flag: int, payload: bytes) -> bytes | None:
+        """A compressed message as it was; None: it `waits_unfolded`. Raises SyncpointError."""
+        return inflate(flag, self.compression, payload, self.conn.limits.message_bytes)
+
+    def wait_unfolded(self, payload: bytes) -> None:
+        """This message is being unfolded elsewhere, until `unfolded`: what comes behind it is kept, within the window
+        of the stream. Raises SyncpointError when that is too much."""
+        self.have, self.need, self.parts = PREFIX_BYTES + len(payload), _UNFOLDING, [payload]
+        self.conn.incoming.hold(len(payload))
+
+    @property
+    def waits_unfolded(self) -> bool:
+        """Whether a message is being unfolded elsewhere."""
+        return self.need < 0
+
+    def _keep_late(self, data: bytes, a: int, b: int) -> None:
+        parts = self.parts
+        parts.append(data[a:b])
+        self.have += b - a
+        self.conn.incoming.hold(b - a)
+        if len(parts) > _PARTS + (self.have >> 10):
+            parts[1:] = (b"".join(parts[1:]),)
+
+    def unfolded(self, message: bytes) -> None:
+        """The message that was waited for, and then what came behind it. Raises SyncpointError as `feed` does."""
+        late = b"".join(self.parts[1:])
+        self._drop_partial()
+        self.message(message)
+        if late and not self.done:
+            self.feed(late, 0, len(late))
+        if self.done or self.waits_unfolded:
+            return
+        if self.remote_done:
+            self.end()
+        else:
+            self.refill()
 
     def _drop_partial(self) -> None:
         if self.have:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from syncpoint.model.errors import InvalidArgument, ResourceExhausted, Unavailable
-from syncpoint.runtime.child_processes import MEMORY_BYTES, TURN_S, ChildProcesses
+from syncpoint.runtime.child_processes import MEMORY_BYTES, THREADS, TURN_S, ChildProcesses
 from syncpoint.schemas.publishing import check_definition
 from syncpoint.testing.plain_tests import on_loop
 
@@ -125,6 +126,41 @@ async def test_work_is_charged_to_its_project_wherever_it_is_done() -> None:
         await children(os.getpid, "projects/b")
     finally:
         children.close()
+
+
+@on_loop
+async def test_work_in_a_thread_is_charged_and_leaves_a_place_to_others() -> None:
+    children = ChildProcesses()
+    ledger = children.account = Ledger()
+    assert await children.in_thread(os.getpid, "projects/a") == os.getpid()
+    with pytest.raises(ValueError, match="no number"):
+        await children.in_thread(partial(_fail_after, 0.05), "projects/a")
+    assert ledger.charged["projects/a"] >= 0.05
+    begun, go = [threading.Event() for _ in range(THREADS)], threading.Event()
+    works = [asyncio.ensure_future(children.in_thread(partial(_wait, one, go), "projects/a")) for one in begun]
+    for one in begun[:-1]:
+        await asyncio.to_thread(one.wait)
+    for work in works:
+        work.cancel()
+    assert await children.in_thread(os.getpid, "projects/b") == os.getpid()
+    assert not any(work.done() for work in works[:-1]), "its thread is not free before it has ended"
+    go.set()
+    await asyncio.wait(works)
+    assert all(work.cancelled() for work in works)
+    assert not begun[-1].is_set()
+    ledger.behind.add("projects/a")
+    with pytest.raises(ResourceExhausted):
+        await children.in_thread(os.getpid, "projects/a")
+
+
+def _wait(begun: threading.Event, go: threading.Event) -> None:
+    begun.set()
+    go.wait()
+
+
+def _fail_after(seconds: float) -> None:
+    spin(seconds)
+    raise ValueError("no number")
 
 
 @on_loop

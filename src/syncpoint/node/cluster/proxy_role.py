@@ -231,7 +231,7 @@ class ProxyRole:
             host_names=context.settings.host_names,
         )
         self.listening = await network.serve(self.client_methods, host, port, http)
-        bound_callers(self.listening, self.access)
+        bound_callers(self.listening, self.access, context.environment.apart)
         if self.tls is not None:
             self.tls.start(self.listening.renew)
         self.consumption.start()
