@@ -41,6 +41,7 @@ TERMS_KNOWN_MAX: Final = 500_000
 """Of the conditions of all policies that are kept compiled, 400 bytes each."""
 _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 ALL_USERS: Final = "allUsers"
+_EVERYBODY: Final = ALL_USERS.encode()
 ALL_AUTHENTICATED: Final = "allAuthenticatedUsers"
 _ADDRESS = r"[^@\s:/]{1,128}@[A-Za-z0-9][A-Za-z0-9.-]{0,189}"
 DELETED: Final = "deleted:"
@@ -75,7 +76,8 @@ class Policies:
         self._catalog, self._accounts = catalog, accounts or Accounts(catalog)
         self._known: dict[str, _Compiled] = {}
         self._terms = 0  # of the conditions that were compiled since nothing was known
-        self._everybody = -1, False  # as of which revision
+        self._to_everybody: set[str] = set()  # where policies stand that may grant something to everybody
+        catalog.follow_settings(PREFIX, self._notice)
 
     def verdict(self, members: frozenset[str], permission: str, resource: str, now_s: float) -> Verdict:
         """Whether any of these members holds the permission on the resource, or on what it lies in."""
@@ -139,11 +141,13 @@ class Policies:
 
     def grant_to_everybody(self) -> bool:
         """Whether any policy may grant something to callers who do not say who they are."""
-        if self._everybody[0] != self._catalog.revision:
-            name = ALL_USERS.encode()
-            found = any(name in (self._catalog.setting(key) or b"") for key in self._catalog.settings_named(PREFIX))
-            self._everybody = self._catalog.revision, found
-        return self._everybody[1]
+        return bool(self._to_everybody)
+
+    def _notice(self, key: str, source: bytes | None) -> None:
+        if source is not None and _EVERYBODY in source:
+            self._to_everybody.add(key)
+        else:
+            self._to_everybody.discard(key)
 
     def exists(self, name: str) -> bool:
         """Whether there is such a resource."""

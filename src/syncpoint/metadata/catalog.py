@@ -110,7 +110,10 @@ class CatalogCopy(Protocol):
 class Catalog:
     """All records as of `revision`."""
 
-    __slots__ = ("_incarnation", "_setting_names", "_settings", "_snapshots", "_subscriptions", "_topics", "revision")
+    __slots__ = (
+        "_followers", "_incarnation", "_setting_names", "_settings", "_snapshots", "_subscriptions", "_topics",
+        "revision",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.revision = 0
@@ -120,6 +123,7 @@ class Catalog:
         self._snapshots: _Collection[Snapshot] = _Collection()
         self._settings: dict[str, Setting] = {}
         self._setting_names: list[str] = []  # in order
+        self._followers: list[tuple[str, Callable[[str, bytes | None], None]]] = []
 
     # -- looking up --------------------------------------------------------------------------------------------------
 
@@ -172,6 +176,13 @@ class Catalog:
         """The names of all settings that begin so, in order."""
         names = self._setting_names
         return names[bisect_left(names, prefix) : bisect_left(names, prefix + LAST)]
+
+    def follow_settings(self, prefix: str, notice: Callable[[str, bytes | None], None]) -> None:
+        """Call `notice` with the name and value of every setting that begins so, now and whenever it changes; None: it
+        was deleted."""
+        self._followers.append((prefix, notice))
+        for name in self.settings_named(prefix):
+            notice(name, self._settings[name].value)
 
     # -- listing -----------------------------------------------------------------------------------------------------
 
@@ -281,6 +292,7 @@ class Catalog:
                 if record.name not in self._settings:
                     insort(self._setting_names, record.name)
                 self._settings[record.name] = record
+                self._notify(record.name, record.value)
                 return
         self._incarnation = max(self._incarnation, record.incarnation)
 
@@ -295,6 +307,12 @@ class Catalog:
             case Setting():
                 if self._settings.pop(record.name, None) is not None:
                     del self._setting_names[bisect_left(self._setting_names, record.name)]
+                    self._notify(record.name, None)
+
+    def _notify(self, name: str, value: bytes | None) -> None:
+        for prefix, notice in self._followers:
+            if name.startswith(prefix):
+                notice(name, value)
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
