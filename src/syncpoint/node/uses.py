@@ -10,9 +10,10 @@ Promise: a time of use is never earlier than the last use less `NOTE_S`, which `
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import TypeVar
 
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.catalog import Catalog
@@ -26,12 +27,15 @@ from syncpoint.storage.record import EntryKind
 USES = "subscription-uses"
 """Of the first `PART` subscriptions; those behind them stand in `subscription-uses:1` and so on."""
 PART = 5_000
+TURN = 1_000
+"""Subscriptions in one turn of the loop, a millisecond."""
 NUMBER = ExtensionNumber.USES
 NOTE_S = 3_600.0
 FIRST_S = 300.0  # the first time ever, and what an orderly end does not note again
 REACHED_S = 1.0  # between two times that were reached, where something is published
 WAITING_S = 600.0  # and where messages wait for their time; elsewhere the hourly note does
 _NS = 1_000_000_000
+_Thing = TypeVar("_Thing")
 
 
 def anchor_ns(memory: RecoveredState) -> int:
@@ -97,8 +101,10 @@ class Uses:
 
     async def end(self) -> None:
         """See `control.expiry.LastUses`: what is known is noted again where that is due."""
-        for incarnation in [one for one in self._used if self._catalog.subscription_by_incarnation(one) is None]:
-            del self._used[incarnation]
+        async for part in _in_turns([*self._used]):
+            for incarnation in part:
+                if self._catalog.subscription_by_incarnation(incarnation) is None:
+                    self._used.pop(incarnation, None)
         if self._clock.monotonic() >= self._noted_at + self._pause_s:
             await self.note()
 
@@ -112,17 +118,34 @@ class Uses:
     async def note(self) -> None:
         """Persist what is known now. Raises `SyncpointError`."""
         now, now_ns = self._clock.monotonic(), self._clock.sure_ns()
-        self._noted_at, self._pause_s = now, NOTE_S
-        uses = {**self._before, **{one: now_ns - round((now - used) * _NS) for one, used in self._used.items()}}
-        self._before = {one: at for one, at in uses.items() if self._catalog.subscription_by_incarnation(one)}
-        times = iter(self._before.items())
-        parts = [dict(part) for part in iter(lambda: list(islice(times, PART)), [])] or [{}]
-        names = [USES if number == 0 else f"{USES}:{number}" for number in range(len(parts))]
-        for name, part in zip(names, parts, strict=True):  # what moves goes to a part that is written earlier
-            value = {"reached_ns": now_ns, "used_ns": part}
-            await self._commit([CatalogChange.put(Setting(name, json.dumps(value, separators=(",", ":")).encode()))])
+        before, known = dict[int, int](), self._catalog.subscription_by_incarnation
+        used: dict[int, float | None] = {**dict.fromkeys(self._before), **self._used}
+        async for some in _in_turns([*used.items()]):
+            before |= {
+                one: self._before[one] if at is None else now_ns - round((now - at) * _NS)
+                for one, at in some
+                if known(one)
+            }
+        self._before = before
+        times, names = [*before.items()], list[str]()
+        for at in range(0, max(len(times), 1), PART):  # what moves goes to a part that is written earlier
+            pieces = list[str]()
+            async for some in _in_turns(times[at : at + PART]):
+                pieces += [f'"{one}":{used_ns}' for one, used_ns in some]
+            value = f'{{"reached_ns":{now_ns},"used_ns":{{{",".join(pieces)}}}}}'
+            names.append(f"{USES}:{len(names)}" if names else USES)
+            await self._commit([CatalogChange.put(Setting(names[-1], value.encode()))])
         for name in sorted({*self._catalog.settings_named(USES)} - {*names}):
             await self._commit([CatalogChange.delete(Setting(name))])
+        self._noted_at, self._pause_s = now, NOTE_S
+
+
+async def _in_turns(things: Sequence[_Thing]) -> AsyncIterator[Sequence[_Thing]]:
+    """All of them, so many in a turn of the loop; others have theirs in between."""
+    for at in range(0, len(things), TURN):
+        if at:
+            await asyncio.sleep(0)
+        yield things[at : at + TURN]
 
 
 def noted_uses(catalog: Catalog) -> dict[int, int]:
