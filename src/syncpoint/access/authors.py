@@ -1,7 +1,8 @@
-"""Authors: whoever said where the messages of a subscription go, and whose rights are asked again when they go there.
+"""Authors: whoever said where messages or delivery records go, or as whom a model is asked, and whose rights are asked
+again when that happens.
 
-Place: `gate` says who calls while a method begins, `api` stores that with the subscription, `services` asks what is
-needed of the author for as long as something is pushed, exported, forwarded or given up.
+Place: `gate` says who calls while a method begins, `api` stores that with the topic or subscription, `services` asks
+what is needed of the author for as long as something is pushed, exported, forwarded, given up, recorded or asked.
 Promise: what is needed is what the method asked that set it. An account that was deleted has nothing, whoever has its
 address now. Groups are those that the author's token named: nobody knows later who has left one.
 """
@@ -20,11 +21,13 @@ from syncpoint.access.policy import ALL_AUTHENTICATED, ALL_USERS
 from syncpoint.access.settings import AuthSettings
 from syncpoint.access.tokens import ANONYMOUS, Identity
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Author, Subscription
+from syncpoint.metadata.message_rules import accounts_asked_as
+from syncpoint.metadata.records import Author, Subscription, Topic
 from syncpoint.wire.messages import pubsub
 
 PUBLISH: Final = "pubsub.topics.publish"
 UPDATE: Final = "pubsub.subscriptions.update"
+UPDATE_TOPIC: Final = "pubsub.topics.update"
 _NOBODY: Final[frozenset[str]] = frozenset()
 _calling: ContextVar[Identity | None] = ContextVar("calling", default=None)
 
@@ -101,6 +104,18 @@ def letter_needs(record: Subscription) -> list[Need]:
     if record.dead_letter is None:
         return []
     return [Need(UPDATE, record.name), Need(PUBLISH, record.dead_letter.topic)]
+
+
+def records_needs(record: Topic) -> list[Need]:
+    """What setting where delivery records go asks of its author."""
+    return [Need(UPDATE_TOPIC, record.name), Need(PUBLISH, record.options.records_topic)]
+
+
+def transform_needs(record: Topic | Subscription, catalog: Catalog) -> list[Need]:
+    """What setting as whom models are asked asks of its author; nothing: as nobody."""
+    emails = accounts_asked_as(record.transforms)
+    update = UPDATE_TOPIC if isinstance(record, Topic) else UPDATE
+    return [Need(update, record.name), *acting_needs(emails, catalog)] if emails else []
 
 
 @lru_cache(maxsize=4_096)

@@ -1,9 +1,11 @@
 """What a server does by itself: under an identity of its own, which needs grants like any other, and for as long as
 whoever said where messages go may still say so.
 
-Place: asked by subscribe forwarders before a message is given up into a dead letter topic, and by pushes, exports and
-forwards before they read and while they do.
-Promise: without a grant nothing is done in somebody's name; the message is offered again instead, and nothing is lost.
+Place: asked by subscribe forwarders before a message is given up into a dead letter topic, by pushes, exports and
+forwards before they read and while they do, by recorders before they publish, and by transforms that ask a model as a
+service account.
+Promise: without a grant nothing is done in somebody's name; the message is offered again instead, or refused to its
+publisher, and nothing is lost.
 An answer stands for `STANDS_S` while the catalog and the file of `--auth` stay as they are, and for `FRESH_S` whatever
 changes: so what was taken back counts within seconds.
 """
@@ -12,19 +14,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from syncpoint.access.accounts import Accounts
-from syncpoint.access.authors import PUBLISH, Authors, delivery_needs, letter_needs
+from syncpoint.access.authors import (
+    PUBLISH,
+    Authors,
+    delivery_needs,
+    letter_needs,
+    records_needs,
+    transform_needs,
+)
 from syncpoint.access.gate import STANDS_S
 from syncpoint.access.permission_needs import CONSUME, Need
 from syncpoint.access.policy import ALL_AUTHENTICATED, ALL_USERS, Policies
 from syncpoint.access.quotas import CpuQuota, project_in
 from syncpoint.access.settings import AuthSettings
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Author, Subscription
+from syncpoint.metadata.records import Author, Subscription, Topic
 from syncpoint.model.names import DEAD_LETTERS_REFUSED, FORWARDING_REFUSED, READING_REFUSED
 from syncpoint.runtime.clock import Clock
 
+_Record = TypeVar("_Record", Topic, Subscription, Topic | Subscription)
 FRESH_S = 1.0
 ANSWERS_MAX = 100_000
 
@@ -43,7 +54,7 @@ class ServiceIdentity:
     ) -> None:
         self._settings, self._policies, self._catalog, self._clock = settings, policies, catalog, clock
         self._authors, self._cpu = Authors(settings, accounts), cpu
-        self._answers: dict[tuple[str, int], tuple[Subscription, float, int, str]] = {}
+        self._answers: dict[tuple[str, int], tuple[Topic | Subscription, float, int, str]] = {}
         self._seen: tuple[int, AuthSettings] | None = None  # what the answers of `_change` go by
         self._change = 0
 
@@ -55,7 +66,15 @@ class ServiceIdentity:
         """Why messages of a subscription may not go to its dead letter topic, as remembered; also where it has none."""
         return self._answer("letters", record, self.ask_letters)
 
-    def _answer(self, about: str, record: Subscription, ask: Callable[[Subscription], str]) -> str:
+    def records_refusal(self, record: Topic) -> str:
+        """Why delivery records of a topic may not go to where they go, as remembered."""
+        return self._answer("records", record, self.ask_records)
+
+    def acting_refusal(self, record: Topic | Subscription) -> str:
+        """Why transforms may not ask models as the service account that they name, as remembered."""
+        return self._answer("transforms", record, self.ask_acting)
+
+    def _answer(self, about: str, record: _Record, ask: Callable[[_Record], str]) -> str:
         now, revision, settings = self._clock.monotonic(), self._catalog.revision, self._settings()
         if self._seen is None or self._seen[0] != revision or self._seen[1] is not settings:
             self._seen, self._change = (revision, settings), self._change + 1
@@ -78,7 +97,11 @@ class ServiceIdentity:
             return READING_REFUSED
         if record.options.forward_to and not self._holds(me, PUBLISH, record.options.forward_to):
             return FORWARDING_REFUSED
-        lacking = self._lacking(record.delivery_author, "messages", delivery_needs(record, self._catalog))
+        lacking = self._lacking(
+            record.delivery_author,
+            "said where the messages of this subscription go",
+            delivery_needs(record, self._catalog),
+        )
         return f"{lacking} Until then they wait." if lacking else ""
 
     def ask_letters(self, record: Subscription) -> str:
@@ -88,16 +111,34 @@ class ServiceIdentity:
         me = self._settings().service_identity
         if not (self._holds(me, PUBLISH, record.dead_letter.topic) and self._holds(me, CONSUME, record.name)):
             return DEAD_LETTERS_REFUSED
-        lacking = self._lacking(record.letter_author, "dead letters", letter_needs(record))
+        lacking = self._lacking(
+            record.letter_author, "said where the dead letters of this subscription go", letter_needs(record)
+        )
         return f"{lacking} Until then messages are delivered again instead." if lacking else ""
 
-    def _lacking(self, author: Author | None, what: str, needs: Iterable[Need]) -> str:
-        """Which of these the author has not, and what to do; "": none of them."""
+    def ask_records(self, record: Topic) -> str:
+        """`records_refusal` as it is now; "" where none are made."""
+        if not record.options.records_topic:
+            return ""
+        said = "said where the delivery records of this topic go"
+        lacking = self._lacking(record.records_author, said, records_needs(record))
+        return f"{lacking} Until then they wait, as many as there is room for." if lacking else ""
+
+    def ask_acting(self, record: Topic | Subscription) -> str:
+        """`acting_refusal` as it is now; "" where no service account is named."""
+        is_topic = isinstance(record, Topic)
+        said = f"said as whom the transforms of this {'topic' if is_topic else 'subscription'} ask a model"
+        lacking = self._lacking(record.transform_author, said, transform_needs(record, self._catalog))
+        then = "messages are refused" if is_topic else "messages are delivered again instead"
+        return f"{lacking} Until then {then}." if lacking else ""
+
+    def _lacking(self, author: Author | None, said: str, needs: Iterable[Need]) -> str:
+        """Which of these the author has not, who `said` it, and what to do; "": none of them."""
         for one in needs:
             if author is not None and not self._holds(author, one.permission, one.resource):
                 return (
-                    f"PERMISSION_DENIED: {self._authors.described(author)} said where the {what} of this subscription"
-                    f" go, and has no {one.permission} on {one.named or one.resource} any more. Grant it, or let"
+                    f"PERMISSION_DENIED: {self._authors.described(author)} {said},"
+                    f" and has no {one.permission} on {one.named or one.resource} any more. Grant it, or let"
                     " somebody who has it set that again."
                 )
         return ""

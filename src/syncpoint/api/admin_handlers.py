@@ -76,7 +76,7 @@ class CatalogService:
 
     def new_topic(self, request: pubsub.Topic) -> Topic:
         """The record of a topic that can be made now. Raises `SyncpointError`."""
-        record = topics.new_topic(request, self._control.clock.time_ns())
+        record = topics.new_topic(request, self._control.clock.time_ns(), caller())
         if self._catalog.topic(record.name) is not None:
             raise AlreadyExists(record.name)
         if self._regions is not None:
@@ -92,7 +92,7 @@ class CatalogService:
         """UpdateTopic."""
         await check_transforms(request.topic.name, request.topic.message_transforms, self._transformer)
         known = self._topic(request.topic.name)
-        record = topics.changed_topic(known, request)
+        record = topics.changed_topic(known, request, caller())
         if self._regions is not None and record.regions != known.regions:
             topics.check_regions(record, self._regions())
         record = topic_schemas.bound(self._catalog, record, known, request.update_mask.paths)

@@ -123,7 +123,10 @@ class OptionsAdmin:
             elif path == "duplicate_detection_window":
                 record = replace(record, options=record.options._replace(duplicate_window_s=window_s))
             else:
-                record = replace(record, options=record.options._replace(**{path: getattr(wanted, path)}))
+                value = getattr(wanted, path)
+                if path == "records_topic":
+                    record = replace(record, records_author=caller() if value else None)
+                record = replace(record, options=record.options._replace(**{path: value}))
         await self.control.commit([CatalogChange.put(record)])
         return topic_options(record)
 
@@ -275,6 +278,8 @@ def topic_options(record: Topic) -> admin.TopicOptions:
         queue=record.options.queue,
         send_suspended=record.options.send_suspended,
         records_topic=record.options.records_topic,
+        records_author=shown(record.records_author),
+        transform_author=shown(record.transform_author),
     )
 
 
@@ -290,6 +295,7 @@ def subscription_options(record: Subscription) -> admin.SubscriptionOptions:
         forward_to=record.options.forward_to,
         delivery_author=shown(record.delivery_author),
         letter_author=shown(record.letter_author),
+        transform_author=shown(record.transform_author),
     )
 
 

@@ -181,6 +181,11 @@ class ServerAdmin(ABC):
             snapshots=len(catalog.snapshots_of(record.incarnation)),
             unknown=unknown,
         )
+        if self.service is not None:
+            if refusal := self.service.ask_records(record):
+                answer.records_advice = refusal
+            if refusal := self.service.ask_acting(record):
+                answer.transform_advice = refusal
         for chain in chains:
             for source in chain.sources:
                 answer.sources.add(
@@ -240,6 +245,8 @@ class ServerAdmin(ABC):
             answer.delivery_advice = refusal
         if record.dead_letter is not None and (refusal := service.ask_letters(record)):
             answer.dead_letter_advice = refusal
+        if refusal := service.ask_acting(record):
+            answer.transform_advice = refusal
 
 
 def _is_consumed(record: Subscription) -> bool:

@@ -21,6 +21,7 @@ from syncpoint.api.validate import (
     seconds_of,
     whole_seconds,
 )
+from syncpoint.metadata.message_rules import TRANSFORMS, accounts_asked_as
 from syncpoint.metadata.records import CREATING, Author, DeadLetter, Retry, Subscription, Topic
 from syncpoint.model import limits
 from syncpoint.model.errors import FailedPrecondition, Unimplemented
@@ -58,7 +59,8 @@ def new_subscription(
     pubsub_filter.compile(request.filter)
     incarnation = 0 if topic is None else topic.incarnation
     record = Subscription(0, request.name, incarnation, request.topic, created_ns=now_ns)
-    return _authored(_filled(record, request, vetting), ("push_config", *EXPORTS, "dead_letter_policy"), author)
+    fields = ("push_config", *EXPORTS, "dead_letter_policy", TRANSFORMS)
+    return _authored(_filled(record, request, vetting), fields, author)
 
 
 def resumes(known: Subscription, wanted: Subscription) -> bool:
@@ -71,6 +73,7 @@ def resumes(known: Subscription, wanted: Subscription) -> bool:
         state=wanted.state,
         delivery_author=wanted.delivery_author,
         letter_author=wanted.letter_author,
+        transform_author=wanted.transform_author,
     )
     return known.state == CREATING and same == wanted
 
@@ -103,8 +106,8 @@ def pushed_elsewhere(
 
 
 def _authored(record: Subscription, paths: Iterable[str], author: Author | None) -> Subscription:
-    """The record after this author has set these fields: whoever says where messages go, is asked for it later. A
-    field inside a dead letter policy, unless it is the topic, says nothing of that."""
+    """The record after this author has set these fields: whoever says where messages go, or as whom a model is asked,
+    is asked for it later. A field inside a dead letter policy, unless it is the topic, says nothing of that."""
     message = pubsub.Subscription.FromString(record.config)
     if not (message.HasField("push_config") or is_exported_by(message) or record.options.forward_to):
         record = replace(record, delivery_author=None)
@@ -116,6 +119,9 @@ def _authored(record: Subscription, paths: Iterable[str], author: Author | None)
             record = replace(record, delivery_author=author)
         elif path in ("dead_letter_policy", "dead_letter_policy.dead_letter_topic") and record.dead_letter is not None:
             record = replace(record, letter_author=author)
+        elif path == TRANSFORMS:
+            acts = accounts_asked_as(message.message_transforms)
+            record = replace(record, transform_author=author if acts else None)
     return record
 
 

@@ -13,7 +13,8 @@ from dataclasses import replace
 from syncpoint.api import masks
 from syncpoint.api.exports import INGESTION, check_ingestion, show_ingestion
 from syncpoint.api.validate import check_labels, config_of, in_bounds, seconds_of, whole_seconds
-from syncpoint.metadata.records import Topic
+from syncpoint.metadata.message_rules import TRANSFORMS, accounts_asked_as
+from syncpoint.metadata.records import Author, Topic
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.model.limits import TOPIC_RETENTION_SECONDS_MAX, TOPIC_RETENTION_SECONDS_MIN
 from syncpoint.model.names import parse_topic
@@ -26,19 +27,26 @@ _MUTABLE = frozenset({
 })  # fmt: skip
 
 
-def new_topic(request: pubsub.Topic, now_ns: int) -> Topic:
-    """A legal record from a pubsub.Topic, with incarnation 0. Raises `InvalidArgument` or `Unimplemented` or
-    `FailedPrecondition`."""
+def new_topic(request: pubsub.Topic, now_ns: int, author: Author | None = None) -> Topic:
+    """A legal record from a pubsub.Topic of this author, with incarnation 0. Raises `InvalidArgument` or
+    `Unimplemented` or `FailedPrecondition`."""
     parse_topic(request.name)
-    return _filled(Topic(0, request.name, created_ns=now_ns), request)
+    record = Topic(0, request.name, created_ns=now_ns, transform_author=author if _acts(request) else None)
+    return _filled(record, request)
 
 
-def changed_topic(record: Topic, request: pubsub.UpdateTopicRequest) -> Topic:
-    """The record as an UpdateTopicRequest wants it. Raises `InvalidArgument` or `Unimplemented`."""
+def changed_topic(record: Topic, request: pubsub.UpdateTopicRequest, author: Author | None = None) -> Topic:
+    """The record as an UpdateTopicRequest of this author wants it. Raises `InvalidArgument` or `Unimplemented`."""
     paths = masks.checked_paths(request, request.topic, _MUTABLE)
     message = pubsub.Topic.FromString(record.config)
     masks.merge(message, request.topic, paths)
+    if TRANSFORMS in paths:
+        record = replace(record, transform_author=author if _acts(message) else None)
     return _filled(record, message)
+
+
+def _acts(message: pubsub.Topic) -> bool:
+    return bool(accounts_asked_as(message.message_transforms))
 
 
 def topic_message(record: Topic) -> pubsub.Topic:

@@ -171,8 +171,14 @@ def describe(settings: Settings, topic: str) -> None:
     with settings.client() as client:
         found = as_dict(TOPIC.call(client, "Get", name))
         options = client.call("Admin.GetTopicOptions", admin.GetTopicOptionsRequest(topic=name))
+        advice: list[str] = []
+        if options.records_author or options.transform_author:
+            known = client.call("Admin.GetTopicState", admin.GetTopicStateRequest(topic=name))
+            advice = [one for one in (known.records_advice, known.transform_advice) if one]
     options.ClearField("topic")
     print_described(found, as_dict(options), settings.format)
+    for one in advice:
+        said(one)
 
 
 @topics.command()

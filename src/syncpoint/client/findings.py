@@ -115,6 +115,9 @@ def _waiting(facts: Facts) -> list[Obstacle]:
     """Why messages that there are do not come."""
     config, state = facts.config, facts.state
     found = []
+    if state.transform_advice:
+        text = "Its transforms may not ask their model: messages come again instead of being handed out."
+        found.append(Obstacle("TRANSFORMS_REFUSED", text, state.transform_advice))
     if state.dead_letter_advice:
         text = "Messages that used up their attempts cannot be moved to the dead letter topic."
         found.append(Obstacle("DEAD_LETTERS_REFUSED", text, state.dead_letter_advice))

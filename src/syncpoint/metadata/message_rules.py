@@ -6,12 +6,14 @@ Place: asked once for each record, by itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 from syncpoint.wire.messages import pubsub
 
 Transforms = tuple[pubsub.MessageTransform, ...]
+TRANSFORMS = "message_transforms"
+"""The field of topics and subscriptions that has them."""
 _NONE: Transforms = ()
 
 
@@ -28,6 +30,11 @@ def subscription_transforms(config: bytes) -> Transforms:
 def _active(message: pubsub.Topic | pubsub.Subscription) -> Transforms:
     found = tuple(message.message_transforms)
     return _NONE if all(one.disabled for one in found) else found
+
+
+def accounts_asked_as(transforms: Iterable[pubsub.MessageTransform]) -> tuple[str, ...]:
+    """The service accounts that models are asked as."""
+    return tuple(sorted({one.ai_inference.service_account_email for one in transforms} - {""}))
 
 
 def stamp_of(bounds: Sequence[object] | None, transforms: Transforms) -> int:

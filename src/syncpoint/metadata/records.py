@@ -95,6 +95,8 @@ class Topic:
     enforce_in_transit: bool = False
     schema: TopicSchema | None = None
     options: TopicOptions = NO_TOPIC_OPTIONS
+    records_author: Author | None = None
+    transform_author: Author | None = None
     _transforms: Transforms | None = field(default=None, init=False, repr=False, compare=False)
     _stamp: int | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -127,7 +129,8 @@ class Subscription:
     `generation` counts seeks, `target` is where the newest one went, `created_revision` is the catalog revision that
     introduced the subscription. `expiration_s` None means never. Of a cluster: `state` is CREATING until every chain
     that holds sources of the topic has persisted where it begins. `delivery_author` said where messages are pushed,
-    exported or forwarded, `letter_author` where dead letters go; None: callers were not identified then.
+    exported or forwarded, `letter_author` where dead letters go, `transform_author` as whom models are asked; None:
+    callers were not identified then.
     """
 
     incarnation: int
@@ -155,6 +158,7 @@ class Subscription:
     options: SubscriptionOptions = NO_SUBSCRIPTION_OPTIONS
     delivery_author: Author | None = None
     letter_author: Author | None = None
+    transform_author: Author | None = None
     _transforms: Transforms | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -292,6 +296,8 @@ def _fill(stored: Any, record: Record) -> None:
                     setattr(stored.topic.schema, name, value)
             if record.options != NO_TOPIC_OPTIONS:
                 fill_topic_options(stored.topic.options, record.options)
+            _fill_author(stored.topic.records_author, record.records_author)
+            _fill_author(stored.topic.transform_author, record.transform_author)
         case Subscription():
             _copy(stored.subscription, record, _SUBSCRIPTION_FIELDS)
             if record.dead_letter is not None:
@@ -311,6 +317,7 @@ def _fill(stored: Any, record: Record) -> None:
                 fill_subscription_options(stored.subscription.options, record.options)
             _fill_author(stored.subscription.delivery_author, record.delivery_author)
             _fill_author(stored.subscription.letter_author, record.letter_author)
+            _fill_author(stored.subscription.transform_author, record.transform_author)
         case Snapshot():
             _copy(stored.snapshot, record, _SNAPSHOT_FIELDS)
             stored.snapshot.status = _shortened(record.status)
@@ -331,6 +338,8 @@ def _read(stored: Any) -> Record:
             regions=tuple(found.regions),
             schema=schema,
             options=topic_options_of(found.options) if found.HasField("options") else NO_TOPIC_OPTIONS,
+            records_author=_author(found, "records_author"),
+            transform_author=_author(found, "transform_author"),
         )
     if kind == "subscription":
         found = stored.subscription
@@ -344,8 +353,9 @@ def _read(stored: Any) -> Record:
             state=found.state or ACTIVE,
             target=_target(found.target) if found.HasField("target") else None,
             options=subscription_options_of(found.options) if found.HasField("options") else NO_SUBSCRIPTION_OPTIONS,
-            delivery_author=_author(found.delivery_author) if found.HasField("delivery_author") else None,
-            letter_author=_author(found.letter_author) if found.HasField("letter_author") else None,
+            delivery_author=_author(found, "delivery_author"),
+            letter_author=_author(found, "letter_author"),
+            transform_author=_author(found, "transform_author"),
         )
     if kind == "snapshot":
         found = stored.snapshot
@@ -369,8 +379,11 @@ def _fill_author(stored: Any, author: Author | None) -> None:
         stored.groups.extend(author.groups)
 
 
-def _author(stored: Any) -> Author:
-    return Author(stored.principal, tuple(stored.groups))
+def _author(stored: Any, field: str) -> Author | None:
+    if not stored.HasField(field):
+        return None
+    author = getattr(stored, field)
+    return Author(author.principal, tuple(author.groups))
 
 
 def _shortened(state: str) -> str:

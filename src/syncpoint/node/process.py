@@ -205,7 +205,9 @@ class Node:
         self.transformer.models.tokens = self.consumption.pushes.tokens
         self.transformer.models.is_own = self.consumption.exports.buckets.is_own = own.certain_url
         if self.access is not None:
+            self.recorder.refusal = self.access.service.records_refusal
             self.transformer.models.may_use = self.access.may_use_model
+            self.transformer.models.acting_refusal = self.access.service.acting_refusal
             self.consumption.exports.buckets.may_use = self.access.may_use_bucket
         inquiry = LocalInquiry(self.publish, self.subscribe, self.consumption.describe)
         self.admin = NodeAdmin(

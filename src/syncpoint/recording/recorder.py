@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from syncpoint.metadata.catalog import Catalog, CatalogCopy
 from syncpoint.metadata.records import CatalogChange, ChangeOp, Topic
-from syncpoint.model.errors import InvalidArgument, NotFound, SyncpointError
+from syncpoint.model.errors import InvalidArgument, NotFound, PermissionDenied, SyncpointError, Unavailable
 from syncpoint.model.identity import OFFSET_END
 from syncpoint.model.lanes import LANE_SIZE, place_in
 from syncpoint.wire.messages import pubsub
@@ -70,7 +70,8 @@ class TopicRecords:
 
 class Recorder:
     """See the module. `writer`: names this life of this process among all. `on_noted()`: something waits; called once
-    until `due` is. `on_added(topic)`: a topic is recorded from now on. Of all topics, `records_published` and
+    until `due` is. `on_added(topic)`: a topic is recorded from now on. `refusal(topic)`: why its records may
+    not go to where they go, "" where they may. Of all topics, `records_published` and
     `records_lost`, which no records topic took.
     """
 
@@ -80,6 +81,7 @@ class Recorder:
         self.records_published = self.records_lost = 0
         self.on_noted: Callable[[], None] = lambda: None
         self.on_added: Callable[[int], None] = lambda topic: None
+        self.refusal: Callable[[Topic], str] = lambda topic: ""
         self._time_ns = time_ns
         self._catalog = Catalog()
         self._noted = False
@@ -166,6 +168,25 @@ class Recorder:
                 request = self._request(topic, records, ended=ended)
                 topic.sending = NumberedRecords(incarnation, topic.target, len(records), request)
                 yield topic.sending
+
+    def check(self, sent: NumberedRecords) -> None:
+        """Raises `PermissionDenied` while a message may not be published, and `Unavailable` where it was made for
+        another records topic than the one that its topic names now: see `retargeted`."""
+        topic = self._catalog.topic_by_incarnation(sent.topic)
+        if topic is None or topic.options.records_topic != sent.target:
+            raise Unavailable(f"these records do not go to {sent.target} any more")
+        if refusal := self.refusal(topic):
+            raise PermissionDenied(refusal)
+
+    def retargeted(self, sent: NumberedRecords) -> NumberedRecords:
+        """The message to publish again in place of one that was not published: for where records go now."""
+        topic = self.topics.get(sent.topic)
+        if topic is None or topic.sending is not sent or topic.target == sent.target:
+            return sent
+        request = pubsub.PublishRequest.FromString(sent.request)
+        request.topic = topic.target
+        topic.sending = sent._replace(target=topic.target, request=request.SerializeToString())
+        return topic.sending
 
     def published(self, sent: NumberedRecords, error: SyncpointError | None) -> bool:
         """What became of a message. Whether it has to be published again."""

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.model.errors import Code, PermissionDenied, SyncpointError
 from syncpoint.recording.recorder import NumberedRecords, Recorder
 from syncpoint.runtime.tasks import Tasks
 
@@ -56,10 +56,11 @@ class RecorderDriver:
                 self._tasks.start(self._send(message))
 
     async def _send(self, message: NumberedRecords) -> None:
-        again = True
+        again, noticed = True, ""
         while again:
             error: SyncpointError | None = None
             try:
+                self.recorder.check(message)
                 await self._publish(message.target, message.request)
             except SyncpointError as refused:
                 error = refused
@@ -68,4 +69,8 @@ class RecorderDriver:
                 error = SyncpointError(Code.INTERNAL, str(failure))
             again = self.recorder.published(message, error)
             if again:
+                if isinstance(error, PermissionDenied) and error.message != noticed:
+                    noticed = error.message
+                    log.warning("delivery records wait: %s", noticed)
                 await asyncio.sleep(RETRY_S)
+                message = self.recorder.retargeted(message)

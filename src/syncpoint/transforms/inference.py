@@ -5,7 +5,8 @@ Promise: the message's data, a JSON object, is sent with the transform's paramet
 message counts before a parameter of its name). What comes back is a JSON object `{"model_input": what was sent,
 "model_output": the answer}`, the new data. Any other outcome than an answer of status 200 in time is an error; nothing
 is repeated here, since whoever sends or receives the message does. A transform that names a service account has its
-requests carry a token of it, for the model's address. Projects take turns at an endpoint, see `project_turns`.
+requests carry a token of it, for the model's address, for as long as whoever set the transform may act as it. Projects
+take turns at an endpoint, see `project_turns`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final, Protocol
 
 from google.protobuf.json_format import MessageToDict
 
+from syncpoint.metadata.records import Subscription, Topic
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.runtime.project_turns import ProjectTurns
 from syncpoint.transforms.errors import TransformError, TryLater
@@ -69,6 +71,8 @@ class Models:
         self.tokens: Tokens | None = None
         self.may_use: Callable[[str, str], bool] = lambda project, endpoint: True
         """Whether a project may ask an endpoint now."""
+        self.acting_refusal: Callable[[Topic | Subscription], str] = lambda record: ""
+        """Why the transforms of a topic or subscription may not ask as the service account that they name."""
         self.is_own: Callable[[str], bool] = lambda url: False
         """Whether an address is one of this deployment itself, where nothing may be sent."""
         self._turns = {endpoint: ProjectTurns(TOGETHER_MAX) for endpoint in urls}
@@ -80,10 +84,14 @@ class Models:
         """Whether its address is one of this deployment itself, as far as that shows."""
         return self.is_own(self._urls.get(endpoint, ""))
 
-    async def infer(self, project: str, kind: pubsub.AIInference, data: bytes) -> bytes:
-        """The new data. `project`: whose turn it is. Raises `TransformError`."""
+    async def infer(
+        self, project: str, kind: pubsub.AIInference, data: bytes, *, of: Topic | Subscription | None = None
+    ) -> bytes:
+        """The new data. `project`: whose turn it is; `of`: whose transform it is. Raises `TransformError`."""
         if not self.may_use(project, kind.endpoint):
             raise TransformError(f"{project} may not use {kind.endpoint}: the operator names it for the project")
+        if kind.service_account_email and of is not None and (refusal := self.acting_refusal(of)):
+            raise TransformError(refusal)
         url = self._urls.get(kind.endpoint)
         if url is None:
             raise TransformError(f"no address is configured for {kind.endpoint}")

@@ -15,7 +15,9 @@ from typing import Final
 
 from httpcore import AsyncNetworkBackend
 
+from syncpoint.metadata.records import Subscription, Topic
 from syncpoint.model.limits import PUBLISH_REQUEST_BYTES_MAX as MESSAGE_BYTES_MAX
+from syncpoint.model.names import project_of
 from syncpoint.model.reserved import COUNTS, keep
 from syncpoint.transforms.compression import compressed
 from syncpoint.transforms.errors import NotTried, SandboxUnavailable, TransformError
@@ -50,11 +52,20 @@ class Transformer:
         if isinstance(self.models.client, ModelClient):
             await self.models.client.close()
 
+    async def transformed(self, of: Topic | Subscription, messages: Sequence[pubsub.PubsubMessage]) -> list[Outcome]:
+        """What the transforms of a topic or a subscription make of messages; see `apply`."""
+        return await self.apply(project_of(of.name), of.transforms, messages, of=of)
+
     async def apply(
-        self, project: str, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+        self,
+        project: str,
+        transforms: Sequence[pubsub.MessageTransform],
+        messages: Sequence[pubsub.PubsubMessage],
+        *,
+        of: Topic | Subscription | None = None,
     ) -> list[Outcome]:
-        """An outcome for each message; the messages themselves are not changed. `project`: whose transforms they are.
-        Raises `SandboxUnavailable`.
+        """An outcome for each message; the messages themselves are not changed. `project`: whose transforms they are;
+        `of`: what has them. Raises `SandboxUnavailable`.
         """
         outcomes: list[Outcome] = list(messages)
         for index, transform in enumerate(transforms):
@@ -62,7 +73,7 @@ class Transformer:
                 continue
             left = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, pubsub.PubsubMessage)]
             given = [outcomes[place] for place in left]
-            found = await self._one(project, transform, given)  # type: ignore[arg-type]
+            found = await self._one(project, transform, given, of)  # type: ignore[arg-type]
             for place, outcome in zip(left, found, strict=True):
                 if isinstance(outcome, TransformError):
                     outcome = type(outcome)(f"message_transforms[{index}]: {outcome}")
@@ -73,7 +84,11 @@ class Transformer:
         return outcomes
 
     async def _one(
-        self, project: str, transform: pubsub.MessageTransform, messages: Sequence[pubsub.PubsubMessage]
+        self,
+        project: str,
+        transform: pubsub.MessageTransform,
+        messages: Sequence[pubsub.PubsubMessage],
+        of: Topic | Subscription | None,
     ) -> Sequence[Outcome]:
         match transform.WhichOneof("transform"):
             case "javascript_udf":
@@ -83,7 +98,7 @@ class Transformer:
                 room = _Room()
                 return [await _data(one, partial(_compressed, kind), room) for one in messages]
             case "ai_inference":
-                ask = partial(self.models.infer, project, transform.ai_inference)
+                ask = partial(self.models.infer, project, transform.ai_inference, of=of)
                 room = _Room()
                 return await asyncio.gather(*(_data(one, ask, room) for one in messages))
         return messages  # unset: nothing to do

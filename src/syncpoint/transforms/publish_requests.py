@@ -14,7 +14,6 @@ from google.protobuf.message import DecodeError
 from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import InvalidArgument, Unavailable, not_a
 from syncpoint.model.limits import PUBLISH_MESSAGES_MAX, PUBLISH_REQUEST_BYTES_MAX
-from syncpoint.model.names import project_of
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
 from syncpoint.transforms.errors import SandboxUnavailable, TransformError, TryLater
@@ -64,7 +63,7 @@ class PublishTransforms:
             message.ClearField("message_id")  # of a message that is stored, and never its publisher's to say
             message.ClearField("publish_time")
         try:
-            outcomes = await self.transformer.apply(project_of(topic.name), topic.transforms, parsed.messages)
+            outcomes = await self.transformer.transformed(topic, parsed.messages)
         except SandboxUnavailable as error:
             raise Unavailable(f"Messages cannot be transformed now: {error}") from None
         for index, outcome in enumerate(outcomes):

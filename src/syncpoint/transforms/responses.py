@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.limits import RESPONSE_BYTES_MAX
-from syncpoint.model.names import project_of
 from syncpoint.transforms.errors import NotTried, SandboxUnavailable, TransformError
 from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.wire import methods
@@ -72,8 +71,7 @@ async def transformed_response(
     if not received:
         return TransformedResponse((response,))
     try:
-        project = project_of(record.name)
-        outcomes = await transformer.apply(project, record.transforms, [one.message for one in received])
+        outcomes = await transformer.transformed(record, [one.message for one in received])
     except SandboxUnavailable as error:
         log.warning("messages of %s cannot be transformed now: %s", record.name, error)
         outcomes = [NotTried(str(error))] * len(received)

@@ -9,7 +9,7 @@ from syncpoint.access.permission_needs import SERVER
 from syncpoint.access.policy import CONDITIONS_MAX, NO_POLICY_ETAG, Policies, Verdict, orphaned_policies
 from syncpoint.access.roles import ROLES
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import CatalogChange, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, Setting, Subscription, Topic
 from syncpoint.model.errors import Aborted, InvalidArgument, NotFound
 from syncpoint.wire.messages import iam
 
@@ -208,3 +208,23 @@ def test_roles_of_pubsub_hold_what_google_documents() -> None:
     assert not any("IamPolicy" in permission or "TagBinding" in permission.replace("listTagBindings", "")
                    for permission in editor)  # fmt: skip
     assert len(admin) == 51
+
+
+def test_whether_anything_is_granted_to_everybody_follows_each_change(harness: Harness) -> None:
+    later = Policies(harness.catalog)
+    assert not harness.policies.grant_to_everybody()
+    for resource in (TOPIC, SUBSCRIPTION):
+        harness.grant(resource, "roles/pubsub.publisher", "user:ann@example.com", "allUsers")
+    assert harness.policies.grant_to_everybody()
+    assert later.grant_to_everybody()
+    assert Policies(harness.catalog).grant_to_everybody(), "what stands already counts"
+    harness.grant(TOPIC, "roles/pubsub.publisher", "user:ann@example.com")
+    assert harness.policies.grant_to_everybody()
+    gone = CatalogChange.delete(Subscription(2, SUBSCRIPTION, 1, TOPIC))
+    harness.apply(*orphaned_policies(harness.catalog, [gone]), gone)
+    assert not harness.policies.grant_to_everybody()
+    harness.grant("projects/a", "roles/pubsub.publisher", "allUsers")
+    assert later.grant_to_everybody()
+    kept = [one for one in harness.catalog.records() if not isinstance(one, Setting)]
+    harness.catalog.become(kept, harness.catalog.revision + 9, harness.catalog.incarnation)
+    assert not harness.policies.grant_to_everybody(), "also where changes between were not seen"

@@ -12,7 +12,7 @@ from syncpoint.access.authors import author_of, called_by, caller
 from syncpoint.access.services import FRESH_S, ServiceIdentity
 from syncpoint.access.settings import parse
 from syncpoint.access.tokens import ANONYMOUS, Identity
-from syncpoint.metadata.entity_options import NO_SUBSCRIPTION_OPTIONS
+from syncpoint.metadata.entity_options import NO_SUBSCRIPTION_OPTIONS, TopicOptions
 from syncpoint.metadata.records import Author, CatalogChange, DeadLetter, Subscription, Topic
 from syncpoint.model.names import DEAD_LETTERS_REFUSED, FORWARDING_REFUSED, READING_REFUSED
 from syncpoint.wire.messages import iam, pubsub
@@ -128,6 +128,58 @@ def test_pushes_go_on_while_who_set_them_may_act_as_the_account(served: Rights) 
     assert not served.delivery(pushes(account))
     served.grant("projects/a")
     assert f"pubsub.subscriptions.update on {NAME}" in served.delivery(pushes())
+
+
+ACCOUNT = "asker@a.iam.syncpoint.internal"
+ONE = "projects/a/topics/one"
+
+
+def asking(account: str = ACCOUNT) -> list[pubsub.MessageTransform]:
+    return [pubsub.MessageTransform(ai_inference=pubsub.AIInference(service_account_email=account))]
+
+
+def test_records_go_on_while_who_said_where_may_publish_there(served: Rights) -> None:
+    recorded = Topic(1, ONE, options=TopicOptions(records_topic=TARGET), records_author=ANN)
+    served.grant("projects/a", pubsub_editor="user:ann@example.com")
+    refused = served.service.records_refusal(recorded)
+    assert refused.startswith(
+        "PERMISSION_DENIED: user:ann@example.com said where the delivery records of this topic go"
+    )
+    assert f"has no pubsub.topics.publish on {TARGET} any more" in refused
+    assert served.service.ask_records(recorded) == refused
+    served.grant(TARGET, pubsub_publisher="user:ann@example.com")
+    assert served.service.records_refusal(recorded) == refused, "an answer stands for a moment"
+    served.harness.clock.advance(FRESH_S)
+    assert not served.service.records_refusal(recorded)
+    served.grant("projects/a")
+    served.harness.clock.advance(FRESH_S)
+    assert f"has no pubsub.topics.update on {ONE} any more" in served.service.records_refusal(recorded)
+    for free in (replace(recorded, records_author=None), replace(recorded, records_author=OWNER), Topic(1, ONE)):
+        assert not served.service.ask_records(free)
+
+
+@pytest.mark.parametrize("kind", ["topics", "subscriptions"])
+def test_models_are_asked_as_an_account_while_who_said_so_may_act_as_it(served: Rights, kind: str) -> None:
+    served.harness.apply(CatalogChange.put(Account(ACCOUNT, "projects/a", drawn_uid="1" * 21).setting()))
+    record: Topic | Subscription
+    if kind == "topics":
+        config = pubsub.Topic(message_transforms=asking()).SerializeToString()
+        record = Topic(1, ONE, config=config, transform_author=ANN)
+    else:
+        config = pubsub.Subscription(message_transforms=asking()).SerializeToString()
+        record = subscription(config=config, transform_author=ANN)
+    served.grant("projects/a", pubsub_editor="user:ann@example.com")
+    refused = served.service.acting_refusal(record)
+    assert f"said as whom the transforms of this {kind[:-1]} ask a model" in refused
+    assert f"has no iam.serviceAccounts.actAs on projects/-/serviceAccounts/{ACCOUNT} any more" in refused
+    served.grant("projects/a", owner="user:ann@example.com")
+    served.harness.clock.advance(FRESH_S)
+    assert not served.service.acting_refusal(record)
+    served.grant("projects/a")
+    served.harness.clock.advance(FRESH_S)
+    assert f"has no pubsub.{kind}.update on {record.name}" in served.service.acting_refusal(record)
+    assert not served.service.ask_acting(replace(record, transform_author=None))
+    assert not served.service.ask_acting(replace(record, config=b"")), "no account is named"
 
 
 def test_an_account_that_is_deleted_has_nothing_also_when_its_address_is_taken_again(served: Rights) -> None:

@@ -11,9 +11,10 @@ from syncpoint.access.authors import called_by
 from syncpoint.access.tokens import Identity
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.options_admin import OptionsAdmin
-from syncpoint.metadata.records import Author, Subscription, decode_record, encode_record
+from syncpoint.metadata.records import Author, Subscription, Topic, decode_record, encode_record
 from syncpoint.model.flow import FlowLimits
 from syncpoint.push.addresses import Vetting
+from syncpoint.transforms.message_transforms import Transformer
 from syncpoint.wire.messages import admin, pubsub
 from tests.unit.api.conftest import FakeControlPlane
 
@@ -21,6 +22,7 @@ TOPIC, DEAD, OTHER = (f"projects/p/topics/{name}" for name in ("orders", "dead",
 NAME = "projects/p/subscriptions/billing"
 PUSH = {"push_endpoint": "https://example.com/x"}
 LETTERS = {"dead_letter_topic": DEAD}
+MODEL = "projects/p/locations/l/endpoints/sentiment"
 STORAGE = {"bucket": "archive"}
 ANN, BOB = Author("user:ann@example.com"), Author("user:bob@example.com")
 
@@ -30,7 +32,9 @@ class Callers:
 
     def __init__(self, plane: FakeControlPlane) -> None:
         self.plane = plane
-        self.catalog, self.options = CatalogService(plane, Vetting()), OptionsAdmin(plane, FlowLimits())
+        transformer = Transformer.of({MODEL: "http://127.0.0.1:9/predict"})
+        self.catalog = CatalogService(plane, Vetting(), transformer=transformer)
+        self.options = OptionsAdmin(plane, FlowLimits())
         for name in (TOPIC, DEAD, OTHER):
             self.call("", "create_topic", pubsub.Topic(name=name))
 
@@ -54,6 +58,17 @@ class Callers:
         mask = {"paths": ["forward_to"]}
         request = admin.UpdateSubscriptionOptionsRequest(options=options, update_mask=mask)
         self.call(who, "update_subscription_options", request)
+
+    def topic(self, name: str) -> Topic:
+        found = self.plane.catalog.topic(name)
+        assert found is not None
+        return found
+
+    @property
+    def subscription(self) -> Subscription:
+        found = self.plane.catalog.subscription(NAME)
+        assert found is not None
+        return found
 
     @property
     def authors(self) -> tuple[Author | None, Author | None]:
@@ -123,6 +138,54 @@ def test_pushes_elsewhere(callers: Callers) -> None:
     assert callers.authors == (None, None)
 
 
+ASKS_AS = {"ai_inference": {"endpoint": MODEL, "unstructured_inference": {}, "service_account_email": "a@b.example"}}
+ASKS = {"ai_inference": {"endpoint": MODEL, "unstructured_inference": {}}}
+
+
+def test_who_sets_transforms_that_ask_as_an_account_is_asked_for_that(callers: Callers) -> None:
+    callers.create("ann", message_transforms=[ASKS])
+    assert callers.subscription.transform_author is None, "nobody is asked as"
+    callers.update("ann", "message_transforms", message_transforms=[ASKS, ASKS_AS])
+    assert callers.subscription.transform_author == ANN
+    callers.update("bob", "labels", labels={"a": "b"})
+    assert callers.subscription.transform_author == ANN
+    callers.update("bob", "message_transforms", message_transforms=[ASKS_AS])
+    assert callers.subscription.transform_author == BOB
+    callers.update("bob", "message_transforms", message_transforms=[])
+    assert callers.subscription.transform_author is None
+    assert callers.authors == (None, None)
+
+
+def test_who_sets_transforms_of_a_topic_is_asked_for_them(callers: Callers) -> None:
+    name = "projects/p/topics/asking"
+    callers.call("ann", "create_topic", pubsub.Topic(name=name, message_transforms=[ASKS_AS]))
+    assert callers.topic(name).transform_author == ANN
+    for who, paths, fields, expected in (
+        ("bob", ["labels"], {"labels": {"a": "b"}}, ANN),
+        ("bob", ["message_transforms"], {"message_transforms": [ASKS_AS]}, BOB),
+        ("ann", ["message_transforms"], {"message_transforms": [ASKS]}, None),
+    ):
+        request = pubsub.UpdateTopicRequest(topic={"name": name, **fields}, update_mask={"paths": paths})
+        callers.call(who, "update_topic", request)
+        assert callers.topic(name).transform_author == expected
+
+
+def test_who_says_where_records_go_is_asked_for_that(callers: Callers) -> None:
+    kept = "projects/p/topics/kept"
+    callers.call("ann", "create_topic", pubsub.Topic(name=kept, message_retention_duration={"seconds": 86_400}))
+    for who, paths, expected in (
+        ("ann", ["records_topic"], ANN),
+        ("bob", ["send_suspended"], ANN),
+        ("bob", ["records_topic"], BOB),
+        ("", ["records_topic"], None),
+    ):
+        options = admin.TopicOptions(topic=TOPIC, records_topic=kept)
+        request = admin.UpdateTopicOptionsRequest(options=options, update_mask={"paths": paths})
+        callers.call(who, "update_topic_options", request)
+        assert callers.topic(TOPIC).records_author == expected
+    assert callers.topic(TOPIC).transform_author is None
+
+
 def test_where_callers_are_not_identified_nobody_is_stored(callers: Callers) -> None:
     callers.create("", push_config=PUSH, dead_letter_policy=LETTERS)
     assert callers.authors == (None, None)
@@ -131,5 +194,9 @@ def test_where_callers_are_not_identified_nobody_is_stored(callers: Callers) -> 
 def test_authors_are_stored_and_records_from_before_them_have_none() -> None:
     record = Subscription(2, NAME, 1, TOPIC)
     assert decode_record(encode_record(record)) == record
-    written = Subscription(2, NAME, 1, TOPIC, delivery_author=Author("user:a@b.c", ("group:d@b.c",)), letter_author=BOB)
+    several = Author("user:a@b.c", ("group:d@b.c",))
+    written = Subscription(2, NAME, 1, TOPIC, delivery_author=several, letter_author=BOB, transform_author=ANN)
     assert decode_record(encode_record(written)) == written
+    assert decode_record(encode_record(Topic(1, TOPIC))) == Topic(1, TOPIC)
+    topic = Topic(1, TOPIC, records_author=several, transform_author=BOB)
+    assert decode_record(encode_record(topic)) == topic

@@ -37,6 +37,7 @@ def test_each_cause():
         ("FORWARD_WAITS", causes(options=to, forward={"last_error": "suspended"})),
         ("FORWARDED", causes(options=to, forward={"forwarded": 3})),
         ("NOT_TAKEN", causes(options=to)),
+        ("TRANSFORMS_REFUSED", causes(transform_advice="Grant it.")),
         ("DEAD_LETTERS_REFUSED", causes(dead_letter_advice="Grant it.")),
         ("NOBODY_CONNECTED", causes(subscribers=0, backlog_messages=3)),
         ("OUT_WITH_SUBSCRIBERS", causes(backlog_messages=3, outstanding_messages=3)),

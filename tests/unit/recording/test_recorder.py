@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from syncpoint.metadata.entity_options import TopicOptions
 from syncpoint.metadata.records import CatalogChange, Topic
-from syncpoint.model.errors import InvalidArgument, NotFound, Unavailable
+from syncpoint.model.errors import InvalidArgument, NotFound, PermissionDenied, Unavailable
 from syncpoint.model.lanes import in_lane
 from syncpoint.recording.recorder import HELD_MAX, MESSAGE_RUNS_MAX, RECORDS_MAX, RUNS_MAX, Recorder, runs_of
+from syncpoint.recording.recorder_driver import RecorderDriver
+from syncpoint.testing.plain_tests import on_loop
 from syncpoint.wire.messages import pubsub
 from tests.kit.recording import ListCatalog
 
@@ -148,6 +153,60 @@ def test_a_message_stays_within_what_a_publish_takes() -> None:
         assert len(sent[0].request) < 5_000_000
         found += [run for one in kept.content(sent[0])["records"] for run in one["runs"]]
     assert found == [list(run) for run in runs]
+
+
+def test_records_wait_while_they_are_refused_and_go_where_they_then_go() -> None:
+    kept = Kept()
+    refused = {RECORDS: "PERMISSION_DENIED: ann may not."}
+    kept.recorder.refusal = lambda topic: refused.get(topic.options.records_topic, "")
+    kept.options(RECORDS)
+    kept.recorder.note(1, "published", 7, [(0, 1)])
+    (sent,) = kept.recorder.due()
+    with pytest.raises(PermissionDenied, match="ann may not") as denied:
+        kept.recorder.check(sent)
+    assert kept.recorder.published(sent, denied.value), "it is tried again"
+    assert kept.recorder.retargeted(sent) is sent
+    assert kept.recorder.waiting() == 1
+    kept.options("projects/p/topics/elsewhere")
+    with pytest.raises(Unavailable, match="any more"):
+        kept.recorder.check(sent)
+    moved = kept.recorder.retargeted(sent)
+    kept.recorder.check(moved)
+    request = pubsub.PublishRequest.FromString(moved.request)
+    assert request.topic == moved.target == "projects/p/topics/elsewhere"
+    assert json.loads(request.messages[0].data)["number"] == 1
+    assert not kept.recorder.published(moved, None)
+    assert not kept.recorder.waiting()
+    kept.options("")
+    with pytest.raises(Unavailable, match="any more"):
+        kept.recorder.check(moved)
+    assert not kept.recorder.published(moved, Unavailable("")), "nobody waits for it"
+
+
+@on_loop
+async def test_what_is_refused_is_published_once_that_is_over() -> None:
+    kept, sent = Kept(), asyncio.Queue[str]()
+    refused = ["PERMISSION_DENIED: ann may not."]
+    asked = asyncio.Event()
+
+    def refusal(topic: Topic) -> str:
+        asked.set()
+        return refused[0]
+
+    async def publish(topic: str, request: bytes) -> bytes:
+        sent.put_nowait(topic)
+        return b""
+
+    kept.recorder.refusal = refusal
+    driver = RecorderDriver(kept.recorder, publish)
+    kept.options(RECORDS)
+    driver.start()
+    kept.recorder.note(1, "published", 7, [(0, 1)])
+    await asked.wait()
+    assert sent.empty()
+    refused[0] = ""
+    assert await sent.get() == RECORDS
+    await driver.stop()
 
 
 def test_a_message_that_is_never_taken_does_not_hold_up_the_next_one() -> None:

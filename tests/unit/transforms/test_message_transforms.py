@@ -10,6 +10,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from syncpoint.model.limits import PUBLISH_REQUEST_BYTES_MAX
 from syncpoint.transforms import message_transforms
@@ -227,6 +228,23 @@ async def test_a_model_at_an_endpoint_of_the_deployment_is_not_taken(transformer
     transformer.models.is_own = lambda url: url.startswith("http")
     with pytest.raises(FailedPrecondition, match="an endpoint of this deployment itself"):
         await check_transforms(T, [inference()], transformer)
+
+
+@with_transformer
+async def test_a_model_is_asked_as_an_account_while_that_is_not_refused(transformer: Transformer) -> None:
+    model = model_of(transformer)
+    refusals = {T: "PERMISSION_DENIED: ann has no rights any more."}
+    transformer.models.acting_refusal = lambda of: refusals.get(of.name, "")
+    given = [message(b'{"q": 1}')]
+    for topic in (T, "projects/p/topics/other"):
+        config = pubsub.Topic(message_transforms=[asked_by("a@b.example")]).SerializeToString()
+        (found,) = await transformer.transformed(Topic(1, topic, config=config), given)
+        assert isinstance(found, TransformError)
+        assert ("no rights" in str(found)) == (topic == T), found
+    assert not model.asked, "nothing signs here"
+    config = pubsub.Topic(message_transforms=[inference()]).SerializeToString()
+    (found,) = await transformer.transformed(Topic(1, T, config=config), given)
+    assert isinstance(found, pubsub.PubsubMessage), "it is asked as nobody"
 
 
 @with_transformer

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 import syncpoint
+from syncpoint.access.access import AccessFile
 from syncpoint.control.clocks import ClockExchange
 from syncpoint.control.durability_classes import CLASSES, DurabilityClasses
 from syncpoint.control.membership import Membership, new_incarnation
@@ -20,11 +21,12 @@ from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.metadata.catalog_replica import SharedCatalog
 from syncpoint.metadata.contract import Put, absent
 from syncpoint.metadata.layout import ACK_KEY, SETTINGS, UNIVERSE
+from syncpoint.metadata.records import Topic
 from syncpoint.metadata.store_client import SharedStore
 from syncpoint.metadata.view import ClusterView
 from syncpoint.metrics.kept_text import MetricsText
 from syncpoint.model.cluster import Member
-from syncpoint.model.errors import FailedPrecondition
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument
 from syncpoint.node.cluster import formats
 from syncpoint.node.cluster.cluster_environment import ClusterEnvironment
 from syncpoint.node.cluster.directory import Directory
@@ -45,6 +47,7 @@ class ClusterContext:
         self.settings, self.process, self.environment = settings, process, environment
         self.clock, self.random = TrustedClock(environment.clock), environment.random
         self.incarnation = new_incarnation(environment.random)
+        self._access_file: AccessFile | None = None
         self.opened: list[str] = []  # further listeners of this process: HOST:PORT
         self.metrics: MetricsText  # once the roles are started
         self.monitor = ProcessMonitor(self)
@@ -91,10 +94,26 @@ class ClusterContext:
         await self.shared.start()
         self.catalog = self.shared.catalog
         recorder = Recorder(f"{self.process.name}/{self.incarnation:016x}", self.clock.time_ns)
+        recorder.refusal = self._records_refusal
         recorder.follow(self.shared)
         self.recording = RecorderDriver(recorder, partial(publish_by_proxy, self))
         self.clocks = ClockExchange(self.store, self.environment.clock, self.clock, self.process.name)
         await self.clocks.start()
+
+    def access_file(self) -> AccessFile | None:
+        """What the file of --auth says, which is followed from the first time on; None: callers are not identified.
+        Raises `InvalidArgument`."""
+        if self._access_file is None and self.settings.auth is not None:
+            self._access_file = AccessFile(self.settings.auth, self.catalog, self.environment.clock)
+            self._access_file.start()
+        return self._access_file
+
+    def _records_refusal(self, topic: Topic) -> str:
+        try:
+            access = self.access_file()
+        except InvalidArgument as error:
+            return f"{self.process.name} cannot ask for rights: {error}"
+        return "" if access is None else access.service.records_refusal(topic)
 
     async def register(self, address: str, disk_address: str = "") -> None:
         """Become a member that can be called at `address`."""
@@ -111,6 +130,8 @@ class ClusterContext:
 
     async def close(self) -> None:
         """Let go of everything."""
+        if self._access_file is not None:
+            await self._access_file.stop()
         await self.clocks.close()
         await self.shared.close()
         await self.directory.close()

@@ -169,6 +169,7 @@ class ProxyRole:
         transformer.models.is_own = self.consumption.exports.buckets.is_own = own.certain_url
         if self.access is not None:
             transformer.models.may_use = self.access.may_use_model
+            transformer.models.acting_refusal = self.access.service.acting_refusal
             self.consumption.exports.buckets.may_use = self.access.may_use_bucket
         self._clients = ConnectedClients(
             context.process.name,

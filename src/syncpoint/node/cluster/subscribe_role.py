@@ -75,9 +75,8 @@ class SubscribeRole:
             recorder=context.recording.recorder,
         )
         self.forwarder.work = RuleWork(context.environment.apart)
-        if context.settings.auth is not None:
-            self.access = AccessFile(context.settings.auth, context.catalog, context.environment.clock)
-            self.access.start()
+        self.access = context.access_file()
+        if self.access is not None:
             self.forwarder.letter_refusal = self.access.service.letter_refusal
             if context.environment.apart.account is None:
                 context.environment.apart.account = self.access.cpu
@@ -114,8 +113,6 @@ class SubscribeRole:
         self.pulls.drain()
 
     async def stop(self) -> None:
-        if self.access is not None:
-            await self.access.stop()
         await self._uses.stop()
         self._ticking.cancel()
         self.gatherer.close()

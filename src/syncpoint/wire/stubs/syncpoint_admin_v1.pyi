@@ -130,7 +130,9 @@ class TopicState(_message.Message):
     subscriptions: int
     snapshots: int
     unknown: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topic: _Optional[str] = ..., incarnation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[SourceState, _Mapping]]] = ..., subscriptions: _Optional[int] = ..., snapshots: _Optional[int] = ..., unknown: _Optional[_Iterable[str]] = ...) -> None: ...
+    records_advice: str
+    transform_advice: str
+    def __init__(self, topic: _Optional[str] = ..., incarnation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[SourceState, _Mapping]]] = ..., subscriptions: _Optional[int] = ..., snapshots: _Optional[int] = ..., unknown: _Optional[_Iterable[str]] = ..., records_advice: _Optional[str] = ..., transform_advice: _Optional[str] = ...) -> None: ...
 class OffsetRange(_message.Message):
     begin: int
     end: int
@@ -167,7 +169,8 @@ class SubscriptionState(_message.Message):
     dead_letter_advice: str
     forward: ForwardState
     delivery_advice: str
-    def __init__(self, subscription: _Optional[str] = ..., incarnation: _Optional[int] = ..., backlog_messages: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_unacked_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., outstanding_messages: _Optional[int] = ..., outstanding_bytes: _Optional[int] = ..., subscribers: _Optional[int] = ..., generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., options: _Optional[_Union[SubscriptionOptions, _Mapping]] = ..., unknown: _Optional[_Iterable[str]] = ..., push: _Optional[_Union[PushState, _Mapping]] = ..., export: _Optional[_Union[ExportState, _Mapping]] = ..., dead_letter_advice: _Optional[str] = ..., forward: _Optional[_Union[ForwardState, _Mapping]] = ..., delivery_advice: _Optional[str] = ...) -> None: ...
+    transform_advice: str
+    def __init__(self, subscription: _Optional[str] = ..., incarnation: _Optional[int] = ..., backlog_messages: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_unacked_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., outstanding_messages: _Optional[int] = ..., outstanding_bytes: _Optional[int] = ..., subscribers: _Optional[int] = ..., generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., options: _Optional[_Union[SubscriptionOptions, _Mapping]] = ..., unknown: _Optional[_Iterable[str]] = ..., push: _Optional[_Union[PushState, _Mapping]] = ..., export: _Optional[_Union[ExportState, _Mapping]] = ..., dead_letter_advice: _Optional[str] = ..., forward: _Optional[_Union[ForwardState, _Mapping]] = ..., delivery_advice: _Optional[str] = ..., transform_advice: _Optional[str] = ...) -> None: ...
 class ListSubscriptionClientsRequest(_message.Message):
     subscription: str
     def __init__(self, subscription: _Optional[str] = ...) -> None: ...
@@ -251,7 +254,8 @@ class SubscriptionOptions(_message.Message):
     forward_to: str
     delivery_author: str
     letter_author: str
-    def __init__(self, subscription: _Optional[str] = ..., early_delivery: _Optional[bool] = ..., ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., dead_letter_expired: _Optional[bool] = ..., dead_letter_rule_errors: _Optional[bool] = ..., receive_suspended: _Optional[bool] = ..., forward_to: _Optional[str] = ..., delivery_author: _Optional[str] = ..., letter_author: _Optional[str] = ...) -> None: ...
+    transform_author: str
+    def __init__(self, subscription: _Optional[str] = ..., early_delivery: _Optional[bool] = ..., ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., dead_letter_expired: _Optional[bool] = ..., dead_letter_rule_errors: _Optional[bool] = ..., receive_suspended: _Optional[bool] = ..., forward_to: _Optional[str] = ..., delivery_author: _Optional[str] = ..., letter_author: _Optional[str] = ..., transform_author: _Optional[str] = ...) -> None: ...
 class GetSubscriptionOptionsRequest(_message.Message):
     subscription: str
     def __init__(self, subscription: _Optional[str] = ...) -> None: ...
@@ -333,7 +337,9 @@ class TopicOptions(_message.Message):
     queue: bool
     send_suspended: bool
     records_topic: str
-    def __init__(self, topic: _Optional[str] = ..., durability_class: _Optional[str] = ..., default_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., duplicate_detection_window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., queue: _Optional[bool] = ..., send_suspended: _Optional[bool] = ..., records_topic: _Optional[str] = ...) -> None: ...
+    records_author: str
+    transform_author: str
+    def __init__(self, topic: _Optional[str] = ..., durability_class: _Optional[str] = ..., default_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., duplicate_detection_window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., queue: _Optional[bool] = ..., send_suspended: _Optional[bool] = ..., records_topic: _Optional[str] = ..., records_author: _Optional[str] = ..., transform_author: _Optional[str] = ...) -> None: ...
 class GetTopicOptionsRequest(_message.Message):
     topic: str
     def __init__(self, topic: _Optional[str] = ...) -> None: ...

@@ -14,7 +14,9 @@ class Topic(_message.Message):
     enforce_in_transit: bool
     schema: TopicSchema
     options: TopicOptions
-    def __init__(self, incarnation: _Optional[int] = ..., name: _Optional[str] = ..., config: _Optional[bytes] = ..., retention_s: _Optional[int] = ..., created_ns: _Optional[int] = ..., durability: _Optional[str] = ..., regions: _Optional[_Iterable[str]] = ..., enforce_in_transit: _Optional[bool] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ..., options: _Optional[_Union[TopicOptions, _Mapping]] = ...) -> None: ...
+    records_author: Author
+    transform_author: Author
+    def __init__(self, incarnation: _Optional[int] = ..., name: _Optional[str] = ..., config: _Optional[bytes] = ..., retention_s: _Optional[int] = ..., created_ns: _Optional[int] = ..., durability: _Optional[str] = ..., regions: _Optional[_Iterable[str]] = ..., enforce_in_transit: _Optional[bool] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ..., options: _Optional[_Union[TopicOptions, _Mapping]] = ..., records_author: _Optional[_Union[Author, _Mapping]] = ..., transform_author: _Optional[_Union[Author, _Mapping]] = ...) -> None: ...
 class TopicOptions(_message.Message):
     queue: bool
     send_suspended: bool
@@ -58,7 +60,8 @@ class Subscription(_message.Message):
     options: SubscriptionOptions
     delivery_author: Author
     letter_author: Author
-    def __init__(self, incarnation: _Optional[int] = ..., name: _Optional[str] = ..., topic_incarnation: _Optional[int] = ..., topic_name: _Optional[str] = ..., config: _Optional[bytes] = ..., created_ns: _Optional[int] = ..., ack_deadline_s: _Optional[int] = ..., retention_s: _Optional[int] = ..., retain_acked: _Optional[bool] = ..., ordered: _Optional[bool] = ..., exactly_once: _Optional[bool] = ..., filter_text: _Optional[str] = ..., dead_letter_topic: _Optional[str] = ..., dead_letter_attempts: _Optional[int] = ..., retry: _Optional[bool] = ..., retry_min_s: _Optional[float] = ..., retry_max_s: _Optional[float] = ..., detached: _Optional[bool] = ..., generation: _Optional[int] = ..., early_delivery: _Optional[bool] = ..., expiration_s: _Optional[int] = ..., state: _Optional[str] = ..., created_revision: _Optional[int] = ..., target: _Optional[_Union[SeekTarget, _Mapping]] = ..., changed_ns: _Optional[int] = ..., options: _Optional[_Union[SubscriptionOptions, _Mapping]] = ..., delivery_author: _Optional[_Union[Author, _Mapping]] = ..., letter_author: _Optional[_Union[Author, _Mapping]] = ...) -> None: ...
+    transform_author: Author
+    def __init__(self, incarnation: _Optional[int] = ..., name: _Optional[str] = ..., topic_incarnation: _Optional[int] = ..., topic_name: _Optional[str] = ..., config: _Optional[bytes] = ..., created_ns: _Optional[int] = ..., ack_deadline_s: _Optional[int] = ..., retention_s: _Optional[int] = ..., retain_acked: _Optional[bool] = ..., ordered: _Optional[bool] = ..., exactly_once: _Optional[bool] = ..., filter_text: _Optional[str] = ..., dead_letter_topic: _Optional[str] = ..., dead_letter_attempts: _Optional[int] = ..., retry: _Optional[bool] = ..., retry_min_s: _Optional[float] = ..., retry_max_s: _Optional[float] = ..., detached: _Optional[bool] = ..., generation: _Optional[int] = ..., early_delivery: _Optional[bool] = ..., expiration_s: _Optional[int] = ..., state: _Optional[str] = ..., created_revision: _Optional[int] = ..., target: _Optional[_Union[SeekTarget, _Mapping]] = ..., changed_ns: _Optional[int] = ..., options: _Optional[_Union[SubscriptionOptions, _Mapping]] = ..., delivery_author: _Optional[_Union[Author, _Mapping]] = ..., letter_author: _Optional[_Union[Author, _Mapping]] = ..., transform_author: _Optional[_Union[Author, _Mapping]] = ...) -> None: ...
 class Author(_message.Message):
     principal: str
     groups: _containers.RepeatedScalarFieldContainer[str]
