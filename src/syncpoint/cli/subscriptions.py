@@ -151,10 +151,10 @@ def describe(settings: Settings, subscription: str) -> None:
         said(f"Nothing is exported: {known.export.state}. {known.export.advice}")
     if known.dead_letter_advice:
         said(known.dead_letter_advice)
-    if known.delivery_advice:
-        said(known.delivery_advice)
     if known.transform_advice:
         said(known.transform_advice)
+    if known.delivery_advice:
+        said(known.delivery_advice)
         return
     if known.push.last_error:
         said(f"The last push failed: {known.push.last_error}")

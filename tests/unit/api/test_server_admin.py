@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import syncpoint
-from syncpoint.metadata.records import Subscription
+from syncpoint.metadata.records import Subscription, Topic
 from syncpoint.model.errors import Code, InvalidArgument, SyncpointError
 from syncpoint.model.flow import FlowLimit, FlowLimits
 from syncpoint.testing.forwarder_harness import SUB, TOPIC
@@ -231,15 +231,14 @@ async def test_the_backlog_is_exact(harness: ServicerHarness, *, seed: int) -> N
 
 
 class AuthorsOfTest:
-    """Refuses dead letters for a reason."""
+    """Refuses everything for a reason."""
 
     refused = "grant it roles/pubsub.subscriber on the subscription"
 
-    def ask_delivery(self, record: Subscription) -> str:
+    def ask(self, record: Topic | Subscription) -> str:
         return self.refused
 
-    def ask_letters(self, record: Subscription) -> str:
-        return self.refused
+    ask_delivery = ask_letters = ask_records = ask_acting = ask
 
 
 @simulated()
@@ -259,6 +258,19 @@ async def test_what_keeps_messages_from_the_dead_letter_topic_is_said(harness: S
     service.refused = ""
     state = await harness.call("GetSubscriptionState", subscription="projects/p/subscriptions/careful")
     assert not state.dead_letter_advice
+
+
+@simulated()
+async def test_what_keeps_records_and_models_from_being_asked_is_said(harness: ServicerHarness) -> None:
+    service = AuthorsOfTest()
+    harness.admin.service = service
+    topic = await harness.call("GetTopicState", topic=TOPIC)
+    assert topic.records_advice == topic.transform_advice == service.refused
+    assert (await harness.call("GetSubscriptionState", subscription=SUB)).transform_advice == service.refused
+    service.refused = ""
+    topic = await harness.call("GetTopicState", topic=TOPIC)
+    assert not (topic.HasField("records_advice") or topic.HasField("transform_advice"))
+    assert not (await harness.call("GetSubscriptionState", subscription=SUB)).HasField("transform_advice")
 
 
 @simulated(ack_deadline_s=600)

@@ -182,15 +182,16 @@ def test_every_field_is_stored() -> None:
     full = Subscription(
         7, "n", 8, "t", b"c", 1, 20, 30, True, True, True, "f", DeadLetter("d", 6), Retry(1.5, 2.5), True, 3, True, 99,
         CREATING, 5, SeekTarget(time_ns=0), 6, SubscriptionOptions(receive_suspended=True),
-        Author("user:a@b"), Author("serviceAccount:c@d?uid=1", ("group:g@b",)),
+        Author("user:a@b"), Author("serviceAccount:c@d?uid=1", ("group:g@b",)), Author("user:e@f"),
     )  # fmt: skip
     for field in dataclasses.fields(Subscription):
         if field.init and field.default is not dataclasses.MISSING:
             assert getattr(full, field.name) != field.default, field.name
     others = [
         Topic(
-            7, "n", b"c", 20, 1, "bulk", ("eu", "us"), True, TopicSchema("s", 2**64 - 1, 2, 3, 4), TopicOptions(True)
-        ),
+            7, "n", b"c", 20, 1, "bulk", ("eu", "us"), True, TopicSchema("s", 2**64 - 1, 2, 3, 4), TopicOptions(True),
+            Author("user:a@b"), Author("user:e@f"),
+        ),  # fmt: skip
         Snapshot(7, "n", 8, "t", b"c", 1, 2, CREATING, 9, 0),
     ]
     for record in others:

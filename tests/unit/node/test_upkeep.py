@@ -418,12 +418,32 @@ async def test_however_many_subscriptions_there_are_their_last_use_is_noted(
 ) -> None:
     """In settings of a bounded size each, of which none stays behind."""
     monkeypatch.setattr(uses, "PART", 3)
+    monkeypatch.setattr(uses, "TURN", 2)
     names = [f"projects/p/subscriptions/s{number:02d}" for number in range(10)]
     for name in names:
         await harness.call("CreateSubscription", name=name, topic=TOPIC)
         harness.subscribe.used[harness.control.catalog.subscription(name).incarnation] = harness.clock.monotonic()
-    await harness.upkeep.uses.note()
-    catalog = harness.control.catalog
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    with monkeypatch.context() as at_once:  # only pieces let others have their turn
+        catalog, commit = harness.control.catalog, harness.upkeep.uses._commit
+        stored: list[CatalogChange] = []
+
+        async def keep(changes: list[CatalogChange]) -> None:
+            stored.extend(changes)
+
+        at_once.setattr(harness.upkeep.uses, "_commit", keep)
+        rival = asyncio.ensure_future(others())
+        await harness.upkeep.uses.note()
+        rival.cancel()
+    await commit(stored)
+    assert turns >= 4
     assert len(catalog.settings_named(uses.USES)) == 4
     for name in names[:6]:
         await harness.call("DeleteSubscription", subscription=name)

@@ -180,6 +180,7 @@ async def test_who_gives_up_keeps_its_turn_until_the_process_is_free(*, tmp_path
             os.close(writer)
         os.close(await asyncio.to_thread(os.open, pipes[2], os.O_WRONLY))
         assert await works[2] == b""
+        await asyncio.wait(works)
         assert all(work.cancelled() for work in works[:2])
     finally:
         children.close()

@@ -25,7 +25,12 @@ class Played(Transformer):
         self.away = away
 
     async def apply(
-        self, project: str, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+        self,
+        project: str,
+        transforms: Sequence[pubsub.MessageTransform],
+        messages: Sequence[pubsub.PubsubMessage],
+        *,
+        of: object = None,
     ) -> list[Outcome]:
         if self.away:
             raise self.away
@@ -92,7 +97,12 @@ class Grown(Transformer):
         pass
 
     async def apply(
-        self, project: str, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+        self,
+        project: str,
+        transforms: Sequence[pubsub.MessageTransform],
+        messages: Sequence[pubsub.PubsubMessage],
+        *,
+        of: object = None,
     ) -> list[Outcome]:
         return [pubsub.PubsubMessage(data=one.data * 400_000, ordering_key=one.ordering_key) for one in messages]
 
