@@ -189,9 +189,19 @@ def test_every_field_is_stored() -> None:
             assert getattr(full, field.name) != field.default, field.name
     others = [
         Topic(
-            7, "n", b"c", 20, 1, "bulk", ("eu", "us"), True, TopicSchema("s", 2**64 - 1, 2, 3, 4), TopicOptions(True),
-            Author("user:a@b"), Author("user:e@f"),
-        ),  # fmt: skip
+            7,
+            "n",
+            b"c",
+            20,
+            1,
+            "bulk",
+            ("eu", "us"),
+            True,
+            TopicSchema("s", 2**64 - 1, 2, 3, 4),
+            TopicOptions(True),
+            Author("user:a@b"),
+            Author("user:e@f"),
+        ),
         Snapshot(7, "n", 8, "t", b"c", 1, 2, CREATING, 9, 0),
     ]
     for record in others:
