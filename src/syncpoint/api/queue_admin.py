@@ -7,8 +7,9 @@ receive. As long as the queue is there, neither part can be deleted alone, and n
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from syncpoint.api import pages
 from syncpoint.api.options_admin import Handlers, admin_table
@@ -19,6 +20,9 @@ from syncpoint.model.errors import FailedPrecondition, NotFound
 from syncpoint.model.names import parse_project, parse_topic, queue_subscription
 from syncpoint.transport.calls import Methods
 from syncpoint.wire.messages import admin, pubsub
+
+STEP: Final = 1_000
+"""Topics of a project in one turn of the loop."""
 
 
 def part_of_queue(topic: str, verb: str) -> FailedPrecondition:
@@ -93,11 +97,12 @@ class QueueAdmin:
         found: list[Topic] = []
         after = page.after
         while len(found) <= page.size:
-            some = self._catalog.topics_in(request.project, after, page.size + 1)
+            some = self._catalog.topics_in(request.project, after, STEP)
             found += [one for one in some if one.options.queue]
-            if len(some) <= page.size:
+            if len(some) < STEP:
                 break
             after = some[-1].name
+            await asyncio.sleep(0)  # of a project with many other topics each page sees many
         records, token = pages.cut(
             found[: page.size + 1],
             page,

@@ -89,6 +89,7 @@ class CatalogRoom(QuickCollector):
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog, self._revision = catalog, -1
+        self._known: dict[int, tuple[Subscription, str]] = {}  # of each the kind: its options are read once
         self._kinds: Counter[str] = Counter()
 
     def collect(self, samples: Samples) -> None:
@@ -96,7 +97,12 @@ class CatalogRoom(QuickCollector):
         catalog = self._catalog
         topics, _, snapshots = catalog.counts()
         if catalog.revision != self._revision:
-            self._revision, self._kinds = catalog.revision, Counter(map(_kind, catalog.subscriptions()))
+            self._revision, before = catalog.revision, self._known
+            self._known = {}
+            for record in catalog.subscriptions():
+                known = before.get(record.incarnation)
+                self._known[record.incarnation] = known if known and known[0] is record else (record, _kind(record))
+            self._kinds = Counter(kind for _, kind in self._known.values())
         samples.put("syncpoint_catalog_topics", topics)
         samples.put("syncpoint_catalog_snapshots", snapshots)
         samples.put("syncpoint_catalog_revision", catalog.revision)

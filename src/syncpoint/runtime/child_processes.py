@@ -37,6 +37,8 @@ NICE: Final = 5
 """Of the children: where processors are scarce, the event loop goes first."""
 TURN_S: Final = 0.004
 """Seconds of one turn of the loop for small pieces of work; what comes beyond is done apart."""
+TURNS_WAITED: Final = 5
+"""Turns of the loop that small work waits for time on it."""
 WORK_S: Final = 20.0
 _Result = TypeVar("_Result")
 
@@ -93,11 +95,14 @@ at_once: Final[Apart] = _AtOnce()
 
 
 async def worked(apart: Apart, project: str, work: Callable[[], _Result], *, large: bool) -> _Result:
-    """What the work returns or raises; done on the loop where it is not `large`, and this turn of the loop not busy."""
-    if large or apart.busy:
-        return await apart(work, project)
-    with apart.here(project):
-        return work()
+    """What the work returns or raises; done on the loop where it is not `large`, in one of its next turns if this one
+    is busy. Only where all those are busy, too, it waits for a process, which may have to be started first."""
+    for _ in range(0 if large else TURNS_WAITED):
+        if not apart.busy:
+            with apart.here(project):
+                return work()
+        await asyncio.sleep(0)
+    return await apart(work, project)
 
 
 class ChildProcesses:
@@ -164,6 +169,8 @@ class ChildProcesses:
             context = multiprocessing.get_context("spawn")  # not forked: threads of this process may hold locks
             watched, self._held = context.Pipe(duplex=False)
             pool = self._pool = ProcessPoolExecutor(PROCESSES, context, _begin, (watched,))
+            for _ in range(PROCESSES):  # each is started for one that is waiting: none of the next waits for that
+                pool.submit(int)
         job: Future[Any] | None = None
         try:
             job = pool.submit(_measured, work)

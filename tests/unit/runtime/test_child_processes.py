@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from syncpoint.model.errors import InvalidArgument, ResourceExhausted, Unavailable
-from syncpoint.runtime.child_processes import MEMORY_BYTES, THREADS, TURN_S, ChildProcesses
+from syncpoint.runtime.child_processes import MEMORY_BYTES, THREADS, TURN_S, ChildProcesses, worked
 from syncpoint.schemas.publishing import check_definition
 from syncpoint.testing.plain_tests import on_loop
 
@@ -151,6 +151,20 @@ async def test_work_in_a_thread_is_charged_and_leaves_a_place_to_others() -> Non
     ledger.behind.add("projects/a")
     with pytest.raises(ResourceExhausted):
         await children.in_thread(os.getpid, "projects/a")
+
+
+@on_loop
+async def test_small_work_waits_for_a_later_turn_rather_than_for_a_process() -> None:
+    children = ChildProcesses()
+    try:
+        with children.here(""):
+            spin(TURN_S)
+        works = [worked(children, f"projects/{one}", partial(spin, TURN_S / 2), large=False) for one in "abcd"]
+        pids = await asyncio.gather(*works, worked(children, "projects/e", os.getpid, large=False))
+        assert pids[-1] == os.getpid()
+        assert await worked(children, "projects/e", os.getpid, large=True) != os.getpid()
+    finally:
+        children.close()
 
 
 def _wait(begun: threading.Event, go: threading.Event) -> None:
