@@ -15,6 +15,7 @@ class WorkingApart:
         self.busy = False
         self.apart: list[str] = []
         self.at_once: list[str] = []
+        self.in_threads: list[str] = []
 
     @contextlib.contextmanager
     def here(self, project: str) -> Iterator[None]:
@@ -27,3 +28,7 @@ class WorkingApart:
             return pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(work))()))
         except Exception as error:
             raise pickle.loads(pickle.dumps(error)) from None
+
+    async def in_thread(self, work: Callable[[], Any], project: str, /) -> Any:
+        self.in_threads.append(project)
+        return work()

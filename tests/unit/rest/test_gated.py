@@ -36,10 +36,12 @@ def body_of(route: Route) -> bytes:
     return json.dumps(json_format.MessageToDict(message, descriptor_pool=POOL)).encode()
 
 
-async def asked(app: Any, verb: str, path: str, body: bytes, authorization: bytes | None) -> tuple[int, Any]:
+async def asked(
+    app: Any, verb: str, path: str, body: bytes, authorization: bytes | None, *more: tuple[bytes, bytes]
+) -> tuple[int, Any]:
     """Status and content of an answer."""
     sent: list[Any] = []
-    headers = [(b"host", b"here"), *([] if authorization is None else [(b"authorization", authorization)])]
+    headers = [(b"host", b"here"), *([] if authorization is None else [(b"authorization", authorization)]), *more]
     scope = {
         "type": "http", "method": verb, "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "",
         "headers": headers,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import zlib
 from typing import Any
 
 import pytest
@@ -68,6 +69,18 @@ def test_what_is_short_is_done_at_once_unless_this_turn_of_the_loop_is_full() ->
     apart.busy = True
     assert answer(apart, PUBLISH, body) == (200, {"messageIds": ["1"]})
     assert (len(apart.apart), len(apart.at_once)) == (2, 2)
+
+
+@pytest.mark.parametrize("limit", [10_000_000, 1_000])
+def test_a_compressed_body_is_unfolded_in_a_thread(limit: int) -> None:
+    apart = WorkingApart()
+    app = RestApp(
+        {methods.PUBLISHER.Publish.encode(): Unary(publish)}, limit, payer=lambda call: "projects/payer", apart=apart
+    )
+    body = zlib.compress(json.dumps({"messages": FEW * 100}).encode(), wbits=31)
+    status, found = asyncio.run(asked(app, "POST", PUBLISH, body, None, (b"content-encoding", b"gzip")))
+    assert apart.in_threads == ["projects/payer"]
+    assert status == (200 if limit > 1_000 else 429), found
 
 
 def test_what_is_refused_elsewhere_is_refused_as_it_would_be_here() -> None:
