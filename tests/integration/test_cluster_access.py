@@ -105,6 +105,18 @@ class Guarded(Kit):
     def state(self, subscription, proxy=0):
         return self.admin("GetSubscriptionState", admin.GetSubscriptionStateRequest(subscription=subscription), proxy)
 
+    def stable(self):
+        """Once every chain is open again."""
+        chains = admin.ListChainsRequest()
+
+        def is_open():
+            try:
+                return all(one.owner for one in self.admin("ListChains", chains).chains)
+            except SyncpointError:
+                return False
+
+        eventually(is_open, 60, "every chain is open")
+
     def refusal(self, method, request, **more):
         with pytest.raises(SyncpointError) as refused:
             self.call(method, request, **more)
@@ -207,9 +219,11 @@ def test_pushes_begin_once_the_server_itself_may(guarded):
         assert json.loads(taker.next()[1])["subscription"] == PUSHING
 
 
-def test_forwards_wait_once_who_set_them_may_not_publish_there_any_more(guarded):
-    source, target = "projects/b/topics/source", "projects/a/topics/target"
-    name, inbox, bob = "projects/b/subscriptions/onwards", "projects/a/subscriptions/inbox", "user:bob@example.com"
+@pytest.mark.parametrize("owner", ["lives", "dies"])
+def test_forwards_wait_once_who_set_them_may_not_publish_there_any_more(guarded, owner):
+    source, target = f"projects/b/topics/source-{owner}", f"projects/a/topics/target-{owner}"
+    name, inbox = f"projects/b/subscriptions/onwards-{owner}", f"projects/a/subscriptions/inbox-{owner}"
+    bob = "user:bob@example.com"
     guarded.call("Publisher.CreateTopic", pubsub.Topic(name=target))
     guarded.call("Publisher.CreateTopic", pubsub.Topic(name=source), who="bob")
     guarded.call("Subscriber.CreateSubscription", pubsub.Subscription(name=inbox, topic=target))
@@ -233,10 +247,57 @@ def test_forwards_wait_once_who_set_them_may_not_publish_there_any_more(guarded)
     eventually(refused, 60, "who forwards it says why it waits")
     guarded.publish(source, b"later")
     eventually(lambda: guarded.state(name).backlog_messages == 1, 20, "it waits")
+    if owner == "dies":
+        (victim,) = guarded.names("publish-forwarder")
+        guarded.local.kill(victim)
+        guarded.heal()
+        guarded.stable()
+        eventually(lambda: guarded.state(name).backlog_messages == 1 and refused(), 60, "it goes on waiting")
     assert guarded.state(name).outstanding_messages == 0
     assert guarded.data(inbox) == []
     guarded.allow(target, SERVER, bob)
     eventually(lambda: guarded.data(inbox) == [b"later"], 60, "it goes on")
+
+
+def test_delivery_records_wait_once_who_named_their_topic_may_not_publish_there_any_more(guarded):
+    topic, records, bob = "projects/b/topics/recorded", "projects/a/topics/records", "user:bob@example.com"
+    kept = "projects/a/subscriptions/records"
+    guarded.call("Publisher.CreateTopic", pubsub.Topic(name=records, message_retention_duration={"seconds": 86_400}))
+    guarded.call("Publisher.CreateTopic", pubsub.Topic(name=topic), who="bob")
+    guarded.call("Subscriber.CreateSubscription", pubsub.Subscription(name=kept, topic=records))
+    guarded.allow(records, bob)
+    options = admin.TopicOptions(topic=topic, records_topic=records)
+    wanted = admin.UpdateTopicOptionsRequest(options=options, update_mask={"paths": ["records_topic"]})
+    guarded.allowed("Admin.UpdateTopicOptions", wanted, "bob")
+    guarded.publish(topic, b"now")
+
+    def recorded():
+        """Offsets whose publish is recorded."""
+        found = [json.loads(one) for one in guarded.data(kept)]
+        return [
+            run for one in found for record in one["records"] if record["kind"] == "published" for run in record["runs"]
+        ]
+
+    eventually(recorded, 60, "it is recorded")
+    guarded.allow(records)
+
+    def advice():
+        return guarded.admin("GetTopicState", admin.GetTopicStateRequest(topic=topic)).records_advice
+
+    eventually(lambda: f"{bob} said where the delivery records of this topic go" in advice(), 20, "it is said")
+
+    def waits():
+        guarded.publish(topic, b"later")
+        until = time.monotonic() + 4.0  # longer than an answer stands, and than records linger
+        while time.monotonic() < until:
+            if recorded():
+                return False
+            time.sleep(0.3)
+        return True
+
+    eventually(waits, 60, "its records wait")
+    guarded.allow(records, bob)
+    eventually(recorded, 60, "they go on")
 
 
 def test_dead_letters_wait_once_who_set_them_may_not_publish_there_any_more(guarded):

@@ -302,6 +302,18 @@ class Revoked:
         path = f"/syncpoint.admin.v1.Admin/{method}"
         return answer.FromString(self.admin.unary_unary(path)(request.SerializeToString()))
 
+    def as_ann(self, method: str, request: Any) -> None:
+        """Call as ann, as soon as the server knows that she may."""
+        with self.made.channel(self.endpoint, bearer(self.made.token("ann@example.com"))) as channel:
+            call = channel.unary_unary(f"/syncpoint.admin.v1.Admin/{method}")
+            eventually(lambda: call(request.SerializeToString()), grpc.RpcError)
+
+    def forward(self, name: str, target: str) -> None:
+        options = admin.SubscriptionOptions(subscription=name, forward_to=target)
+        mask = {"paths": ["forward_to"]}
+        wanted = admin.UpdateSubscriptionOptionsRequest(options=options, update_mask=mask)
+        self.as_ann("UpdateSubscriptionOptions", wanted)
+
     def state(self, name: str) -> Any:
         request = admin.GetSubscriptionStateRequest(subscription=name)
         return self.call("GetSubscriptionState", request, admin.SubscriptionState)
@@ -348,11 +360,7 @@ def test_a_forward_waits_once_who_set_it_may_not_publish_there_any_more(revoked:
     revoked.allow(target, **{"roles/pubsub.publisher": "user:ann@example.com"})
     name = "projects/r/subscriptions/forwards"
     revoked.ann_subscriber.create_subscription(name=name, topic=source)
-    options = admin.SubscriptionOptions(subscription=name, forward_to=target)
-    wanted = admin.UpdateSubscriptionOptionsRequest(options=options, update_mask={"paths": ["forward_to"]})
-    with revoked.made.channel(revoked.endpoint, bearer(revoked.made.token("ann@example.com"))) as channel:
-        update = channel.unary_unary("/syncpoint.admin.v1.Admin/UpdateSubscriptionOptions")
-        eventually(lambda: update(wanted.SerializeToString()), grpc.RpcError)
+    revoked.forward(name, target)
     revoked.publisher.publish(source, b"now").result(10)
     got: list[bytes] = []
 
@@ -372,6 +380,64 @@ def test_a_forward_waits_once_who_set_it_may_not_publish_there_any_more(revoked:
     revoked.allow(target, **{"roles/pubsub.publisher": "user:ann@example.com"})
     until(lambda: arrived() == 2, "it goes on")
     assert got == [b"now", b"later"]
+
+
+def test_what_a_seek_brings_back_waits_for_the_right_too(revoked: Revoked) -> None:
+    source, target = revoked.topic("sought-source"), revoked.topic("sought-target", "s")
+    inbox, name = revoked.subscription("sought-inbox", target), "projects/r/subscriptions/brought-back"
+    right = {"roles/pubsub.publisher": "user:ann@example.com"}
+    revoked.allow(target, **right)
+    revoked.ann_subscriber.create_subscription(request={"name": name, "topic": source, "retain_acked_messages": True})
+    revoked.forward(name, target)
+    revoked.publisher.publish(source, b"now").result(10)
+    until(lambda: revoked.state(inbox).backlog_messages == 1, "it is forwarded")
+    until(lambda: revoked.state(name).backlog_messages == 0, "and acknowledged")
+    revoked.allow(target)
+    revoked.waits(name, "pubsub.topics.publish", target)
+    revoked.subscriber.seek(request={"subscription": name, "time": {"seconds": 1}})
+    until(lambda: revoked.state(name).backlog_messages == 1, "it is brought back")
+    revoked.waits(name, "pubsub.topics.publish", target)
+    assert revoked.state(name).outstanding_messages == 0
+    assert revoked.state(inbox).backlog_messages == 1
+    revoked.allow(target, **right)
+    until(lambda: revoked.state(inbox).backlog_messages == 2, "it goes on")
+
+
+def test_delivery_records_wait_once_who_named_their_topic_may_not_publish_there_any_more(revoked: Revoked) -> None:
+    topic, records = revoked.topic("recorded"), "projects/s/topics/records"
+    revoked.publisher.create_topic(request={"name": records, "message_retention_duration": {"seconds": 86_400}})
+    kept = revoked.subscription("records", records)
+    right = {"roles/pubsub.publisher": "user:ann@example.com"}
+    revoked.allow(records, **right)
+    options = admin.TopicOptions(topic=topic, records_topic=records)
+    wanted = admin.UpdateTopicOptionsRequest(options=options, update_mask={"paths": ["records_topic"]})
+    revoked.as_ann("UpdateTopicOptions", wanted)
+    revoked.publisher.publish(topic, b"now").result(10)
+    until(lambda: revoked.state(kept).backlog_messages > 0, "it is recorded")
+    revoked.allow(records)
+
+    def advice() -> str:
+        asked = admin.GetTopicStateRequest(topic=topic)
+        return str(revoked.call("GetTopicState", asked, admin.TopicState).records_advice)
+
+    until(lambda: "ann@example.com said where the delivery records of this topic go" in advice(), "it is said")
+    assert f"no pubsub.topics.publish on {records} any more" in advice()
+    before = settled(lambda: revoked.state(kept).backlog_messages)
+    revoked.publisher.publish(topic, b"later").result(10)
+    assert settled(lambda: revoked.state(kept).backlog_messages) == before, "records wait"
+    revoked.allow(records, **right)
+    until(lambda: not advice(), "she may again")
+    until(lambda: revoked.state(kept).backlog_messages > before, "they go on")
+
+
+def settled(number: Callable[[], int]) -> int:
+    """Once it has stayed as it is for longer than an answer stands, and records linger."""
+    found, since = number(), time.monotonic()
+    while time.monotonic() < since + 4:
+        time.sleep(0.2)
+        if (now := number()) != found:
+            found, since = now, time.monotonic()
+    return found
 
 
 def test_pushes_wait_once_who_set_them_may_not_act_as_the_account(revoked: Revoked) -> None:

@@ -233,6 +233,25 @@ def test_an_answer_stands_for_a_moment_and_a_change_counts_after_it(served: Righ
     assert not served.service.delivery_refusal(record)
 
 
+@pytest.mark.parametrize("jump_s", [-86_400, 86_400])
+def test_a_wall_clock_that_jumps_neither_keeps_an_answer_nor_ends_it(served: Rights, jump_s: int) -> None:
+    clock, service = served.harness.clock, served.service
+    served.grant("projects/a", pubsub_editor="user:ann@example.com")
+    served.grant(TARGET, pubsub_publisher="user:ann@example.com")
+    recorded = Topic(1, ONE, options=TopicOptions(records_topic=TARGET), records_author=ANN)
+    asked = [(service.delivery_refusal, replace(FORWARDS, delivery_author=ANN)), (service.records_refusal, recorded)]
+    assert not any(ask(record) for ask, record in asked)
+    served.grant("projects/a")
+    clock.set_time_ns(clock.time_ns() + jump_s * 10**9)
+    assert not any(ask(record) for ask, record in asked), "they stand for a moment"
+    clock.advance(FRESH_S)
+    assert all(ask(record) for ask, record in asked)
+    served.grant("projects/a", pubsub_editor="user:ann@example.com")
+    clock.set_time_ns(clock.time_ns() - jump_s * 10**9)
+    clock.advance(FRESH_S)
+    assert not any(ask(record) for ask, record in asked)
+
+
 def test_a_condition_over_time_ends_a_forward(served: Rights) -> None:
     now_s = served.harness.clock.time_ns() // 10**9
     until = f'request.time < timestamp("{_when(now_s + 3600)}")'
