@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -118,6 +119,25 @@ def test_workers_end_with_their_parent(node: ServerProcess) -> None:
     node.kill9()
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), within=20)
     node.start()
+    assert node.terminate() == 0
+
+
+def test_a_server_that_is_started_again_waits_for_the_workers_of_one_that_was_killed(node: ServerProcess) -> None:
+    """They have the port for as long as they live, and may be busy."""
+    node.start()
+    pids = workers_of(node.pid or 0).values()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    node.kill9()
+    with ThreadPoolExecutor(1) as pool:
+        started = pool.submit(node.start)
+        try:
+            eventually(lambda: "they are waited for" in node.logs() or started.done())
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+        started.result()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert node.terminate() == 0
 
 

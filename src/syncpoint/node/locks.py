@@ -14,9 +14,9 @@ class FolderLocks:
     def __init__(self) -> None:
         self._open: list[int] = []
 
-    def take(self, folder: Path) -> None:
+    def take(self, folder: Path) -> int:
         """Lock `folder`, creating it, and keep it from other users. Raises `FailedPrecondition` naming the holder if
-        another server has it."""
+        another server has it. Returns the descriptor by which processes that inherit it hold the lock, too."""
         private_folder(folder)
         path = folder / "lock"
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
@@ -31,6 +31,7 @@ class FolderLocks:
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._open.append(fd)
+        return fd
 
     def release(self) -> None:
         for fd in self._open:

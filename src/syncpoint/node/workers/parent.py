@@ -3,7 +3,7 @@
 Place: `syncpoint serve --workers K`. The parent handles no message: clients talk to the workers, which share the port.
 Promise: the ready line is printed when every chain is open. A worker that dies is started again, and its chain is open
 elsewhere in the meantime; one that lost its lease and lives is killed, so that others may have its chains. When the
-parent dies the workers end.
+parent dies the workers end; one that is started before they have waits for that, since they have its port until then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from syncpoint.metadata.service import MetadataService
 from syncpoint.metadata.sqlite import SqliteStore
 from syncpoint.metadata.store_client import read_all
 from syncpoint.metrics.scraped_page import metrics_port, say_where
-from syncpoint.model.errors import Unavailable
+from syncpoint.model.errors import FailedPrecondition, Unavailable
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.workers.folder import prepare
@@ -36,6 +36,7 @@ from syncpoint.transport.server import Server, serve
 READY_S = 60.0
 STOP_S = 30.0
 LOOK_S = 0.5
+LOOK_LIFE_S = 0.05
 HUNG_S = 1.0  # without a membership, after having had one
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
 
@@ -51,6 +52,7 @@ class Parent:
         self._secret = self.random.token(32).hex().encode()  # a header's value
         self.pids: dict[int, int] = {}
         self._locks = FolderLocks()
+        self._ports: list[socket.socket] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._opened, self._broken = False, ""
         self._ready: dict[int, asyncio.Event] = {}
@@ -58,8 +60,9 @@ class Parent:
 
     async def start(self) -> None:
         """Return when clients can publish. Raises `SyncpointError` and `OSError`."""
-        self._ports = [reserve_port(self.settings.host, self.settings.port)]
         try:
+            await self._follow_earlier_life()
+            self._ports.append(reserve_port(self.settings.host, self.settings.port))
             await self._start()
         except BaseException:
             self._stopping.set()
@@ -69,10 +72,27 @@ class Parent:
             self._let_go_of_ports()
             raise
 
+    async def _follow_earlier_life(self) -> None:
+        """Wait until the workers of a parent that was killed have ended: they inherited the lock of its life."""
+        folder, until, said = self.settings.data / "workers", self.clock.monotonic() + READY_S, False
+        self._locks.take(folder)
+        while True:
+            try:
+                self._life = self._locks.take(folder / "life")
+                return
+            except FailedPrecondition:
+                if self.clock.monotonic() > until:
+                    raise FailedPrecondition(
+                        f"workers of an earlier server on {self.settings.data} have not ended within {READY_S:g} s:"
+                        " end the processes `syncpoint.node.workers.worker` that it has left"
+                    ) from None
+            if not said:
+                log.warning("workers of the server before this one have not ended yet: they are waited for")
+                said = True
+            await asyncio.sleep(LOOK_LIFE_S)
+
     async def _start(self) -> None:
         settings = self.settings
-        settings.data.mkdir(parents=True, exist_ok=True)
-        self._locks.take(settings.data / "workers")
         self._store = SqliteStore(settings.data / "cluster.sqlite", clock=self.clock, random=self.random)
         self.shared = LocalShared(self._store, self.clock)
         self._service = MetadataService(self._store, self.clock)
@@ -148,6 +168,7 @@ class Parent:
             *("-m", "syncpoint.node.workers.worker", str(number)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            pass_fds=(self._life,),
             start_new_session=True,  # Ctrl-C is for the parent, which notifies the workers
         )
         self.pids[number] = process.pid
