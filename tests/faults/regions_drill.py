@@ -46,6 +46,7 @@ CONSUMERS, MESSAGES, SIZE, WIDE_S = 4, 1000, 1024, 0.05
 SINGLY = 20  # messages taken one by one
 DEADLINE_S, PAUSE_S, CALM_S = 3.0, 0.2, 3.0
 PARTED_S = 15.0
+BUSY_MISSED = 2  # deadlines that a busy machine misses without any fault
 NAMES = ("eu", "us")
 STOPPED = "stopped processor"
 UNNAMED = "name that is not found"
@@ -255,6 +256,11 @@ def header(*columns: str) -> None:
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}", flush=True)
 
 
+def few(both: Outcome, alone: Outcome) -> bool:
+    """Whether with both regions hardly any deadline is missed, also where one alone misses many."""
+    return both.missed <= max(BUSY_MISSED, alone.missed // 10)
+
+
 def faults(made: Branch, seconds: list[float]) -> bool:
     """One region is ill in four ways."""
     header("fault of one region", "for", "missed with that region alone", "missed with both", "seen twice")
@@ -262,7 +268,7 @@ def faults(made: Branch, seconds: list[float]) -> bool:
     for kind, for_s in itertools.product(FAULTS, seconds):
         alone = made.run(for_s, made.fault(kind), both=False)
         both = made.run(for_s, made.fault(kind), both=True)
-        good &= alone.missed > 0 and both.missed < alone.missed and both.left == alone.left == 0
+        good &= alone.missed > 0 and few(both, alone) and both.left == alone.left == 0
         print(f"| {kind} | {for_s:g} s | {alone.text} | {both.text} | {both.again} |", flush=True)
     return good
 
@@ -275,7 +281,7 @@ def partitions(made: Branch) -> bool:
         alone = made.run(PARTED_S, made.parted(cuts), both=False)
         both = made.run(PARTED_S, made.parted(cuts), both=True)
         reached = not (cuts[0] and cuts[1])
-        good &= both.left == alone.left == 0 and (not reached or both.missed <= alone.missed)
+        good &= both.left == alone.left == 0 and (not reached or few(both, alone))
         wires = " | ".join("cut" if cut else "whole" for cut in cuts)
         print(f"| {wires} | {alone.text} | {both.text} | {both.again} |", flush=True)
     return good
@@ -313,7 +319,8 @@ def beside_consumers(made: Branch) -> bool:
     for name, what in (("wide", f"{CONSUMERS} over the wide wire"), ("hub", f"{CONSUMERS} at the hub")):
         print(f"| {what} | {carried[name] / whole:.2f} | {1000 * paid[name]:.0f} ms |", flush=True)
     all_there = all(count == MESSAGES for counts in taken.values() for count in counts)
-    return all_there and carried["hub"] < 1.5 * whole and carried["wide"] > CONSUMERS * whole
+    less = carried["hub"] < 1.5 * whole and carried["wide"] > CONSUMERS * whole
+    return all_there and less and paid["hub"] < 2 * WIDE_S < 4 * WIDE_S <= paid["wide"]  # one round trip, two
 
 
 def received(api: Api, number: int, count: int = MESSAGES) -> int:

@@ -1,4 +1,4 @@
-"""Mitigation on real processes: one that stands still again and again is drained before a client notices."""
+"""Mitigation on real processes: one that stands still again and again is drained, and no call of a client fails."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ import pytest
 from syncpoint.cli.why import facts_of
 from syncpoint.client.client import Client
 from syncpoint.client.findings import findings
+from syncpoint.forward.forward_driver import HELD_MAX
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound
 from syncpoint.testing.official import attributes_of, bodies, eventually, refused
 from syncpoint.topology.topology_drawing import drawn
@@ -519,6 +520,32 @@ def test_what_is_forwarded_comes_in_order_once_and_four_times_at_most(space: Spa
     assert "sys.ForwardHops" not in attributes_of(letter), "it begins anew"
     assert attributes_of(letter)["sys.DeadLetterCount"] == "1"
     assert bodies(space.pull(reader, 2, ack=True)) == [b"round", b"round"]
+
+
+def test_a_mailbox_that_nobody_empties_holds_up_neither_its_source_nor_other_subscriptions(space: Space) -> None:
+    """More is forwarded than may be held to be forwarded, and it all stays in the mailbox until somebody comes."""
+    size, count = 120_000, 300
+    assert size * count > HELD_MAX
+    source, mailbox = space.topic("full-source"), space.topic("full-mailbox")
+    onwards, beside = space.subscription(source, "full-onwards"), space.subscription(source, "full-beside")
+    unread = space.subscription(mailbox, "full-unread")
+    options = {"subscription": onwards, "forward_to": mailbox}
+    asked(space, "UpdateSubscriptionOptions", options=options, update_mask={"paths": ["forward_to"]})
+
+    def backlog(subscription: str) -> int:
+        return int(asked(space, "GetSubscriptionState", subscription=subscription).backlog_messages)
+
+    expected = {b"%d" % number for number in range(count)}
+    for number in range(0, count, 10):
+        space.publish(source, *(b"%d" % one + b"." * size for one in range(number, number + 10)))
+    eventually(lambda: backlog(onwards) == 0, 180)
+    assert backlog(unread) == count
+    assert {body.rstrip(b".") for body in bodies(space.pull(beside, count, within=120, ack=True))} == expected
+    space.publish(source, b"last")
+    assert bodies(space.pull(beside, ack=True)) == [b"last"]
+    eventually(lambda: backlog(unread) == count + 1, 60)
+    found = [body.rstrip(b".") for body in bodies(space.pull(unread, count + 1, within=120, ack=True))]
+    assert (len(found), set(found)) == (count + 1, expected | {b"last"})
 
 
 def test_a_topology_is_applied_from_a_file_carries_messages_and_is_drawn(space: Space) -> None:

@@ -17,6 +17,7 @@ import uvloop
 from google.pubsub_v1 import types
 from hpack import Encoder
 
+from syncpoint.client.client import Client
 from syncpoint.testing import official
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.server_process import ServerProcess
@@ -25,10 +26,14 @@ from syncpoint.transport.calls import Unary
 from syncpoint.transport.frames import SettingId
 from syncpoint.transport.limits import MIB, TransportLimits
 from syncpoint.transport.server import serve
+from syncpoint.wire import methods
 
 PROJECT = "projects/crowded"
+PULL = "/google.pubsub.v1.Subscriber/StreamingPull"
 LIST = "/google.pubsub.v1.Publisher/ListTopics"
 PUBLISH = "/google.pubsub.v1.Publisher/Publish"
+UNREAD_BYTES_MAX = 12 * MIB
+"""What a stream that nobody reads may take of a server's memory: a response, and what the socket is given."""
 
 
 class RawClient:
@@ -44,13 +49,14 @@ class RawClient:
         if window > frames.WINDOW_DEFAULT:
             self.socket.sendall(frames.window_update(0, window - frames.WINDOW_DEFAULT))
 
-    def ask(self, path: str, message: bytes) -> None:
+    def ask(self, path: str, message: bytes, *, more: bool = False) -> None:
+        """Begin a call. `more`: its stream stays open for other messages."""
         fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x"), ("te", "trailers")]
         block = self._encoder.encode([*fields, ("content-type", "application/grpc")])
         body = b"\0" + len(message).to_bytes(4, "big") + message
         self.socket.sendall(
             frames.headers(self._sid, block, end=False, frame_bytes=16384)
-            + frames.frame(frames.DATA, frames.END_STREAM, self._sid, body)
+            + frames.frame(frames.DATA, 0 if more else frames.END_STREAM, self._sid, body)
         )
         self._sid += 2
 
@@ -165,6 +171,45 @@ def test_one_clients_lists_do_not_hold_another_up(crowded: ServerProcess) -> Non
             # Some of each; hundreds only where this process was held up: what it had asked for is answered in the
             # meantime.
             assert sum(greedy.values()) < 500 * max(published, 10)
+
+
+def test_streams_that_nobody_reads_are_bounded_and_their_messages_come_to_others(tmp_path: Path) -> None:
+    """40 subscribers are owed 48 MB each and read none of it: half of them grant no window, half do not read."""
+    topic, body, count = "projects/unread/topics/much", b"x" * 1_000_000, 48
+    with ServerProcess(tmp_path / "data", durability="memory") as server:
+        assert server.pid is not None
+        api = official.Api(server.endpoint)
+        api.create_topic({"name": topic})
+        api.create_topic({"name": "projects/calm/topics/mine"})
+        names = [f"projects/unread/subscriptions/s{number:02d}" for number in range(41)]
+        for name in names:
+            api.create_subscription({"name": name, "topic": topic, "ack_deadline_seconds": 600})
+        for number in range(count):
+            api.publish({"topic": topic, "messages": [{"data": b"%d " % number + body}]}, timeout=60)
+        before, clients = resident(server.pid), []
+        for number, name in enumerate(names[1:]):
+            clients.append(RawClient(server.endpoint, window=frames.WINDOW_MAX if number % 2 else 0))
+            first = types.StreamingPullRequest.pb()(subscription=name, stream_ack_deadline_seconds=600)
+            clients[-1].ask(PULL, first.SerializeToString(), more=True)
+        with Client(server.endpoint) as client:
+
+            def outstanding(name: str) -> int:
+                asked = methods.ADMIN.GetSubscriptionState.request(subscription=name)
+                return int(client.call("Admin.GetSubscriptionState", asked).outstanding_messages)
+
+            official.eventually(lambda: all(outstanding(name) for name in names[1:]), 120, "all streams are lent some")
+            reader = official.HeldStream(api, names[0])
+            assert {int(one.message.data.split()[0]) for one in reader.wait(count, 120)} == set(range(count))
+            assert all(outstanding(name) < count for name in names[1:]), "what does not fit is lent to nobody"
+        ends = time.monotonic() + 5
+        assert len(publishing(server.endpoint, lambda: time.monotonic() > ends)) > 20
+        assert resident(server.pid) - before < 40 * UNREAD_BYTES_MAX, "40 times what all are owed would be 1.9 GB"
+        for unread in clients:
+            unread.socket.close()
+        for name in names[1:3]:
+            after = official.HeldStream(api, name)
+            assert {int(one.message.data.split()[0]) for one in after.wait(count, 120)} == set(range(count))
+        api.close()
 
 
 @pytest.mark.parametrize("encrypted", [True, False])
