@@ -9,6 +9,7 @@ import argparse
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,7 +36,9 @@ def each(cells: Sequence[Cell], work: Callable[[Cell], object], at_once: int = A
             work(cell)
         except Exception as error:
             cell.close()
-            return f"{cell}: {type(error).__name__}: {error}"
+            steps = [one for one in traceback.extract_tb(error.__traceback__) if "crossings" in one.filename]
+            where = " > ".join(f"{one.name}:{one.lineno}" for one in steps[1:])
+            return f"{cell}: {where}: {type(error).__name__}: {error}"
         return ""
 
     with ThreadPoolExecutor(at_once) as pool:
