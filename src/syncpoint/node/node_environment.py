@@ -30,7 +30,7 @@ from syncpoint.transport.server import Fallback, serve
 class Locks(Protocol):
     """One server per folder."""
 
-    def take(self, folder: Path) -> None:
+    def take(self, folder: Path) -> object:
         """Raises `FailedPrecondition` when another server has it."""
         ...
 
