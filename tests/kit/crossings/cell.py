@@ -113,6 +113,7 @@ class Cell:
         self.name = name or " x ".join(one.name for one in features)
         self.variation = Variation.of(seed, self.name)
         self.patience_s = PATIENCE_S * (2 if struck else 1)
+        self.call_s = 10.0 if struck else PATIENCE_S  # of one call: where nothing is struck, none is made again
         self.sent: dict[int, Sent] = {}
         self.letters: Outlet | None = None
         self.outlets: list[Outlet] = []
@@ -202,7 +203,7 @@ class Cell:
     def call(self, method: str, **request: Any) -> Any:
         """One method of Google's API."""
         return self.insist(
-            lambda: getattr(self.space.api, method)(request, timeout=10), DONE.get(method[:6].lower(), ())
+            lambda: getattr(self.space.api, method)(request, timeout=self.call_s), DONE.get(method[:6].lower(), ())
         )
 
     def asked(self, method: str, **fields: Any) -> Any:
@@ -291,7 +292,7 @@ class Cell:
             for _, sent in messages:
                 sent.attempts += 1
             request = {"topic": self.topic, "messages": [message for message, _ in messages]}
-            return self.space.api.publish(request, timeout=10)
+            return self.space.api.publish(request, timeout=self.call_s)
 
         for _ in range(max(one.times for one in self.features)):
             for (_, sent), identifier in zip(messages, self.insist(once).message_ids, strict=True):

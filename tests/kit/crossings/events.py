@@ -234,7 +234,7 @@ def moved_back(cell: Cell, subscription: str, **where: Any) -> None:
         cell.again_at_most += cell.struck
         for sent in cell.sent.values() if cell.struck else ():
             sent.rounds += 1
-        return cell.space.api.seek({"subscription": subscription, **where}, timeout=10)
+        return cell.space.api.seek({"subscription": subscription, **where}, timeout=cell.call_s)
 
     cell.insist(once)
 
