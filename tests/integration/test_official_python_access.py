@@ -422,15 +422,15 @@ def test_delivery_records_wait_once_who_named_their_topic_may_not_publish_there_
 
     until(lambda: "ann@example.com said where the delivery records of this topic go" in advice(), "it is said")
     assert f"no pubsub.topics.publish on {records} any more" in advice()
-    before = settled(lambda: revoked.state(kept).backlog_messages)
+    before = steady(lambda: revoked.state(kept).backlog_messages)
     revoked.publisher.publish(topic, b"later").result(10)
-    assert settled(lambda: revoked.state(kept).backlog_messages) == before, "records wait"
+    assert steady(lambda: revoked.state(kept).backlog_messages) == before, "records wait"
     revoked.allow(records, **right)
     until(lambda: not advice(), "she may again")
     until(lambda: revoked.state(kept).backlog_messages > before, "they go on")
 
 
-def settled(number: Callable[[], int]) -> int:
+def steady(number: Callable[[], int]) -> int:
     """Once it has stayed as it is for longer than an answer stands, and records linger."""
     found, since = number(), time.monotonic()
     while time.monotonic() < since + 4:
