@@ -368,9 +368,9 @@ class Cell:
         never = {copy for copy in surplus if wanted[copy] == 0}
         assert not never, f"arrived though not wanted: {sorted(never)}"
         assert self.struck or not surplus, f"arrived too often (number, label: times): {dict(surplus)}"
-        self._judge_ids()
         for one in self.features:
             one.judge(self)
+        self._judge_ids()
 
     def _judge_ids(self) -> None:
         """No copy is stored under more ids than its message was published with, each time it had to arrive."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 from syncpoint.client.client import Client
 from syncpoint.client.message_path import recorded_path
 from syncpoint.model.identity import parse_message_id
+from syncpoint.model.reserved import FORWARDED_FROM
 from syncpoint.testing.official import refused
 from tests.integration.test_pipeline_reading import Reader
 from tests.integration.test_pipeline_writing import Writer, frame
@@ -242,6 +243,18 @@ class Forward(Feature):
             fields = {"ack_deadline_seconds": 60, "retain_acked_messages": True, **cell.finals()}
             cell.last = cell.new_subscription(self.target, "last", **fields)
         return {"forward_to": self.target}
+
+    def judge(self, cell: Cell) -> None:
+        """A copy is known where it is forwarded to by how it was lent: it is stored there once, also if it was sent
+        again. Two of one message come from a source that has it twice.
+        """
+        for outlet in cell.outlets:
+            stored: dict[str, set[str]] = {}
+            for one in outlet.arrivals():
+                if name := one.attributes.get(FORWARDED_FROM):
+                    stored.setdefault(name, set()).add(one.message_id)
+            twice = {name: ids for name, ids in stored.items() if len(ids) > 1}
+            assert not twice, f"forwarded twice (as it was lent: ids): {twice}"
 
 
 class Push(Feature):
