@@ -163,17 +163,18 @@ class ChildProcesses:
 
     async def _done(self, work: Callable[[], _Result]) -> tuple[_Result, float]:
         """The result, and what it has cost."""
-        pool = self._pool
+        pool, others = self._pool, 0
         if pool is None:
             self.close()  # what is left of a pool that broke
             context = multiprocessing.get_context("spawn")  # not forked: threads of this process may hold locks
             watched, self._held = context.Pipe(duplex=False)
             pool = self._pool = ProcessPoolExecutor(PROCESSES, context, _begin, (watched,))
-            for _ in range(PROCESSES):  # each is started for one that is waiting: none of the next waits for that
-                pool.submit(int)
+            others = PROCESSES - 1
         job: Future[Any] | None = None
         try:
             job = pool.submit(_measured, work)
+            for _ in range(others):  # each is started for one that waits: none of the next work waits for that
+                pool.submit(int)
             done: tuple[_Result, float] = await asyncio.wrap_future(job)
             return done
         except (BrokenProcessPool, OSError) as error:  # OSError: the machine starts no more processes now
