@@ -2,6 +2,7 @@
 
     DATA/workers.json              how many workers ran last; its presence says whose folder this is
     DATA/cluster.sqlite            what the workers agree on: catalog, members, chains (the parent serves it)
+    DATA/workers/lock              held by the parent; workers/life/lock by it and all that it has started
     DISK/chains/NUMBER/...         one chain of one worker
 
 Place: called by the parent before it starts a worker; nobody else has the folder open then.
