@@ -213,6 +213,25 @@ def test_one_storage_process_is_missed_by_nobody(cluster):
     assert max(load.gaps) < 5 + 3 * load.usual_gap
 
 
+def test_a_storage_process_that_is_back_makes_up_for_one_that_hangs(cluster):
+    """It was given up, and may take no new name while the other one is silent: chains are opened anew with it."""
+
+    def given_up():
+        found = cluster.admin("ListDisks", admin.ListDisksRequest()).disks
+        chains = [chain for one in found if one.path.startswith("storage-c1/") for chain in one.chains]
+        return chains and all(chain.reason for chain in chains)
+
+    with Load(cluster) as load:
+        cluster.local.kill("storage-c1")
+        eventually(given_up, 60, "its disks are given up in every chain")
+        cluster.local.pause("storage-c2")
+        cluster.local.start("storage-c1")
+        note(f"one storage process came back as another one hung: publishes again after {load.flows(0.0, 120.0):.1f} s")
+        cluster.local.resume("storage-c2")
+        load.flows(1.0)
+    load.judge(*ALL)
+
+
 def test_without_a_majority_of_clusters_acks_wait(cluster, enter):
     """Two of three are down: a publish is neither confirmed nor refused; one is back: it is confirmed."""
     space = enter(cluster.proxies[0])

@@ -79,8 +79,9 @@ class FragmentHolding(NamedTuple):
 
 
 class StoreHoldings(NamedTuple):
-    """All facts, as of one turn. `answering`: disks that work and answer; `returning`: those that failed or do not
-    answer, and are not known to be empty. `floor`: log and position from which on facts would have to be replayed.
+    """All facts, as of one turn. `answering`: disks that work and answer, or stand by; `returning`: those that failed
+    or do not answer, and are not known to be empty. `floor`: log and position from which on facts would have to be
+    replayed.
     """
 
     answering: frozenset[int]
@@ -201,7 +202,7 @@ def holdings(
     there only once it is synced, as with disks of other processes under durability `sync`.
     """
     failed = frozenset(one.slot for one in maintainers if not one.ok)
-    answering = frozenset(one.slot for one in maintainers if one.ok and one.answers)
+    answering = frozenset(one.slot for one in maintainers if (one.ok and one.answers) or one.stands_by)
     unseen = frozenset(one.slot for one in maintainers if one.writer is None)
     every = frozenset(range(len(maintainers)))
     fragments = []

@@ -411,3 +411,48 @@ def test_a_new_incarnation_does_not_pass_for_the_old_one_by_what_it_kept() -> No
     harness.files.close(handle)
     with pytest.raises(DisksMissing):
         harness.open()
+
+
+@pytest.mark.parametrize("back", ["whole", "at once", "emptied", "never"])
+def test_a_cluster_that_hangs_as_another_is_back_is_left_behind_by_the_next_opening(back: str) -> None:
+    """One was given up, and can be used again when the second one stands still: with the third it is enough, but only
+    for a new opening, since the second one must learn of new names. Nothing ends while the third is alone.
+    """
+    harness = grid()
+    harness.persist()
+    harness.lose_sight(0, 1, 2)
+    for _ in range(20):
+        harness.persist()
+        harness.clock.advance(1.0)
+    assert harness.states == ["away"] * 3 + ["ok"] * 6
+    harness.lose_sight(3, 4, 5)
+    for _ in range(0 if back == "at once" else 10):  # nobody has noticed yet: the first one gives up its name
+        harness.clock.advance(1.1)
+        harness.quiesce(20)
+    for slot in (0, 1) if back == "emptied" else ():
+        harness.files.wipe(harness.roots[slot])
+    if back != "never":
+        harness.regain(0, 1, 2)
+    harness.persist()
+    for _ in range(40):
+        harness.clock.advance(1.0)
+        harness.quiesce(20)
+    assert harness.waiting
+    if back == "never":
+        assert not harness.failures
+        harness.regain(3, 4, 5)
+        harness.quiesce()
+        assert not harness.waiting
+        return
+    assert isinstance(harness.failures[0], DisksFailed)
+    harness.stop()
+    harness.open()
+    harness.judge()
+    harness.persist()
+    assert not harness.waiting
+    harness.regain(3, 4, 5)
+    harness.heal()
+    assert harness.states == ["ok"] * 9
+    harness.kill()
+    harness.open()
+    harness.judge()

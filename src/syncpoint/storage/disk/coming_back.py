@@ -38,6 +38,7 @@ class ComingBack:
     ) -> None:
         self.disks: set[bytes] = set()
         self.tried: set[bytes] = set()  # names under which this failed half-way: the folder is still the same
+        self.standing_by: bytes | None = None  # the name of a folder that is usable and keeps it as yet; any thread
         self._slot = slot
         self._root = root
         self._owner = owner
@@ -51,6 +52,17 @@ class ComingBack:
 
         `failed`: the writer that failed, at `lost_at`; None when the disk was away from the start.
         """
+        try:
+            name = self._look(failed)
+        except OSError:
+            self.standing_by = None
+            raise
+        spared = name is None or self._owner.spares(self._slot, lost_at)
+        self.standing_by = None if spared else name
+        return self._renamed(name) if spared else None
+
+    def _look(self, failed: DiskWriter | None) -> bytes | None:
+        """Hold and try the folder; returns the name it has to lose. Raises `OSError`."""
         files, root, universe = self._files, self._root, self._owner.universe
         files.let_go(root)
         mine = set() if failed is None else self.tried | {failed.incarnation}
@@ -70,9 +82,11 @@ class ComingBack:
             raise
         self._take_lock()
         self._try_to_write()
-        name = known_name(files, root, universe, mine)
-        if name is not None and not self._owner.spares(self._slot, lost_at):
-            return None
+        return known_name(files, root, universe, mine)
+
+    def _renamed(self, name: bytes | None) -> NewIncarnation:
+        """Give the folder a new name in place of `name`, if it has one to lose. Raises `OSError`."""
+        files, root, universe = self._files, self._root, self._owner.universe
         incarnation = self._random.token(16)
         if name is not None:
             self.tried = {name, incarnation}  # one of these two it has, whatever becomes of this

@@ -31,6 +31,7 @@ from syncpoint.storage.disk.owner_turn import OwnerTurn
 from syncpoint.storage.disk.segment_catalog import Segment, SegmentCopy
 from syncpoint.storage.disk.segment_pool import SegmentPool
 from syncpoint.storage.disk_counts import DiskCounts
+from syncpoint.storage.entries_at_risk import DiskFailure, FailureJudgement, holdings
 from syncpoint.storage.errors import DisksFailed, Fenced
 from syncpoint.storage.log import Log
 from syncpoint.storage.recovery.opening_disks import DiskState
@@ -202,11 +203,27 @@ class DiskSet:
     def hung(self, writer: DiskWriter) -> None:
         """A maintainer saw a commit that does not end, or cannot reach the disk. It is given up if the others suffice.
 
-        Where they do not, because some of them hang as well, all are waited for: each may come back as itself.
+        Where they do not, because some of them hang as well, all are waited for: each may come back as itself. Unless
+        the next opening would go on without them: then all that hang are given up, and this log with them.
         """
+        if not writer.ok or not self.maintainers[writer.slot].hangs:
+            return
         others = [one.slot for one in self.log.live if one is not writer and self.maintainers[one.slot].answers]
-        if writer.ok and self.maintainers[writer.slot].hangs and self.log.goes_on(others):
-            writer.fail(OSError(errno.ETIMEDOUT, f"no answer for longer than {self._settings.hung_s} s"))
+        if self.log.goes_on(others):
+            given_up = [writer]
+        elif not self._local and self._goes_on_anew():
+            given_up = [one for one in self.log.live if self.maintainers[one.slot].hangs]
+        else:
+            return
+        for one in given_up:
+            one.fail(OSError(errno.ETIMEDOUT, f"no answer for longer than {self._settings.hung_s} s"))
+
+    def _goes_on_anew(self) -> bool:
+        """Whether a new opening would find all that was promised on the disks that answer or stand by, and go on with
+        them.
+        """
+        facts = holdings(self.log, self.catalog, self.maintainers, (0, 0), self.failure, self.confirmed_late)
+        return not FailureJudgement(facts, DiskFailure(frozenset(), frozenset(), owner=True)).stops
 
     def spares(self, slot: int, since: float) -> bool:
         """Whether the others can do without the name of this failed disk, as seen after `since`; any thread.

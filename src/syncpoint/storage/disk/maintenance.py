@@ -86,6 +86,19 @@ class DiskMaintainer:
         """Whether that has not been so for longer than is waited for, if the others suffice."""
         return self._silent_s() > self._settings.hung_s
 
+    @property
+    def stands_by(self) -> bool:
+        """Whether the disk failed, can be used again, and keeps the name it failed under as yet: too few of the others
+        answer. Only a new opening can make use of it; any thread.
+        """
+        writer = self.writer
+        return (
+            writer is not None
+            and not writer.ok
+            and self.reachable
+            and self.coming_back.standing_by == writer.incarnation
+        )
+
     def _silent_s(self) -> float:
         """For how long a commit has been under way, or the disk out of reach."""
         now = self._clock.monotonic()
