@@ -307,6 +307,8 @@ class PullInTurns(PullStream):
     that pushes or exports asks for each response (`lends`), and says by calls what became of messages.
     """
 
+    _destination = b""  # where they go, by what the proxy knows
+
     def message(self, request: bytes) -> None:
         if self.over:
             return
@@ -334,6 +336,7 @@ class PullInTurns(PullStream):
             self.forwarder.wake(record.incarnation)
 
     def _lend(self, asked: internal.LendRequest) -> None:
+        self._destination = asked.destination
         if self.record is None:
             record = usable(self.forwarder, asked.subscription)
             self.forwarder.check_free(record)
@@ -345,12 +348,30 @@ class PullInTurns(PullStream):
                 max_bytes=RESPONSE_BYTES_MAX,
                 deadline_s=asked.seconds,
                 gone=self._gone,
+                changed=self._changed,
                 uses=False,
             )
             self.consumer.by_response = True
+        self._check_destination()
         if self.consumer is not None:
             self.consumer.max_messages, self.consumer.deadline_s = asked.messages, asked.seconds
         self._next_turn(self.record)
+
+    def _changed(self) -> None:
+        if not self.lends:
+            super()._changed()
+            return
+        try:
+            self._check_destination()
+        except SyncpointError as error:
+            self.end(error)
+
+    def _check_destination(self) -> None:
+        """Raises `Unavailable` where the proxy would send messages elsewhere than is known here: one of the two learns
+        of a change later. What was lent before goes where it was lent for.
+        """
+        if self._destination and self._destination != self._newest().destination:
+            raise Unavailable(TRY_AGAIN)
 
     def take_limits(self) -> None:
         if not self.lends:

@@ -10,6 +10,7 @@ Source of the stored form: proto/syncpoint/catalog/v1/catalog.proto.
 from __future__ import annotations
 
 import enum
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -169,6 +170,13 @@ class Subscription:
             found = subscription_transforms(self.config)
             object.__setattr__(self, "_transforms", found)
         return found
+
+    @property
+    def destination(self) -> bytes:
+        """What distinguishes where its messages are pushed, exported or forwarded from where they were before a change.
+        Other changes of what its owner sees make another one, too.
+        """
+        return hashlib.blake2b(self.options.forward_to.encode() + b"\0" + self.config, digest_size=16).digest()
 
     @property
     def touched_ns(self) -> int:

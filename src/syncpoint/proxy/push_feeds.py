@@ -148,7 +148,12 @@ class RelayedFeed(ForwarderStream):
             with self._opened_at(member, methods.DELIVERIES.LendInTurns) as behind:
                 self._behind = behind
                 while await self._has_room():
-                    lend = internal.LendRequest(subscription=record.name, messages=self._room(), seconds=self._lease_s)
+                    lend = internal.LendRequest(
+                        subscription=record.name,
+                        messages=self._room(),
+                        seconds=self._lease_s,
+                        destination=self.streams.serving.current(record).destination,
+                    )
                     await behind.send(internal.TurnRequest(lend=lend).SerializeToString())
                     response = await behind.receive()
                     if response is None:

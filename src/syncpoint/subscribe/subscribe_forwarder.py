@@ -13,7 +13,7 @@ from functools import partial
 from syncpoint.kernel.leases import LeaseTable
 from syncpoint.metadata import reader_holds
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Subscription
+from syncpoint.metadata.records import CatalogChange, ChangeOp, Subscription
 from syncpoint.model.delivery import PublishSide
 from syncpoint.model.errors import FailedPrecondition, NotFound, SyncpointError
 from syncpoint.model.names import parse_subscription
@@ -147,6 +147,14 @@ class SubscribeForwarder:
         if self._lender is None:
             return 0 < (epoch - self._first_epoch & _EPOCH_MASK) <= self._tables.get(subscription, 0)
         return lease_holder.is_of(self._lender, epoch)
+
+    def follow(self, change: CatalogChange) -> None:
+        """The catalog has changed: a delivery that has begun acts by it at once, not only at the next tick."""
+        record = change.record
+        if isinstance(record, Subscription) and change.op is ChangeOp.PUT:
+            delivery = self.deliveries.get(record.incarnation)
+            if delivery is not None:
+                self.guard.run(partial(setattr, delivery, "record", record), record.incarnation)
 
     def named(self, name: str) -> Subscription:
         """The subscription of that name. Raises `NotFound`, and `InvalidArgument` for a text that is no name."""

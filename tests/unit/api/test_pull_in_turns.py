@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import Code
 from syncpoint.testing.forwarder_harness import SUB
 from syncpoint.testing.servicer_harness import HarnessStream, ServicerHarness, simulated
@@ -100,3 +102,51 @@ async def test_who_asks_for_each_response_gets_more_of_a_key_before_the_first_is
     await lend(2)
     assert [one.message.data for one in await stream.messages(2)] == [b"b", b"c"]
     assert harness.subscribe.outstanding()[0] == 3
+
+
+class Lends(HarnessStream):
+    """The stream of a proxy that forwards, and asks for each response."""
+
+    async def ask(self, destination: bytes, messages: int = 10) -> None:
+        lend = internal.LendRequest(subscription=SUB, messages=messages, seconds=60, destination=destination)
+        await self.raw.send(internal.TurnRequest(lend=lend).SerializeToString())
+
+
+@simulated()
+async def test_nothing_is_lent_to_who_sends_it_elsewhere_than_is_known_here(harness: ServicerHarness) -> None:
+    """The proxy's copy of the catalog is late: what it has goes where it was lent for, and more it gets by the newer
+    one. Where the forwarder is late, it waits for that one.
+    """
+
+    def change(target: str) -> bytes:
+        options = harness.record.options._replace(forward_to=f"projects/p/topics/{target}")
+        change = CatalogChange.put(replace(harness.record, options=options))
+        harness.commit(change)
+        harness.subscribe.follow(change)
+        return harness.record.destination
+
+    def stream() -> Lends:
+        return Lends(harness.channel.stream(methods.DELIVERIES.LendInTurns))
+
+    first = change("a")
+    proxy = stream()
+    await proxy.ask(first)
+    await harness.put("for a")
+    (held,) = await proxy.messages(1)
+    await proxy.ask(first)
+    assert await proxy.silent()  # it has room by now
+    second = change("b")
+    assert not harness.subscribe.deliveries[harness.record.incarnation].consumers, "in the step in which it is known"
+    await harness.put("for b")
+    assert (await proxy.error()).code is Code.UNAVAILABLE
+    late = stream()
+    await late.ask(first)
+    assert (await late.error()).code is Code.UNAVAILABLE
+    for known in (second, b""):  # proxies of earlier versions do not say
+        informed = stream()
+        await informed.ask(known, messages=1)
+        if known:
+            (found,) = await informed.messages(1)
+            assert found.message.data == b"for b"
+    await harness.call("Acknowledge", subscription=SUB, ack_ids=[held.ack_id, found.ack_id])
+    assert harness.subscribe.outstanding()[0] == 0

@@ -74,6 +74,7 @@ class SubscribeRole:
             guard=self.gatherer.guard,  # one count of both
             recorder=context.recording.recorder,
         )
+        context.shared.on_change.append(self.forwarder.follow)
         self.forwarder.work = RuleWork(context.environment.apart)
         self.access = context.access_file()
         if self.access is not None:

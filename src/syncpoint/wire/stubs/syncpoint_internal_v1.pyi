@@ -343,7 +343,8 @@ class LendRequest(_message.Message):
     subscription: str
     messages: int
     seconds: int
-    def __init__(self, subscription: _Optional[str] = ..., messages: _Optional[int] = ..., seconds: _Optional[int] = ...) -> None: ...
+    destination: bytes
+    def __init__(self, subscription: _Optional[str] = ..., messages: _Optional[int] = ..., seconds: _Optional[int] = ..., destination: _Optional[bytes] = ...) -> None: ...
 class LendResponse(_message.Message):
     received_messages: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, received_messages: _Optional[_Iterable[bytes]] = ...) -> None: ...
