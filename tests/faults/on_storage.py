@@ -1,4 +1,4 @@
-"""A scenario of storage that is away for longer than its lease while owners of chains die.
+"""Scenarios of storage that is away for longer than its lease while owners of chains die.
 
 Chains lie on the same disks in every order of the clusters: what is asked first, and does not answer, must not keep
 anybody from asking the others. A ledger of ids says what was confirmed, and in which order of its key.
@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import grpc
 
@@ -85,48 +86,73 @@ class Ledger:
             assert [one for one in self.came[key] if one in known] == ids, f"{self.topic}: key {key} is out of order"
 
 
+@scenario("zones-away", shape=SHAPE)
+def _(stage: Stage) -> None:
+    """each zone in turn is away for longer than a lease, then an owner of chains dies that have their disks in every
+    order"""
+    owners_die(stage, zones(stage))
+
+
 @scenario("storage-away", shape=SHAPE)
 def _(stage: Stage) -> None:
-    """each zone, storage process and disk in turn is away for longer than a lease, then an owner of chains dies that
-    have their disks in every order"""
+    """each storage process, with some of a zone's disks, is away for longer than a lease, then an owner of chains
+    dies"""
+    owners_die(stage, [AwayUnit(name, partial(gone, stage, [name]), True) for name in storages(stage)])
+
+
+@scenario("disks-away", shape=SHAPE)
+def _(stage: Stage) -> None:
+    """each disk gives EIO, whatever is asked of it, for longer than a lease, then an owner of chains dies"""
+    folders = [(name, folder.name) for name, one in storages(stage).items() for folder in one.disks.values()]
+    owners_die(stage, [AwayUnit(folder, partial(failing, stage, name, folder), False) for name, folder in folders])
+
+
+def owners_die(stage: Stage, units: Iterable[AwayUnit]) -> None:
+    """Each unit is away, and an owner dies then; it is back, and all disks have everything again."""
     api = official.Api(stage.kit.proxies[0])
     ledgers = in_every_order(stage, api)
-    longest: dict[str, float] = {}
-    for kind, name, away in units(stage):
-        with away():
+    longest = 0.0
+    for unit in units:
+        with unit.away():
             time.sleep(LEASE_S)
-            if kind != "disk":
-                eventually(lambda name=name: not present(stage, name), SERVED_S, f"the lease of {name} has ended")
+            if unit.process:
+                eventually(lambda unit=unit: not present(stage, unit.name), SERVED_S, f"the lease of {unit.name} ended")
             for one in ledgers:
                 one.publish(api)
             stage.kit.local.kill(DYING)
-            took = max(one.publish(api) for one in ledgers)
-            eventually(lambda: adopted(stage), SERVED_S, f"{name} away: every chain of {DYING} has another owner")
+            longest = max(longest, *(one.publish(api) for one in ledgers))
+            eventually(lambda: adopted(stage), SERVED_S, f"{unit.name} away: all chains of {DYING} have another owner")
             for one in ledgers:
                 one.receive(api)
-            longest[kind] = max(longest.get(kind, 0.0), took)
         stage.kit.local.up()
         stage.kit.stabilize(WHOLE_S)
-        eventually(lambda: whole(stage), WHOLE_S, f"{name} is back, and all disks have everything")
+        eventually(lambda: whole(stage), WHOLE_S, f"{unit.name} is back, and all disks have everything")
     confirmed = sum(len(ids) for one in ledgers for ids in one.confirmed.values())
     stage.notes.append(
         f"{confirmed} keyed messages beside the load, in chains of {len({one.order for one in ledgers})} orders;"
-        f" longest until one was taken: {', '.join(f'{kind} away {took:.1f} s' for kind, took in longest.items())}"
+        f" longest until one was taken: {longest:.1f} s"
     )
     api.close()
 
 
-def units(stage: Stage) -> Iterator[tuple[str, str, Callable[[], AbstractContextManager[None]]]]:
-    """What may be away: its kind, its name, and what takes it away for a while."""
-    processes = {name: one for name, one in stage.net.settings().processes.items() if one.disks}
-    for cluster in sorted({one.cluster for one in processes.values()}):
-        inside = [name for name, one in processes.items() if one.cluster == cluster]
-        yield "zone", f"storage-{cluster}", lambda inside=inside: gone(stage, inside)
-    for name in processes:
-        yield "process", name, lambda name=name: gone(stage, [name])
-    for name, one in processes.items():
-        for folder in one.disks.values():
-            yield "disk", folder.name, lambda name=name, folder=folder: failing(stage, name, folder.name)
+class AwayUnit(NamedTuple):
+    """What may be away: its name, what takes it away for a while, and whether it is a process, or several."""
+
+    name: str
+    away: Callable[[], AbstractContextManager[None]]
+    process: bool
+
+
+def zones(stage: Stage) -> list[AwayUnit]:
+    by_cluster: dict[str, list[str]] = {}
+    for name, one in storages(stage).items():
+        by_cluster.setdefault(one.cluster, []).append(name)
+    return [AwayUnit(f"storage-{zone}", partial(gone, stage, names), True) for zone, names in by_cluster.items()]
+
+
+def storages(stage: Stage) -> dict[str, Any]:
+    """Processes that have disks."""
+    return {name: one for name, one in stage.net.settings().processes.items() if one.disks}
 
 
 @contextmanager
