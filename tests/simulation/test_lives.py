@@ -13,6 +13,7 @@ import pytest
 
 from syncpoint.testing.simulation.chain_runs import run_chains
 from syncpoint.testing.simulation.pipeline_runs import run_pipelines
+from syncpoint.testing.simulation.scenario import run_cluster
 from syncpoint.testing.simulation.topology import Topology
 
 LIVES = {
@@ -33,6 +34,11 @@ def test_a_life_that_once_went_wrong(name: str) -> None:
     life = run_chains(seed)
     assert wanted <= set(life.happened), "the harness draws other lots: look for another seed in which this happens"
     assert life.violations == []
+
+
+def test_a_cluster_in_which_messages_are_read_while_their_copies_are_persisted() -> None:
+    """Copied forward behind its disks, which were slow; see `tests/unit/storage/test_copied_reads.py`."""
+    assert run_cluster(50057).violations == []
 
 
 @pytest.mark.parametrize(

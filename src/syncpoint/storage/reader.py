@@ -296,7 +296,10 @@ class _Parts:
         self._look = min(2 * self._look, _LOOK)
         return part
 
-    def _records(self, segment: Segment) -> list[IndexRecord]:
+    def _records(self, segment: Segment) -> tuple[list[IndexRecord], int | None]:
+        """The next ones that are shown, and up to which offset that is all; None: there are no more, shown or not. What
+        was just copied forward lies among what is shown, in any order.
+        """
         request = self._request
         if segment.removed:
             raise Gone
@@ -304,21 +307,31 @@ class _Parts:
             records = self._catalog.index(segment).records(request.source, self._begin, self._look)
         except DamagedIndex as error:
             raise _NoIndex(segment) from error
+        upto = records[-1].first_offset if len(records) == self._look else None
         if segment.log == request.log and segment.last_position > request.persisted:
             records = [r for r in records if segment.first_position + r.ordinal <= request.persisted]
-        return records
+        return records, upto
 
     def _straight(self) -> list[_Found]:
         for segment in self._request.segments:
-            records = self._records(segment)
+            records, _ = self._records(segment)
             if records:
                 return [_Found(segment, record) for record in records]
         return []
 
     def _merged(self) -> list[_Found]:
         """Several segments may hold the next offsets; an original and its copy hold the same ones."""
-        lists = [[_Found(segment, r) for r in self._records(segment)] for segment in self._request.segments]
-        safe = min((one[-1].record.first_offset for one in lists if len(one) == self._look), default=None)
+        while True:
+            looked = [(segment, *self._records(segment)) for segment in self._request.segments]
+            part, safe = self._merge(looked)
+            if part or safe is None:
+                return part
+            self._begin = safe + 1  # nothing up to there is shown
+
+    def _merge(self, looked: list[tuple[Segment, list[IndexRecord], int | None]]) -> tuple[list[_Found], int | None]:
+        """Those up to the offset that all were read to, and that one."""
+        safe = min((upto for *_, upto in looked if upto is not None), default=None)
+        lists = [[_Found(segment, record) for record in records] for segment, records, _ in looked]
         merged = sorted(
             (one for some in lists for one in some),
             key=lambda one: (one.record.first_offset, one.segment.log, one.segment.seq),
@@ -331,4 +344,4 @@ class _Parts:
             if one.record.first_offset + one.record.count > begin:
                 part.append(one)
                 begin = one.record.first_offset + one.record.count
-        return part
+        return part, safe
