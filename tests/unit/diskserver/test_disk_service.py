@@ -290,6 +290,20 @@ def test_a_polite_stop_syncs_and_is_clean() -> None:
     assert not harness.exists(f"{FOLDER}/disk.json")
 
 
+def test_what_is_written_since_the_machine_has_started_is_believed() -> None:
+    """Also where the owner is the one from before: what was lost then is not lost again when the server restarts."""
+    harness = Harness()
+    harness.write(harness.hello(durability="async"), "disk.json", b"me")
+    harness.boot = "second"
+    harness.restart()
+    channel = harness.hello(durability="async")
+    assert not harness.exists(f"{FOLDER}/disk.json")
+    harness.write(channel, "disk.json", b"me")
+    harness.restart()
+    harness.hello(durability="async")
+    assert harness.exists(f"{FOLDER}/disk.json")
+
+
 def test_a_damaged_token_makes_the_disk_unknown() -> None:
     harness = Harness()
     channel = harness.hello(epoch=5)
