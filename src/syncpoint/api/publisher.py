@@ -16,8 +16,8 @@ class PublisherService:
     """The data-plane method of google.pubsub.v1.Publisher."""
 
     def __init__(self, forwarder: PublishForwarder, preparation: MessagePreparation) -> None:
-        self._forwarder = forwarder
-        self.prepared = PreparedPublishes(preparation, forwarder.topic_of, forwarder.client_request)
+        self._intake = forwarder.intake
+        self.prepared = PreparedPublishes(preparation, self._intake.topic_of, self._intake.publish)
 
     def methods(self) -> Methods:
         return {methods.PUBLISHER.Publish.encode(): Unary(self.publish)}
@@ -25,11 +25,11 @@ class PublisherService:
     def publish(self, call: Call, request: bytes, *, origin: PublishOrigin = PublishOrigin.CLIENT) -> None:
         """Take a request of a client, or of a subscription that forwards. Raises `SyncpointError` when it is refused at
         once."""
-        topic = self._forwarder.topic_of(request)
-        if topic.stamp or self.prepared.order:
-            self.prepared.take(call, topic, request, origin)
+        topic = self._intake.topic_of(request)
+        if (topic.plain or not topic.stamp) and not self.prepared.order.lines:
+            self._intake.publish(call, topic, request, origin)
         else:
-            self._forwarder.client_request(call, topic, request, origin)
+            self.prepared.take(call, topic, request, origin)
 
     async def stop(self) -> None:
         """Leave nothing behind."""

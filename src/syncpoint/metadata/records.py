@@ -98,8 +98,14 @@ class Topic:
     options: TopicOptions = NO_TOPIC_OPTIONS
     records_author: Author | None = None
     transform_author: Author | None = None
+    plain: bool = field(init=False, repr=False, compare=False)
+    """Nothing comes between a client's publish and the log: the topic has no options, schema or transforms."""
     _transforms: Transforms | None = field(default=None, init=False, repr=False, compare=False)
     _stamp: int | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        plain = self.options is NO_TOPIC_OPTIONS and self.schema is None and not (self.config and self.transforms)
+        object.__setattr__(self, "plain", plain)
 
     @property
     def transforms(self) -> Transforms:

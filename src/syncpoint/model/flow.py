@@ -16,14 +16,12 @@ class FlowLimit:
 
     messages: int = 0
     bytes: int = 0
+    messages_max: int = field(init=False, repr=False, compare=False)
+    bytes_max: int = field(init=False, repr=False, compare=False)
 
-    @property
-    def messages_max(self) -> int:
-        return self.messages or NO_BOUND
-
-    @property
-    def bytes_max(self) -> int:
-        return self.bytes or NO_BOUND
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "messages_max", self.messages or NO_BOUND)
+        object.__setattr__(self, "bytes_max", self.bytes or NO_BOUND)
 
 
 @dataclass(slots=True)

@@ -40,7 +40,8 @@ class Admission:
             self._refuse("the system", load)
         mine = self._topics.get(topic.incarnation)
         if mine is not None:
-            limit = self.limits.of_topic(topic.name)
+            limits = self.limits  # see `of_topic`: a call less for each publish
+            limit = limits.topics.get(topic.name, limits.topic) if limits.topics else limits.topic
             if mine.messages >= limit.messages_max or mine.bytes + nbytes > limit.bytes_max:
                 self._refuse(f"topic {topic.name}", mine)
 

@@ -15,8 +15,6 @@ from syncpoint.model.delivery import Done
 from syncpoint.model.errors import GivenUp, SyncpointError
 from syncpoint.publish.source import Source
 
-ENTRY_BYTES_MAX = 64 << 10  # requests of this size stay entries of their own: nothing is joined, nothing is copied
-ENTRY_MESSAGES_MAX = 4096
 log = logging.getLogger(__name__)
 _NEVER = 1 << 62  # the position of an entry that did not get one
 
@@ -63,10 +61,6 @@ class PendingEntry:
         self.bytes = 0
         self.payloads: list[bytes] = []
         self.callers: list[tuple[PublishCaller, bytes]] = []
-
-    @property
-    def full(self) -> bool:
-        return self.bytes >= ENTRY_BYTES_MAX or self.count >= ENTRY_MESSAGES_MAX
 
     def add(self, count: int, payload: bytes, caller: PublishCaller, response: bytes) -> None:
         self.count += count

@@ -20,6 +20,7 @@ from syncpoint.metadata.records import CatalogChange, ChangeOp, Subscription
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
+from syncpoint.model.limits import PUBLISH_SEALED_ROOM_BYTES
 from syncpoint.publish.admission import Admission
 from syncpoint.publish.dedup import RecentBatches
 from syncpoint.publish.dispatch import SourceDispatcher
@@ -135,6 +136,7 @@ class Chain:
             loop.call_later,
             context.admission,
             context.tracer,
+            0 if whole else PUBLISH_SEALED_ROOM_BYTES,
         )
         self.forwarder.commit.on_failed = self._failed
         self.forwarder.commit.recorder = context.recorder

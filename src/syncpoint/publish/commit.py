@@ -20,7 +20,14 @@ from syncpoint.publish import records
 from syncpoint.publish.ack_batch import AckBatch
 from syncpoint.publish.admission import Admission
 from syncpoint.publish.ahead import AheadOfMessages, FactsAhead
-from syncpoint.publish.append import CommitWaiters, Completion, PendingEntry, PublishCaller, notify_all, outcome_unknown
+from syncpoint.publish.append import (
+    CommitWaiters,
+    Completion,
+    PendingEntry,
+    PublishCaller,
+    notify_all,
+    outcome_unknown,
+)
 from syncpoint.publish.source import Source
 from syncpoint.recording.record_kinds import ACKNOWLEDGED, PUBLISHED
 from syncpoint.recording.recorder import NOTHING_RECORDED, Recorder
@@ -31,6 +38,8 @@ from syncpoint.storage.store import Store
 log = logging.getLogger(__name__)
 Soon = Callable[[Callable[[], None]], object]
 Later = Callable[[float, Callable[[], None]], object]
+ENTRY_BYTES_MAX = 64 << 10  # requests of this size stay entries of their own: nothing is joined, nothing is copied
+ENTRY_MESSAGES_MAX = 4096
 ACK_LINGER_S = 0.01  # acknowledgements nobody waits for ride with the next commit, or go alone after this long
 
 
@@ -56,7 +65,7 @@ class GroupCommit:
         self._last: dict[int, PendingEntry] = {}  # of each source the one that grows
         self._flushing = self._lingering = False
         self._time_ns = 0
-        self._turn_time: tuple[int, int] | None = None
+        self.turn: tuple[int, int] | None = None  # its time, see `turn_time`, once it has begun
         store.on_persisted = self._on_persisted
         store.on_failed = self.give_up
 
@@ -67,22 +76,22 @@ class GroupCommit:
 
     # -- the time of a turn ------------------------------------------------------------------------------------------
 
-    def _begin_turn(self) -> tuple[int, int]:
+    def begin_turn(self) -> tuple[int, int]:
         """One publish time for everything of this turn; never earlier than the last one, nor than what is sure,
         whatever the wall clock does.
         """
         self._time_ns = max(self._time_ns, self.clock.time_ns())
-        self._turn_time = divmod(self._time_ns, 1_000_000_000)
-        return self._turn_time
+        self.turn = divmod(self._time_ns, 1_000_000_000)
+        return self.turn
 
     def turn_time(self) -> tuple[int, int]:
         """Seconds and nanoseconds of everything that is published in this turn."""
-        return self._turn_time or self._begin_turn()
+        return self.turn or self.begin_turn()
 
     def leave_turn(self) -> None:
         """If nothing was given in this turn, whatever comes next begins another one, with a time of its own."""
         if not self._flushing:
-            self._turn_time = None
+            self.turn = None
 
     @property
     def newest_ns(self) -> int:
@@ -97,7 +106,7 @@ class GroupCommit:
         a failure halfway is answered, and ends the log.
         """
         entry = self._last.get(source.number)
-        new = entry is None or entry.full
+        new = entry is None or entry.bytes >= ENTRY_BYTES_MAX or entry.count >= ENTRY_MESSAGES_MAX
         if entry is None or new:
             entry = PendingEntry(source, source.end, self._time_ns)
         self.admission.enter(source.topic, count, len(payload))
@@ -108,7 +117,8 @@ class GroupCommit:
             if new:
                 self._pending.append(entry)
                 self._last[source.number] = entry
-            self.flush_soon()
+            if not self._flushing:
+                self.flush_soon()
         except Exception as error:  # half of it may be taken
             waits = entry in self._pending
             if not waits or entry.count == before:
@@ -172,7 +182,7 @@ class GroupCommit:
     def flush(self) -> None:
         """End the turn."""
         self._flushing = False
-        self._turn_time = None
+        self.turn = None
         if self.failed is not None:
             return
         try:
@@ -227,8 +237,8 @@ class GroupCommit:
         """
         self.check_writable()
         self.append_pending()
-        if self._turn_time is None:
-            self._begin_turn()
+        if self.turn is None:
+            self.begin_turn()
         entry = PendingEntry(source, source.end, self._time_ns)
         entry.add(count, payload, Completion(done), b"")
         try:

@@ -191,7 +191,7 @@ class ScheduledFiring:
             try:
                 self._publish.store.admit(nbytes)
                 source = self._home.open_source(topic)
-                self._publish.publish_due(source, [one for one, _ in messages], framed, self._persisted)
+                self._publish.intake.publish_due(source, [one for one, _ in messages], framed, self._persisted)
             except ResourceExhausted:
                 continue  # the disks are full: tried again at the next tick
             except SyncpointError as error:

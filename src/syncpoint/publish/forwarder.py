@@ -1,52 +1,36 @@
-"""The publish forwarder of one log: takes requests in, opens sources, and changes ledgers as the catalog says.
+"""The publish forwarder of one log: opens sources, and changes ledgers as the catalog says.
 
-Place: `api/publisher` and `ingress` call it with requests, `follow` with what changes in the catalog. `commit` writes
-what it decides; `server` serves its sources to subscribe forwarders. Everything runs on the event loop's thread;
+Place: `follow` calls it with what changes in the catalog. Its `intake` takes requests, its `commit` writes what both
+decide, its `server` serves the sources to subscribe forwarders. Everything runs on the event loop's thread;
 nothing here waits.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Protocol
 
-from syncpoint.kernel import lifetimes, schedules, stamps
-from syncpoint.kernel import publish as kernel
 from syncpoint.kernel.acks import AckSet
-from syncpoint.kernel.errors import Invalid, Malformed
-from syncpoint.metadata.entity_options import NO_TOPIC_OPTIONS
 from syncpoint.metadata.records import CatalogChange, ChangeOp, Setting, Subscription, Topic
 from syncpoint.model.delivery import Done
-from syncpoint.model.errors import (
-    InvalidArgument,
-    NotFound,
-    not_a,
-    suspended,
-)
 from syncpoint.model.flow import FlowLimits
-from syncpoint.model.limits import SCHEDULE_AHEAD_SECONDS_MAX
-from syncpoint.model.names import parse_topic
 from syncpoint.publish import records
 from syncpoint.publish.admission import Admission
-from syncpoint.publish.append import Completion, PublishCaller
 from syncpoint.publish.attempts import DeliveryAttempts
 from syncpoint.publish.commit import GroupCommit, Later, Soon
+from syncpoint.publish.intake import Intake, LogFacts
 from syncpoint.publish.judged_batches import JudgedBatches
-from syncpoint.publish.judged_publishes import JudgedPublishes, SentBatch
 from syncpoint.publish.ledger import Ledger, SnapshotState
-from syncpoint.publish.message_ids import MessageIds, MessagePlace
+from syncpoint.publish.message_ids import MessageIds
 from syncpoint.publish.needs import Needs
-from syncpoint.publish.origin import PublishOrigin
-from syncpoint.publish.parts_caller import PartsCaller
 from syncpoint.publish.recovery import RecoveredState
-from syncpoint.publish.scheduled import Scheduled, ScheduledMessages, ScheduledPart
-from syncpoint.publish.source import WAITING_TOPIC, Source
+from syncpoint.publish.scheduled import ScheduledMessages
+from syncpoint.publish.source import Source
 from syncpoint.publish.source_server import SourceServer
 from syncpoint.publish.time_to_live import ExpiryIndex
 from syncpoint.publish.traced_commit import TracedCommit
 from syncpoint.recording.record_kinds import PLACED
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.trusted import TrustedClock
-from syncpoint.schemas.publishing import ATTRIBUTES_ADDED, OWN_ATTRIBUTES_ADDED, ROOM_BYTES
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.store import Store
 from syncpoint.tracing.tracer import Tracer
@@ -70,7 +54,7 @@ class Extension(Protocol):
 class PublishForwarder:
     """Sources, ledgers and the log behind them. `soon(fn)` runs fn at the end of the loop's turn, `later(seconds,
     fn)` after a while. `admission`: shared with the other chains of the process; None: one of its own. `tracer`: None
-    where nothing is traced.
+    where nothing is traced. `sealed_room`: see `Intake`.
     """
 
     def __init__(
@@ -83,6 +67,7 @@ class PublishForwarder:
         later: Later,
         admission: Admission | None = None,
         tracer: Tracer | None = None,
+        sealed_room: int = 0,
     ) -> None:
         self.store, self.memory, self.catalog = store, memory, memory.catalog
         self.clock = clock if isinstance(clock, TrustedClock) else TrustedClock(clock)
@@ -99,9 +84,6 @@ class PublishForwarder:
             memory.extensions.pop(DeliveryAttempts.number, []),
         )
         self.expiry = ExpiryIndex(self.commit.ahead, store.bounds, memory.extensions.pop(ExpiryIndex.number, []))
-        self.server = SourceServer(
-            self.commit, self.catalog, self.sources, self.ledgers, self.attempts, self.expiry, self.letter
-        )
         self.scheduled = ScheduledMessages(self.commit.ahead, memory.extensions.pop(ScheduledMessages.number, []))
         self.ids = MessageIds(
             self.commit.ahead,
@@ -117,101 +99,15 @@ class PublishForwarder:
             lambda: self.clock.sure_ns() / 1e9,
             memory.extensions.pop(JudgedBatches.number, []),
         )
-        self.judged = JudgedPublishes(self.ids, self.batches, self.commit, self.sources, self._add)
+        facts = LogFacts(self.expiry, self.scheduled, self.ids, self.batches)
+        self.intake = Intake(self.commit, self.catalog, self.sources, facts, self.open_source, sealed_room)
+        self.server = SourceServer(
+            self.commit, self.catalog, self.sources, self.ledgers, self.attempts, self.expiry, self.intake.letter
+        )
         self.extensions: list[Extension] = [self.attempts, self.expiry, self.scheduled, self.ids, self.batches]
         self.needs = Needs()
 
-    # -- publishing --------------------------------------------------------------------------------------------------
-
-    def client_request(
-        self,
-        caller: PublishCaller,
-        topic: Topic,
-        request: bytes | memoryview,
-        origin: PublishOrigin = PublishOrigin.CLIENT,
-    ) -> None:
-        """As `publish_request`, into a topic that is known, for whose schema and transforms it was prepared."""
-        self.commit.check_writable()
-        self.publish(caller, topic, None, request, origin)
-
-    def publish_request(self, caller: PublishCaller, request: bytes | memoryview) -> None:
-        """Take a serialised PublishRequest, see `publish`, into the source of its topic, which is opened when there is
-        none.
-        """
-        self.commit.check_writable()
-        self.publish(caller, self.topic_of(request), None, request)
-
-    def letter(self, caller: PublishCaller, request: bytes | memoryview) -> None:
-        """As `publish_request`, for a message that was accepted before and goes to another topic now."""
-        self.commit.check_writable()
-        self.publish(caller, self.topic_of(request), None, request, PublishOrigin.SERVICE)
-
-    def topic_of(self, request: bytes | memoryview) -> Topic:
-        """The topic of a serialised PublishRequest. Raises `NotFound`, and `InvalidArgument` for what is none."""
-        try:
-            name = kernel.topic_of(request).decode()
-        except (Malformed, UnicodeDecodeError):
-            raise not_a("PublishRequest") from None
-        topic = self.catalog.topic(name)
-        if topic is None:
-            raise NotFound(parse_topic(name))
-        return topic
-
-    def publish(
-        self,
-        caller: PublishCaller,
-        topic: Topic,
-        source: Source | None,
-        request: bytes | memoryview,
-        origin: PublishOrigin = PublishOrigin.CLIENT,
-        *,
-        room: int = 0,
-        batch: SentBatch | None = None,
-    ) -> ScheduledPart | None:
-        """Take a serialised PublishRequest into an open source of its topic, or the one that is opened for it; `caller`
-        is answered once it is persisted. Raises `SyncpointError` if it is refused. `room`: bytes it may have beyond the
-        limit of a request. The log was writable just now. Returns where those of its messages are that wait for their
-        time. `batch`: of a request that is judged, and may be sent again.
-        """
-        if topic.options is not NO_TOPIC_OPTIONS and topic.options.send_suspended and not origin.accepted:
-            raise suspended(topic.name)
-        self.admission.check(topic, len(request))
-        self.store.admit(len(request))
-        added = 0
-        if origin is not PublishOrigin.CLIENT:
-            room, added = room + ROOM_BYTES, ATTRIBUTES_ADDED + OWN_ATTRIBUTES_ADDED
-        elif topic.schema is not None:  # its messages were marked with the revision that they fit
-            room, added = room + ROOM_BYTES, ATTRIBUTES_ADDED
-        if source is None:
-            source = self.open_source(topic.incarnation)
-        try:
-            plain = origin is PublishOrigin.CLIENT and topic.options is NO_TOPIC_OPTIONS
-            kinds = () if plain else self.ids.kinds(topic, request, origin)
-            if kinds or batch is not None:
-                return self.judged.add(caller, topic, source, bytes(request), room, added, origin, kinds, batch)
-            return self._add(caller, topic, source, request, room, added, origin)
-        finally:
-            self.commit.leave_turn()  # perhaps it was refused
-
-    def _add(
-        self,
-        caller: PublishCaller,
-        topic: Topic,
-        source: Source,
-        request: bytes | memoryview,
-        room: int,
-        added: int,
-        origin: PublishOrigin,
-    ) -> ScheduledPart | None:
-        """Give the messages of a request to the turn."""
-        time = self.commit.turn_time()
-        count, payload, response, _, _, marks = self._scan(request, source, time, room, added)
-        if marks & kernel.MARK_SCHEDULED and not origin.accepted:
-            return self._add_parts(caller, topic, source, request, time, room, added)
-        self.commit.add(source, count, payload, caller, response)
-        if marks & kernel.MARK_TTL:
-            self._note_lives(source, source.end - count, time, payload)
-        return None
+    # -- what is known of messages -----------------------------------------------------------------------------------
 
     def take_ids(self, ids: bytes, batches: bytes = b"") -> None:
         """Ids and judged batches of a topic's messages that another chain has; they are known here from now on."""
@@ -232,119 +128,6 @@ class PublishForwarder:
         """For how long a topic drops duplicates; None: there is no such topic."""
         record = self.catalog.topic_by_incarnation(topic)
         return None if record is None else record.options.duplicate_window_s
-
-    def _scan(
-        self, request: bytes | memoryview, source: Source, time: tuple[int, int], room: int, added: int
-    ) -> tuple[int, bytes, bytes, int, bytes, int]:
-        try:
-            return kernel.scan(request, source.prefix, source.end, *time, room, added)
-        except Invalid as bad:
-            raise InvalidArgument(bad.field, bad.problem) from None
-        except (Malformed, UnicodeDecodeError):
-            raise not_a("PublishRequest") from None
-
-    def _add_parts(
-        self,
-        caller: PublishCaller,
-        topic: Topic,
-        source: Source,
-        request: bytes | memoryview,
-        time: tuple[int, int],
-        room: int,
-        added: int,
-    ) -> ScheduledPart:
-        """A request some messages of which wait for their time: those go to the waiting source. Its ids are answered in
-        the order of its messages, once both parts are persisted.
-        """
-        plain, later, says = schedules.divided(request)
-        waiting = self.open_source(WAITING_TOPIC)
-        count, payload, response, *_ = self._scan(later, waiting, time, room, added)
-        dues = schedules.due_times(payload)
-        if max(dues) > self.clock.time_ns() + SCHEDULE_AHEAD_SECONDS_MAX * 1_000_000_000:
-            raise InvalidArgument(
-                f"messages[{_of_part(says, dues.index(max(dues)))}].attributes",
-                f"sys.ScheduledEnqueueTimeUtc is more than {SCHEDULE_AHEAD_SECONDS_MAX // 86_400} days ahead",
-            )
-        self.scheduled.check_room(topic.name, count, self._topic_name)
-        part = ScheduledPart(waiting.number, waiting.end, count)
-        offsets = range(waiting.end, waiting.end + count)
-        rows = [
-            Scheduled(due, waiting.number, offset, topic.incarnation) for due, offset in zip(dues, offsets, strict=True)
-        ]
-        if count == len(says):
-            self.commit.add(waiting, count, payload, caller, response)
-            self._note_scheduled(rows)
-            return part
-        both = PartsCaller(caller, says)
-        plain_count, plain_payload, plain_response, _, _, marks = self._scan(plain, source, time, room, added)
-        self.commit.add(source, plain_count, plain_payload, both.part(0), plain_response)
-        if marks & kernel.MARK_TTL:
-            self._note_lives(source, source.end - plain_count, time, plain_payload)
-        if self.commit.failed is None:
-            self.commit.add(waiting, count, payload, both.part(1), response)
-            self._note_scheduled(rows)
-        return part
-
-    def _note_scheduled(self, rows: list[Scheduled]) -> None:
-        try:
-            self.scheduled.note(rows)
-        except Exception as error:  # they are taken, and nobody would publish them
-            self.commit.on_inconsistency(error)
-
-    def publish_due(self, source: Source, messages: Sequence[Scheduled], framed: Sequence[bytes], done: Done) -> None:
-        """Publish messages of one topic that waited, in order, into its open source; `framed`: each without id and
-        time. Persisted before `done`. They were accepted before: nothing refuses them now, and those that are
-        duplicates by now wait no more.
-        """
-        self.commit.check_writable()
-        time, topic = self.commit.turn_time(), self.catalog.topic_by_incarnation(source.topic)
-        judged = None if topic is None else self.ids.judge_due(topic, framed, time[0])
-        if judged is None:
-            self._fire(source, messages, framed, time, done)
-            return
-        first, fresh = source.end, judged.fresh
-        if fresh:
-            persisted = done if not judged.same else _nobody
-            self._fire(source, [messages[n] for n in fresh], [framed[n] for n in fresh], time, persisted)
-        places = [MessagePlace(source.number, offset) for offset in range(first, first + len(fresh))]
-        if self.commit.failed is not None:
-            return
-        try:
-            self.ids.note(judged, places)
-        except Exception as error:  # they are taken, and would be again
-            self.commit.on_inconsistency(error)
-            return
-        if judged.same:
-            self.commit.admission.counts.duplicates += len(judged.same)
-            gone = self.scheduled.cancel(messages[number] for number in judged.same)
-            fact = records.encode_extension(ScheduledMessages.number, gone)
-            self.commit.append_fact(EntryKind.LEDGER, fact, done)  # behind what they are duplicates of
-
-    def _fire(
-        self,
-        source: Source,
-        messages: Sequence[Scheduled],
-        framed: Sequence[bytes],
-        time: tuple[int, int],
-        done: Done,
-    ) -> None:
-        first = source.end
-        count, stamped = stamps.stamp(b"".join(framed), source.prefix, first, *time)
-        self.commit.add(source, count, stamped, Completion(done), b"")
-        try:
-            self.scheduled.fire(messages, source.number, first)
-        except Exception as error:  # they are taken, and would be again
-            self.commit.on_inconsistency(error)
-            return
-        if lifetimes.spans(stamped)[0]:
-            self._note_lives(source, first, time, stamped)
-
-    def _note_lives(self, source: Source, begin: int, time: tuple[int, int], payload: bytes) -> None:
-        """Some of the messages just added have a time to live."""
-        try:
-            self.expiry.note(source, begin, time[0] * 1_000_000_000 + time[1], payload)
-        except Exception as error:  # they are taken, and their facts are not
-            self.commit.on_inconsistency(error)
 
     # -- sources -----------------------------------------------------------------------------------------------------
 
@@ -497,12 +280,3 @@ class PublishForwarder:
             source = sources.by_number.get(number)
             if source is not None:
                 yield records.encode_source(source)
-
-
-def _nobody(error: Exception | None) -> None:
-    """Nobody waits for this."""
-
-
-def _of_part(says: bytes, index: int) -> int:
-    """The number in its request of a message that says when it is due, by its number among those."""
-    return [number for number, one in enumerate(says) if one][index]

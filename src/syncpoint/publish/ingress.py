@@ -13,12 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
-from functools import partial
 from typing import Any, Protocol
 
 from syncpoint.kernel import schedules
 from syncpoint.kernel.errors import Malformed
-from syncpoint.metadata.entity_options import NO_TOPIC_OPTIONS
 from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import (
     FailedPrecondition,
@@ -31,17 +29,14 @@ from syncpoint.model.errors import (
     Unavailable,
 )
 from syncpoint.model.identity import log_of
-from syncpoint.model.limits import PUBLISH_SEALED_ROOM_BYTES
 from syncpoint.publish.append import PublishCaller
 from syncpoint.publish.dedup import SCHEDULED_PART, RecentBatches
 from syncpoint.publish.duplicates import DuplicateBatches
 from syncpoint.publish.envelope import PublishBatch
 from syncpoint.publish.follow import Follower
-from syncpoint.publish.judged_publishes import SentBatch
-from syncpoint.publish.message_ids import MessagePlace
-from syncpoint.publish.origin import PublishOrigin
+from syncpoint.publish.origin import Publication, PublishOrigin, SentBatch
 from syncpoint.publish.records import BatchFact
-from syncpoint.publish.source import Source
+from syncpoint.publish.source import MessagePlace, Source
 from syncpoint.runtime.tasks import Tasks
 
 WAITING_BYTES_MAX = 32 << 20
@@ -142,7 +137,7 @@ class PublishIngress:
         self.forwarder.commit.check_writable()
         if self.duplicates.refuses(batch.sender, batch.batch):
             raise FailedPrecondition("Another chain has stored this batch.")
-        record = self.forwarder.topic_of(batch.request)
+        record = self.forwarder.intake.topic_of(batch.request)
         topic = record.incarnation
         if batch.topic not in (0, topic):
             # Sealed, perhaps, under a key of that topic; and whoever publishes to one that is deleted must learn of it.
@@ -152,9 +147,9 @@ class PublishIngress:
             self.recent_batches.answered += 1
             places = [one for one in known if one is not None]
             if len(places) == len(known):
-                self.forwarder.judged.answer(caller, places)
+                self.forwarder.intake.judged.answer(caller, places)
                 return
-        plain = batch.origin is PublishOrigin.CLIENT and record.options is NO_TOPIC_OPTIONS
+        plain = record.plain and batch.origin is PublishOrigin.CLIENT
         judged = not plain and bool(self.forwarder.ids.kinds(record, batch.request, batch.origin))
         if judged:
             self._check_judged(record, batch)
@@ -172,7 +167,7 @@ class PublishIngress:
             self._wait(self._sealing, topic, caller, batch, self._seal_others)
         else:
             sent = SentBatch(batch.sender, batch.batch, batch.resent, known) if judged else None
-            self._take(record, source, caller, batch, sent)
+            self._take(caller, Publication(record, batch.request, batch.origin, sent), source, batch)
 
     def assigned(self, topic: int) -> None:
         """The topic's assignment has changed: what is open of an earlier epoch is sealed."""
@@ -280,16 +275,13 @@ class PublishIngress:
 
     # -- taking ------------------------------------------------------------------------------------------------------
 
-    def _take(
-        self, topic: Topic, source: Source, caller: PublishCaller, batch: PublishBatch, judged: SentBatch | None
-    ) -> None:
-        forwarder, room = self.forwarder, PUBLISH_SEALED_ROOM_BYTES
-        publish = partial(forwarder.publish, caller, topic, source, batch.request, batch.origin, room=room)
-        if judged is not None:
-            publish(batch=judged)
+    def _take(self, caller: PublishCaller, published: Publication, source: Source, batch: PublishBatch) -> None:
+        forwarder = self.forwarder
+        if published.batch is not None:
+            forwarder.intake.publish_staged(caller, published)
             self.note_load(source.topic, 1, len(batch.request))
             return
-        first, part = source.end, publish()
+        first, part = source.end, forwarder.intake.publish(caller, *published[:3])
         facts = []
         try:
             if part is None or source.end > first:

@@ -17,10 +17,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from syncpoint.publish.ahead import AheadOfMessages, FactsAhead
-from syncpoint.publish.message_ids import MessagePlace
 from syncpoint.publish.records import ExtensionNumber, encode_extension
 from syncpoint.publish.recovery import BATCHES_MAX
-from syncpoint.publish.source import Source, SourceTable
+from syncpoint.publish.source import MessagePlace, Source, SourceTable
 
 NUMBER = ExtensionNumber.JUDGED_BATCHES
 RUNS_BYTES_MAX = 16 << 20

@@ -1,6 +1,6 @@
 """JudgedPublishes: requests whose messages `message_ids` judges before the forwarder takes what is new of them.
 
-Place: between `forwarder.publish` and the turn, for topics that drop duplicates and for what the service itself
+Place: between `intake` and the turn, for topics that drop duplicates and for what the service itself
 forwards; nothing else comes here.
 Promise: ids are answered in the order of the request's messages; those of messages that are stored already are those
 messages' ids, and are answered once they are persisted.
@@ -8,49 +8,24 @@ messages' ids, and are answered once they are persisted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
 
 from google.protobuf.message import DecodeError
 
 from syncpoint.kernel import schedules
-from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import SyncpointError, Unavailable, not_a
 from syncpoint.model.identity import format_message_id
 from syncpoint.publish.append import PublishCaller
 from syncpoint.publish.commit import GroupCommit
 from syncpoint.publish.judged_batches import JudgedBatches, batch_of
-from syncpoint.publish.message_ids import PUBLISHED, Judgement, MessageIds, MessagePlace, accepted_before, check_ids
-from syncpoint.publish.origin import PublishOrigin
+from syncpoint.publish.message_ids import PUBLISHED, Judgement, MessageIds, accepted_before, check_ids
+from syncpoint.publish.origin import Allowance, Publication, PublishOrigin
 from syncpoint.publish.scheduled import ScheduledPart
-from syncpoint.publish.source import Source, SourceTable
+from syncpoint.publish.source import MessagePlace, Source, SourceTable
 from syncpoint.wire.messages import pubsub
 
-
-class AddToTurn(Protocol):
-    """Gives the messages of a request to the turn; returns where those of them are that wait for their time."""
-
-    def __call__(
-        self,
-        caller: PublishCaller,
-        topic: Topic,
-        source: Source,
-        request: bytes | memoryview,
-        room: int,
-        added: int,
-        origin: PublishOrigin,
-    ) -> ScheduledPart | None: ...
-
-
-class SentBatch(NamedTuple):
-    """The number that a request was sent under. `known`: where its messages are known to be stored, of each; none where
-    it was not sent before.
-    """
-
-    sender: int
-    number: int
-    resent: bool
-    known: Sequence[MessagePlace | None] = ()
+AddToTurn = Callable[[PublishCaller, Source, bytes, Allowance], ScheduledPart | None]
+"""Gives the messages of a request to the turn; returns where those of them are that wait for their time."""
 
 
 class JudgedPublishes:
@@ -64,18 +39,15 @@ class JudgedPublishes:
     def add(
         self,
         caller: PublishCaller,
-        topic: Topic,
+        published: Publication,
         source: Source,
-        request: bytes,
-        room: int,
-        added: int,
-        origin: PublishOrigin,
         kinds: Sequence[str],
-        batch: SentBatch | None,
+        allowance: Allowance,
     ) -> ScheduledPart | None:
         """Give those messages of a request to the turn that are not known by its batch, and are new by their ids of all
         these kinds.
         """
+        topic, request, origin, batch = published.topic, bytes(published.request), published.origin, published.batch
         try:
             parsed = pubsub.PublishRequest.FromString(request)
         except DecodeError:
@@ -102,7 +74,7 @@ class JudgedPublishes:
         part, places = None, list[MessagePlace]()
         if messages or answered is None:  # none at all is refused
             first = source.end
-            part = self._add(caller, topic, source, request, room, added, origin)
+            part = self._add(caller, source, request, allowance)
             places = _places(request, part, MessagePlace(source.number, first))
         for judged in reversed(judgements):
             self._note(judged, places)

@@ -71,25 +71,25 @@ class PublishOrder:
     """The lines of all keys that have something underway."""
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[int, bytes], deque[BatchPlace]] = {}
+        self.lines: dict[tuple[int, bytes], deque[BatchPlace]] = {}  # by topic and key
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self.lines)
 
     def __contains__(self, line: tuple[int, bytes]) -> bool:
         """Whether something of this topic and key is underway."""
-        return line in self._lines
+        return line in self.lines
 
     def newest(self, topic: int, key: bytes) -> BatchPlace | None:
         """The place behind which a batch would arrive now."""
-        line = self._lines.get((topic, key))
+        line = self.lines.get((topic, key))
         return line[-1] if line else None
 
     def enter(self, topic: int, key: bytes) -> BatchPlace:
         """A batch arrives."""
-        line = self._lines.get((topic, key))
+        line = self.lines.get((topic, key))
         if line is None:
-            line = self._lines[topic, key] = deque()
+            line = self.lines[topic, key] = deque()
         place = BatchPlace(line)
         line.append(place)
         return place
@@ -99,5 +99,5 @@ class PublishOrder:
         line = place.line
         line.remove(place)
         if not line:
-            del self._lines[topic, key]
+            del self.lines[topic, key]
         wake_next(line)

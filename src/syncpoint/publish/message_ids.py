@@ -35,7 +35,7 @@ from syncpoint.model.reserved import FORWARDED_FROM, SCHEDULED_ID
 from syncpoint.publish.ahead import AheadOfMessages, FactsAhead
 from syncpoint.publish.origin import PublishOrigin
 from syncpoint.publish.records import ExtensionNumber, encode_extension
-from syncpoint.publish.source import WAITING_TOPIC, Source, SourceTable
+from syncpoint.publish.source import WAITING_TOPIC, MessagePlace, Source, SourceTable
 from syncpoint.wire.messages import pubsub
 
 NUMBER = ExtensionNumber.MESSAGE_IDS
@@ -53,13 +53,6 @@ _ROW = struct.Struct("<QQI16s")  # source, offset, second, hash
 _KEPT = struct.Struct("<16sQI")  # as the table has it
 _Key = tuple[int, bool]  # topic, whether forwarded
 _NO_ID = bytes(16)
-
-
-class MessagePlace(NamedTuple):
-    """A message: its source and offset."""
-
-    source: int
-    offset: int
 
 
 class IdRow(NamedTuple):

@@ -1,7 +1,6 @@
-"""PublishOrigin: who publishes, and what follows from it for a request.
+"""Publication: what is published, by whom, and what follows from that for the request.
 
-Place: beside each request from the proxy or servicer that took it to the log; between processes it travels in the
-envelope.
+Place: handed from the proxy or servicer that took it to the log; between processes it travels in the envelope.
 Promise: what the service itself publishes again was accepted before. So a user's message id never decides about it: it
 is known by where it came from (`sys.ForwardedFrom`, `sys.ScheduledMessageId`), and "a duplicate" means that this very
 message is stored. An inner publish ends as stored, as a duplicate of itself, refused or unknown; only the first two
@@ -11,6 +10,11 @@ acknowledge what it was made from. What is due is published for the first time: 
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from syncpoint.metadata.records import Topic
+from syncpoint.publish.source import MessagePlace
 
 
 class PublishOrigin(enum.Enum):
@@ -32,3 +36,35 @@ class PublishOrigin(enum.Enum):
         count for them.
         """
         return self in (PublishOrigin.SERVICE, PublishOrigin.FIRING)
+
+
+class SentBatch(NamedTuple):
+    """The number that a request was sent under. `known`: where its messages are known to be stored, of each; none where
+    it was not sent before.
+    """
+
+    sender: int
+    number: int
+    resent: bool
+    known: Sequence[MessagePlace | None] = ()
+
+
+class Publication(NamedTuple):
+    """One serialised PublishRequest on its way into a log. `batch`: of a request that is judged, and may be sent again;
+    None: it is not.
+    """
+
+    topic: Topic
+    request: bytes | memoryview
+    origin: PublishOrigin = PublishOrigin.CLIENT
+    batch: SentBatch | None = None
+
+
+class Allowance(NamedTuple):
+    """By what a request may exceed the limits of a client's, for what was added to it on its way: `room` bytes of all
+    of it, `added` attributes of each message. `accepted`: its messages wait for no time any more.
+    """
+
+    room: int = 0
+    added: int = 0
+    accepted: bool = False

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from syncpoint.kernel import split
 from syncpoint.kernel.errors import Malformed
@@ -33,12 +33,8 @@ WAITING_BYTES_MAX: Final = 64 << 20  # of which one project has half at most
 log = logging.getLogger(__name__)
 
 
-class TakePrepared(Protocol):
-    """Takes what is prepared. Raises `SyncpointError`."""
-
-    def __call__(
-        self, caller: PublishCaller, topic: Topic, request: bytes | memoryview, origin: PublishOrigin
-    ) -> None: ...
+TakePrepared = Callable[[PublishCaller, Topic, bytes | memoryview, PublishOrigin], object]
+"""Takes what is prepared. Raises `SyncpointError`."""
 
 
 class PreparedPublishes:

@@ -7,6 +7,7 @@ storage holds nothing of them.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from syncpoint.model.errors import ResourceExhausted
 from syncpoint.model.identity import SOURCE_INDEX_BITS, SOURCE_INDEX_END, id_prefix, log_of, make_source
@@ -17,6 +18,13 @@ SOURCES_LEFT = 1 << 20  # a chain goes on in another log when its own can open s
 STAGING_TOPIC = (1 << 64) - 1  # what pipelines have staged
 WAITING_TOPIC = (1 << 64) - 2  # messages that are to be published later
 INNER_TOPICS = frozenset((STAGING_TOPIC, WAITING_TOPIC))
+
+
+class MessagePlace(NamedTuple):
+    """Where a message is stored: its source and offset."""
+
+    source: int
+    offset: int
 
 
 @dataclass(slots=True)
@@ -41,11 +49,10 @@ class Source:
 
 @dataclass(slots=True)
 class TopicSources:
-    """All sources of one topic incarnation, oldest first; the last one may be open."""
+    """All sources of one topic incarnation, oldest first."""
 
     topic: int
     sources: list[Source] = field(default_factory=list)
-    open: Source | None = None
 
 
 class SourceTable:
@@ -56,6 +63,7 @@ class SourceTable:
         self.log_counter = log_counter
         self.by_number: dict[int, Source] = {}
         self._by_topic: dict[int, TopicSources] = {}
+        self.open: dict[int, Source] = {}  # by topic: its open source
         self._next_index = 0
         self.gone: dict[int, None] = {}  # the newest of those that were forgotten
         self.below = 0  # what recovery was given: a source of a lower number that is not here holds nothing,
@@ -73,14 +81,13 @@ class SourceTable:
 
     def open_of(self, topic: int) -> Source | None:
         """The topic's open source, if it has one."""
-        entry = self._by_topic.get(topic)
-        return None if entry is None else entry.open
+        return self.open.get(topic)
 
     def open_for(self, topic: int, epoch: int = 0, revision: int = 0) -> tuple[Source, bool]:
         """The topic's source in the current log, and whether it had to be opened now."""
-        entry = self._by_topic.get(topic)
-        if entry is not None and entry.open is not None:
-            return entry.open, False
+        found = self.open.get(topic)
+        if found is not None:
+            return found, False
         if self._next_index == SOURCE_INDEX_END:
             raise ResourceExhausted(
                 f"{SOURCE_INDEX_END:,} topics were opened in this log, as many as one can have. Nothing was stored; "
@@ -110,9 +117,8 @@ class SourceTable:
     def seal(self, source: Source) -> None:
         """It grows no more; the topic's next message opens another one."""
         source.sealed = True
-        entry = self._by_topic[source.topic]
-        if entry.open is source:
-            entry.open = None
+        if self.open.get(source.topic) is source:
+            del self.open[source.topic]
 
     def add(self, source: Source) -> None:
         """Enter a source found in a log, or just opened. Idempotent; what was sealed stays sealed."""
@@ -128,7 +134,7 @@ class SourceTable:
         entry.sources.append(source)
         entry.sources.sort(key=lambda s: s.number)
         if log_of(source.number) == self.log_counter and not source.sealed:
-            entry.open = source
+            self.open[source.topic] = source
         else:
             source.sealed = True
 
@@ -148,7 +154,7 @@ class SourceTable:
         del self.by_number[source.number]
         entry = self._by_topic[source.topic]
         entry.sources.remove(source)
-        if entry.open is source:
-            entry.open = None
+        if self.open.get(source.topic) is source:
+            del self.open[source.topic]
         if not entry.sources:
             del self._by_topic[source.topic]

@@ -182,7 +182,9 @@ class ForwarderHarness:
     ) -> HarnessCaller:
         caller = HarnessCaller()
         messages = [pubsub.PubsubMessage(data=one.encode(), ordering_key=key, attributes=attributes) for one in data]
-        self.publish.publish_request(caller, pubsub.PublishRequest(topic=topic, messages=messages).SerializeToString())
+        self.publish.intake.publish_request(
+            caller, pubsub.PublishRequest(topic=topic, messages=messages).SerializeToString()
+        )
         if quiesce:
             self.quiesce()
         return caller

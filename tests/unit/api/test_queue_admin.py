@@ -219,6 +219,6 @@ async def test_letters_go_to_a_suspended_topic(harness: ServicerHarness) -> None
             self.answer = error
 
     caller = Caller()
-    harness.publish.letter(caller, request)  # type: ignore[arg-type]
+    harness.publish.intake.letter(caller, request)  # type: ignore[arg-type]
     await asyncio.sleep(1)
     assert isinstance(caller.answer, bytes)

@@ -78,7 +78,7 @@ class Harness:
         forwarder = self.forwarders.publish
 
         def take(call: Call, asked: bytes) -> None:
-            forwarder.client_request(call, forwarder.topic_of(asked), asked, PublishOrigin.FORWARD)
+            forwarder.intake.publish_request(call, asked, PublishOrigin.FORWARD)
 
         answer = await published(take, request)
         if self.failing is not None:

@@ -9,7 +9,7 @@ import pytest
 
 from syncpoint.metadata.entity_options import TopicOptions
 from syncpoint.metadata.records import CatalogChange, Topic
-from syncpoint.publish import ahead, append
+from syncpoint.publish import ahead, commit
 from syncpoint.publish.source import WAITING_TOPIC
 from syncpoint.testing.facts_in_front import complaints
 from syncpoint.testing.forwarder_harness import TOPIC, ForwarderHarness, HarnessCaller
@@ -40,7 +40,7 @@ def requests(chance: random.Random, harness: ForwarderHarness) -> list[pubsub.Pu
 def publish(harness: ForwarderHarness, request: pubsub.PublishRequest) -> HarnessCaller:
     caller, topic = HarnessCaller(), harness.publish.catalog.topic(TOPIC)
     assert topic is not None
-    harness.publish.publish(caller, topic, None, request.SerializeToString())
+    harness.publish.intake.publish(caller, topic, request.SerializeToString())
     return caller
 
 
@@ -48,7 +48,7 @@ def publish(harness: ForwarderHarness, request: pubsub.PublishRequest) -> Harnes
 def test_wherever_the_log_ends_what_is_found_is_known_and_what_is_sent_again_is_stored_once(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(append, "ENTRY_BYTES_MAX", 300)
+    monkeypatch.setattr(commit, "ENTRY_BYTES_MAX", 300)
     monkeypatch.setattr(ahead, "ENTRY_FACTS", 2)
     written, lost = 1, 0
     while lost < written:

@@ -33,7 +33,7 @@ def test_bad_requests_name_the_field_and_store_nothing() -> None:
         (b"\xff\xff", "not a valid PublishRequest"),
     ):
         with pytest.raises(InvalidArgument, match=text):
-            harness.publish.publish_request(HarnessCaller(), bad)
+            harness.publish.intake.publish_request(HarnessCaller(), bad)
     with pytest.raises(NotFound):
         harness.send("x", topic="projects/p/topics/nowhere")
     harness.quiesce()

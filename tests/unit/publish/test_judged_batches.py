@@ -16,9 +16,9 @@ from syncpoint.publish import judged_batches
 from syncpoint.publish.ahead import AheadOfMessages
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.publish.judged_batches import HANDED_S, JudgedBatches, batch_of
-from syncpoint.publish.judged_publishes import SentBatch
-from syncpoint.publish.message_ids import PUBLISHED, MessagePlace
-from syncpoint.publish.source import WAITING_TOPIC, SourceTable
+from syncpoint.publish.message_ids import PUBLISHED
+from syncpoint.publish.origin import Publication, SentBatch
+from syncpoint.publish.source import WAITING_TOPIC, MessagePlace, SourceTable
 from syncpoint.testing.forwarder_harness import ForwarderHarness, HarnessCaller
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
@@ -261,7 +261,7 @@ def test_a_batch_of_which_some_was_lost_is_known_as_far_as_it_is_there() -> None
             caller, topic = HarnessCaller(), harness.publish.catalog.topic(TOPIC)
             known = harness.publish.batches.find(7, 5) if resent else ()
             sent = SentBatch(7, 5, resent, known)
-            harness.publish.publish(caller, topic, None, request.SerializeToString(), batch=sent)
+            harness.publish.intake.publish_staged(caller, Publication(topic, request.SerializeToString(), batch=sent))
             return caller
 
         before = len(harness.store.entries)

@@ -16,10 +16,10 @@ from syncpoint.metadata.records import CatalogChange, Topic
 from syncpoint.model.errors import GivenUp, InvalidArgument
 from syncpoint.model.identity import parse_message_id
 from syncpoint.publish import message_ids
-from syncpoint.publish.judged_publishes import SentBatch
-from syncpoint.publish.message_ids import FIRED, FORWARDED, PUBLISHED, IdRow, MessagePlace
-from syncpoint.publish.origin import PublishOrigin
+from syncpoint.publish.message_ids import FIRED, FORWARDED, PUBLISHED, IdRow
+from syncpoint.publish.origin import Publication, PublishOrigin, SentBatch
 from syncpoint.publish.scheduled_calls import cancel_scheduled
+from syncpoint.publish.source import MessagePlace
 from syncpoint.publish.upkeep import LogUpkeep
 from syncpoint.storage.record import EntryKind
 from syncpoint.testing.forwarder_harness import TOPIC, ForwarderHarness, HarnessCaller, Subscriber
@@ -49,7 +49,7 @@ def send(
         request.messages.add(data=data, attributes={name: one} if one is not None else {}, **more)
     topic = harness.publish.catalog.topic(TOPIC)
     assert topic is not None
-    harness.publish.publish(caller, topic, None, request.SerializeToString(), origin)
+    harness.publish.intake.publish(caller, topic, request.SerializeToString(), origin)
     return caller
 
 
@@ -142,7 +142,7 @@ def schedule(harness: ForwarderHarness, seconds: int, *ids: str | None, **more: 
     for one in ids:
         named = {} if one is None else {PUBLISHED: one}
         request.messages.add(data=b"later", attributes={"sys.ScheduledEnqueueTimeUtc": due, **named, **more})
-    harness.publish.publish_request(caller, request.SerializeToString())
+    harness.publish.intake.publish_request(caller, request.SerializeToString())
     harness.quiesce()
     return ids_of(caller)
 
@@ -234,7 +234,7 @@ def test_a_forward_that_waits_is_known_when_it_is_published_again() -> None:
 
     def forwarded() -> list[str]:
         caller = HarnessCaller()
-        harness.publish.publish(caller, topic, None, request.SerializeToString(), PublishOrigin.FORWARD)
+        harness.publish.intake.publish(caller, topic, request.SerializeToString(), PublishOrigin.FORWARD)
         harness.quiesce()
         return ids_of(caller)
 
@@ -340,7 +340,7 @@ def test_what_is_due_in_another_chain_is_judged_by_itself_and_by_its_id() -> Non
     answers = []
     for _ in range(2):
         caller = HarnessCaller()
-        harness.publish.publish(caller, topic, None, request.SerializeToString(), PublishOrigin.FIRING)
+        harness.publish.intake.publish(caller, topic, request.SerializeToString(), PublishOrigin.FIRING)
         harness.quiesce()
         answers.append(ids_of(caller))
     a, b, again = answers[0]
@@ -363,7 +363,7 @@ def test_what_is_published_again_is_a_duplicate_of_itself_alone(origin: PublishO
     answers = []
     for _ in range(2):
         caller = HarnessCaller()
-        harness.publish.publish(caller, topic, None, request.SerializeToString(), origin)
+        harness.publish.intake.publish(caller, topic, request.SerializeToString(), origin)
         harness.quiesce()
         answers.append(ids_of(caller))
     assert answers[0] == answers[1]
@@ -414,7 +414,7 @@ def test_messages_that_an_older_version_noted_by_their_batch_are_known_when_it_i
     for caller, batch in zip(
         callers, (SentBatch(7, 1, True), SentBatch(7, 1, False), SentBatch(7, 2, True)), strict=True
     ):
-        harness.publish.publish(caller, topic, None, request, batch=batch)
+        harness.publish.intake.publish_staged(caller, Publication(topic, request, batch=batch))
         harness.quiesce()
     assert [one.ids == first.ids for one in callers] == [True, False, False]
     assert len(delivered(harness)) == 3

@@ -50,7 +50,7 @@ def mixed(harness: ForwarderHarness, *messages: tuple[str, float | None]) -> Har
     request = pubsub.PublishRequest(topic=TOPIC)
     for data, ahead in messages:
         request.messages.add(data=data.encode(), attributes={} if ahead is None else {AT: at(harness, ahead)})
-    harness.publish.publish_request(caller, request.SerializeToString())
+    harness.publish.intake.publish_request(caller, request.SerializeToString())
     harness.quiesce()
     return caller
 
@@ -419,7 +419,7 @@ def test_letters_and_what_was_accepted_before_wait_for_nothing() -> None:
     subscriber = Subscriber(harness)
     caller = HarnessCaller()
     message = pubsub.PubsubMessage(data=b"letter", attributes={AT: at(harness, 60)})
-    harness.publish.letter(caller, pubsub.PublishRequest(topic=TOPIC, messages=[message]).SerializeToString())
+    harness.publish.intake.letter(caller, pubsub.PublishRequest(topic=TOPIC, messages=[message]).SerializeToString())
     harness.quiesce()
     assert subscriber.data == ["letter"]
 

@@ -23,7 +23,7 @@ from syncpoint.model.errors import SyncpointError
 from syncpoint.node import process
 from syncpoint.node.process import Node
 from syncpoint.pipeline.mounting import ChainPipelines
-from syncpoint.publish import append, firing
+from syncpoint.publish import commit, firing
 from syncpoint.publish.chain import Chain
 from syncpoint.publish.message_ids import PUBLISHED
 from syncpoint.runtime.clock import ManualClock
@@ -181,7 +181,7 @@ class ConsumerRun(SimRun[ConsumingNode]):
             # Nobody calls over HTTP/1.1.
             stack.enter_context(patched(process, console_pages=lambda *_: [], client_http=lambda *_, **__: None))
             if self.full:
-                stack.enter_context(patched(append, ENTRY_MESSAGES_MAX=2))
+                stack.enter_context(patched(commit, ENTRY_MESSAGES_MAX=2))
             yield
 
     async def _run(self) -> None:

@@ -10,7 +10,8 @@ from functools import partial
 
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.judged_batches import JudgedBatches
-from syncpoint.publish.message_ids import MessageIds, MessagePlace
+from syncpoint.publish.message_ids import MessageIds
+from syncpoint.publish.source import MessagePlace
 from syncpoint.testing.simulation.planted import planted
 from syncpoint.testing.simulation.planted_forwards import run
 from syncpoint.testing.simulation.scaled import patched

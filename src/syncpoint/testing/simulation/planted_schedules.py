@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from syncpoint.metadata.records import Topic
+from syncpoint.publish import commit
 from syncpoint.publish.commit import GroupCommit
 from syncpoint.publish.message_ids import MessageIds
 from syncpoint.publish.origin import PublishOrigin
@@ -83,7 +84,7 @@ def a_full_entry_is_written_in_the_middle_of_a_request() -> AbstractContextManag
 
     def add(self: GroupCommit, source: Source, *rest: Any) -> None:
         entry = self._last.get(source.number)
-        if entry is not None and entry.full:
+        if entry is not None and entry.count >= commit.ENTRY_MESSAGES_MAX:
             self.append_pending()
         right(self, source, *rest)
 

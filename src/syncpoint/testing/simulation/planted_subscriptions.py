@@ -23,9 +23,9 @@ from syncpoint.model.lanes import place_in
 from syncpoint.model.reserved import FORWARDED_FROM
 from syncpoint.publish import judged_publishes
 from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.message_ids import PUBLISHED, IdRow, Judgement, MessageIds, MessagePlace
+from syncpoint.publish.message_ids import PUBLISHED, IdRow, Judgement, MessageIds
 from syncpoint.publish.origin import PublishOrigin
-from syncpoint.publish.source import WAITING_TOPIC
+from syncpoint.publish.source import WAITING_TOPIC, MessagePlace
 from syncpoint.publish.source_peek import acknowledge_seen
 from syncpoint.subscribe import dead_letter
 from syncpoint.subscribe.confirm import CopyId

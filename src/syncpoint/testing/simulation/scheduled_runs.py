@@ -23,7 +23,7 @@ from typing import Any
 
 from syncpoint.model.errors import SyncpointError
 from syncpoint.model.identity import parse_message_id
-from syncpoint.publish import append
+from syncpoint.publish import commit
 from syncpoint.publish.chain import Chain
 from syncpoint.publish.retention import is_needed
 from syncpoint.publish.source import WAITING_TOPIC
@@ -126,7 +126,7 @@ class ScheduledRun(SimRun[WatchedChains]):
         checkpoints: AbstractContextManager[None] = nullcontext()
         if self.random.random() < 0.5:
             checkpoints = quick_checkpoints()
-        entries = patched(append, ENTRY_MESSAGES_MAX=2) if self.full else nullcontext()
+        entries = patched(commit, ENTRY_MESSAGES_MAX=2) if self.full else nullcontext()
         with checkpoints, entries:
             await self._run()
 
