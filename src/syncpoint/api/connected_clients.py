@@ -3,13 +3,14 @@
 Place: around the methods that clients call, of a node or a proxy, behind the gate, so that nobody is noted whom it
 refuses; answers `internal.v1.Process/ListClients`.
 Promise: of a stream two things are noted when it opens, and nothing per message. A connection that pulls or publishes
-is noted once a second for each name; between, a call costs one look into a set. Memory is bounded: of
-connections the newest `KEPT_MAX` of each kind are known.
+is noted once a second for each name; between, a call costs one look into a dict of its connection. Memory is bounded:
+of connections the newest `KEPT_MAX` of each kind are known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -26,7 +27,8 @@ KEPT_MAX: Final = 10_000
 STREAM_NAME: Final = b"syncpoint-stream"
 """Metadata that a proxy opens a stream with at a subscribe forwarder: what it calls it."""
 _EVERY_S: Final = 1.0
-_NAME_BYTES_MAX: Final = 1024
+_NAME_CHARS_MAX: Final = 1024
+_NOTED_MAX: Final = 1000
 _HEADER_BYTES_MAX: Final = 300
 
 
@@ -60,23 +62,16 @@ class _Callers:
 
     def __init__(self, kind: int, clock: Clock) -> None:
         self._kind, self._clock = kind, clock
-        self._known: dict[tuple[str, bytes], _Caller] = {}
-        self._fresh: set[tuple[str, bytes]] = set()  # noted in this second
-        self._until = 0.0
+        self._known: dict[tuple[str, str], _Caller] = {}
 
-    def note(self, who: Callable[[CallContext], str], call: CallContext, request: bytes) -> None:
-        try:
-            key = call.peer, topic_of(request)
-        except Malformed:
-            return  # the method says what is wrong with it
-        now = self._clock.monotonic()
-        if now >= self._until:
-            self._fresh.clear()
-            self._until = now + _EVERY_S
-        if key in self._fresh or len(key[1]) > _NAME_BYTES_MAX:
+    def note(self, who: Callable[[CallContext], str], call: Call, name: str) -> None:
+        """A call for a name that is not in `call.noted`, or no longer."""
+        if len(name) > _NAME_CHARS_MAX:
             return
-        if len(self._fresh) < KEPT_MAX:
-            self._fresh.add(key)
+        if len(call.noted) >= _NOTED_MAX:
+            call.noted.clear()
+        call.noted[name] = call.began + _EVERY_S
+        key, now = (call.peer, name), self._clock.monotonic()
         self._forget(now)
         caller = self._known.pop(key, None)
         time_ns = self._clock.time_ns()
@@ -89,10 +84,9 @@ class _Callers:
     def of(self, name: str) -> list[admin.ConnectedClient]:
         """Those of a topic or a subscription, the newest first."""
         self._forget(self._clock.monotonic())
-        wanted = name.encode()
         found = []
         for (_, named), caller in reversed(self._known.items()):
-            if named == wanted:
+            if named == name:
                 caller.facts.last_call_time.FromNanoseconds(caller.last_ns)
                 found.append(caller.facts)
         return found
@@ -129,18 +123,28 @@ class ConnectedClients:
         self._prune_at = KEPT_MAX
 
     def noted(self, table: Methods) -> Methods:
-        """The same methods; who calls them is noted."""
+        """The same methods; who pulls is noted. Publishing calls `note_publisher` by itself."""
         found = dict(table)
-        for path, callers in ((methods.SUBSCRIBER.Pull, self._pulls), (methods.PUBLISHER.Publish, self._publishers)):
-            unary = table[path.encode()]
-            assert isinstance(unary, Unary)
-            note = partial(callers.note, self._who)
-            found[path.encode()] = replace(unary, handler=partial(_noting, note, unary.handler))
+        path = methods.SUBSCRIBER.Pull
+        unary = table[path.encode()]
+        assert isinstance(unary, Unary)
+        found[path.encode()] = replace(unary, handler=partial(self._pull, unary.handler))
         path = methods.SUBSCRIBER.StreamingPull
         streaming = table[path.encode()]
         assert isinstance(streaming, Streaming)
         found[path.encode()] = replace(streaming, handler=partial(self._open, streaming.handler))
         return found
+
+    def note_publisher(self, call: Call, topic: str) -> None:
+        """A publish to a topic, by its name, that is not in `call.noted`, or no longer."""
+        self._publishers.note(self._who, call, topic)
+
+    def _pull(self, handler: Callable[[Call, bytes], None], call: Call, request: bytes) -> None:
+        with suppress(Malformed, UnicodeDecodeError):  # the method says what is wrong with it
+            name = topic_of(request).decode()
+            if call.noted.get(name, 0.0) <= call.began:
+                self._pulls.note(self._who, call, name)
+        handler(call, request)
 
     async def answer(self, asked: internal.ClientsRequest) -> internal.ClientsResponse:
         """ListClients."""
@@ -173,13 +177,6 @@ class ConnectedClients:
         facts.max_outstanding_messages = max(0, one.first.max_outstanding_messages)
         facts.max_outstanding_bytes = max(0, one.first.max_outstanding_bytes)
         return facts
-
-
-def _noting(
-    note: Callable[[CallContext, bytes], None], handler: Callable[[Call, bytes], None], call: Call, request: bytes
-) -> None:
-    note(call, request)
-    handler(call, request)
 
 
 def _facts(kind: int, call: CallContext, time_ns: int) -> admin.ConnectedClient:

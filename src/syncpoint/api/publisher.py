@@ -4,6 +4,8 @@ Place: where a message comes in. The request goes to the publish forwarder as it
 the topic has a schema or transforms. The answer is sent when the messages are persisted.
 """
 
+from collections.abc import Callable
+
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.message_preparation import MessagePreparation
 from syncpoint.publish.origin import PublishOrigin
@@ -11,12 +13,16 @@ from syncpoint.publish.prepared_publishes import PreparedPublishes
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.wire import methods
 
+NotePublisher = Callable[[Call, str], None]
+"""Called about once a second for each connection and topic, see `ConnectedClients.note_publisher`."""
+
 
 class PublisherService:
     """The data-plane method of google.pubsub.v1.Publisher."""
 
     def __init__(self, forwarder: PublishForwarder, preparation: MessagePreparation) -> None:
         self._intake = forwarder.intake
+        self.note_publisher: NotePublisher = lambda call, topic: None
         self.prepared = PreparedPublishes(preparation, self._intake.topic_of, self._intake.publish)
 
     def methods(self) -> Methods:
@@ -26,6 +32,8 @@ class PublisherService:
         """Take a request of a client, or of a subscription that forwards. Raises `SyncpointError` when it is refused at
         once."""
         topic = self._intake.topic_of(request)
+        if call.noted.get(topic.name, 0.0) <= call.began and origin is PublishOrigin.CLIENT:
+            self.note_publisher(call, topic.name)
         if (topic.plain or not topic.stamp) and not self.prepared.order.lines:
             self._intake.publish(call, topic, request, origin)
         else:

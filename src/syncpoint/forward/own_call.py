@@ -24,9 +24,11 @@ class OwnCall:
     certificate: Mapping[str, Any] | None = None
     connection: AnyConnection | None = None
     cancelled = False
+    began = 0.0
 
     def __init__(self) -> None:
         self.metadata: dict[bytes, bytes] = {}
+        self.noted: dict[str, float] = {}
         self.on_cancel: Callable[[], object] | None = None
         self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 

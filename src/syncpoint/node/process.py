@@ -296,6 +296,7 @@ class Node:
         clients = ConnectedClients(
             SERVER, self.clock, self.streams.open_pulls, None if gate is None else gate.principal_of
         )
+        self.publisher.note_publisher = clients.note_publisher
         methods: Methods = {
             **self.publisher.methods(),
             **self.pulls.methods(),

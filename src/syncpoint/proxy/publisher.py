@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 
 from syncpoint.kernel import split
@@ -86,6 +87,7 @@ class ClusterPublisher:
         self.rate_limiter = RateLimiter(limits)
         self.order = PublishOrder()
         self.duplicate_reports = DuplicateReports(routes.view, calls.peers, sender)
+        self.note_publisher: Callable[[Call, str], None] = lambda call, topic: None
         self.published = self.resent = 0
         self.sender = sender
         self._number = 0
@@ -112,6 +114,8 @@ class ClusterPublisher:
             name = raw_name.decode()
         except (Malformed, UnicodeDecodeError):
             raise not_a("PublishRequest") from None
+        if call.noted.get(name, 0.0) <= call.began and origin is PublishOrigin.CLIENT:
+            self.note_publisher(call, name)
         topic = self.catalog.topic(name)
         late = self._late.get(name)
         if late is not None:

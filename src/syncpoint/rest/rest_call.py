@@ -35,6 +35,7 @@ class RestCall:
         self.path, self.metadata = path, metadata
         self.deadline = None if timeout_s is None else self._loop.time() + timeout_s
         self.peer, self.certificate, self.connection = peer, certificate, connection
+        self.began, self.noted = self._loop.time(), dict[str, float]()
         self.cancelled = False
         self.on_cancel: Any = None
         self.answer: asyncio.Future[bytes] = self._loop.create_future()
@@ -54,7 +55,7 @@ class RestCall:
     async def answered(self, method: Unary, request: bytes) -> bytes:
         """What the method answers, counted among its calls. Raises `SyncpointError`."""
         method.counts.begun += 1
-        began, code = self._loop.time(), int(Code.CANCELLED)
+        self.began, code = self._loop.time(), int(Code.CANCELLED)
         try:
             response = await self._run(method, request)
             code = 0
@@ -63,7 +64,7 @@ class RestCall:
             code = int(error.code)
             raise
         finally:
-            method.counts.ended(code, self._loop.time() - began)
+            method.counts.ended(code, self._loop.time() - self.began)
 
     async def _run(self, method: Unary, request: bytes) -> bytes:
         if not self.answer.done():

@@ -196,8 +196,8 @@ class Store:
 
     def admit(self, nbytes: int) -> None:
         """Raises `ResourceExhausted` while less than the reserve would remain after `nbytes` more."""
-        room = self._disks.room.bytes
-        if room - nbytes < self._settings.reserve:
+        if self._log.appended_bytes + nbytes > self._disks.room.messages_end:
+            room = self._disks.room.bytes
             self.counts.refused_full += 1
             if room < self._settings.reserve and not self._disks.room.full:
                 raise ResourceExhausted(

@@ -209,6 +209,7 @@ class BareStream:
 
     def __init__(self) -> None:
         self.path, self.metadata, self.deadline, self.peer = b"", dict[bytes, bytes](), None, "test"
+        self.began, self.noted = 0.0, dict[str, float]()
         self.cancelled = False
         self.writable = True
         self.on_message: Callable[[bytes], None] | None = None

@@ -55,6 +55,17 @@ class CallContext(Protocol):
 class Call(CallContext, Protocol):
     """A unary call; answered once by `reply` or `fail`, now or later. Later answers are ignored."""
 
+    @property
+    def began(self) -> float:
+        """When the call began, in the time of the event loop."""
+        ...
+
+    @property
+    def noted(self) -> dict[str, float]:
+        """Shared by the calls of one connection: until when it is known that the connection calls for a name, in the
+        time of the event loop. For `api.connected_clients`."""
+        ...
+
     def reply(self, message: Message) -> None: ...
     def fail(self, error: SyncpointError) -> None: ...
 

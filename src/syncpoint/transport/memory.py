@@ -104,17 +104,18 @@ class MemoryCall:
         self.to_client: Callable[[bytes], None] = lambda _: None
         self._finished = finished
         self._counts: CallCounts | None = None
-        self._began = 0.0
+        self.began = 0.0
+        self.noted: dict[str, float] = {}
 
     def count_in(self, counts: CallCounts) -> None:
         """It is a call of a method, and begins."""
-        self._counts, self._began = counts, asyncio.get_running_loop().time()
+        self._counts, self.began = counts, asyncio.get_running_loop().time()
         counts.begun += 1
 
     def _count_out(self, code: int) -> None:
         counts, self._counts = self._counts, None
         if counts is not None:
-            counts.ended(code, asyncio.get_running_loop().time() - self._began)
+            counts.ended(code, asyncio.get_running_loop().time() - self.began)
 
     def reply(self, message: Message) -> None:
         """See Call."""

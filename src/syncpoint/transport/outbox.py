@@ -66,7 +66,7 @@ class Outbox(asyncio.Protocol):
         """Streams with bytes queued that their own window would let go."""
         self.awaiting: dict[SendingStream, None] = {}
         """Streams that were found not writable and want to know when they are."""
-        self._booked = False
+        self.booked = False
         self._joins = False
         self.budget: Unsent | None = None
         """Where what waits is counted; None: nowhere."""
@@ -80,8 +80,8 @@ class Outbox(asyncio.Protocol):
 
     def schedule_flush(self) -> None:
         """Flush at the end of this turn. Called after an append outside of `data_received`."""
-        if not self._booked:
-            self._booked = True
+        if not self.booked:
+            self.booked = True
             self.loop.call_soon(self.flush)
 
     def send(self, piece: bytes) -> None:
@@ -92,7 +92,7 @@ class Outbox(asyncio.Protocol):
 
     def flush(self) -> None:
         """Write what is gathered, then what waiting streams may add, until nothing is left or the socket is full."""
-        self._booked = False
+        self.booked = False
         while True:
             out = self.out
             if out:

@@ -62,6 +62,7 @@ class ServerConnection(FrameLoop):
         self._deadline_timer: asyncio.TimerHandle | None = None
         self.fallback: FallbackProtocol | None = None
         self.behind: BehindAnswers | None = None
+        self.noted: dict[str, float] = {}  # see `calls.CallContext`
 
     @property
     def offers_http1(self) -> bool:
@@ -228,7 +229,8 @@ class ServerConnection(FrameLoop):
             self._set_deadline(stream, head.timeout_s)
         if end and head.length:
             raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, "content-length without content")
-        stream.start()
+        if type(method) is Streaming:
+            cast(MessageStream, stream).start()
         if end and not stream.done:
             stream.remote_done = True
             stream.end()
@@ -310,7 +312,8 @@ class ServerConnection(FrameLoop):
         """See Connection."""
         del self.streams[stream.sid]
         assert isinstance(stream, ServerStream)
-        stream.count_out(Code.CANCELLED)  # unless its end was counted
+        if stream.counts is not None:  # its end was not counted
+            stream.count_out(Code.CANCELLED)
         if self._final and not self.streams:
             self._leave()
 

@@ -46,7 +46,7 @@ class ServerStream(StreamState):
     __slots__ = ("answered", "began", "cancelled", "counts", "deadline", "head", "head_sent", "on_cancel")
     conn: ServerConnection
 
-    def __init__(self, conn: ServerConnection, sid: int, head: RequestHead) -> None:
+    def __init__(self, conn: ServerConnection, sid: int, head: RequestHead, counts: CallCounts | None = None) -> None:
         super().__init__(conn, sid)
         self.head = head
         self.compression = head.encoding
@@ -57,9 +57,11 @@ class ServerStream(StreamState):
         """The application gave its last answer."""
         self.head_sent = False
         self.on_cancel: Callable[[], object] | None = None
-        self.counts: CallCounts | None = None
+        self.counts = counts
         """Of its method; None: it is not counted, or was."""
-        self.began = 0.0
+        self.began = conn.loop.time()
+        if counts is not None:
+            counts.begun += 1
 
     @property
     def path(self) -> bytes:
@@ -87,15 +89,14 @@ class ServerStream(StreamState):
         return self.conn.transport
 
     @property
+    def noted(self) -> dict[str, float]:
+        """See `calls.CallContext`."""
+        return self.conn.noted
+
+    @property
     def over(self) -> bool:
         """See `calls.StreamingCall`."""
         return self.answered or self.done or self.cancelled
-
-    def count_in(self, counts: CallCounts) -> None:
-        """It is a call of a method, and begins."""
-        self.counts = counts
-        counts.begun += 1
-        self.began = self.conn.loop.time()
 
     def count_out(self, code: int) -> None:
         """It is over, for whoever counts; later ends change nothing."""
@@ -134,9 +135,6 @@ class ServerStream(StreamState):
             return
         if not self.done:
             self.guarded(self.unfolded, message)
-
-    def start(self) -> None:
-        """The head arrived."""
 
     def open_answer(self) -> None:
         """Send our head, once."""
@@ -236,10 +234,9 @@ class UnaryStream(ServerStream):
     __slots__ = ("handler", "request")
 
     def __init__(self, conn: ServerConnection, sid: int, head: RequestHead, method: Unary) -> None:
-        super().__init__(conn, sid, head)
+        super().__init__(conn, sid, head, method.counts)
         self.handler = method.handler
         self.request: bytes | None = None
-        self.count_in(method.counts)
 
     def message(self, payload: bytes) -> None:
         """See StreamState."""
@@ -250,7 +247,7 @@ class UnaryStream(ServerStream):
     def end(self) -> None:
         """See StreamState: the request is complete, so the method is called."""
         request = self.request
-        if request is None or self.partial:
+        if request is None or self.have:
             if self.waits_unfolded:
                 return
             self.fault(SyncpointError(Code.INTERNAL, "The request ended without a whole message."))
@@ -274,7 +271,10 @@ class UnaryStream(ServerStream):
                 and conn.out_bytes < BURST
             ):
                 self.answered = self.head_sent = True
-                self.count_out(0)
+                counts = self.counts
+                if counts is not None:  # see `count_out`
+                    self.counts = None
+                    counts.ended(0, conn.loop.time() - self.began)
                 conn.send_window -= size
                 sid = self.sid
                 conn.out.append(
@@ -282,7 +282,7 @@ class UnaryStream(ServerStream):
                     + message
                     + _pack_tail(_TAIL_HEAD, sid, OK_BLOCK)
                 )
-                if not conn.corked:
+                if not (conn.corked or conn.booked):
                     conn.schedule_flush()
                 # The request was whole, so nothing of this stream is left anywhere but in the connection's table.
                 self.done = True
@@ -319,17 +319,16 @@ class MessageStream(ServerStream):
     __slots__ = ("_dropped", "method", "on_drain", "on_end", "on_message", "on_writable")
 
     def __init__(self, conn: ServerConnection, sid: int, head: RequestHead, method: Streaming) -> None:
-        super().__init__(conn, sid, head)
+        super().__init__(conn, sid, head, method.counts)
         self.method = method
         self.on_message: Callable[[bytes], None] | None = None
         self.on_end: Callable[[], None] | None = None
         self.on_writable: Callable[[], None] | None = None
         self.on_drain: Callable[[], object] | None = None
         self._dropped: list[object] = []
-        self.count_in(method.counts)
 
     def start(self) -> None:
-        """See ServerStream. Our head goes out at once: some clients wait for it before they send."""
+        """The head arrived. Ours goes out at once: some clients wait for it before they send."""
         self.guarded(self.method.handler, self)
         if not self.done and not self.head_sent:
             self.open_answer()

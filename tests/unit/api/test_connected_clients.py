@@ -27,18 +27,21 @@ class FakeCall:
 
     def __init__(self, peer: str, who: str = "") -> None:
         self.peer, self.who, self.over = peer, who, False
+        self.began, self.noted = 0.0, dict[str, float]()
         self.metadata = {b"user-agent": b"grpc-python/1.70 \xff", b"x-goog-api-client": b"gccl/2.29" * 100}
 
 
 class Server:
-    """Methods that only count; who calls them is noted."""
+    """Methods that only count; who calls them is noted, a peer being a connection."""
 
     def __init__(self) -> None:
         self.clock, self.called, self.identified = ManualClock(), 0, 0
         self.open: list[OpenPull] = []
         self.clients = ConnectedClients("one", self.clock, lambda name: self.open, self._who)
-        count = Unary(self._count)
-        self.table: Methods = self.clients.noted({PUBLISH: count, PULL: count, STREAM: Streaming(lambda call: None)})
+        self.noted: dict[str, dict[str, float]] = {}
+        self.table: Methods = self.clients.noted(
+            {PUBLISH: Unary(self._publish), PULL: Unary(self._count), STREAM: Streaming(lambda call: None)}
+        )
 
     def _who(self, call: Any) -> str:
         self.identified += 1
@@ -47,7 +50,15 @@ class Server:
     def _count(self, call: Any, request: bytes) -> None:
         self.called += 1
 
+    def _publish(self, call: Any, request: bytes) -> None:
+        """As the publishers of nodes and proxies do it."""
+        self.called += 1
+        topic = pubsub.PublishRequest.FromString(request).topic
+        if call.noted.get(topic, 0.0) <= call.began:
+            self.clients.note_publisher(call, topic)
+
     def publish(self, call: FakeCall, topic: str = TOPIC) -> None:
+        call.began, call.noted = self.clock.monotonic(), self.noted.setdefault(call.peer, {})
         self.table[PUBLISH].handler(call, pubsub.PublishRequest(topic=topic).SerializeToString())  # type: ignore[call-arg, arg-type]
 
     def pull(self, call: FakeCall) -> None:
@@ -106,10 +117,18 @@ def test_within_a_second_a_connection_is_noted_once() -> None:
 
 def test_what_is_no_request_is_left_to_the_method() -> None:
     server = Server()
-    server.table[PUBLISH].handler(FakeCall("a:1"), b"\x0a\xff")  # type: ignore[call-arg, arg-type]
+    server.table[PULL].handler(FakeCall("a:1"), b"\x0a\xff")  # type: ignore[call-arg, arg-type]
     server.publish(FakeCall("a:1"), "x" * 100_000)
     assert server.called == 2
     assert server.publishers("x" * 100_000) == []
+
+
+def test_a_connection_that_publishes_to_many_topics_is_known_for_each_and_keeps_few_names() -> None:
+    server = Server()
+    for number in range(2500):
+        server.publish(FakeCall("a:1"), f"projects/p/topics/t{number}")
+    assert server.publishers("projects/p/topics/t7") == ["a:1"]
+    assert len(server.noted["a:1"]) <= 1000
 
 
 def test_memory_is_bounded_and_the_rest_is_counted() -> None:
@@ -234,6 +253,7 @@ async def test_addresses_are_for_who_may_see_the_server(harness: ServicerHarness
 @simulated()
 async def test_of_a_real_stream_limits_and_what_is_outstanding_are_known(harness: ServicerHarness) -> None:
     clients = ConnectedClients("server", harness.clock, harness.streams.open_pulls)
+    harness.publisher.note_publisher = clients.note_publisher
 
     async def held(subscription: int) -> tuple[list[internal.HeldStream], list[str]]:
         return list(harness.streams.held(subscription)), []

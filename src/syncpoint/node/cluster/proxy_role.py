@@ -177,6 +177,7 @@ class ProxyRole:
             self.proxy.streams.open_pulls,
             None if gate is None else gate.principal_of,
         )
+        self.proxy.publisher.note_publisher = self._clients.note_publisher
         everybody = clients_of_all(context, self._clients.answer)
         every = self.proxy.methods(
             CatalogService(self.control, vetting, self._regions, transformer, self.consumption.exports.state).methods(),

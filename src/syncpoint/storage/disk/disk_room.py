@@ -27,6 +27,8 @@ class DiskRoom:
         rule = self._log.fragment.rule
         self._counted = rule.persisted([self._on(one) if one.ok else 0 for one in self._maintainers])
         self._counted_at = self._log.appended_bytes
+        self.messages_end = self._counted + self._counted_at - self._settings.reserve
+        """How many bytes the log may have been given in all before messages are refused: the rest is the reserve."""
 
     @property
     def bytes(self) -> int:
