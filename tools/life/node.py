@@ -1,9 +1,9 @@
 """The life of a message in a node of one process.
 
 It serves in simulated time, with real files and with the kernel as Python, so that every call can be traced. A client
-of a few lines publishes a message, receives it and acknowledges it. Time passes only when nothing is left to do: what
-runs between two steps of the client runs because of the message. Deletion waits for the clock; of what the clock does
-then, what it does as well while nothing can be deleted is left out.
+of a few lines publishes a message on one connection, and receives and acknowledges it on another. Time passes only when
+nothing is left to do: what runs between two steps of the client runs because of the message. Deletion waits for the
+clock; of what the clock does then, what it does as well while nothing can be deleted is left out.
 """
 
 from __future__ import annotations
@@ -193,9 +193,14 @@ async def follow(folder: Path, clock: ManualClock) -> dict[str, Trace]:
     node = Node(ServeSettings(data=folder, storage=storage), environment)
     await node.start()
     loop = asyncio.get_running_loop()
-    near, far = socket.socketpair()
-    await loop.connect_accepted_socket(servers[0].make_connection, near)
-    _, client = await loop.create_connection(Client, sock=far)
+
+    async def connected() -> Client:
+        near, far = socket.socketpair()
+        await loop.connect_accepted_socket(servers[0].make_connection, near)
+        _, client = await loop.create_connection(Client, sock=far)
+        return client
+
+    publisher, client = await connected(), await connected()  # as those of official clients, one each
     await client.call(methods.PUBLISHER.CreateTopic, pubsub.Topic(name=TOPIC))
     await client.call(methods.SUBSCRIBER.CreateSubscription, pubsub.Subscription(name=SUBSCRIPTION, topic=TOPIC))
     pull = client.begin(
@@ -213,27 +218,31 @@ async def follow(folder: Path, clock: ManualClock) -> dict[str, Trace]:
 
     found: dict[str, Trace] = {}
     note = partial(traced, found, kind=kind)
-    await client.call(methods.PUBLISHER.Publish, messages(b"the first one opens the source"))
+    await publisher.call(methods.PUBLISHER.Publish, messages(b"the first one opens the source"))
     first = await receive()
     await asyncio.sleep(70.041)  # between two ticks; what is due once a minute has been done
+    await publisher.call(methods.PUBLISHER.Publish, messages(b"its publisher is noted once a second"))
+    before = await receive()
+    await asyncio.sleep(IN_A_MOMENT_S)
     with note("published"):
-        await client.call(methods.PUBLISHER.Publish, messages(b"hello"))
+        await publisher.call(methods.PUBLISHER.Publish, messages(b"hello"))
         await asyncio.sleep(IN_A_MOMENT_S)
     with note("delivered"):
         followed = await receive()
         await asyncio.sleep(IN_A_MOMENT_S)
     others: list[str] = []
     for _ in range(SEGMENT_ENTRIES):  # its segment ends
-        await client.call(methods.PUBLISHER.Publish, messages(b"another"))
+        await publisher.call(methods.PUBLISHER.Publish, messages(b"another"))
         others += await receive()
     with note("idle"):
-        acknowledge(first)
+        acknowledge(first + before)
         await asyncio.sleep(10)
     with note("acknowledged"):
         acknowledge(followed + others)
         await asyncio.sleep(BEFORE_A_TICK_S)
     with note("deleted"):
         await asyncio.sleep(10)
+    publisher.close()
     client.close()
     await node.stop()
     return found

@@ -90,9 +90,6 @@ class Uses:
         """See `publish.forwarder.Extension`. What was reached stays reached, also where a wall clock is behind now."""
         yield b"%d" % max(self._clock.sure_ns(), self._anchor_ns)
 
-    def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
-        return False
-
     def forgotten(self, source: Source) -> None:
         """No source is known here."""
 

@@ -128,7 +128,8 @@ class Cursors:
         """`found`: the facts of this extension, as recovery found them. Raises `ValueError` for a newer version's."""
         self.sources, self.catalog, self.clock, self.mean_bytes = sources, catalog, clock, mean_bytes
         self.on_more: Callable[[int], None] = lambda topic: None  # something is held that may not have been
-        self._by_topic: dict[int, dict[str, ReaderCursor]] = {}
+        self._by_topic: dict[int, dict[str, ReaderCursor]] = {}  # by topic and name
+        self.holding = self._by_topic  # see `publish.forwarder.Keeper`
         self._began_ns = clock.time_ns()
         for payload in found:
             self._apply(payload)
@@ -262,7 +263,7 @@ class Cursors:
             yield _encoded(cursor)
 
     def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
-        """See `publish.forwarder.Extension`."""
+        """See `publish.forwarder.Keeper`."""
         named = self._by_topic.get(source.topic)
         if not named or self.catalog.topic_by_incarnation(source.topic) is None:
             return False

@@ -44,10 +44,6 @@ class EndedSources:
         if self._ended:
             yield self._encoded(self._ended)
 
-    def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
-        """See `publish.forwarder.Extension`."""
-        return False
-
     def forgotten(self, source: Source) -> None:
         """See `publish.forwarder.Extension`."""
         if source.topic not in INNER_TOPICS:

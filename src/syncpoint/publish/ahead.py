@@ -27,15 +27,15 @@ class AheadOfMessages:
     """What is to be written in front of the messages of this turn."""
 
     def __init__(self) -> None:
-        self._writers: list[WriteAhead] = []
+        self.writers: list[WriteAhead] = []  # none: there is nothing to write
 
     def add(self, write: WriteAhead) -> None:
         """Write one more entry, behind those that were added before."""
-        self._writers.append(write)
+        self.writers.append(write)
 
     def write(self, store: Store, messages: int) -> None:
         """Write all, in front of so many entries of messages."""
-        writers, self._writers = self._writers, []
+        writers, self.writers = self.writers, []
         behind = len(writers) + messages
         for write in writers:
             behind -= 1
@@ -43,7 +43,7 @@ class AheadOfMessages:
 
     def clear(self) -> None:
         """The log is given up."""
-        self._writers.clear()
+        self.writers.clear()
 
 
 class FactsAhead(Generic[Fact]):

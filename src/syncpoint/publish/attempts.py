@@ -50,7 +50,7 @@ class DeliveryAttempts:
         found: Iterable[bytes] = (),
     ) -> None:
         self._ledgers, self._sources, self._clock, self._append, self._later = ledgers, sources, clock, append, later
-        self._of: dict[_Key, tuple[int, list[AttemptRun]]] = {}  # (subscription, source) -> generation, runs in order
+        self.known: dict[_Key, tuple[int, list[AttemptRun]]] = {}  # by subscription, source: generation, runs
         self._new: dict[_Key, list[AttemptRun]] = {}
         for fact in found:
             subscription, generation, source = _HEAD.unpack_from(fact)
@@ -72,7 +72,7 @@ class DeliveryAttempts:
 
     def of(self, subscription: int, source: int, begin: int, end: int) -> list[AttemptRun]:
         """What is known of messages in `[begin, end)`; their rests count from now."""
-        generation, runs = self._of.get((subscription, source), (0, ()))
+        generation, runs = self.known.get((subscription, source), (0, ()))
         ledger = self._ledgers.get(subscription)
         if not runs or ledger is None or ledger.generation != generation:
             return []
@@ -84,27 +84,27 @@ class DeliveryAttempts:
         ]
 
     def _apply(self, key: _Key, generation: int, runs: list[AttemptRun]) -> None:
-        known, before = self._of.get(key, (generation, []))
+        known, before = self.known.get(key, (generation, []))
         if generation < known:
             return
         if generation == known and before:
             _add(before, runs)
             del before[:-RUNS_MAX]
         else:
-            self._of[key] = generation, _merged([], runs)[-RUNS_MAX:]
+            self.known[key] = generation, _merged([], runs)[-RUNS_MAX:]
 
     def _write(self) -> None:
         new, self._new = self._new, {}
         for key, runs in new.items():
-            if key in self._of:
-                self._append(_encode(key, self._of[key][0], _merged([], runs)))
+            if key in self.known:
+                self._append(_encode(key, self.known[key][0], _merged([], runs)))
 
     # -- an extension of the log -------------------------------------------------------------------------------------
 
     def facts(self) -> Iterator[bytes]:
         """See `forwarder.Extension`."""
-        for key in list(self._of):
-            found, ledger = self._of.get(key), self._ledgers.get(key[0])
+        for key in list(self.known):
+            found, ledger = self.known.get(key), self._ledgers.get(key[0])
             if found is None:
                 continue
             generation, runs = found
@@ -112,19 +112,15 @@ class DeliveryAttempts:
             if ledger is not None and ledger.generation == generation and key[1] in self._sources:
                 left = _unacknowledged(runs, ledger.acks.get(key[1]))
             if left:
-                self._of[key] = generation, left
+                self.known[key] = generation, left
                 yield _encode(key, generation, left)
             else:
-                del self._of[key]
-
-    def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
-        """See `forwarder.Extension`: counts keep no message."""
-        return False
+                del self.known[key]
 
     def forgotten(self, source: Source) -> None:
         """See `forwarder.Extension`."""
-        for key in [key for key in self._of if key[1] == source.number]:
-            del self._of[key]
+        for key in [key for key in self.known if key[1] == source.number]:
+            del self.known[key]
 
 
 def _encode(key: _Key, generation: int, runs: list[AttemptRun]) -> bytes:

@@ -17,10 +17,10 @@ from syncpoint.kernel.acks import decode_runs
 from syncpoint.model.delivery import Done
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish import records
-from syncpoint.publish.ack_batch import AckBatch
 from syncpoint.publish.admission import Admission
 from syncpoint.publish.ahead import AheadOfMessages, FactsAhead
 from syncpoint.publish.append import (
+    AckBatch,
     CommitWaiters,
     Completion,
     PendingEntry,
@@ -145,14 +145,14 @@ class GroupCommit:
 
     def _linger_over(self) -> None:
         self._lingering = False
-        if self.acks:
+        if self.acks.waiting:
             self.flush_soon()
 
     def when_acks_persisted(self, done: Done) -> None:
         """Call `done` when all that was acknowledged up to now is persisted, or unknown."""
         if self.failed is not None:
             done(outcome_unknown(self.failed))
-        elif self.acks:
+        elif self.acks.waiting:
             self.acks.wait(done)
             self.flush_soon()
         else:
@@ -187,7 +187,7 @@ class GroupCommit:
             return
         try:
             self.append_pending()
-            if self.acks:
+            if self.acks.waiting:
                 position = self.store.append(EntryKind.ACKS, records.encode_acks(self.acks.waiting))
                 acks, done = self.acks.take()
                 self._waiting.add(position, partial(self._on_acks_persisted, acks, done))
@@ -207,7 +207,8 @@ class GroupCommit:
         pending, self._pending = deque(self._pending), []
         self._last.clear()
         try:
-            self.ahead.write(self.store, len(pending))
+            if self.ahead.writers:
+                self.ahead.write(self.store, len(pending))
             while pending:
                 entry = pending[0]
                 self._append_entry(entry)

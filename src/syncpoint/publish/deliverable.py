@@ -14,6 +14,7 @@ from typing import NamedTuple
 from syncpoint.kernel import lifetimes as kernel
 from syncpoint.kernel.acks import AckSet
 from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.entity_options import NO_SUBSCRIPTION_OPTIONS, NO_TOPIC_OPTIONS
 from syncpoint.model.delivery import Batch, Fetched, Freshness
 from syncpoint.model.lanes import ends_of, in_lane, lane_of
 from syncpoint.publish.ledger import Ledger
@@ -45,9 +46,11 @@ def expired_at(catalog: Catalog, ledger: Ledger, now_ns: int) -> Expired:
     kept_s = max(record.retention_s if record else 0, topic.retention_s if topic else 0)
     oldest = now_ns - kept_s * 1_000_000_000
     retained = 0 if ledger.renewed_ns >= oldest else oldest  # a seek to a snapshot kept them
-    live = time_to_live_ns(record, topic) if record else 0
-    letters, once = (goes_to_letters(record), record.exactly_once) if record else (False, False)
-    return Expired(now_ns, retained, live, letters, once)
+    if record is None:
+        return Expired(now_ns, retained, 0, letters=False, once=False)
+    if record.options is NO_SUBSCRIPTION_OPTIONS and (topic is None or topic.options is NO_TOPIC_OPTIONS):
+        return Expired(now_ns, retained, 0, letters=False, once=record.exactly_once)
+    return Expired(now_ns, retained, time_to_live_ns(record, topic), goes_to_letters(record), record.exactly_once)
 
 
 def deliverable(
@@ -68,7 +71,7 @@ def deliverable(
     base = ends_of(lane_of(begin))[0]
     dead: list[tuple[int, int]] = []
     soonest = NEVER_NS
-    ages = bool(stored) and (expired.live_ns > 0 or own.knows(stored[0].source))  # all are of one source
+    ages = bool(stored) and (expired.live_ns > 0 or bool(own.runs.get(stored[0].source)))  # all are of one source
     for batch in stored:
         place = base + batch.first_offset
         behind = place + batch.count

@@ -5,9 +5,9 @@ decide, its `server` serves the sources to subscribe forwarders. Everything runs
 nothing here waits.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from syncpoint.kernel.acks import AckSet
 from syncpoint.metadata.records import CatalogChange, ChangeOp, Setting, Subscription, Topic
@@ -37,18 +37,26 @@ from syncpoint.tracing.tracer import Tracer
 
 
 class Extension(Protocol):
-    """A room above that keeps facts of its own in the log, and may need messages that nobody else does."""
+    """A room above that keeps facts of its own in the log."""
 
     number: records.ExtensionNumber  # what its facts are marked with, see `records.encode_extension`
 
     def facts(self) -> Iterator[bytes]:
         """All it has to remember, for a checkpoint; each may be applied twice, and over later ones."""
 
-    def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
-        """Whether messages of a source in [first_offset, end), published at `time_ns`, must be kept for it."""
-
     def forgotten(self, source: Source) -> None:
         """Nothing of a sealed source is stored any more, and it leaves the table."""
+
+
+class Keeper(Protocol):
+    """Whoever may need messages that nobody else does."""
+
+    @property
+    def holding(self) -> Mapping[Any, Any]:
+        """What it needs messages for. Empty: it needs none, and is not asked."""
+
+    def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
+        """Whether messages of a source in [first_offset, end), published at `time_ns`, must be kept for it."""
 
 
 class PublishForwarder:
@@ -105,6 +113,7 @@ class PublishForwarder:
             self.commit, self.catalog, self.sources, self.ledgers, self.attempts, self.expiry, self.intake.letter
         )
         self.extensions: list[Extension] = [self.attempts, self.expiry, self.scheduled, self.ids, self.batches]
+        self.keepers: list[Keeper] = [self.scheduled]
         self.needs = Needs()
 
     # -- what is known of messages -----------------------------------------------------------------------------------

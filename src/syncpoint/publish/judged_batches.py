@@ -156,10 +156,6 @@ class JudgedBatches:
         known = list(self._known.values())
         return (_fact(known[at : at + PART]) for at in range(0, len(known), PART))
 
-    def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
-        """See `forwarder.Extension`: batches keep no message."""
-        return False
-
     def forgotten(self, source: Source) -> None:
         """See `forwarder.Extension`: a batch outlives its messages."""
 

@@ -306,10 +306,6 @@ class MessageIds:
                 if rows:
                     yield encode_ids([(key, rows)])
 
-    def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
-        """See `forwarder.Extension`: ids keep no message."""
-        return False
-
     def forgotten(self, source: Source) -> None:
         """See `forwarder.Extension`: an id outlives its message."""
 

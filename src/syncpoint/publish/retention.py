@@ -32,7 +32,7 @@ def is_needed(forwarder: PublishForwarder, source: int, first_offset: int, count
     if topic is not None and topic.retention_s and age_ns < topic.retention_s * _NS:
         return True
     end = first_offset + count
-    own_ns = forwarder.expiry.latest_ns(source, first_offset, end)
+    own_ns = forwarder.expiry.latest_ns(source, first_offset, end) if source in forwarder.expiry.runs else NEVER_NS
     for record in catalog.subscriptions_of(found.topic):
         if record.detached:
             continue
@@ -55,7 +55,7 @@ def is_needed(forwarder: PublishForwarder, source: int, first_offset: int, count
             return True
         if not state.covers(source, first_offset, end):
             return True
-    return any(extension.holds(found, first_offset, end, time_ns) for extension in forwarder.extensions)
+    return any(one.holding and one.holds(found, first_offset, end, time_ns) for one in forwarder.keepers)
 
 
 def is_orphan(catalog: Catalog, source: Source) -> bool:

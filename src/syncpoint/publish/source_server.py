@@ -243,7 +243,9 @@ class SourceServer:
                 found = deliverable(self.ledgers, ledger, begin, end, stored, expired, self.expiry, ran_out)
                 if ran_out:
                     recorder.note_of(subscription, EXPIRED, source, partial(list, ran_out), generation=generation)
-                known = self.attempts.of(subscription, source, found[0].begin, found[-1].end) if found else ()
+                known: Sequence[AttemptRun] = ()
+                if found and self.attempts.known:
+                    known = self.attempts.of(subscription, source, found[0].begin, found[-1].end)
                 freshness = freshness_of(found)
                 plain = not passed and not known and freshness is None
                 reply(found if plain else Fetched(found, passed, known, expired_of(found), freshness))

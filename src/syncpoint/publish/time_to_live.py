@@ -50,7 +50,7 @@ class ExpiryIndex:
         self, ahead: AheadOfMessages, bounds: Callable[[int], tuple[int, int] | None], found: Iterable[bytes] = ()
     ) -> None:
         self._bounds, self._facts = bounds, FactsAhead(ahead, _encode)
-        self._of: dict[int, list[ExpiryRun]] = {}  # by source: in order, without overlaps
+        self.runs: dict[int, list[ExpiryRun]] = {}  # by source: in order, without overlaps
         for fact in found:
             for source, run in decode_runs(fact):
                 self._enter(source, run)
@@ -62,10 +62,6 @@ class ExpiryIndex:
         run = ExpiryRun(begin, source.end, min(NEVER_NS, time_ns + shortest_ms * _MS_NS), latest)
         self._facts.note((source.number, run))
         self._enter(source.number, run, JOINED_NS + shortest_ms * _MS_NS // JOINED_PART)
-
-    def knows(self, source: int) -> bool:
-        """Whether any message of a source may have a time of its own."""
-        return bool(self._of.get(source))
 
     def soonest_ns(self, source: int, begin: int, end: int) -> int:
         """Before this time nothing of `[begin, end)` runs out by a time of its own."""
@@ -88,11 +84,11 @@ class ExpiryIndex:
         return [(max(begin, run.begin), min(end, run.end)) for run in runs]
 
     def __len__(self) -> int:
-        return sum(len(runs) for runs in self._of.values())
+        return sum(len(runs) for runs in self.runs.values())
 
     def _within(self, source: int, begin: int, end: int) -> Iterator[ExpiryRun]:
         """The runs that `[begin, end)` overlaps."""
-        runs = self._of.get(source)
+        runs = self.runs.get(source)
         if not runs:
             return
         at = max(0, bisect_right(runs, begin, key=_begin) - 1)
@@ -103,7 +99,7 @@ class ExpiryIndex:
 
     def _enter(self, source: int, run: ExpiryRun, tolerance_ns: int = -1) -> None:
         """Facts of a checkpoint overlap those that were written while it was."""
-        runs = self._of.setdefault(source, [])
+        runs = self.runs.setdefault(source, [])
         last = runs[-1] if runs else None
         if last is None or last.end < run.begin:
             runs.append(run)
@@ -124,29 +120,25 @@ class ExpiryIndex:
                     run = _joined(one, run)
                 runs[at : at + len(overlapped)] = [run]
         if len(runs) > RUNS_MAX:
-            self._of[source] = [reduce(_joined, runs[at : at + 2]) for at in range(0, len(runs), 2)]
+            self.runs[source] = [reduce(_joined, runs[at : at + 2]) for at in range(0, len(runs), 2)]
 
     # -- an extension of the log -------------------------------------------------------------------------------------
 
     def facts(self) -> Iterator[bytes]:
         """See `forwarder.Extension`. What is deleted is forgotten here."""
-        for source in list(self._of):
-            bounds, runs = self._bounds(source), self._of.get(source, [])
+        for source in list(self.runs):
+            bounds, runs = self._bounds(source), self.runs.get(source, [])
             if bounds is not None:
                 stored = [run for run in runs if run.end > bounds[0]]
                 if len(stored) < len(runs):
-                    self._of[source] = runs = stored
+                    self.runs[source] = runs = stored
             for at in range(0, len(runs), 500):
                 part = [(source, run) for run in runs[at : at + 500]]
                 yield b"".join(_RUN.pack(number, *run) for number, run in part)
 
-    def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
-        """See `forwarder.Extension`: times to live keep no message."""
-        return False
-
     def forgotten(self, source: Source) -> None:
         """See `forwarder.Extension`."""
-        self._of.pop(source.number, None)
+        self.runs.pop(source.number, None)
 
 
 def time_to_live_ns(record: Subscription, topic: Topic | None) -> int:

@@ -40,7 +40,7 @@ class Deletion:
         self._sources = sources
         self._append = append
         self._control_floor = checkpoint_place
-        self._checkpoints: list[CheckpointWriter] = []
+        self.begun_checkpoints: list[CheckpointWriter] = []
         self.trim = Trim(
             settings,
             disks.catalog,
@@ -56,16 +56,16 @@ class Deletion:
 
     def begun(self, checkpoint: CheckpointWriter) -> None:
         """A checkpoint is being written; it counts once all of it is persisted."""
-        self._checkpoints.append(checkpoint)
+        self.begun_checkpoints.append(checkpoint)
 
     def on_persisted(self, position: int) -> None:
         """The log is persisted up to here."""
-        for begun in self._checkpoints[:]:
+        for begun in self.begun_checkpoints[:]:
             if begun.broken:
-                self._checkpoints.remove(begun)
+                self.begun_checkpoints.remove(begun)
             elif begun.end is not None and begun.end <= position:
                 begun.complete = True
-                self._checkpoints.remove(begun)
+                self.begun_checkpoints.remove(begun)
                 self._control_floor = max(self._control_floor, (self._log.counter, begun.begin))
 
     @property

@@ -149,7 +149,8 @@ class Store:
 
     def note_persisted(self, position: int) -> None:
         """For `DiskSet`: all up to this position is."""
-        self._deletion.on_persisted(position)
+        if self._deletion.begun_checkpoints:
+            self._deletion.on_persisted(position)
         if self.failure is None:
             self.on_persisted(position)
 

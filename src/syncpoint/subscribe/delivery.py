@@ -98,7 +98,8 @@ class Delivery:
 
     @record.setter
     def record(self, record: Subscription) -> None:
-        before, self.state.record = self.state.record, record
+        before = self.state.record
+        self.state.take_record(record)
         if record is not before and record != before:
             if record.options.lanes != before.options.lanes:
                 self._change_rules(record, before)

@@ -69,9 +69,6 @@ class FetchCursor:
         self.batches.extend(batches)
         self.begin = batches[-1].end
 
-    def head(self) -> Batch | None:
-        return self.batches[0] if self.batches else None
-
     def advance(self, offset: int) -> None:
         """Everything before `offset` of the head batch was dealt with."""
         head = self.batches[0]

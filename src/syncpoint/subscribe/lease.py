@@ -273,7 +273,8 @@ class LeaseManager:
 
     def discharge(self, source: int, runs: bytes) -> None:
         """These offsets need no delivery any more: forget their counts, let their keys go on."""
-        self.redelivery.forget_acked(source, runs)
+        if self.redelivery.attempts or self.redelivery.waiting:
+            self.redelivery.forget_acked(source, runs)
         if self.order is not None:
             self.order.on_discharged(source, runs)
 

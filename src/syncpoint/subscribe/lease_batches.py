@@ -40,7 +40,7 @@ class BatchLeasing:
             batch.begin,
             batch.end,
             batch.skip,
-            state.program_of(batch.begin),
+            state.program if state.rules is None else state.program_of(batch.begin),
             consumer.number,
             int((state.now() + consumer.deadline_s) * TICKS_PER_S),
             room,

@@ -29,7 +29,7 @@ class Pump:
         leasing: BatchLeasing,
         keys: KeyReader | None,
     ) -> None:
-        self._state, self._order = state, leases.order
+        self._state, self._order, self._redelivery = state, leases.order, leases.redelivery
         self._reader, self._sources = reader, reader.sources
         self._again, self._leasing, self._keys = again, leasing, keys
 
@@ -38,8 +38,10 @@ class Pump:
         if self._state.record.options.receive_suspended:
             return
         consumers = self._state.consumers
-        if consumers:
+        if consumers and self._redelivery.due:
             self._again.read_due()
+        if self._keys is None and not (self._again.ready or self._redelivery.due) and self._sources.quiet:
+            return
         self._ask_ahead()
         in_round = idle = 0
         while idle < len(consumers):
@@ -52,7 +54,7 @@ class Pump:
                 self._state.wake()  # one consumer: the next response belongs to the next turn
                 break
         self._ask_ahead()
-        if self._again.has_more and self._somebody_has_room():
+        if self._redelivery.due and self._again.has_more and self._somebody_has_room():
             self._state.wake()
 
     def has_room(self) -> bool:

@@ -35,7 +35,7 @@ class RedeliveryReader:
     @property
     def has_more(self) -> bool:
         """Whether more is due than was read at once, and all of that was lent."""
-        return self._leases.redelivery.has_due and self.at_rest
+        return bool(self._leases.redelivery.due) and self.at_rest
 
     def read_due(self) -> None:
         """Read again what is due."""

@@ -42,42 +42,35 @@ class Redelivery:
     """Messages waiting for their next delivery, due ones in publish order."""
 
     def __init__(self) -> None:
-        self._due: list[tuple[int, int]] = []  # heap of (source, offset)
+        self.due: list[tuple[int, int]] = []  # heap of (source, offset); empty: nothing is due
         self._later: list[tuple[float, int, int]] = []  # heap of (time, source, offset)
-        self._waiting: set[tuple[int, int]] = set()
+        self.waiting: set[tuple[int, int]] = set()
         self.attempts: dict[tuple[int, int], int] = {}
 
     def __len__(self) -> int:
-        return len(self._waiting)
-
-    @property
-    def has_due(self) -> bool:
-        """Whether something may be due now."""
-        return bool(self._due)
+        return len(self.waiting)
 
     def add(self, source: int, offset: int, *, at: float | None = None) -> None:
         """Offer it again now, or at a time (seconds of the monotonic clock)."""
-        if (source, offset) in self._waiting:
+        if (source, offset) in self.waiting:
             return
-        self._waiting.add((source, offset))
+        self.waiting.add((source, offset))
         if at is None:
-            heapq.heappush(self._due, (source, offset))
+            heapq.heappush(self.due, (source, offset))
         else:
             heapq.heappush(self._later, (at, source, offset))
 
     def discard(self, source: int, offset: int) -> None:
         """It was acknowledged, or belongs to an ordering queue now."""
-        self._waiting.discard((source, offset))
+        self.waiting.discard((source, offset))
         self.attempts.pop((source, offset), None)
 
     def forget_acked(self, source: int, runs: bytes) -> None:
         """Acknowledged offsets need no count and no redelivery."""
-        if not self.attempts and not self._waiting:
-            return
         for begin, length in decode_runs(runs):
-            if length > len(self.attempts) + len(self._waiting):
+            if length > len(self.attempts) + len(self.waiting):
                 for key in [
-                    k for k in (*self.attempts, *self._waiting) if k[0] == source and begin <= k[1] < begin + length
+                    k for k in (*self.attempts, *self.waiting) if k[0] == source and begin <= k[1] < begin + length
                 ]:
                     self.discard(*key)
             else:
@@ -86,15 +79,15 @@ class Redelivery:
 
     def forget_source(self, source: int) -> None:
         """Somebody else delivers from it."""
-        for key in [k for k in {*self.attempts, *self._waiting} if k[0] == source]:
+        for key in [k for k in {*self.attempts, *self.waiting} if k[0] == source]:
             self.discard(*key)
 
     def wake(self, now: float) -> None:
         """What waited for a time up to `now` is due."""
         while self._later and self._later[0][0] <= now:
             _, source, offset = heapq.heappop(self._later)
-            if (source, offset) in self._waiting:
-                heapq.heappush(self._due, (source, offset))
+            if (source, offset) in self.waiting:
+                heapq.heappush(self.due, (source, offset))
 
     def next_time(self) -> float | None:
         return self._later[0][0] if self._later else None
@@ -107,22 +100,22 @@ class Redelivery:
 
     def take_due(self, limit: int) -> Iterator[OffsetRun]:
         """Runs of due messages, at most `limit` messages in all. They leave the queue."""
-        while self._due and limit > 0:
-            source, begin = heapq.heappop(self._due)
-            if (source, begin) not in self._waiting:
+        while self.due and limit > 0:
+            source, begin = heapq.heappop(self.due)
+            if (source, begin) not in self.waiting:
                 continue
-            self._waiting.discard((source, begin))
+            self.waiting.discard((source, begin))
             attempt, end = self.attempts.get((source, begin), 0), begin + 1
             while (
-                self._due
-                and self._due[0] == (source, end)
+                self.due
+                and self.due[0] == (source, end)
                 and end - begin < min(limit, RUN_MAX)
                 and self.attempts.get((source, end), 0) == attempt
             ):
-                heapq.heappop(self._due)
-                if (source, end) not in self._waiting:
+                heapq.heappop(self.due)
+                if (source, end) not in self.waiting:
                     break
-                self._waiting.discard((source, end))
+                self.waiting.discard((source, end))
                 end += 1
             limit -= end - begin
             yield OffsetRun(source, begin, end, attempt + 1)

@@ -48,7 +48,8 @@ class SharedState:
     """
 
     __slots__ = ("consumers", "counting", "counts", "dead_letter", "delivered", "doubted", "now", "ours", "program",
-                 "publish", "record", "recorder", "rules", "soon", "stalled", "table", "wake", "work")  # fmt: skip
+                 "publish", "record", "recorder", "rules", "soon", "stalled", "strict", "table", "wake",
+                 "work")  # fmt: skip
 
     def __init__(
         self,
@@ -68,7 +69,8 @@ class SharedState:
         work: RuleWork | None,
     ) -> None:
         self.soon, self.work = soon, work
-        self.record, self.recorder = record, recorder
+        self.recorder = recorder
+        self.take_record(record)
         self.counting, self.counts = counting, counting.of_subscription(record.incarnation)
         self.publish = publish
         self.table = table
@@ -83,6 +85,11 @@ class SharedState:
         self.consumers: deque[Consumer] = deque()  # in the order of their turns
         self.delivered = 0
         self.stalled = False  # something could not be read, or recorded: it is tried again at the next tick
+
+    def take_record(self, record: Subscription) -> None:
+        """The subscription is this from now on. `strict`: what was lent under one grant means nothing under another."""
+        self.record = record
+        self.strict = record.exactly_once or record.ordered
 
     def take_rules(self, before: Subscription | None) -> None:
         """Judge by the rules of the record; `before`: the record that those of now are of."""
@@ -106,11 +113,6 @@ class SharedState:
         record = self.record
         if record.topic_incarnation in self.recorder.topics:
             self.recorder.note(record.topic_incarnation, kind, source, runs, record.name, generation=generation, **more)
-
-    @property
-    def strict(self) -> bool:
-        """Whether what was lent under one grant means nothing under the next."""
-        return self.record.exactly_once or self.record.ordered
 
     def remove(self, consumer: Consumer) -> None:
         """It takes no more."""

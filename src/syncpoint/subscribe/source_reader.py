@@ -101,7 +101,8 @@ class SourceReader:
         if self.rules.late:
             cursor.not_before = self._state.now() + JUDGED_S
             self._state.stalled = True
-        self.aging.note(batches)
+        if isinstance(batches, Fetched):
+            self.aging.note(batches)
         if batches or cursor.drained:  # what comes after a source that is drained may begin
             self._state.wake()
 

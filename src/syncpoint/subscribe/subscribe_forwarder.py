@@ -111,7 +111,8 @@ class SubscribeForwarder:
         record = self.catalog.subscription_by_incarnation(record.incarnation) or record
         found = self.deliveries.get(record.incarnation)
         if found is not None:
-            found.record = record
+            if found.state.record is not record:
+                found.record = record
             return found
         key = hmac.digest(self._key, record.incarnation.to_bytes(8, "little"), "sha256")[:16]
         found = Delivery(

@@ -52,6 +52,11 @@ class SubscriptionSources:
         )
 
     @property
+    def quiet(self) -> bool:
+        """Whether there is nothing to hand out, to ask for or to leave behind: all was read, and nothing came since."""
+        return all((one.idle or one.asking) and not (one.batches or one.sealed) for one in self._cursors.values())
+
+    @property
     def waits(self) -> bool:
         """Whether keys wait for sources that come before theirs; it pays to ask how far those are."""
         return self._ordered and (bool(self._elsewhere) or len(self._turns()) < len(self._cursors))
@@ -165,14 +170,15 @@ class SubscriptionSources:
             again = False
             for key in self._turns():
                 cursor = self._cursors[key]
-                self._read_on(cursor)
-                head = cursor.head()
+                if not (cursor.idle or cursor.asking or cursor.batches):
+                    self._read_on(cursor)
+                head = cursor.batches[0] if cursor.batches else None
                 if head is not None and self._comes_later(key):
                     again = again or self._seal_before(key)
                 elif head is not None:
                     self._turn_over(key)
                     return head, cursor
-                if cursor.drained:
+                if cursor.sealed and cursor.drained:
                     del self._cursors[key]
                     self._eligible = None
                     again = self._ordered  # those behind it may begin
@@ -209,7 +215,8 @@ class SubscriptionSources:
         ahead = 0
         for key in self._turns():
             cursor = self._cursors[key]
-            self._read_on(cursor)
+            if not (cursor.idle or cursor.asking or cursor.batches):  # it wants more
+                self._read_on(cursor)
             ahead += bool(cursor.batches or cursor.asking)
             if ahead >= SOURCES_AHEAD:
                 break

@@ -15,7 +15,7 @@ from syncpoint.publish import chain as chain_module
 from syncpoint.publish import grants as grants_module
 from syncpoint.publish import records
 from syncpoint.publish import recovery as publish_recovery
-from syncpoint.publish.ack_batch import AckBatch
+from syncpoint.publish.append import AckBatch
 from syncpoint.publish.follow import Follower
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.grants import Grants
