@@ -255,7 +255,7 @@ class EpochWriter:
         yield from self.state.facts()
 
     def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
-        """See `publish.forwarder.Keeper`: what an epoch under way has stored already is kept, so that after a crash it is
+        """See `publish.forwarder.Keeper`: what an epoch under way has stored is kept, so that after a crash it is
         found, and not stored again.
         """
         return any(one.holds(source.number, end) for one in self.applying.values())

@@ -35,7 +35,7 @@ async def drained_for_good(forwarder: PublishForwarder, subscription: int) -> li
     if found:
         persisted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done, commit = partial(complete, persisted), forwarder.commit
-        if commit.acks:
+        if commit.acks.waiting:
             commit.when_acks_persisted(done)
         else:  # what was acknowledged is in the log, in front of this
             commit.append_fact(EntryKind.LEDGER, records.encode_revision(forwarder.catalog.revision), done)

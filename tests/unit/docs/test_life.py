@@ -39,3 +39,12 @@ def test_every_file_that_the_page_names_exists() -> None:
     assert len(named) > 70
     sources = ROOT / "src" / "syncpoint"
     assert [one for one in sorted(named) if not (sources / f"{one}.py").exists()] == []
+
+
+def test_a_way_that_gets_longer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(TOOL))
+    tool = importlib.import_module("page")
+    ways = {name: dict.fromkeys(range(most)) for name, most in tool.FILES_MAX.items()}
+    assert tool.too_long(ways) == []
+    ways["delivered"][-1] = None
+    assert tool.too_long(ways) == ["delivered: 29 files, 28 at most"]
