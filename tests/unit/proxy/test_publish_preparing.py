@@ -156,7 +156,12 @@ class _DropsB(Transformer):
     """Drops messages `b` where the first transform says so."""
 
     async def apply(
-        self, project: str, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+        self,
+        project: str,
+        transforms: Sequence[pubsub.MessageTransform],
+        messages: Sequence[pubsub.PubsubMessage],
+        *,
+        of: object = None,
     ) -> list[Outcome]:
         drops = transforms[0].compression.compression_mode == pubsub.Compression.DECOMPRESS
         return [None if drops and one.data == b"b" else one for one in messages]
@@ -197,7 +202,12 @@ class _Held(Transformer):
     came: tuple[bytes, ...] = ()
 
     async def apply(
-        self, project: str, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+        self,
+        project: str,
+        transforms: Sequence[pubsub.MessageTransform],
+        messages: Sequence[pubsub.PubsubMessage],
+        *,
+        of: object = None,
     ) -> list[Outcome]:
         self.came += tuple(one.data for one in messages)
         await asyncio.sleep(5.0 if messages[0].data[0] else 12.0)

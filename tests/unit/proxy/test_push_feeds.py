@@ -244,7 +244,7 @@ async def test_cut_off_while_functions_run_it_gives_back_what_it_was_lent(harnes
     push = await Pushing().start(harness)
 
     class Slow(Played):
-        async def apply(self, *asked: object) -> list[Outcome]:
+        async def apply(self, *asked: object, of: object = None) -> list[Outcome]:
             await asyncio.sleep(60)
             raise AssertionError("it is cut off")
 

@@ -20,7 +20,12 @@ class Played(Transformer):
     """Drops and fails as the data of a message says."""
 
     async def apply(
-        self, project: str, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+        self,
+        project: str,
+        transforms: Sequence[pubsub.MessageTransform],
+        messages: Sequence[pubsub.PubsubMessage],
+        *,
+        of: object = None,
     ) -> list[Outcome]:
         outcomes: dict[bytes, Outcome] = {b"drop": None, b"fail": TransformError("no")} if transforms else {}
         return [outcomes.get(one.data, one) for one in messages]

@@ -144,7 +144,12 @@ class SlowTo(Transformer):
     """Takes longer for some messages than for others."""
 
     async def apply(
-        self, project: str, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+        self,
+        project: str,
+        transforms: Sequence[pubsub.MessageTransform],
+        messages: Sequence[pubsub.PubsubMessage],
+        *,
+        of: object = None,
     ) -> list[Outcome]:
         await asyncio.sleep({b"first": 2.0, b"second": 1.0}.get(messages[0].data, 0.0))
         return [None if one.data == b"drop" else one for one in messages]

@@ -25,7 +25,12 @@ class Played(Transformer):
         self.seconds, self.given, self.failing = seconds, list[bytes](), True
 
     async def apply(
-        self, project: str, transforms: Sequence[pubsub.MessageTransform], messages: Sequence[pubsub.PubsubMessage]
+        self,
+        project: str,
+        transforms: Sequence[pubsub.MessageTransform],
+        messages: Sequence[pubsub.PubsubMessage],
+        *,
+        of: object = None,
     ) -> list[Outcome]:
         self.given += [one.data for one in messages]
         await asyncio.sleep(self.seconds)
