@@ -26,30 +26,29 @@ _NEVER = 1 << 62  # the position of an entry that did not get one
 class PublishCaller(Protocol):
     """Receives the answer to a publish: an RPC, or the service itself."""
 
-    def reply(self, message: bytes) -> None: ...
+    @property
+    def reply(self) -> Callable[[bytes], object]:
+        """Called with a serialised PublishResponse once the messages are persisted."""
+        ...
 
-    def fail(self, error: SyncpointError) -> None: ...
-
-
-class ServiceCaller:
-    """The service itself as the caller of a publish."""
-
-    def __init__(self, done: Callable[[bytes | Exception], None]) -> None:
-        self.reply = done
-        self.fail = done
+    @property
+    def fail(self) -> Callable[[SyncpointError], object]:
+        """Called where they are not, or nobody knows."""
+        ...
 
 
-class Completion:
+class FunctionCaller:
+    """A caller made of two functions: the service itself, or one that changes the answer for another caller."""
+
+    __slots__ = ("fail", "reply")
+
+    def __init__(self, reply: Callable[[bytes], object], fail: Callable[[SyncpointError], object]) -> None:
+        self.reply, self.fail = reply, fail
+
+
+def completion(done: Done) -> FunctionCaller:
     """A caller that has to know when its messages are persisted, and not which ids they have."""
-
-    def __init__(self, done: Done) -> None:
-        self._done = done
-
-    def reply(self, message: bytes) -> None:
-        self._done(None)
-
-    def fail(self, error: SyncpointError) -> None:
-        self._done(error)
+    return FunctionCaller(lambda response: done(None), done)
 
 
 class PendingEntry:

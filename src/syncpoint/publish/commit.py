@@ -22,9 +22,9 @@ from syncpoint.publish.ahead import AheadOfMessages, FactsAhead
 from syncpoint.publish.append import (
     AckBatch,
     CommitWaiters,
-    Completion,
     PendingEntry,
     PublishCaller,
+    completion,
     notify_all,
     outcome_unknown,
 )
@@ -241,7 +241,7 @@ class GroupCommit:
         if self.turn is None:
             self.begin_turn()
         entry = PendingEntry(source, source.end, self._time_ns)
-        entry.add(count, payload, Completion(done), b"")
+        entry.add(count, payload, completion(done), b"")
         try:
             source.end += count
             self.admission.enter(source.topic, count, len(payload))

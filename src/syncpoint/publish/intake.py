@@ -23,7 +23,7 @@ from syncpoint.model.errors import InvalidArgument, NotFound, SyncpointError, no
 from syncpoint.model.limits import SCHEDULE_AHEAD_SECONDS_MAX
 from syncpoint.model.names import parse_topic
 from syncpoint.publish import records
-from syncpoint.publish.append import Completion, PublishCaller
+from syncpoint.publish.append import PublishCaller, completion
 from syncpoint.publish.commit import GroupCommit
 from syncpoint.publish.judged_batches import JudgedBatches
 from syncpoint.publish.judged_publishes import JudgedPublishes
@@ -248,7 +248,7 @@ class Intake:
     def _fire(self, source: Source, messages: Sequence[Scheduled], framed: Sequence[bytes], done: Done) -> None:
         first = source.end
         count, stamped = stamps.stamp(b"".join(framed), source.prefix, first, *self.commit.turn_time())
-        self.commit.add(source, count, stamped, Completion(done), b"")
+        self.commit.add(source, count, stamped, completion(done), b"")
         try:
             self._scheduled.fire(messages, source.number, first)
         except Exception as error:  # they are taken, and would be again

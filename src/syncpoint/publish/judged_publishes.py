@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from syncpoint.kernel import schedules
 from syncpoint.model.errors import SyncpointError, Unavailable, not_a
 from syncpoint.model.identity import format_message_id
-from syncpoint.publish.append import PublishCaller
+from syncpoint.publish.append import FunctionCaller, PublishCaller
 from syncpoint.publish.commit import GroupCommit
 from syncpoint.publish.judged_batches import JudgedBatches, batch_of
 from syncpoint.publish.message_ids import PUBLISHED, Judgement, MessageIds, accepted_before, check_ids
@@ -68,11 +68,12 @@ class JudgedPublishes:
             if judged.same:
                 messages = [messages[number] for number in judged.fresh]
                 request = pubsub.PublishRequest(topic=parsed.topic, messages=messages).SerializeToString()
-        answered = None
-        if len(messages) < len(parsed.messages):
-            caller = answered = JudgedCaller(caller, self._sources.universe)
+        some_known = len(messages) < len(parsed.messages)
+        answered = list[MessagePlace]()  # where all of them are, once that is known
+        if some_known:
+            caller = self._answering(caller, answered)
         part, places = None, list[MessagePlace]()
-        if messages or answered is None:  # none at all is refused
+        if messages or not some_known:  # none at all is refused
             first = source.end
             part = self._add(caller, source, request, allowance)
             places = _places(request, part, MessagePlace(source.number, first))
@@ -84,15 +85,24 @@ class JudgedPublishes:
                 self._batches.note(batch_of(topic.incarnation, batch.sender, batch.number, places))
             except Exception as error:  # sent again they would be stored again
                 self._commit.on_inconsistency(error)
-        if answered is not None:
-            answered.places = places
+        if some_known:
+            answered += places
             if not messages:
-                self._when_persisted(answered)
+                self._when_persisted(caller, places)
         return part
 
     def answer(self, caller: PublishCaller, places: Sequence[MessagePlace]) -> None:
         """Answer a request all of whose messages were taken before, once they are persisted."""
-        self._when_persisted(JudgedCaller(caller, self._sources.universe, places))
+        self._when_persisted(self._answering(caller, places), places)
+
+    def _answering(self, caller: PublishCaller, places: Sequence[MessagePlace]) -> PublishCaller:
+        """Whoever gets the answer to those messages of a request that are new, and gives that to all of it."""
+
+        def reply(response: bytes) -> None:
+            ids = [format_message_id(self._sources.universe, *place) for place in places]
+            caller.reply(pubsub.PublishResponse(message_ids=ids).SerializeToString())
+
+        return FunctionCaller(reply, caller.fail)
 
     def _note(self, judged: Judgement, places: Sequence[MessagePlace]) -> None:
         if self._commit.failed is None:
@@ -101,35 +111,19 @@ class JudgedPublishes:
             except Exception as error:  # they are taken, and would be again
                 self._commit.on_inconsistency(error)
 
-    def _when_persisted(self, caller: JudgedCaller) -> None:
+    def _when_persisted(self, caller: PublishCaller, places: Sequence[MessagePlace]) -> None:
         def done(error: Exception | None) -> None:
             if error is None:
                 caller.reply(b"")
             else:
                 caller.fail(error if isinstance(error, SyncpointError) else Unavailable(str(error)))
 
-        sources = [self._sources.by_number.get(place.source) for place in caller.places]
-        if all(one is None or one.visible > place.offset for one, place in zip(sources, caller.places, strict=True)):
+        sources = [self._sources.by_number.get(place.source) for place in places]
+        if all(one is None or one.visible > place.offset for one, place in zip(sources, places, strict=True)):
             done(None)
             return
         self._commit.append_pending()
         self._commit.when_appended_persisted(done)
-
-
-class JudgedCaller:
-    """Gets the answer to those messages of a request that are new, and gives that to all of it: `places`, in order."""
-
-    def __init__(self, caller: PublishCaller, universe: int, places: Sequence[MessagePlace] = ()) -> None:
-        self._caller, self._universe, self.places = caller, universe, places
-
-    def reply(self, message: bytes) -> None:
-        """All of them are persisted."""
-        ids = [format_message_id(self._universe, *place) for place in self.places]
-        self._caller.reply(pubsub.PublishResponse(message_ids=ids).SerializeToString())
-
-    def fail(self, error: SyncpointError) -> None:
-        """They are not, or nobody knows."""
-        self._caller.fail(error)
 
 
 def _later(messages: Sequence[pubsub.PubsubMessage], request: bytes, origin: PublishOrigin) -> bytes:

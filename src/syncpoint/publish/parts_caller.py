@@ -7,8 +7,10 @@ once. What the other part comes to is not known to the caller then.
 
 from __future__ import annotations
 
+from functools import partial
+
 from syncpoint.model.errors import SyncpointError
-from syncpoint.publish.append import PublishCaller
+from syncpoint.publish.append import FunctionCaller, PublishCaller
 from syncpoint.wire.messages import pubsub
 
 
@@ -22,9 +24,9 @@ class PartsCaller:
 
     def part(self, number: int) -> PublishCaller:
         """The caller of one part."""
-        return _OnePart(self, number)
+        return FunctionCaller(partial(self._replied, number), self._failed)
 
-    def replied(self, number: int, response: bytes) -> None:
+    def _replied(self, number: int, response: bytes) -> None:
         """A part is persisted."""
         self._ids[number] = list(pubsub.PublishResponse.FromString(response).message_ids)
         if len(self._ids) == 2 and not self._over:
@@ -33,19 +35,8 @@ class PartsCaller:
             merged = pubsub.PublishResponse(message_ids=[next(ids[part]) for part in self._says])
             self._caller.reply(merged.SerializeToString())
 
-    def failed(self, error: SyncpointError) -> None:
+    def _failed(self, error: SyncpointError) -> None:
         """A part is not, or nobody knows."""
         if not self._over:
             self._over = True
             self._caller.fail(error)
-
-
-class _OnePart:
-    """Receives the answer to one part."""
-
-    def __init__(self, both: PartsCaller, number: int) -> None:
-        self._both, self._number = both, number
-        self.fail = both.failed
-
-    def reply(self, message: bytes) -> None:
-        self._both.replied(self._number, message)

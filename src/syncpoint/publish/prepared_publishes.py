@@ -20,7 +20,7 @@ from syncpoint.kernel.errors import Malformed
 from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import Internal, SyncpointError, Unavailable, not_a
 from syncpoint.model.names import project_of
-from syncpoint.publish.append import PublishCaller
+from syncpoint.publish.append import FunctionCaller, PublishCaller
 from syncpoint.publish.key_order import BatchPlace, PublishOrder
 from syncpoint.publish.message_preparation import MessagePreparation
 from syncpoint.publish.origin import PublishOrigin
@@ -77,8 +77,10 @@ class PreparedPublishes:
             if found.request is None:
                 caller.reply(found.response(b""))
             else:
-                behind = _Publisher(caller, found) if any(found.dropped) else caller
-                self._publish(behind, now, found.request, origin)
+                if any(found.dropped):  # some messages were; the answer names all
+                    publisher = caller
+                    caller = FunctionCaller(lambda response: publisher.reply(found.response(response)), publisher.fail)
+                self._publish(caller, now, found.request, origin)
         except SyncpointError as error:
             caller.fail(error)
         except Exception:
@@ -117,13 +119,3 @@ class PreparedPublishes:
     async def stop(self) -> None:
         """Turn away what waits."""
         await self._tasks.stop()
-
-
-class _Publisher:
-    """The publisher of a request of which some messages were dropped."""
-
-    def __init__(self, caller: PublishCaller, found: TransformedRequest) -> None:
-        self.fail, self._reply, self._found = caller.fail, caller.reply, found
-
-    def reply(self, message: bytes) -> None:
-        self._reply(self._found.response(message))

@@ -17,7 +17,7 @@ from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import AttemptRun, Done, Fetched, Listener, Reply, SourceView, expired_of, freshness_of
 from syncpoint.model.errors import FailedPrecondition, NotFound, SyncpointError, Unavailable
 from syncpoint.model.lanes import LANE_SIZE, in_lane, lane_of
-from syncpoint.publish.append import ServiceCaller, outcome_unknown
+from syncpoint.publish.append import FunctionCaller, PublishCaller, outcome_unknown
 from syncpoint.publish.attempts import DeliveryAttempts
 from syncpoint.publish.commit import GroupCommit
 from syncpoint.publish.deliverable import deliverable, expired_at
@@ -43,7 +43,7 @@ class SourceServer:
         ledgers: Ledgers,
         attempts: DeliveryAttempts,
         expiry: ExpiryIndex,
-        publish_request: Callable[[ServiceCaller, bytes], None],
+        publish_request: Callable[[PublishCaller, bytes], None],
     ) -> None:
         self.commit, self.catalog, self.sources, self.ledgers = commit, catalog, sources, ledgers
         self.attempts, self.expiry, self._publish_request = attempts, expiry, publish_request
@@ -189,7 +189,7 @@ class SourceServer:
     def publish(self, topic: str, request: bytes, done: Callable[[bytes | Exception], None]) -> None:
         """See `PublishSide`: a message the service itself sends, a dead letter for instance."""
         try:
-            self._publish_request(ServiceCaller(done), request)
+            self._publish_request(FunctionCaller(done, done), request)
         except SyncpointError as refused:
             done(refused)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from syncpoint.model.errors import SyncpointError
 from syncpoint.publish.admission import Admission
-from syncpoint.publish.append import PublishCaller
+from syncpoint.publish.append import FunctionCaller, PublishCaller
 from syncpoint.publish.commit import GroupCommit, Later, Soon
 from syncpoint.publish.source import Source
 from syncpoint.runtime.trusted import TrustedClock
@@ -39,7 +39,7 @@ class TracedCommit(GroupCommit):
         """See `GroupCommit`."""
         contexts = found(payload, MESSAGES_MAX)
         if contexts:
-            caller = _FollowedCaller(caller, self._persisted(source, contexts, count, len(payload)))
+            caller = _followed(caller, self._persisted(source, contexts, count, len(payload)))
         super().add(source, count, payload, caller, response)
 
     def _persisted(self, source: Source, contexts: list[TraceContext], count: int, size: int) -> Callable[[str], None]:
@@ -65,18 +65,15 @@ class TracedCommit(GroupCommit):
         return over
 
 
-class _FollowedCaller:
-    """Whom a publish is answered to, and whose messages are followed."""
+def _followed(caller: PublishCaller, over: Callable[[str], None]) -> PublishCaller:
+    """Whoever a publish is answered to whose messages are followed."""
 
-    def __init__(self, caller: PublishCaller, over: Callable[[str], None]) -> None:
-        self._caller, self._over = caller, over
+    def reply(response: bytes) -> None:
+        over("")
+        caller.reply(response)
 
-    def reply(self, message: bytes) -> None:
-        """It is persisted."""
-        self._over("")
-        self._caller.reply(message)
+    def fail(error: SyncpointError) -> None:
+        over(str(error))
+        caller.fail(error)
 
-    def fail(self, error: SyncpointError) -> None:
-        """It is not known to be."""
-        self._over(str(error))
-        self._caller.fail(error)
+    return FunctionCaller(reply, fail)
