@@ -99,12 +99,13 @@ class Topic:
     records_author: Author | None = None
     transform_author: Author | None = None
     plain: bool = field(init=False, repr=False, compare=False)
-    """Nothing comes between a client's publish and the log: the topic has no options, schema or transforms."""
+    """Nothing comes between a client's publish and the log: the topic has no options, no schema, and no config, which
+    may have transforms."""
     _transforms: Transforms | None = field(default=None, init=False, repr=False, compare=False)
     _stamp: int | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        plain = self.options is NO_TOPIC_OPTIONS and self.schema is None and not (self.config and self.transforms)
+        plain = self.options is NO_TOPIC_OPTIONS and self.schema is None and not self.config
         object.__setattr__(self, "plain", plain)
 
     @property

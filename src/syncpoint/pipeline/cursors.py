@@ -129,7 +129,7 @@ class Cursors:
         self.sources, self.catalog, self.clock, self.mean_bytes = sources, catalog, clock, mean_bytes
         self.on_more: Callable[[int], None] = lambda topic: None  # something is held that may not have been
         self._by_topic: dict[int, dict[str, ReaderCursor]] = {}  # by topic and name
-        self.holding = self._by_topic  # see `publish.forwarder.Keeper`
+        self.holding = self._by_topic  # see `publish.forwarder.HoldingExtension`
         self._began_ns = clock.time_ns()
         for payload in found:
             self._apply(payload)
@@ -263,7 +263,7 @@ class Cursors:
             yield _encoded(cursor)
 
     def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
-        """See `publish.forwarder.Keeper`."""
+        """See `publish.forwarder.HoldingExtension`."""
         named = self._by_topic.get(source.topic)
         if not named or self.catalog.topic_by_incarnation(source.topic) is None:
             return False

@@ -53,7 +53,7 @@ class LogReader:
         self.cursors = Cursors(publish.sources, publish.catalog, publish.clock, self.means.of, found)
         self.cursors.on_more = publish.needs.more
         publish.extensions.append(self.cursors)
-        publish.keepers.append(self.cursors)
+        publish.holding_extensions.append(self.cursors)
         self.ended = EndedSources(publish.memory.extensions.pop(EndedSources.number, []))
         publish.extensions.append(self.ended)
         self.exclusive = exclusive

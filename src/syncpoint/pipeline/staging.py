@@ -53,7 +53,7 @@ class StagingArea:
         self.bytes = 0
         self.unpersisted = 0
         self._held: dict[tuple[int, int], int] = {}  # (source, first offset) of a piece -> bytes
-        self.holding = self._held  # see `publish.forwarder.Keeper`
+        self.holding = self._held  # see `publish.forwarder.HoldingExtension`
         self._waiting: deque[Callable[[], None]] = deque()
 
     def hold(self, stage: Stage) -> None:
@@ -67,8 +67,8 @@ class StagingArea:
             self.bytes += size
 
     def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
-        """See `publish.forwarder.Keeper`: staged messages are kept until their epoch is done or dropped. An entry of a
-        staging source is one piece, also when it was copied forward.
+        """Staged messages stay until their epoch is done or dropped. An entry of a staging source is one piece, also
+        when it was copied forward.
         """
         return (source.number, first_offset) in self._held
 

@@ -62,10 +62,10 @@ class EpochWriter:
         self.area = StagingArea(publish, staged_bytes_max)
         self.state: EpochState = read_back(publish, self.area)
         self.applying: dict[int, EpochApply] = {}  # by decision; until all of it is persisted
-        self.holding = self.applying  # see `publish.forwarder.Keeper`
+        self.holding = self.applying  # see `publish.forwarder.HoldingExtension`
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}
         publish.extensions.append(self)
-        publish.keepers += (self.area, self)
+        publish.holding_extensions += (self.area, self)
 
     def methods(self) -> Methods:
         """The method table of this service."""
@@ -255,9 +255,7 @@ class EpochWriter:
         yield from self.state.facts()
 
     def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
-        """See `publish.forwarder.Keeper`: what an epoch under way has stored is kept, so that after a crash it is
-        found, and not stored again.
-        """
+        """What an epoch under way has stored is kept, so that after a crash it is found, and not stored again."""
         return any(one.holds(source.number, end) for one in self.applying.values())
 
     def forgotten(self, source: Source) -> None:

@@ -48,8 +48,8 @@ class Extension(Protocol):
         """Nothing of a sealed source is stored any more, and it leaves the table."""
 
 
-class Keeper(Protocol):
-    """Whoever may need messages that nobody else does."""
+class HoldingExtension(Protocol):
+    """An extension, or a part of one, that may need messages that nobody else does."""
 
     @property
     def holding(self) -> Mapping[Any, Any]:
@@ -113,7 +113,7 @@ class PublishForwarder:
             self.commit, self.catalog, self.sources, self.ledgers, self.attempts, self.expiry, self.intake.letter
         )
         self.extensions: list[Extension] = [self.attempts, self.expiry, self.scheduled, self.ids, self.batches]
-        self.keepers: list[Keeper] = [self.scheduled]
+        self.holding_extensions: list[HoldingExtension] = [self.scheduled]
         self.needs = Needs()
 
     # -- what is known of messages -----------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def needed_runs(forwarder: PublishForwarder, source: int, first_offset: int, cou
     whole = (
         (topic is None and is_orphan(catalog, found))
         or (topic is not None and topic.retention_s and age_ns < topic.retention_s * _NS)
-        or any(one.holding and one.holds(found, first_offset, end, time_ns) for one in forwarder.keepers)
+        or any(one.holding and one.holds(found, first_offset, end, time_ns) for one in forwarder.holding_extensions)
     )
     if whole:
         return [(first_offset, end)]

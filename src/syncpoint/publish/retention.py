@@ -55,7 +55,7 @@ def is_needed(forwarder: PublishForwarder, source: int, first_offset: int, count
             return True
         if not state.covers(source, first_offset, end):
             return True
-    return any(one.holding and one.holds(found, first_offset, end, time_ns) for one in forwarder.keepers)
+    return any(one.holding and one.holds(found, first_offset, end, time_ns) for one in forwarder.holding_extensions)
 
 
 def is_orphan(catalog: Catalog, source: Source) -> bool:

@@ -66,7 +66,7 @@ class ScheduledMessages:
         self._noted = FactsAhead[Scheduled](ahead, _encode_noted)
         self._fired = FactsAhead[Firing](ahead, encode_fired)
         self._of_source: dict[int, dict[int, Scheduled]] = {}  # by source and offset
-        self.holding = self._of_source  # see `forwarder.Keeper`
+        self.holding = self._of_source  # see `forwarder.HoldingExtension`
         self._of_topic: dict[int, list[Scheduled]] = {}  # in order
         self._firsts: list[tuple[int, int]] = []  # a heap of (due, topic); some of them are not so any more
         self._count = 0
@@ -200,7 +200,7 @@ class ScheduledMessages:
             yield _encode_places(_LEAVING, leaving[at : at + _ROWS])
 
     def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
-        """See `forwarder.Keeper`: a message is kept while it waits."""
+        """See `forwarder.HoldingExtension`: a message is kept while it waits."""
         rows = self._of_source.get(source.number)
         if not rows:
             return False

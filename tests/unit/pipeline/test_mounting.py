@@ -307,13 +307,13 @@ async def test_a_chain_that_begins_with_a_topic_later_has_its_cursors_from_the_f
     chain = await other.open(2)
     await other.process.publish("b", "c", chain=2)
     (source,) = chain.forwarder.sources.of_topic(TOPIC_NUMBER)
-    assert any(one.holds(source, 0, 2, harness.clock.time_ns()) for one in chain.forwarder.keepers)
+    assert any(one.holds(source, 0, 2, harness.clock.time_ns()) for one in chain.forwarder.holding_extensions)
     await other.process.crash()
     third = Served(harness, "f3", homes, chain=2)
     chain = await third.open(2)
     assert await third.read() == ["b", "c"]
     (source,) = chain.forwarder.sources.of_topic(TOPIC_NUMBER)
-    assert any(one.holds(source, 0, 2, harness.clock.time_ns()) for one in chain.forwarder.keepers)
+    assert any(one.holds(source, 0, 2, harness.clock.time_ns()) for one in chain.forwarder.holding_extensions)
     await with_cursor(third, processed=[pipeline.SourceRange(source=source.number, end=2)])
     for _ in range(100):  # what it has passed is written within a second, and then deleted
         await asyncio.sleep(0.1)
