@@ -39,7 +39,7 @@ def list_(settings: Settings) -> None:
 
 
 @alerts.command()
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1000), help="How many at most.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1000), help="Show at most this many.")
 @with_settings
 def history(settings: Settings, limit: int) -> None:
     """List alerts that fire, and the newest of those that are over, with all that happened.
@@ -57,8 +57,8 @@ def history(settings: Settings, limit: int) -> None:
 
 @alerts.command()
 @click.argument("alerts", nargs=-1, required=True, metavar="ALERT...")
-@click.option("--by", default="", help="Who looks after them [your name on this machine].")
-@click.option("--comment", default="", help="What is known of them, or done about them.")
+@click.option("--by", default="", help="Who is handling them [your name on this machine].")
+@click.option("--comment", default="", help="A note: the cause, or what was done.")
 @with_settings
 def ack(settings: Settings, alerts: tuple[str, ...], by: str, comment: str) -> None:
     """Acknowledge alerts: you look after them, and they go on to nobody else.
@@ -79,7 +79,7 @@ def ack(settings: Settings, alerts: tuple[str, ...], by: str, comment: str) -> N
 @alerts.command()
 @click.argument("rule")
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only alerts that have this label.")
-@click.option("--for", "duration", required=True, metavar="TIME", help="For how long, such as 30m or 4h.")
+@click.option("--for", "duration", required=True, metavar="TIME", help="How long, such as 30m or 4h.")
 @click.option("--comment", default="", help="Why.")
 @with_settings
 def silence(settings: Settings, rule: str, labels: tuple[str, ...], duration: str, comment: str) -> None:

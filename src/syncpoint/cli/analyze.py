@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 APP = "syncpoint analyze"
 
 since_option = click.option(
-    "--since", default="", metavar="TIME", help="Messages published then or later: 2026-01-31T12:00:00Z."
+    "--since", default="", metavar="TIME", help="Only messages published at or after this time: 2026-01-31T12:00:00Z."
 )
 plot_option = click.option(
     "--plot",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Draw it, too: a file that ends in .svg, .png or .pdf (needs matplotlib).",
+    help="Also draw a chart to this file, which ends in .svg, .png or .pdf (needs matplotlib).",
 )
 
 
@@ -85,10 +85,10 @@ def profile(settings: Settings, topic: str, since: str, plot: Path | None, maste
 
 @analyze.command()
 @click.argument("topic")
-@click.option("--filter", "filter_text", default="", metavar="EXPRESSION", help="As a subscription's filter.")
-@click.option("--sql", multiple=True, metavar="SQL", help="The filter of a rule; again for each rule.")
+@click.option("--filter", "filter_text", default="", metavar="EXPRESSION", help="A filter, as a subscription has it.")
+@click.option("--sql", multiple=True, metavar="SQL", help="The SQL filter of a rule; may be repeated.")
 @click.option(
-    "--correlation", multiple=True, metavar="NAME=VALUE,...", help="The filter of a rule: what has to be equal; again."
+    "--correlation", multiple=True, metavar="NAME=VALUE,...", help="The correlation filter of a rule; may be repeated."
 )
 @click.option(
     "--action",
@@ -97,7 +97,7 @@ def profile(settings: Settings, topic: str, since: str, plot: Path | None, maste
     help="The action of the rule with the same place, those of --sql before those of --correlation; '' for none.",
 )
 @click.option(
-    "--against", metavar="SUBSCRIPTION", help="Show what this subscription's filter and rules select otherwise."
+    "--against", metavar="SUBSCRIPTION", help="Show where the result differs from this subscription's filter and rules."
 )
 @since_option
 @plot_option

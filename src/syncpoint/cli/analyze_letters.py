@@ -25,22 +25,24 @@ if TYPE_CHECKING:
 
 
 @analyze.command()
-@click.option("--subscription", shell_complete=names("subscriptions"), metavar="SUB", help="Letters that came from it.")
-@click.option("--topic", shell_complete=names("topics"), metavar="TOPIC", help="Letters in this topic.")
+@click.option(
+    "--subscription", shell_complete=names("subscriptions"), metavar="SUB", help="Only letters from this subscription."
+)
+@click.option("--topic", shell_complete=names("topics"), metavar="TOPIC", help="Only letters in this topic.")
 @click.option(
     "--letters",
     "waiting_for",
     shell_complete=names("subscriptions"),
     metavar="SUB",
-    help="Those alone that this subscription of the dead-letter topic has not acknowledged.",
+    help="Only letters that this subscription of the dead-letter topic has not acknowledged.",
 )
 @since_option
-@click.option("--sql", default="", metavar="QUERY", help="Ask the view `letters`, as in the example.")
+@click.option("--sql", default="", metavar="QUERY", help="Run this query on the view `letters`, as in the example.")
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write the letters, or what --sql answers, into FILE.parquet or FILE.csv.",
+    help="Write the letters, or the result of --sql, to FILE.parquet or FILE.csv.",
 )
 @master_option
 @with_settings

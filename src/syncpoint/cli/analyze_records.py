@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.argument("topic")
 @click.option(
     "--grace", type=DurationType(), default="60s", show_default=True,
-    help="For so long an earlier message may come after a later one.",
+    help="How late a message may arrive and still count as in order.",
 )  # fmt: skip
 @master_option
 @with_settings
@@ -86,7 +86,11 @@ def _print_reconciled(found: DeliveryReconciliation) -> None:
 @analyze.command()
 @click.argument("topic")
 @click.option(
-    "--target", type=DurationType(), default="1s", show_default=True, help="How long a delivery may take to be in time."
+    "--target",
+    type=DurationType(),
+    default="1s",
+    show_default=True,
+    help="Deliveries within this time count as on time.",
 )
 @plot_option
 @master_option

@@ -37,7 +37,7 @@ def archive() -> None:
 
 @archive.command()
 @click.argument("topic")
-@click.option("--to", "folder", type=FOLDER, required=True, help="The archive's folder, new or of earlier runs.")
+@click.option("--to", "folder", type=FOLDER, required=True, help="The archive's folder, new or from earlier runs.")
 @click.option("--rows-per-part", type=click.IntRange(min=1), default=500_000, show_default=True)
 @master_option
 @with_settings
@@ -59,7 +59,7 @@ def create(settings: Settings, topic: str, folder: Path, rows_per_part: int, mas
 
 @archive.command()
 @click.argument("folder", type=FOLDER)
-@click.option("--topic", default="", help="Publish to this topic; by default to one of the archived name.")
+@click.option("--topic", default="", help="Publish to this topic; the default is the archived topic's name.")
 @master_option
 @with_settings
 def restore(settings: Settings, folder: Path, topic: str, master: str) -> None:

@@ -15,11 +15,11 @@ from syncpoint.cli.settings import Settings, with_settings
 
 @click.command(name="at-risk")
 @click.option("--disk", "disks", multiple=True, help="A disk, as `syncpoint disks list` names it.")
-@click.option("--process", "processes", multiple=True, help="A process that is killed; what its disks hold stays.")
+@click.option("--process", "processes", multiple=True, help="A process that is killed; its disks survive.")
 @click.option("--cluster", "clusters", multiple=True, help="A storage cluster, with its disks and processes.")
 @click.option("--zone", "zones", multiple=True, help="A zone, with its disks and processes.")
 @click.option("--region", "regions", multiple=True, help="A region, with its disks and processes.")
-@click.option("--ranges-max", default=100, show_default=True, help="Ranges of offsets shown of each topic.")
+@click.option("--ranges-max", default=100, show_default=True, help="Show at most this many offset ranges per topic.")
 @with_settings
 def at_risk(settings: Settings, ranges_max: int, **named: tuple[str, ...]) -> None:
     """Say which acknowledged messages would be lost, unavailable or delivered twice if something vanished now.

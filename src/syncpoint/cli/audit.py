@@ -34,7 +34,7 @@ _NO_LOG = (
 
 @audit.command()
 @_FILES
-@click.option("--hash", "known", metavar="HASH", help="A hash that was printed before: it must still be in the chain.")
+@click.option("--hash", "known", metavar="HASH", help="A hash printed earlier; it must still be in the chain.")
 @with_settings
 def verify(settings: Settings, files: tuple[Path, ...], known: str | None) -> None:
     """Check that no line was changed, left out or put in since it was written. Exit code 1 when one was.
@@ -59,10 +59,10 @@ def verify(settings: Settings, files: tuple[Path, ...], known: str | None) -> No
 
 @audit.command()
 @_FILES
-@click.option("--who", default="", help="Only of callers whose name has this in it.")
-@click.option("--resource", default="", help="Only of resources whose name has this in it.")
-@click.option("--denied", is_flag=True, help="Only what was refused.")
-@click.option("--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="The last so many.")
+@click.option("--who", default="", help="Only callers whose name contains this.")
+@click.option("--resource", default="", help="Only resources whose name contains this.")
+@click.option("--denied", is_flag=True, help="Only refused requests.")
+@click.option("--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Show the last N entries.")
 @with_settings
 def show(settings: Settings, files: tuple[Path, ...], who: str, resource: str, denied: bool, limit: int) -> None:
     """Show what was decided."""

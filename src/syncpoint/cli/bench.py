@@ -42,8 +42,8 @@ def bench() -> None:
 
 def _counts(command: Any) -> Any:
     for option in reversed((
-        click.option("--messages", type=click.IntRange(1), help="So many. [100000, without end with --for]"),
-        click.option("--for", "seconds", type=click.FloatRange(0.1), help="End after so many seconds."),
+        click.option("--messages", type=click.IntRange(1), help="Number of messages. [100000; unlimited with --for]"),
+        click.option("--for", "seconds", type=click.FloatRange(0.1), help="Stop after this many seconds."),
         click.option("--connections", default=1, show_default=True, type=click.IntRange(1, 1_000), help="At once."),
     )):  # fmt: skip
         command = option(command)
@@ -51,14 +51,20 @@ def _counts(command: Any) -> Any:
 
 
 @bench.command()
-@click.option("--topic", shell_complete=names("topics"), help="Publish there. [a topic of its own, deleted again]")
+@click.option("--topic", shell_complete=names("topics"), help="Publish to this topic. [a temporary topic]")
 @_counts
-@click.option("--size", default=1_000, show_default=True, type=click.IntRange(1, 10_000_000), help="Bytes a message.")
-@click.option("--batch", default=100, show_default=True, type=click.IntRange(1, 1_000), help="Messages a request.")
-@click.option("--window", default=4, show_default=True, type=click.IntRange(1, 1_000), help="Requests under way each.")
+@click.option("--size", default=1_000, show_default=True, type=click.IntRange(1, 10_000_000), help="Bytes per message.")
+@click.option("--batch", default=100, show_default=True, type=click.IntRange(1, 1_000), help="Messages per request.")
+@click.option(
+    "--window",
+    default=4,
+    show_default=True,
+    type=click.IntRange(1, 1_000),
+    help="Requests in flight on each connection.",
+)
 @click.option("--keys", default=0, show_default=True, type=click.IntRange(0, 100_000), help="Ordering keys.")
-@click.option("--rate", default=0.0, type=click.FloatRange(0), help="Messages a second over all. [as fast as possible]")
-@click.option("--keep", is_flag=True, help="Leave topic and subscription behind, for `bench sub`.")
+@click.option("--rate", default=0.0, type=click.FloatRange(0), help="Total messages per second. [as fast as possible]")
+@click.option("--keep", is_flag=True, help="Keep the topic and subscription, for `bench sub`.")
 @with_settings
 def pub(
     settings: Settings, topic: str | None, keep: bool, messages: int | None, seconds: float | None, **chosen: Any
@@ -86,11 +92,17 @@ def pub(
 
 
 @bench.command()
-@click.option("--subscription", shell_complete=names("subscriptions"), help="Receive from there, and acknowledge.")
-@click.option("--topic", shell_complete=names("topics"), help="Receive what is published there from now on.")
+@click.option(
+    "--subscription", shell_complete=names("subscriptions"), help="Receive from this subscription, and acknowledge."
+)
+@click.option("--topic", shell_complete=names("topics"), help="Receive what is published to this topic from now on.")
 @_counts
 @click.option(
-    "--idle", default=5.0, show_default=True, type=click.FloatRange(0.1), help="End after seconds of nothing."
+    "--idle",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(0.1),
+    help="Stop after this many seconds without a message.",
 )
 @with_settings
 def sub(

@@ -63,12 +63,14 @@ def list_all(settings: Settings) -> None:
 @click.option(
     "--placement", type=click.Choice(["enforce", "degrade", "any"]), help="What happens with too few racks or disks."
 )
-@click.option("--racks-min", type=click.IntRange(1), help="Racks that every acknowledging set of disks spans.")
-@click.option("--within", type=click.Choice(["majority", "all"]), help="Of the disks of a failure domain.")
-@click.option("--over", type=click.Choice(["majority", "all"]), help="Of the failure domains.")
-@click.option("--spans-regions/--one-region", default=None, help="Whether the failure domains may lie in several.")
-@click.option("--validate-only", is_flag=True, help="Say whether it would be accepted, and add nothing.")
-@click.option("--wait/--no-wait", default=True, help="Return when topics can use it (the default), or at once.")
+@click.option("--racks-min", type=click.IntRange(1), help="Racks that each acknowledging set of disks must span.")
+@click.option(
+    "--within", type=click.Choice(["majority", "all"]), help="How many disks of a failure domain must acknowledge."
+)
+@click.option("--over", type=click.Choice(["majority", "all"]), help="How many failure domains must acknowledge.")
+@click.option("--spans-regions/--one-region", default=None, help="Whether failure domains may span several regions.")
+@click.option("--validate-only", is_flag=True, help="Check only: say whether it would be accepted.")
+@click.option("--wait/--no-wait", default=True, help="Return once topics can use it (the default), or immediately.")
 @with_settings
 def add(
     settings: Settings,

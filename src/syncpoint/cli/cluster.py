@@ -57,7 +57,7 @@ _PLACE = (
         type=click.Path(file_okay=False, path_type=Path),
         help="The folder of cluster.yaml; of `cluster up`, also what it started.",
     ),
-    click.option("--metadata", metavar="HOST:PORT,...", help="The cluster's etcd, where its file is not at hand."),
+    click.option("--metadata", metavar="HOST:PORT,...", help="The cluster's etcd, if its file is not available."),
     click.option("--metadata-user", default="", help="User of the etcd of --metadata; needs --metadata-password-file."),
     click.option(
         "--metadata-password-file",
@@ -158,7 +158,7 @@ def _local(folder: Path) -> LocalCluster:
 @cluster.command()
 @folder_option
 @shape_options
-@click.option("--tls-ca", help="PEM file of who signs certificates: TLS between the processes, and to etcd.")
+@click.option("--tls-ca", help="PEM file of the certificate authority: enables TLS between the processes, and to etcd.")
 @click.option(
     "--tls-certificate", help="PEM file of a process's certificate; {name} stands for its name, or for etcd-1."
 )
@@ -269,7 +269,7 @@ def down(folder: Path, remove: bool) -> None:
 @cluster.command()
 @place_options
 @format_option
-@click.option("--watch", is_flag=True, help="Look again every two seconds, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh every two seconds, until Ctrl-C.")
 def status(form: str, watch: bool, **place: Any) -> None:
     """What runs, what each process does, who owns which chain, and what is wrong; exit code 1 when something is.
 

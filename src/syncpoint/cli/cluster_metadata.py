@@ -83,7 +83,7 @@ def backup(folder: Path, file: Path) -> None:
 @click.command()
 @folder_option
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--force", is_flag=True, help="Although FILE is of another cluster.")
+@click.option("--force", is_flag=True, help="Restore even if FILE is from another cluster.")
 def restore(folder: Path, file: Path, force: bool) -> None:
     """Make the cluster's metadata what FILE holds. All its processes must be stopped first.
 

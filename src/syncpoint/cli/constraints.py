@@ -33,8 +33,10 @@ def constraints() -> None:
 
 def _rule_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--comment", default="", help="Why the rule is there."),
-        click.option("--priority", type=int, default=0, show_default=True, help="The highest decides."),
+        click.option("--comment", default="", help="Why the rule exists."),
+        click.option(
+            "--priority", type=int, default=0, show_default=True, help="The rule with the highest priority decides."
+        ),
         click.option("--topics", default="", metavar="FIELD=VALUE,...", help="For these topics."),
         click.option("--forwarders", default="", metavar="FIELD=VALUE,...", help="... these forwarders"),
         click.option("--clients", default="", metavar="FIELD=VALUE,...", help="These proxies may (not) use ..."),

@@ -23,7 +23,7 @@ def dashboards() -> None:
 @click.option(
     "--monitor",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The monitor's file, for its objectives [those that are shipped].",
+    help="The monitor's file, for its objectives [the built-in ones].",
 )
 def export(folder: Path, monitor: Path | None) -> None:
     """Write dashboards as JSON files that Grafana imports or provisions; they ask Prometheus.

@@ -57,19 +57,22 @@ def dead_letters() -> None:
 def _selection(command: Any) -> Any:
     for option in reversed((
         click.option(
-            "--subscription", shell_complete=names("subscriptions"), metavar="SUB", help="Letters that came from it."
+            "--subscription",
+            shell_complete=names("subscriptions"),
+            metavar="SUB",
+            help="Only letters from this subscription.",
         ),
-        click.option("--topic", shell_complete=names("topics"), metavar="TOPIC", help="Letters in this topic."),
+        click.option("--topic", shell_complete=names("topics"), metavar="TOPIC", help="Only letters in this topic."),
         click.option(
             "--letters",
             shell_complete=names("subscriptions"),
             metavar="SUB",
-            help="The dead-letter topic's subscription that has them; needed where there are several.",
+            help="The dead-letter topic's subscription that holds them; required if it has several.",
         ),
-        click.option("--reason", default="", metavar="TEXT", help="Those with this reason."),
-        click.option("--attribute", multiple=True, metavar="KEY=VALUE,...", help="Those with these attributes."),
-        click.option("--filter", "sql", default="", metavar="SQL", help="Those a rule with this filter would select."),
-        click.option("--since", type=TimeType(), help="Letters from then on: 2026-11-21T03:00:00Z, or -10m."),
+        click.option("--reason", default="", metavar="TEXT", help="Only letters with this reason."),
+        click.option("--attribute", multiple=True, metavar="KEY=VALUE,...", help="Only letters with these attributes."),
+        click.option("--filter", "sql", default="", metavar="SQL", help="Only letters that this SQL filter selects."),
+        click.option("--since", type=TimeType(), help="Only letters since this time: 2026-11-21T03:00:00Z, or -10m."),
     )):  # fmt: skip
         command = option(command)
     return command
@@ -77,16 +80,18 @@ def _selection(command: Any) -> Any:
 
 @dead_letters.command("list")
 @_selection
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="At most this many letters.")
+@click.option(
+    "--limit", default=20, show_default=True, type=click.IntRange(min=1), help="Show at most this many letters."
+)
 @click.option(
     "--group-by",
     multiple=True,
     metavar="reason|description|subscription|ATTRIBUTE",
-    help="Count all of them by this instead; again for more than one.",
+    help="Count all letters, grouped by this; may be repeated.",
 )
 @with_settings
 def list_letters(settings: Settings, limit: int, group_by: tuple[str, ...], **chosen: Any) -> None:
-    """Show dead letters that wait. Nothing is delivered or acknowledged.
+    """Show waiting dead letters. Nothing is delivered or acknowledged.
 
     \b
     Examples:
@@ -146,12 +151,12 @@ def show_letter(settings: Settings, letter_id: str, **chosen: Any) -> None:
 
 @dead_letters.command()
 @_selection
-@click.option("--letter-id", multiple=True, metavar="ID,...", help="These letters alone.")
+@click.option("--letter-id", multiple=True, metavar="ID,...", help="Only these letters.")
 @click.option(
     "--to-topic",
     shell_complete=names("topics"),
     metavar="TOPIC",
-    help="Publish there; without it, to the topic of --subscription.",
+    help="Publish to this topic; the default is the topic of --subscription.",
 )
 @click.option(
     "--action",
@@ -173,10 +178,8 @@ def show_letter(settings: Settings, letter_id: str, **chosen: Any) -> None:
     metavar="COMMAND",
     help="Publish what COMMAND makes of the data on its standard input; it is run here, for each letter, by no shell.",
 )
-@click.option(
-    "--dry-run", is_flag=True, help="Change nothing; say which letters it would be, and what of them changes."
-)
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most so many a second.")
+@click.option("--dry-run", is_flag=True, help="Dry run: show which letters would be published, and what would change.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most this many per second.")
 @with_settings
 def redrive(
     settings: Settings,
@@ -254,8 +257,8 @@ def redrive(
 @click.command("dead-letter")
 @click.argument("subscription", shell_complete=names("subscriptions"))
 @ack_ids_option
-@click.option("--reason", required=True, metavar="TEXT", help="Why, in a word.")
-@click.option("--description", default="", metavar="TEXT", help="And in more words.")
+@click.option("--reason", required=True, metavar="TEXT", help="The reason, in a word.")
+@click.option("--description", default="", metavar="TEXT", help="A longer description of the reason.")
 @with_settings
 def dead_letter(settings: Settings, subscription: str, ack_ids: tuple[str, ...], reason: str, description: str) -> None:
     """Move received messages to the dead-letter topic: nobody will manage what is wrong with them.

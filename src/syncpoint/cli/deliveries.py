@@ -32,14 +32,16 @@ WAIT_S_MIN = 0.1
 """A wait shorter than this is not worth a call."""
 
 ack_ids_option = click.option(
-    "--ack-ids", multiple=True, required=True, metavar="ID,...", help="What `pull` showed as ACK_ID."
+    "--ack-ids", multiple=True, required=True, metavar="ID,...", help="An ACK_ID that `pull` printed."
 )
 
 
 @click.command()
 @click.argument("subscription", shell_complete=names("subscriptions"))
-@click.option("--limit", default=1, show_default=True, type=click.IntRange(1, 1000), help="At most this many messages.")
-@click.option("--auto-ack", is_flag=True, help="Acknowledge the messages once they are printed.")
+@click.option(
+    "--limit", default=1, show_default=True, type=click.IntRange(1, 1000), help="Receive at most this many messages."
+)
+@click.option("--auto-ack", is_flag=True, help="Acknowledge the messages after printing them.")
 @click.option("--wait", is_flag=True, help="Wait for a message; with --timeout, for LIMIT messages, at most that long.")
 @with_settings
 def pull(settings: Settings, subscription: str, limit: int, auto_ack: bool, wait: bool) -> None:
@@ -154,7 +156,11 @@ def ack(settings: Settings, subscription: str, ack_ids: tuple[str, ...]) -> None
 @click.argument("subscription", shell_complete=names("subscriptions"))
 @ack_ids_option
 @click.option(
-    "--ack-deadline", required=True, type=int, metavar="SECONDS", help="From now on; 0 gives the message back at once."
+    "--ack-deadline",
+    required=True,
+    type=int,
+    metavar="SECONDS",
+    help="The new deadline, from now; 0 returns the message immediately.",
 )
 @with_settings
 def modify_ack_deadline(settings: Settings, subscription: str, ack_ids: tuple[str, ...], ack_deadline: int) -> None:
@@ -177,7 +183,7 @@ def modify_ack_deadline(settings: Settings, subscription: str, ack_ids: tuple[st
     metavar="SNAPSHOT",
     help="To what was unacknowledged when the snapshot was made.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say how many messages would come back; move nothing.")
+@click.option("--dry-run", is_flag=True, help="Dry run: count the messages that would come back.")
 @with_settings
 def seek(settings: Settings, subscription: str, moment: datetime | None, snapshot: str | None, dry_run: bool) -> None:
     """Take a subscription back (or ahead) to a time or a snapshot.

@@ -23,7 +23,7 @@ DAMAGED_ADVICE = (
 
 @click.group()
 def disks() -> None:
-    """How the server's disks are."""
+    """Show the state of the server's disks."""
 
 
 @disks.command("list")

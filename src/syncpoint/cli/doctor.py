@@ -32,7 +32,7 @@ COLOURS = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 @click.option("--tls-cert", type=anywhere, help="Its certificate chain (PEM).")
 @click.option("--tls-key", type=anywhere, help="The certificate's private key (PEM).")
 @click.option("--tls-client-ca", type=anywhere, help="Whose certificates clients must show (PEM).")
-@click.option("--spark", is_flag=True, help="Also what jobs on Spark need: Java, PySpark, its Python.")
+@click.option("--spark", is_flag=True, help="Also check what Spark jobs need: Java, PySpark, its Python.")
 def doctor(
     settings: Settings,
     host: str,
@@ -45,7 +45,7 @@ def doctor(
     tls_client_ca: Path | None,
     spark: bool,
 ) -> None:
-    """Examine this machine: can a server run well here, and how fast are its disks?
+    """Check whether this machine can run a server well, and how fast its disks are.
 
     Give the options that `syncpoint serve` gets. Where --endpoint, PUBSUB_EMULATOR_HOST or the configuration names a
     server, that one is asked, unless --host or --port says otherwise.

@@ -24,8 +24,8 @@ POLL_S = 0.5
 @click.command()
 @click.argument("target", required=False)
 @click.option("--comment", default="", help="Why; shown in the list.")
-@click.option("--wait/--no-wait", default=True, help="Return when the target is empty (the default), or at once.")
-@click.option("--within", type=DurationType(), default="10m", show_default=True, help="Wait no longer than this.")
+@click.option("--wait/--no-wait", default=True, help="Return once the target is empty (the default), or immediately.")
+@click.option("--within", type=DurationType(), default="10m", show_default=True, help="Wait at most this long.")
 @with_settings
 def drain(settings: Settings, target: str | None, comment: str, wait: bool, within: tuple[int, int]) -> None:
     """Take a process, a cluster or a region out of service. Without TARGET: list what is drained.

@@ -62,8 +62,8 @@ def validate(settings: Settings, file: Path) -> None:
 
 @federation.command()
 @file_argument
-@click.option("--once", is_flag=True, help="Copy what is there, then end.")
-@click.option("--quiet", is_flag=True, help="No table; only the log.")
+@click.option("--once", is_flag=True, help="Copy what exists now, then exit.")
+@click.option("--quiet", is_flag=True, help="Print no table, only the log.")
 @with_settings
 def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
     """Run the federation until Ctrl-C, SIGTERM or `federation stop`.
@@ -123,7 +123,7 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
 
 @federation.command()
 @file_argument
-@click.option("--watch", is_flag=True, help="Go on, once a second, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh every second, until Ctrl-C.")
 @with_settings
 def status(settings: Settings, file: Path, watch: bool) -> None:
     """Show how far each flow is: what waits, what was copied, what was dropped or refused."""

@@ -24,8 +24,10 @@ from syncpoint.model.errors import Code, SyncpointError
 @click.argument("flow")
 @file_argument
 @click.option("--from", "begin", required=True, help="earliest, a time (2026-01-31T12:00:00Z), or offsets as JSON.")
-@click.option("--to", "end", default="latest", show_default=True, help="The same, or latest; not included.")
-@click.option("--dry-run", is_flag=True, help="Say how much is missing, and copy nothing.")
+@click.option(
+    "--to", "end", default="latest", show_default=True, help="Where to stop (exclusive): as --from, or latest."
+)
+@click.option("--dry-run", is_flag=True, help="Dry run: show how much is missing.")
 @master_option
 @with_settings
 def backfill(settings: Settings, flow: str, file: Path, begin: str, end: str, dry_run: bool, master: str) -> None:

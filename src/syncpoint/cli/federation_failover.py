@@ -74,7 +74,7 @@ def _rules(servers: Servers, found: ActivePassive, subscription: str) -> None:
 @click.command()
 @click.argument("task")
 @file_argument
-@click.option("--planned", is_flag=True, help="Although the primary answers.")
+@click.option("--planned", is_flag=True, help="Fail over even if the primary answers.")
 @with_settings
 def failover(settings: Settings, task: str, file: Path, planned: bool) -> None:
     """Send publishers and consumers of an active-passive TASK to the secondary.

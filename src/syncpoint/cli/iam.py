@@ -55,7 +55,7 @@ def init(settings: Settings, auth_file: Path, owner: str, key_file: Path, audien
     from syncpoint.access.settings import parse
 
     if auth_file.exists():
-        raise Problem(f"{auth_file} is there already", "Change it by hand; servers take changes over by themselves.")
+        raise Problem(f"{auth_file} already exists", "Change it by hand; servers take changes over by themselves.")
     public = auth_file.with_suffix(".owner.pub")
     content = {
         "audiences": list(audiences),
@@ -179,7 +179,7 @@ def set_policy(settings: Settings, resource: str, file: Path) -> None:
 @_RESOURCE
 @_MEMBER
 @_ROLE
-@click.option("--condition", default="", metavar="EXPRESSION", help="In the Common Expression Language.")
+@click.option("--condition", default="", metavar="EXPRESSION", help="A condition in the Common Expression Language.")
 @with_settings
 def add(settings: Settings, resource: str, member: str, role: str, condition: str) -> None:
     """Grant a role to a member.
@@ -277,4 +277,4 @@ def _change(settings: Settings, resource: str, change: Callable[[Any], bool], do
             if settings.format == "json":
                 print_message(stored, "json")
             return
-    raise Aborted("Others change this policy all the time.")
+    raise Aborted("The policy kept changing while it was edited. Try again.")

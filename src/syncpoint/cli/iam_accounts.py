@@ -27,7 +27,7 @@ _EMAIL = click.argument("email", metavar="EMAIL")
 
 @accounts.command("create")
 @_EMAIL
-@click.option("--display-name", default="", help="For people.")
+@click.option("--display-name", default="", help="A display name.")
 @with_settings
 def create_account(settings: Settings, email: str, display_name: str) -> None:
     """Create an account of the project. It has neither keys nor grants yet.
@@ -94,9 +94,13 @@ def keys() -> None:
 @keys.command("create")
 @_EMAIL
 @click.option(
-    "--file", "path", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Where to write it."
+    "--file",
+    "path",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to write the key file.",
 )
-@click.option("--days", type=click.IntRange(min=1), help="How long it is good [until it is deleted].")
+@click.option("--days", type=click.IntRange(min=1), help="How long the key is valid [until deleted].")
 @with_settings
 def create_key(settings: Settings, email: str, path: Path, days: int | None) -> None:
     """Make a key, here, and write the key file that Google's libraries take (GOOGLE_APPLICATION_CREDENTIALS).
@@ -168,7 +172,7 @@ def new_key(path: Path, email: str, project: str) -> str:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise Problem(f"{path} is there already", "A key file is not written over; name another one.") from None
+        raise Problem(f"{path} already exists", "Key files are not overwritten; name another file.") from None
     with os.fdopen(handle, "w") as file:
         json.dump(content, file, indent=2)
         file.write("\n")

@@ -38,19 +38,26 @@ def get(settings: Settings) -> None:
 
 
 _SCOPE = click.argument("scope", type=click.Choice(list(SCOPES)))
-_TOPIC = click.option("--topic", metavar="TOPIC", help="With scope topic: an exception for this one.")
+_TOPIC = click.option("--topic", metavar="TOPIC", help="With scope topic: an exception for this topic.")
 _SUBSCRIPTION = click.option(
-    "--subscription", metavar="SUBSCRIPTION", help="With scope subscriber: an exception for this one."
+    "--subscription", metavar="SUBSCRIPTION", help="With scope subscriber: an exception for this subscription."
 )
 _DEFAULT = click.option(
-    "--default", "everywhere", is_flag=True, help="With scope topic or subscriber: of all that have no exception."
+    "--default",
+    "everywhere",
+    is_flag=True,
+    help="With scope topic or subscriber: the default for all without an exception.",
 )
 
 
 @limits.command("set")
 @_SCOPE
-@click.option("--messages", type=click.IntRange(min=0), metavar="N", help="Bound on messages; 0: none.")
-@click.option("--bytes", "size", type=click.IntRange(min=0), metavar="N", help="Bound on bytes; 0: none.")
+@click.option(
+    "--messages", type=click.IntRange(min=0), metavar="N", help="Maximum number of messages; 0 means unlimited."
+)
+@click.option(
+    "--bytes", "size", type=click.IntRange(min=0), metavar="N", help="Maximum number of bytes; 0 means unlimited."
+)
 @_TOPIC
 @_SUBSCRIPTION
 @_DEFAULT

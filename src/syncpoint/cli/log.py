@@ -98,8 +98,8 @@ def verify(settings: Settings, data: Path | None, disks: tuple[Path, ...]) -> No
 @which_disks
 @click.option("--log", "number", type=click.IntRange(min=1), help="Only this log.")
 @click.option("--source", type=int, help="Only messages of this source, as `topics state` names it.")
-@click.option("--payloads", is_flag=True, help="With the entries' bytes, in hexadecimal (json only).")
-@click.option("--limit", type=click.IntRange(min=1), help="At most this many entries.")
+@click.option("--payloads", is_flag=True, help="Include the entries' bytes in hexadecimal (json only).")
+@click.option("--limit", type=click.IntRange(min=1), help="Print at most this many entries.")
 @with_settings
 def dump(
     settings: Settings,
@@ -126,8 +126,8 @@ def dump(
 
 @log.command()
 @which_disks
-@click.option("--accept-loss", is_flag=True, help="Give up what is lost, so that the server starts without it.")
-@click.option("--yes", is_flag=True, help="Do not ask again.")
+@click.option("--accept-loss", is_flag=True, help="Accept the loss, so that the server starts without the lost data.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @with_settings
 def recover(settings: Settings, data: Path | None, disks: tuple[Path, ...], accept_loss: bool, yes: bool) -> None:
     """Say what would be lost if these disks are all that is left, and give it up on request.

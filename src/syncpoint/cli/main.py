@@ -45,7 +45,7 @@ COMMANDS = {
     "schemas": ("schemas", "schemas", "Say what the messages of topics must fit."),
     "cursors": ("cursors", "cursors", "List and delete named readers of topics, such as data pipelines."),
     "server": ("server", "server", "What the running server is and how it is."),
-    "disks": ("disks", "disks", "How the server's disks are."),
+    "disks": ("disks", "disks", "Show the state of the server's disks."),
     "constraints": ("constraints", "constraints", "Say which clients use which forwarders."),
     "mitigation": ("mitigation", "mitigation", "What a cluster does about sick processes by itself."),
     "headroom": ("mitigation", "headroom", "Could the others carry the load if a zone was lost?"),

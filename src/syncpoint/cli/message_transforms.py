@@ -11,10 +11,10 @@ file_option = click.option(
     "--message-transforms-file",
     "transforms_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Change its messages by these: a list of transforms, in YAML or JSON (docs/api.md).",
+    help="Message transforms: a list in YAML or JSON (docs/api.md).",
 )
 clear_option = click.option(
-    "--clear-message-transforms", "clear_transforms", is_flag=True, help="Take its message transforms away."
+    "--clear-message-transforms", "clear_transforms", is_flag=True, help="Remove all message transforms."
 )
 
 

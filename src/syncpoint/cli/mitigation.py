@@ -34,7 +34,7 @@ def status(settings: Settings) -> None:
 @click.option("--comment", default="", help="Why.")
 @with_settings
 def pause(settings: Settings, comment: str) -> None:
-    """Decide and say it, and change nothing, until resumed. What is drained stays drained."""
+    """Report decisions without acting on them, until resumed. Drained processes stay drained."""
     from syncpoint.wire.messages import admin
 
     with settings.client() as client:
@@ -45,7 +45,7 @@ def pause(settings: Settings, comment: str) -> None:
 @mitigation.command()
 @with_settings
 def resume(settings: Settings) -> None:
-    """Act again, as the mode in cluster.yaml says."""
+    """Act again, according to the mode in cluster.yaml."""
     from syncpoint.wire.messages import admin
 
     with settings.client() as client:

@@ -24,8 +24,8 @@ _OPTIONS = (
     click.option(
         "--auth",
         type=KEY_FILE,
-        help="File that says whose tokens and certificates are believed, and who owns the server; nobody else "
-        "comes in.",
+        help="File that names trusted token issuers and certificates, and the owners of the server; everybody "
+        "else is refused.",
     ),
     click.option(
         "--host-name",

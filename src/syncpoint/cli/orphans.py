@@ -132,7 +132,7 @@ def adopt(folder: Path, number: int, topic: str, subscription: str, ordered: boo
 @orphans.command()
 @folder_option
 @click.argument("number", type=click.IntRange(min=1))
-@click.option("--yes", is_flag=True, help="Do not ask again.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(folder: Path, number: int, yes: bool) -> None:
     """Give the messages of NUMBER up. Who did it is written down.
 

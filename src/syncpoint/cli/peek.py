@@ -29,10 +29,10 @@ COLUMNS = [
 
 def _options(command: Any) -> Any:
     for option in reversed((
-        click.option("--limit", default=10, show_default=True, type=click.IntRange(1, 9_999), help="At most."),
-        click.option("--since", type=TimeType(), help="Published from then on: 2026-11-21T03:00:00Z, or -10m."),
+        click.option("--limit", default=10, show_default=True, type=click.IntRange(1, 9_999), help="At most so many."),
+        click.option("--since", type=TimeType(), help="Only those published since: 2026-11-21T03:00:00Z, or -10m."),
         click.option("--message-filter", default="", metavar="FILTER", help="Only messages whose attributes match."),
-        click.option("--ordering-key", default="", metavar="KEY", help="Only messages of this key."),
+        click.option("--ordering-key", default="", metavar="KEY", help="Only messages with this ordering key."),
     )):  # fmt: skip
         command = option(command)
     return command
@@ -41,8 +41,8 @@ def _options(command: Any) -> Any:
 @click.command()
 @click.argument("topic", shell_complete=names("topics"))
 @_options
-@click.option("--offset", type=click.IntRange(min=0), help="From this offset on, in each source of the topic.")
-@click.option("--message-id", default="", metavar="ID", help="From this message on, in its source alone.")
+@click.option("--offset", type=click.IntRange(min=0), help="Start at this offset, in each source of the topic.")
+@click.option("--message-id", default="", metavar="ID", help="Start at this message, in its source only.")
 @with_settings
 def peek_topic(settings: Settings, topic: str, offset: int | None, message_id: str, **chosen: Any) -> None:
     """Show messages of a topic as they are stored, by source and offset.

@@ -77,11 +77,11 @@ def list_probers(settings: Settings) -> None:
     "endpoints",
     multiple=True,
     metavar="HOST:PORT",
-    help="A proxy or server to probe; give one for each. [as for all commands]",
+    help="A proxy or server to probe; may be repeated. [the common --endpoint]",
 )
-@click.option("--only", multiple=True, metavar="NAME", help="These probers alone: P1, P2, ...")
-@click.option("--without", multiple=True, metavar="NAME", help="All but these.")
-@click.option("--once", is_flag=True, help="Run each once, print a table, and end with 1 if anything is unexpected.")
+@click.option("--only", multiple=True, metavar="NAME", help="Only these probers: P1, P2, ...")
+@click.option("--without", multiple=True, metavar="NAME", help="All probers except these.")
+@click.option("--once", is_flag=True, help="Run each once, print a table, and exit with 1 if anything is unexpected.")
 @click.option(
     "--interval",
     "interval_s",
@@ -92,9 +92,14 @@ def list_probers(settings: Settings) -> None:
     help="How often each prober runs at each endpoint.",
 )
 @click.option("--metrics", metavar="HOST:PORT", help="Answer /metrics, for Prometheus, and /probers.json here.")
-@click.option("--status", type=click.Path(dir_okay=False, path_type=Path), help="Keep the same JSON in this file.")
+@click.option("--status", type=click.Path(dir_okay=False, path_type=Path), help="Also write this JSON to a file.")
 @click.option("--push-listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Where P7 listens.")
-@click.option("--push-url", default="", metavar="URL", help="How servers reach it. [http://HOST:PORT of --push-listen]")
+@click.option(
+    "--push-url",
+    default="",
+    metavar="URL",
+    help="The URL at which servers reach it. [http://HOST:PORT of --push-listen]",
+)
 @click.option(
     "--copy",
     "copy_to",
@@ -107,7 +112,7 @@ def list_probers(settings: Settings) -> None:
     default=1.0,
     show_default=True,
     metavar="FACTOR",
-    help="Multiply all limits of durations.",
+    help="Multiply all duration limits by this.",
 )
 def run(
     settings: Settings,

@@ -14,7 +14,7 @@ from syncpoint.cli.settings import Settings, with_settings
 
 @click.command()
 @click.argument("message_id")
-@click.option("--topic", required=True, shell_complete=names("topics"), help="Where it was published.")
+@click.option("--topic", required=True, shell_complete=names("topics"), help="The topic it was published to.")
 @with_settings
 def receipt(settings: Settings, message_id: str, topic: str) -> None:
     """Say which disks hold a message: every copy is read now, and checked by its checksum.

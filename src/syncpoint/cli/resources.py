@@ -18,14 +18,14 @@ from syncpoint.cli.names import listing, names
 from syncpoint.cli.output import print_message, print_messages, said
 from syncpoint.cli.settings import Settings, with_settings
 
-labels_option = click.option("--labels", multiple=True, metavar="KEY=VALUE,...", help="Labels to give it.")
+labels_option = click.option("--labels", multiple=True, metavar="KEY=VALUE,...", help="Labels to set.")
 limit_option = click.option("--limit", type=click.IntRange(min=1), help="At most this many.")
 
 
 def label_changes(command: Any) -> Any:
     """The options by which labels are changed; see `values.change_labels`."""
-    command = click.option("--clear-labels", is_flag=True, help="Take all labels away first.")(command)
-    command = click.option("--remove-labels", multiple=True, metavar="KEY,...", help="Labels to take away.")(command)
+    command = click.option("--clear-labels", is_flag=True, help="Remove all labels first.")(command)
+    command = click.option("--remove-labels", multiple=True, metavar="KEY,...", help="Labels to remove.")(command)
     return click.option("--update-labels", multiple=True, metavar="KEY=VALUE,...", help="Labels to set.")(command)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("roles", nargs=-1, metavar="[ROLE]...")
 @file_option
-@click.option("--name", required=True, help="What this process is called, as in the file's `processes`.")
+@click.option("--name", required=True, help="The name of this process in the file's `processes`.")
 @click.option("--listen", help="HOST:PORT where other processes call this one [from the file].")
 @click.option("--public", help="HOST:PORT where clients call a proxy [from the file].")
 @click.option("--region", help="Region this process stands in [from the file].")
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 @click.option(
     "--insecure",
     is_flag=True,
-    help="Listen where others than this machine reach it without TLS, or, as a proxy, without knowing who calls.",
+    help="Allow listening on a non-loopback address without TLS or, for a proxy, without authentication.",
 )
 @click.option(
-    "--ready-file", type=click.Path(dir_okay=False, path_type=Path), help="Written once the process is ready."
+    "--ready-file", type=click.Path(dir_okay=False, path_type=Path), help="A file to write once the process is ready."
 )
 def run(
     roles: tuple[str, ...],

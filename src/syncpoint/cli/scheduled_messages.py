@@ -32,7 +32,9 @@ def scheduled() -> None:
 
 @scheduled.command("list")
 @topic_option
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1_000_000), help="At most.")
+@click.option(
+    "--limit", default=100, show_default=True, type=click.IntRange(1, 1_000_000), help="Show at most this many."
+)
 @with_settings
 def list_(settings: Settings, topic: str, limit: int) -> None:
     """List what waits, in the order of its times."""

@@ -85,7 +85,7 @@ def commit(settings: Settings, schema: str, kind: str, definition: str | None, d
 @schemas.command()
 @click.argument("schema")
 @click.argument("revision", required=False)
-@click.option("--revision-id", metavar="REVISION", help="The same as the argument, as gcloud has it.")
+@click.option("--revision-id", metavar="REVISION", help="The revision, as in gcloud; same as the argument.")
 @with_settings
 def rollback(settings: Settings, schema: str, revision: str | None, revision_id: str | None) -> None:
     """Give a schema a new revision that is like an older one."""

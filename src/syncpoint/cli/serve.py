@@ -41,7 +41,9 @@ folder = click.Path(file_okay=False, path_type=Path)
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 for all.")
-@click.option("--port", default=8085, show_default=True, type=click.IntRange(0, 65_535), help="0 takes a free one.")
+@click.option(
+    "--port", default=8085, show_default=True, type=click.IntRange(0, 65_535), help="The port; 0 picks a free one."
+)
 @click.option(
     "--data", type=folder, help="Folder for everything the server keeps [SYNCPOINT_DATA, or your data folder]."
 )
@@ -74,7 +76,7 @@ folder = click.Path(file_okay=False, path_type=Path)
 @click.option(
     "--metrics",
     metavar="HOST:PORT",
-    help="Answer /metrics here to anybody; on the port for clients it asks who calls.",
+    help="Serve /metrics here without authentication; on the client port it requires credentials.",
 )
 @click.option(
     "--otlp-metrics",
@@ -86,12 +88,12 @@ folder = click.Path(file_okay=False, path_type=Path)
     "--otlp-metrics-interval",
     metavar="SECONDS",
     type=float,
-    help="From one of these to the next; with --otlp-metrics. [60]",
+    help="Seconds between exports; with --otlp-metrics. [60]",
 )
 @click.option(
     "--monitor",
     type=KEY_FILE,
-    help="File that says what is promised, and who is notified when something is wrong (docs/operations/alerts.md).",
+    help="File with service objectives and who is notified when they are missed (docs/operations/alerts.md).",
 )
 @click.option(
     "--otlp", metavar="URL", default="", help="Send spans of traced messages to this OpenTelemetry collector."
@@ -106,7 +108,7 @@ folder = click.Path(file_okay=False, path_type=Path)
 @click.option(
     "--insecure",
     is_flag=True,
-    help="Listen where others than this machine reach the port without TLS, or without knowing who calls.",
+    help="Allow listening on a non-loopback address without TLS, or without authentication.",
 )
 def serve(
     host: str,

@@ -209,8 +209,8 @@ COMMON = (
         metavar="HOST:PORT",
         help=f"Server [PUBSUB_EMULATOR_HOST, or the configuration, or {ENDPOINT_DEFAULT}].",
     ),
-    _kept("format_option", "--format", type=click.Choice(["table", "json"]), help="How to print the answer [table]."),
-    _kept("wide", "--wide", is_flag=True, default=None, help="Cut nothing off tables to fit the terminal."),
+    _kept("format_option", "--format", type=click.Choice(["table", "json"]), help="The output format [table]."),
+    _kept("wide", "--wide", is_flag=True, default=None, help="Do not truncate tables to the terminal's width."),
     _kept(
         "timeout_option",
         "--timeout",
@@ -219,13 +219,13 @@ COMMON = (
         help="How long to wait for an answer [60].",
     ),
     _kept("tls_ca", "--tls-ca", **_FILE, help="Connect with TLS, trusting the certificates in FILE."),
-    _kept("tls_cert", "--tls-cert", **_FILE, help="Show this certificate to a server that asks for one."),
+    _kept("tls_cert", "--tls-cert", **_FILE, help="The client certificate, for servers that ask for one."),
     _kept("tls_key", "--tls-key", **_FILE, help="The private key of --tls-cert."),
     _kept(
         "credentials_option",
         "--credentials",
         **_FILE,
-        help="Show who you are: a token, or a service account's key file [SYNCPOINT_CREDENTIALS].",
+        help="Credentials: a token, or a service account's key file [SYNCPOINT_CREDENTIALS].",
     ),
 )
 

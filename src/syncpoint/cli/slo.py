@@ -109,7 +109,7 @@ def report(settings: Settings, month: str) -> None:
 @click.option(
     "--monitor",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The monitor's file, for its objectives [those that are shipped].",
+    help="The monitor's file, for its objectives [the built-in ones].",
 )
 def rules(monitor: Path | None) -> None:
     """Print recording and alerting rules for Prometheus: the same that the server evaluates itself.

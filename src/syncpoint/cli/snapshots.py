@@ -33,7 +33,7 @@ SNAPSHOT.add_delete(snapshots, "Delete one or more snapshots; messages kept only
     "--subscription",
     shell_complete=names("subscriptions"),
     required=True,
-    help="Whose unacknowledged messages to keep.",
+    help="The subscription whose unacknowledged messages to keep.",
 )
 @labels_option
 @with_settings

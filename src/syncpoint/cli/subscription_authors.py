@@ -17,7 +17,7 @@ COLUMNS = ("SUBSCRIPTION", "GOES_TO", "AUTHOR", "DEAD_LETTERS_TO", "LETTER_AUTHO
 
 
 @click.command()
-@click.option("--nobody", is_flag=True, help="Only those that were set when callers were not identified.")
+@click.option("--nobody", is_flag=True, help="Only settings made when callers were not identified.")
 @with_settings
 def authors(settings: Settings, nobody: bool) -> None:
     """Show who said where messages are pushed, exported or forwarded, and where dead letters go.

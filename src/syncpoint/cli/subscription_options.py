@@ -16,14 +16,28 @@ from syncpoint.cli.values import DurationType, put_duration
 
 STORAGE_OPTIONS = (
     click.option("--cloud-storage-bucket", metavar="BUCKET", help="Write messages to files in this bucket."),
-    click.option("--cloud-storage-file-prefix", metavar="TEXT", help="How the names of files begin."),
-    click.option("--cloud-storage-file-suffix", metavar="TEXT", help="How the names of files end."),
+    click.option("--cloud-storage-file-prefix", metavar="TEXT", help="The prefix of file names."),
+    click.option("--cloud-storage-file-suffix", metavar="TEXT", help="The suffix of file names."),
     click.option(
-        "--cloud-storage-file-datetime-format", metavar="FORMAT", help="Their time (default YYYY-MM-DDThh:mm:ss+00:00)."
+        "--cloud-storage-file-datetime-format",
+        metavar="FORMAT",
+        help="The format of the time in file names (default YYYY-MM-DDThh:mm:ss+00:00).",
     ),
-    click.option("--cloud-storage-max-duration", type=DurationType(), help="Longest time in a file (1m to 10m)."),
-    click.option("--cloud-storage-max-bytes", type=int, metavar="BYTES", help="Most bytes in a file (from 1000)."),
-    click.option("--cloud-storage-max-messages", type=int, metavar="N", help="Most messages in a file (from 1000)."),
+    click.option(
+        "--cloud-storage-max-duration", type=DurationType(), help="Start a new file after this long (1m to 10m)."
+    ),
+    click.option(
+        "--cloud-storage-max-bytes",
+        type=int,
+        metavar="BYTES",
+        help="Start a new file after this many bytes (at least 1000).",
+    ),
+    click.option(
+        "--cloud-storage-max-messages",
+        type=int,
+        metavar="N",
+        help="Start a new file after this many messages (at least 1000).",
+    ),
     click.option("--cloud-storage-output-format", type=click.Choice(["text", "avro"]), help="By default text."),
     click.option(
         "--cloud-storage-write-metadata/--no-cloud-storage-write-metadata",
@@ -40,11 +54,18 @@ STORAGE_OPTIONS = (
     ),
 )
 PUSH_OPTIONS = (
-    click.option("--push-endpoint", metavar="URL", help="Push messages to this address (https); '' has them pulled."),
-    click.option("--push-auth-service-account", metavar="EMAIL", help="Sign pushes as this service account."),
-    click.option("--push-auth-token-audience", metavar="TEXT", help="For whom tokens are; by default the endpoint."),
     click.option(
-        "--push-no-wrapper/--push-wrapper", "no_wrapper", default=None, help="Push the data alone, not JSON around it."
+        "--push-endpoint", metavar="URL", help="Push messages to this URL (https); an empty value switches to pull."
+    ),
+    click.option("--push-auth-service-account", metavar="EMAIL", help="Sign pushes as this service account."),
+    click.option(
+        "--push-auth-token-audience", metavar="TEXT", help="The audience of tokens; the default is the endpoint."
+    ),
+    click.option(
+        "--push-no-wrapper/--push-wrapper",
+        "no_wrapper",
+        default=None,
+        help="Push the bare data, without the JSON wrapper.",
     ),
     click.option(
         "--push-no-wrapper-write-metadata/--no-push-no-wrapper-write-metadata",
@@ -79,9 +100,14 @@ QUEUE_OPTIONS = (
         "--dead-letter-topic",
         shell_complete=names("topics"),
         metavar="TOPIC",
-        help="Where messages go that nobody acknowledges.",
+        help="The topic for messages that nobody acknowledges.",
     ),
-    click.option("--max-delivery-attempts", type=int, metavar="N", help="Attempts before that (5 to 100; default 5)."),
+    click.option(
+        "--max-delivery-attempts",
+        type=int,
+        metavar="N",
+        help="Delivery attempts before a message is dead-lettered (5 to 100; default 5).",
+    ),
     click.option("--min-retry-delay", type=DurationType(), help="First pause before a redelivery (0 to 600s)."),
     click.option("--max-retry-delay", type=DurationType(), help="Longest pause before a redelivery (0 to 600s)."),
 )
@@ -140,15 +166,17 @@ def time_to_live_options(command: Any) -> Any:
         "--dead-letter-expired/--drop-expired",
         "dead_letter_expired",
         default=None,
-        help="Move messages that outlived their time to the dead letter topic; drop them.",
+        help="Dead-letter expired messages, or drop them.",
     )(command)
     command = click.option(
         "--dead-letter-rule-errors/--no-dead-letter-rule-errors",
         "dead_letter_rule_errors",
         default=None,
-        help="Move messages that a rule fails at to the dead letter topic; take them as not selected.",
+        help="Dead-letter messages on which a rule fails, or skip them.",
     )(command)
-    ttl = click.option("--ttl", type=DurationType(), help="How long messages live at most, for this subscription.")
+    ttl = click.option(
+        "--ttl", type=DurationType(), help="The longest time to live of messages, for this subscription."
+    )
     return ttl(command)
 
 
@@ -158,7 +186,7 @@ def forward_options(command: Any) -> Any:
         "--forward-to",
         shell_complete=names("topics"),
         metavar="TOPIC",
-        help="Publish its messages to this topic, which may be a queue, instead of handing them out.",
+        help="Publish its messages to this topic or queue instead of delivering them.",
     )(command)
 
 

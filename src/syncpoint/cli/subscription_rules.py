@@ -19,12 +19,15 @@ from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.cli.values import parse_pairs
 
 subscription_option = click.option(
-    "--subscription", required=True, shell_complete=names("subscriptions"), help="The subscription it is a rule of."
+    "--subscription",
+    required=True,
+    shell_complete=names("subscriptions"),
+    help="The subscription that the rule belongs to.",
 )
 all_option = click.option(
     "--all-messages",
     is_flag=True,
-    help="The change counts for what is stored and not acknowledged, too, not only for what is published from now on.",
+    help="Apply the change to stored, unacknowledged messages too, not only to new ones.",
 )
 
 
@@ -46,11 +49,14 @@ def _rule_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="NAME=VALUE",
             help="Value of @NAME, as in JSON, or text.",
         ),
-        click.option("--action", default="", metavar="SQL", help='What the copy says, such as "SET replicated = 1".'),
+        click.option("--action", default="", metavar="SQL", help='The action, such as "SET replicated = 1".'),
         click.option(
-            "--correlation", multiple=True, metavar="NAME=VALUE,...", help="Instead of --filter: what has to be equal."
+            "--correlation",
+            multiple=True,
+            metavar="NAME=VALUE,...",
+            help="Instead of --filter: attributes that must be equal.",
         ),
-        click.option("--filter", "sql", metavar="SQL", help="Which messages; all, where neither is given."),
+        click.option("--filter", "sql", metavar="SQL", help="Which messages the rule selects; the default is all."),
     ):
         command = option(command)
     return command
@@ -187,7 +193,7 @@ def delete(settings: Settings, name: tuple[str, ...], subscription: str, all_mes
 @click.option(
     "--schema", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Avro definition of the data."
 )
-@click.option("--explain", is_flag=True, help="Show what each part of the filters comes to.")
+@click.option("--explain", is_flag=True, help="Show the result of each part of the filters.")
 @with_settings
 def test(
     settings: Settings,

@@ -180,16 +180,16 @@ def state(settings: Settings, subscription: str) -> None:
 @configuration_options
 @time_to_live_options
 @forward_options
-@click.option("--clear-forward", is_flag=True, help="Hand its messages out again.")
-@click.option("--clear-ttl", is_flag=True, help="Let messages live as long as those of the topic.")
+@click.option("--clear-forward", is_flag=True, help="Deliver its messages again instead of forwarding them.")
+@click.option("--clear-ttl", is_flag=True, help="Use the topic's time to live.")
 @clear_option
-@click.option("--clear-dead-letter-policy", is_flag=True, help="Deliver for ever instead.")
-@click.option("--clear-retry-policy", is_flag=True, help="Redeliver at once.")
+@click.option("--clear-dead-letter-policy", is_flag=True, help="Never dead-letter by attempts.")
+@click.option("--clear-retry-policy", is_flag=True, help="Redeliver without a pause.")
 @click.option(
     "--suspend/--resume",
     "suspend",
     default=None,
-    help="Hand nothing out, to pulls, streams and pushes alike; hand out again. Acknowledgements count all the time.",
+    help="Suspend or resume delivery, for pulls, streams and pushes. Acknowledgements always count.",
 )
 @label_changes
 @with_settings

@@ -41,12 +41,12 @@ KEY_S = 0.2  # how often a paused screen looks for the terminal's size
 )
 @click.option("--dir", "folder", type=click.Path(file_okay=False, path_type=Path), help="The folder of `cluster up`.")
 @click.option("--metrics", "addresses", multiple=True, metavar="HOST:PORT", help="A port for metrics; may be repeated.")
-@click.option("--once", is_flag=True, help="Print one look and end.")
+@click.option("--once", is_flag=True, help="Print once and exit.")
 @click.option(
-    "--interval", default=2.0, show_default=True, type=click.FloatRange(1.0, 3_600.0), help="Seconds between looks."
+    "--interval", default=2.0, show_default=True, type=click.FloatRange(1.0, 3_600.0), help="Seconds between refreshes."
 )
 @click.option("--panel", type=PANEL, help="Show only these.")
-@click.option("--filter", "wanted", default="", help="Show only rows whose names hold this.")
+@click.option("--filter", "wanted", default="", help="Show only rows whose name contains this.")
 @with_settings
 def top(
     settings: Settings,

@@ -28,22 +28,22 @@ suspend_option = click.option(
     "--suspend/--resume",
     "suspend",
     default=None,
-    help="Refuse publishes; take them again. What is stored is delivered.",
+    help="Suspend or resume publishing. Stored messages are still delivered.",
 )
 durability_class_option = click.option(
     "--durability-class",
     "durability_class",
     metavar="NAME",
-    help="Of a cluster: store new messages with this class of cluster.yaml.",
+    help="In a cluster: store new messages with this class from cluster.yaml.",
 )
 DUPLICATE_WINDOW = "duplicate_detection_window"
 duplicate_window_option = click.option(
     "--duplicate-window",
     type=DurationType(),
-    help="Drop messages whose attribute sys.MessageId was published before, for so long (20s to 7d).",
+    help="Drop messages whose attribute sys.MessageId was already published within this window (20s to 7d).",
 )
 default_ttl_option = click.option(
-    "--default-ttl", type=DurationType(), help="How long messages live at most, taken by somebody or not (from 1s on)."
+    "--default-ttl", type=DurationType(), help="Expire messages after this time, delivered or not (at least 1s)."
 )
 records_topic_option = click.option(
     "--records-topic",
@@ -51,7 +51,7 @@ records_topic_option = click.option(
     metavar="TOPIC",
     help="Where delivery records go: what becomes of its messages, for `syncpoint trace`. A topic with a retention.",
 )
-schema_option = click.option("--schema", help="What its messages must fit.")
+schema_option = click.option("--schema", help="The schema that its messages must match.")
 encoding_option = click.option(
     "--message-encoding",
     "encoding",
@@ -92,7 +92,7 @@ TOPIC.add_delete(topics, "Delete one or more topics. Their subscriptions stay, w
     "regions",
     multiple=True,
     metavar="REGION,...",
-    help="Of a cluster: store messages in these regions only.",
+    help="In a cluster: store messages only in these regions.",
 )
 @schema_option
 @encoding_option
@@ -196,7 +196,9 @@ def state(settings: Settings, topic: str) -> None:
 @topics.command()
 @click.argument("topic", shell_complete=names("topics"))
 @click.option("--message-retention-duration", "retention", type=DurationType(), help="Keep messages this long.")
-@click.option("--clear-message-retention-duration", "clear_retention", is_flag=True, help="Keep none for seeking.")
+@click.option(
+    "--clear-message-retention-duration", "clear_retention", is_flag=True, help="Keep no messages for seeking."
+)
 @schema_option
 @encoding_option
 @first_revision_option
@@ -207,11 +209,11 @@ def state(settings: Settings, topic: str) -> None:
 @durability_class_option
 @click.option("--clear-durability-class", is_flag=True, help="Store new messages with the default class.")
 @default_ttl_option
-@click.option("--clear-default-ttl", is_flag=True, help="Let messages live as long as they are kept.")
+@click.option("--clear-default-ttl", is_flag=True, help="Remove the time to live.")
 @duplicate_window_option
-@click.option("--clear-duplicate-window", is_flag=True, help="Store messages of whatever id.")
+@click.option("--clear-duplicate-window", is_flag=True, help="Turn duplicate detection off.")
 @records_topic_option
-@click.option("--clear-records-topic", is_flag=True, help="Make no more delivery records.")
+@click.option("--clear-records-topic", is_flag=True, help="Turn delivery records off.")
 @suspend_option
 @label_changes
 @with_settings
@@ -291,9 +293,13 @@ def update(
 @click.option("--message", metavar="TEXT", help="The data; `-` reads it from standard input.")
 @click.option("--attribute", "attributes", multiple=True, metavar="KEY=VALUE,...", help="Attributes of the message.")
 @click.option("--ordering-key", default="", metavar="KEY", help="Messages of one key are delivered in order.")
-@click.option("--ttl", type=DurationType(), help="How long the message lives; the attribute sys.TimeToLive.")
-@click.option("--at", type=TimeType(), help="When to publish it, as 2026-11-21T03:00:00Z; sys.ScheduledEnqueueTimeUtc.")
-@click.option("--in", "after", type=DurationType(), help="The same, so long from now.")
+@click.option("--ttl", type=DurationType(), help="The message's time to live; sets sys.TimeToLive.")
+@click.option(
+    "--at",
+    type=TimeType(),
+    help="Publish at this time, such as 2026-11-21T03:00:00Z; sets sys.ScheduledEnqueueTimeUtc.",
+)
+@click.option("--in", "after", type=DurationType(), help="Publish after this delay.")
 @with_settings
 def publish(
     settings: Settings,

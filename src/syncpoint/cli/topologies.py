@@ -25,7 +25,9 @@ SIGNS = {"+": "green", "~": "yellow", "-": "red"}
 WORDS = {"+": "create", "~": "change", "-": "delete"}
 
 _FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-_PRUNE = click.option("--prune", is_flag=True, help="Delete what the file's projects have and the file does not name.")
+_PRUNE = click.option(
+    "--prune", is_flag=True, help="Delete resources in the file's projects that the file does not name."
+)
 
 
 @click.command()
@@ -49,7 +51,7 @@ def diff(settings: Settings, file: Path, prune: bool) -> None:
 @click.command()
 @_FILE
 @_PRUNE
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, and change nothing.")
 @with_settings
 def apply(settings: Settings, file: Path, prune: bool, yes: bool, dry_run: bool) -> None:

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("message_id")
-@click.option("--topic", shell_complete=names("topics"), help="Where it was published; else all topics are asked.")
+@click.option(
+    "--topic", shell_complete=names("topics"), help="The topic it was published to; by default all topics are searched."
+)
 @click.option(
     "--federation",
     "file",

@@ -25,7 +25,9 @@ import click
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for history and alerts.",
 )
-@click.option("--listen", default="127.0.0.1:8086", show_default=True, metavar="HOST:PORT", help="Where it answers.")
+@click.option(
+    "--listen", default="127.0.0.1:8086", show_default=True, metavar="HOST:PORT", help="The address to listen on."
+)
 def monitor(path: Path, data: Path, listen: str) -> None:
     """Watch over servers by their pages of metrics, until it is stopped.
 

@@ -22,7 +22,7 @@ from syncpoint.model.errors import SyncpointError
 @click.argument("subscription", shell_complete=names("subscriptions"))
 @with_settings
 def why(settings: Settings, subscription: str) -> None:
-    """Say why a subscriber gets nothing, or not all: what explains it most first, each with what to do.
+    """Explain why a subscriber gets nothing, or not everything: most likely cause first, each with what to do.
 
     \b
     Example:

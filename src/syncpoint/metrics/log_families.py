@@ -28,7 +28,7 @@ _LOG: Final = (
         "under_replicated_seconds",
         _G,
         "seconds",
-        "For how long at least the oldest of them was, as looks at these metrics have seen it.",
+        "Lower bound on the age of the oldest under-replicated entry.",
     ),
     ("written_bytes_total", _C, "bytes", "Bytes that the log was given."),
     ("segments", _G, "", "Segments of this log and of earlier ones."),
@@ -54,7 +54,7 @@ _LOG: Final = (
         "passed_over_messages_total",
         _C,
         "",
-        "Messages that ran out, or were deleted, unacknowledged.",
+        "Messages that expired, or were deleted, without being acknowledged.",
     ),
 )
 _DISKS: Final = (

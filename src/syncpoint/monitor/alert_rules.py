@@ -261,7 +261,7 @@ def budget_conditions(
                     budget_rule(severity),
                     (("slo", one.name),),
                     severity,
-                    f"{one.title}: the error budget of {one.in_words} is spent {rule.rate:g} times as fast as it may.",
+                    f"{one.title}: the error budget of {one.in_words} burns {rule.rate:g} times as fast as allowed.",
                     "" if severity in alone else excuse,
                 )
             )

@@ -47,7 +47,7 @@ def audit_logs(context: ClusterContext, access: Access | None) -> AuditLogs | No
         return internal.AuditResponse.FromString(answer)
 
     async def away(asked: internal.AuditRequest) -> internal.AuditResponse:
-        raise Unavailable("It does not run; its log lies on its machine.")
+        raise Unavailable("The process is not running; read its log on its machine.")
 
     def logs() -> Mapping[str, ReadAudit]:
         members = [seen.value for seen in context.view.members.items.values()]
