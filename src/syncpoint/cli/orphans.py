@@ -114,7 +114,7 @@ def list_orphans(folder: Path, form: str) -> None:
 def adopt(folder: Path, number: int, topic: str, subscription: str, ordered: bool) -> None:
     """Make NUMBER a topic again, with a subscription that begins at its first message.
 
-    Messages that no subscription could have kept so long (31 days) run out then.
+    Messages older than any subscription could have kept them (31 days) expire then.
 
     \b
     Example:
