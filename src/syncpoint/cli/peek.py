@@ -29,7 +29,9 @@ COLUMNS = [
 
 def _options(command: Any) -> Any:
     for option in reversed((
-        click.option("--limit", default=10, show_default=True, type=click.IntRange(1, 9_999), help="At most N messages."),
+        click.option(
+            "--limit", default=10, show_default=True, type=click.IntRange(1, 9_999), help="Show at most this many."
+        ),
         click.option("--since", type=TimeType(), help="Only those published since: 2026-11-21T03:00:00Z, or -10m."),
         click.option("--message-filter", default="", metavar="FILTER", help="Only messages whose attributes match."),
         click.option("--ordering-key", default="", metavar="KEY", help="Only messages with this ordering key."),
