@@ -103,7 +103,9 @@ class SourceReader:
             self._state.stalled = True
         if isinstance(batches, Fetched):
             self.aging.note(batches)
-        if batches or cursor.drained:  # what comes after a source that is drained may begin
+        # What comes after a source that is drained may begin; and one of which something came while this answer was on
+        # its way is asked again.
+        if batches or cursor.drained or cursor.wants_more:
             self._state.wake()
 
     def grow_old(self) -> None:

@@ -3,6 +3,9 @@ between them.
 """
 
 import itertools
+from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -64,6 +67,25 @@ def test_with_order_what_comes_after_a_finished_source_begins_at_once_over_a_slo
     subscriber = Subscriber(harness)
     harness.advance(2.0)
     assert subscriber.data == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_what_comes_while_an_answer_without_it_is_on_its_way_is_delivered(ordered: bool) -> None:
+    harness = ForwarderHarness(ordered=ordered)
+    subscriber = Subscriber(harness)
+    server = harness.publish.server
+    fetch, answers = server.fetch, deque[Callable[[], None]]()
+
+    def late(subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
+        fetch(subscription, source, begin, max_bytes, lambda found: answers.append(partial(reply, found)))
+
+    server.fetch = late  # type: ignore[method-assign]
+    harness.send("a", key="k")
+    assert answers, "the source was asked when it was opened, before the message was persisted"
+    while answers:
+        answers.popleft()()
+        harness.quiesce()
+    assert subscriber.data == ["a"]
 
 
 def test_an_ack_id_from_before_a_crash_still_acknowledges() -> None:
