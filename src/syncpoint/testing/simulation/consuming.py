@@ -117,7 +117,7 @@ class SimSubscriber:
         self.patient = record.name == PATIENT
         self.doomed = record.dead_letter is not None
         self.held: list[tuple[str, str, str]] = []  # (ack id, message id, judged as), until all is delivered
-        self.slow = self.sim.shape.lasting and self.sim.random.random() < 0.5
+        self.slow = self.sim.shape.lasting and self.sim.random.random() < 0.5 and not self.patient
         most, deadline_s = (5_000, 300) if self.patient else (SLOW_MOST, 10) if self.slow else (QUICK_MOST, 2)
         self.consumer = node.subscribe.join(
             record, self._send, max_messages=most, max_bytes=most << 15, deadline_s=deadline_s, gone=self._gone
