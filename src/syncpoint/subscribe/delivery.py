@@ -25,7 +25,7 @@ from syncpoint.subscribe.shared_state import Reason, SharedState, WhenOver
 from syncpoint.subscribe.source_reader import SourceReader
 
 WANTED_FULL_S = 10.0  # how long a subscription stays wanted although its subscribers can take nothing,
-WANTED_IDLE_S = 5.0  # and how long when the last one was a pull: another may follow,
+WANTED_IDLE_S = 1.0  # and how long when the last one was a pull: another may follow,
 WANTED_GONE_S = 0.5  # and how long when it was a stream: it may have gone to another forwarder
 WANTED_OUT_S = 15.0  # and how long while something is lent that nobody else may deliver in the meantime
 LOOK_AGAIN_S = 1.0  # how often it is asked how far others are, while keys wait for them

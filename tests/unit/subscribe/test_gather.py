@@ -92,6 +92,22 @@ async def test_sources_follow_a_client_that_moved_as_soon_as_nothing_is_lent_whe
     assert second.data == ["n"]
 
 
+@pytest.mark.parametrize("options", [{}, {"exactly_once": True}, {"ordered": True}])
+@in_simulated_time
+async def test_sources_soon_follow_pulls_that_come_to_another_forwarder(*, options: dict[str, bool]) -> None:
+    harness = await SubscribeHarness.start(processes=1, chains=1, **options)
+    await harness.publish("m")
+    first = Client(harness, harness.forwarder("a"), single=True)
+    await asyncio.sleep(1)
+    assert first.data == ["m"]
+    first.ack()
+    first.leave()
+    second = Client(harness, harness.forwarder("b"), single=True)
+    await harness.publish("n")
+    await asyncio.sleep(2)
+    assert second.data == ["n"]
+
+
 @pytest.mark.parametrize("options", [{"exactly_once": True}, {"ordered": True}])
 @in_simulated_time
 async def test_a_message_lent_to_a_client_that_is_gone_does_not_keep_the_others_from_who_wants_them(
