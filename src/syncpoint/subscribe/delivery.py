@@ -289,4 +289,5 @@ class Delivery:
     @property
     def at_rest(self) -> bool:
         """Nobody listens and nothing is lent: it may be forgotten, the ledger knows all that matters."""
-        return not self.consumers and self.redeliveries.at_rest and self.leases.at_rest
+        idle = not self.consumers and self.redeliveries.at_rest and self.leases.at_rest
+        return idle and self.reader.rules.at_rest

@@ -24,6 +24,8 @@ from syncpoint.subscribe.shared_state import Reason, SharedState
 
 JUDGED_S = 0.05
 """Of messages that are read on: when it has taken so long, others have their turn."""
+KEPT_S = 60.0
+"""For so long the next pull is waited for with what was judged when the last one had ended."""
 _SIZE = struct.Struct("<I")
 
 
@@ -33,6 +35,15 @@ class RuleBatches:
     def __init__(self, state: SharedState, leases: LeaseManager) -> None:
         self._state, self._leases = state, leases
         self.late = False  # the last answer took long: who reads on lets others have their turn
+        self._elsewhere = 0  # pieces of work of other processes
+        self._kept_until = -math.inf
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is judged elsewhere, or waits since then. Who pulls for less time than that takes would never
+        get a message if it began anew with every pull.
+        """
+        return not self._elsewhere and self._state.now() >= self._kept_until
 
     def elsewhere(
         self,
@@ -49,8 +60,19 @@ class RuleBatches:
         state, rules = self._state, self._state.rules
         if state.work is None or rules is None or (judged is not None and judged.rules is rules):
             return False
+
+        def finished(found: Judged | Exception) -> None:
+            self._elsewhere -= 1
+            if not (state.consumers or isinstance(found, Exception)):
+                self._kept_until = state.now() + KEPT_S
+            then(found)
+
         project = project_of(state.record.name)
-        return state.work.begin(project, rules, batches, end, lambda found: state.soon(partial(then, found)), some=some)
+        begun = state.work.begin(
+            project, rules, batches, end, lambda found: state.soon(partial(finished, found)), some=some
+        )
+        self._elsewhere += begun
+        return begun
 
     def applied(
         self,

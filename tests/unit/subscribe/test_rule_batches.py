@@ -429,3 +429,32 @@ def test_where_nobody_judges_now_it_is_tried_again(judging: Elsewhere | None, mo
     monkeypatch.setattr(judging, "start", start)
     harness.advance(2)
     assert copies(subscriber) == [("a", "red")]
+
+
+def test_what_is_judged_after_a_pull_has_ended_is_there_for_the_next_one(
+    judging: Elsewhere | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = ruled(RED)
+    if judging is None:
+        pytest.skip("what is judged here is judged at once")
+    kept, start = [], judging.start
+    monkeypatch.setattr(judging, "start", lambda *arguments: kept.append(arguments))
+    harness.send("a", colour="red")
+    pulls = []
+    for _ in range(3):
+        pull = Subscriber(harness, single=True)
+        harness.advance(2)
+        harness.subscribe.leave(harness.record, pull.consumer)
+        harness.advance(5)
+        pulls.append(len(kept))
+    assert pulls[0] == pulls[-1] > 0, "it is judged once, however often it is asked for in the meantime"
+    for one in kept:
+        start(*one)
+    harness.advance(30)
+    pull = Subscriber(harness, single=True)
+    harness.quiesce()
+    assert copies(pull) == [("a", "red")]
+    pull.ack()
+    harness.subscribe.leave(harness.record, pull.consumer)
+    harness.advance(2 * rule_batches.KEPT_S)
+    assert not harness.subscribe.deliveries, "and is not kept without end"
