@@ -25,7 +25,7 @@ from syncpoint.subscribe.shared_state import Reason, SharedState
 JUDGED_S = 0.05
 """Of messages that are read on: when it has taken so long, others have their turn."""
 KEPT_S = 60.0
-"""For so long the next pull is waited for with what was judged when the last one had ended."""
+"""How long what was judged after its pull had ended is kept for the next pull."""
 _SIZE = struct.Struct("<I")
 
 
