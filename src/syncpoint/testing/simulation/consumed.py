@@ -6,7 +6,8 @@ and acknowledges late.
 What is judged, copy by copy: each arrives, and again after a seek back that it is owed for; of a key the first arrivals
 of what one rule makes come in order; what is forwarded is stored once for each seek, and once for each copy that was
 lent; what was taken back with a message that was refused comes again behind it, whatever is acknowledged by earlier
-leases. What a seek ahead left out, and what does not live for long, is owed to nobody.
+leases. What a seek ahead left out, and what does not live for long, is owed to nobody; nor is anything taken back by a
+refusal that an acknowledgement by an earlier lease of the same message may have preceded.
 """
 
 from __future__ import annotations
@@ -350,6 +351,8 @@ class Consumed:
                 continue
             if any(nack.lent < at < nack.ended for at in self.lent[nack.copy]):
                 continue  # it was another lease by then
+            if any(one.begun < nack.ended for one in acks[nack.copy]):
+                continue  # an earlier lease may have completed it before it was refused
             for copy, lent in self.lent.items():
                 behind = published.get(copy.identity)
                 if behind is None or (behind.key, copy.rule) != (first.key, nack.copy.rule):
