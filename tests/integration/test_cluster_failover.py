@@ -24,6 +24,12 @@ from tests.kit.endpoint import Endpoint
 ALL = (checkers.order_per_key, checkers.exactly_once)
 
 
+def is_whole(cluster):
+    """Whether every disk is live in every chain, and lacks nothing: what an earlier test has struck is back."""
+    chains = [chain for disk in cluster.admin("ListDisks", admin.ListDisksRequest()).disks for chain in disk.chains]
+    return bool(chains) and all(one.state == admin.Disk.OK and not one.under_replicated for one in chains)
+
+
 def owner_of_everything_but(cluster, name):
     """Whether no chain is open at this process."""
     return all(chain.owner and chain.owner != name for chain in cluster.chains())
@@ -199,6 +205,7 @@ def test_without_any_router_everything_goes_on(cluster):
 
 
 def test_one_storage_process_is_missed_by_nobody(cluster):
+    eventually(lambda: is_whole(cluster), 60, "every disk is live in every chain")
     with Load(cluster) as load:
         cluster.local.kill("storage-c1")
         load.flows(3.0)
@@ -221,6 +228,7 @@ def test_a_storage_process_that_is_back_makes_up_for_one_that_hangs(cluster):
         chains = [chain for one in found if one.path.startswith("storage-c1/") for chain in one.chains]
         return chains and all(chain.reason for chain in chains)
 
+    eventually(lambda: is_whole(cluster), 60, "every disk is live in every chain")
     with Load(cluster) as load:
         cluster.local.kill("storage-c1")
         eventually(given_up, 60, "its disks are given up in every chain")
@@ -234,6 +242,7 @@ def test_a_storage_process_that_is_back_makes_up_for_one_that_hangs(cluster):
 
 def test_without_a_majority_of_clusters_acks_wait(cluster, enter):
     """Two of three are down: a publish is neither confirmed nor refused; one is back: it is confirmed."""
+    eventually(lambda: is_whole(cluster), 60, "every disk is live in every chain")
     space = enter(cluster.proxies[0])
     topic, subscription = space.pair()
     space.publish(topic, b"before")
