@@ -23,7 +23,7 @@ LIVES = {
         {"an acknowledgement fails", "a message is left to its deadline"},
     ),
     "disks lose their power": (17, {"fault: power cut"}),
-    "owners whose registrations outlive them": (2, {"a chain is taken over from a living owner", "fault: takeover"}),
+    "owners whose registrations outlive them": (1, {"a chain is taken over from a living owner", "fault: takeover"}),
     "segments that little keeps": (14, {"what is needed is copied before it is deleted", "a fenced owner stops"}),
 }
 
