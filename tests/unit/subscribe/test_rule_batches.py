@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -394,14 +395,23 @@ def test_an_action_may_let_a_copy_live_shorter(letters: bool, room: int) -> None
     assert sum(one.end for one in stored) == (3 - len(late) if letters else 0)
 
 
+def held_back(
+    judging: Elsewhere | None, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Elsewhere, list[Any], Callable[..., None]]:
+    """Whoever judges elsewhere begins nothing from now on: what it was asked for, and what begins it."""
+    if judging is None:
+        pytest.skip("what is judged here is judged at once")
+    kept: list[Any] = []
+    start = judging.start
+    monkeypatch.setattr(judging, "start", lambda *arguments: kept.append(arguments))
+    return judging, kept, start
+
+
 def test_what_was_judged_by_earlier_rules_is_judged_anew(
     judging: Elsewhere | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness = ruled(RED)
-    if judging is None:
-        pytest.skip("what is judged here is judged at once")
-    kept, start = [], judging.start
-    monkeypatch.setattr(judging, "start", lambda *arguments: kept.append(arguments))
+    judging, kept, start = held_back(judging, monkeypatch)
     subscriber = Subscriber(harness)
     harness.send("a", colour="red", size="20")
     harness.quiesce()
@@ -435,10 +445,7 @@ def test_what_is_judged_after_a_pull_has_ended_is_there_for_the_next_one(
     judging: Elsewhere | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness = ruled(RED)
-    if judging is None:
-        pytest.skip("what is judged here is judged at once")
-    kept, start = [], judging.start
-    monkeypatch.setattr(judging, "start", lambda *arguments: kept.append(arguments))
+    judging, kept, start = held_back(judging, monkeypatch)
     harness.send("a", colour="red")
     pulls = []
     for _ in range(3):
