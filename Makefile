@@ -78,11 +78,11 @@ planted: dev ## plant every bug there is into shipped modules: simulation has to
 sim-long: dev ## simulate as many seeds as fit into SECONDS_MAX (an hour), from FIRST on: [KIND=chains|delivery|scheduled|cluster|consumers|pipelines|cluster-pipelines]
 	@$(BIN)/python tools/sim.py --seconds $(or $(SECONDS_MAX),3600) --first $(or $(FIRST),100000) --kind $(or $(KIND),chains)
 
-faults: dev ## break networks, disks, etcd and clocks of a real cluster, under load (needs root); result into docs/faults.md; FAULTS="--seed 2 --only pairs"
-	@SYNCPOINT_FAULTS_TABLE=docs/faults.md $(BIN)/python -m tests.faults.scenarios $(FAULTS)
+faults: dev ## break networks, disks, etcd and clocks of a real cluster, under load (needs root); result into tests/faults/results.md; FAULTS="--seed 2 --only pairs"
+	@SYNCPOINT_FAULTS_TABLE=tests/faults/results.md $(BIN)/python -m tests.faults.scenarios $(FAULTS)
 
-faults-spark: dev ## kill and spoil copies on Spark at every point, judge by ids; result into docs/faults-spark.md; between clusters: FAULTS=--clusters; under patterns: FAULTS=--patterns
-	@SYNCPOINT_FAULTS_TABLE=docs/faults-spark.md $(BIN)/python -m pytest -q -p no:cacheprovider tests/faults_spark $(FAULTS)
+faults-spark: dev ## kill and spoil copies on Spark at every point, judge by ids; result into tests/faults_spark/results.md; between clusters: FAULTS=--clusters; under patterns: FAULTS=--patterns
+	@SYNCPOINT_FAULTS_TABLE=tests/faults_spark/results.md $(BIN)/python -m pytest -q -p no:cacheprovider tests/faults_spark $(FAULTS)
 
 rollout-drill: dev ## roll out good, failing, slow and wrongly configured releases, and restart every role under load: DRILL="restarts slow"
 	@$(BIN)/python -m tests.faults.rollout_drill $(DRILL)

@@ -27,16 +27,6 @@ def houses(kinds: Iterable[str]) -> str:
     return " ".join(LETTERS[kind] for kind in kinds)
 
 
-def verdict(first: str, second: str) -> str:
-    """One cell of the table."""
-    for pair in ((first, second), (second, first)):
-        if pair in IMPOSSIBLE:
-            return "-"
-        if pair in REFUSED:
-            return "refused"
-    return houses(HOUSES_OF.get(second, KINDS))
-
-
 def summary(text: str | None) -> str:
     """The first line of a docstring."""
     return (text or "").strip().splitlines()[0]
@@ -48,46 +38,37 @@ def page() -> str:
     lines = [
         "# Crossings: features under events, and with each other",
         "",
-        "Every feature that acts on messages is tried against everything that can happen to them, and against every",
-        "other feature. Numbered messages are published by an official client, received where the feature sends",
-        "them, and judged by a ledger: nothing is lost, nothing arrives that should not, keys keep their order, no",
-        "copy is stored under more ids than its message was published with, and, unless a process dies, nothing",
-        "arrives twice; where delivery is exactly-once, nothing whose acknowledgement was confirmed ever does.",
+        "Every feature that acts on messages is tried with every other feature, and while everything happens that",
+        "can happen to messages. An official client publishes numbered messages and receives them where the feature",
+        "sends them; a ledger judges: nothing is lost, nothing arrives that should not, keys keep their order, no copy",
+        "is stored under a second id, and, unless a process dies, nothing arrives twice. Where delivery is",
+        "exactly-once, nothing arrives again once its acknowledgement is confirmed.",
         "",
-        "`tests/integration/test_crossings.py` runs the table, and `make crossings` writes this page from it. A letter",
-        "says that a test runs the pair in that house: S one server, W one with workers, C a cluster. *refused*: the",
-        "server refuses the configuration, and a test checks that. `-`: the pair cannot exist.",
-        f"`make test` runs the {len(SHORT)} crossings that failed at some time, `make test-long` runs all of them.",
-        "Sizes, keys, requests and pauses are drawn from a seed; `SYNCPOINT_CROSSINGS_SEED` gives another one. Single",
-        'crossings run by `python -m tests.kit.crossings.run cluster "forward x seek back" --seed 7`.',
+        "`tests/integration/test_crossings.py` runs the table, and `make crossings` writes this page from it.",
+        f"`make test` runs the {len(SHORT)} crossings that failed at some time, `make test-long` runs all.",
+        "Sizes, keys, requests and pauses are drawn from a seed; `SYNCPOINT_CROSSINGS_SEED` sets another one. A single",
+        'crossing: `python -m tests.kit.crossings.run cluster "forward x seek back" --seed 7`.',
         "",
-        "## Features under events",
+        f"**Features**: {', '.join(rows)}. Each pair runs on one server (S), with workers (W) and in a cluster (C).",
         "",
-        "| | " + " | ".join(columns) + " |",
-        "|---" * (len(columns) + 1) + "|",
+        "| event | runs on | what happens |",
+        "|---|---|---|",
     ]
-    lines += [f"| {row} | " + " | ".join(verdict(row, column) for column in columns) + " |" for row in rows]
-    lines += ["", "| event | what happens |", "|---|---|"]
     for name, event in QUIET.items():
-        also = f" Each row is crossed with *{NEEDS[name]}* for it." if name in NEEDS else ""
-        lines.append(f"| {name} | {summary(event.__doc__)}{also} |")
-    lines += [f"| {name} | {what[0].upper()}{what[1:]}. |" for name, what in HARD.items()]
-    lines += [
-        "",
-        "The wrong clocks of single processes of a cluster, and its full disks, are in [faults.md](faults.md).",
-    ]
-    lines += ["", "## Features with each other", "", "| | " + " | ".join(rows[:-1]) + " |", "|---" * len(rows) + "|"]
-    for at, row in enumerate(rows[1:], 1):
-        cells = [verdict(other, row) if number < at else "" for number, other in enumerate(rows[:-1])]
-        lines.append(f"| {row} | " + " | ".join(cells) + " |")
-    lines += ["", "| pair | why it is not tested |", "|---|---|"]
+        also = f" Runs together with *{NEEDS[name]}*." if name in NEEDS else ""
+        lines.append(f"| {name} | {houses(HOUSES_OF.get(name, KINDS))} | {summary(event.__doc__)}{also} |")
+    lines += [f"| {name} | {houses(HOUSES_OF.get(name, KINDS))} | {what[0].upper()}{what[1:]}. |"
+              for name, what in HARD.items()]  # fmt: skip
+    lines += ["", "Wrong clocks and full disks of single processes of a cluster are [other tests](history/faults.md)."]
+    lines += ["", "| pair that does not run | why |", "|---|---|"]
     lines += [f"| {first}, {second} | {why} |" for (first, second), why in IMPOSSIBLE.items()]
-    lines += [f"| {first}, {second} | refused with {code} |" for (first, second), code in REFUSED.items()]
+    lines += [f"| {first}, {second} | refused with {code}, which a test checks |"
+              for (first, second), code in REFUSED.items()]  # fmt: skip
     pairs = len(list(combinations(rows, 2))) + len(rows) * len(columns)
     tested = pairs - len(IMPOSSIBLE) - len(REFUSED)
     lines += ["", f"{pairs} pairs: {tested} tested, {len(REFUSED)} refused, {len(IMPOSSIBLE)} impossible.", ""]
-    lines += ["## Several features under an event", "", "Where a house does not know the blow, it is a kill.", ""]
-    lines += ["| features | event | blow during it | its houses |", "|---|---|---|---|"]
+    lines += ["## Several features under an event", "", "Where the blow cannot happen, it is a kill.", ""]
+    lines += ["| features | event | blow during it | runs on |", "|---|---|---|---|"]
     for one in TRIPLES:
         where = [kind for kind in KINDS if blow_of(one, kind) == one.blow]
         lines.append(f"| {', '.join(one.rows)} | {one.column} | {one.blow} | {houses(where)} |")

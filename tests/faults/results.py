@@ -1,4 +1,4 @@
-"""The table of `docs/faults.md`: a row for each scenario, with the day it was last played."""
+"""The table of `tests/faults/results.md`: a row for each scenario, with the day it was last played."""
 
 from __future__ import annotations
 
