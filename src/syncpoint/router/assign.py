@@ -3,9 +3,9 @@
 Place: asked by the planner for the chains of topics and for the forwarders of subscriptions. Pure; a dozen names or a
 thousand.
 Promise: every part of an item is in a bin of its own, unless there are too few bins. What need not move does not. No
-bin is above (1 + e) times the average, or the heaviest part, while that is feasible: by moving the lightest first, else
-by exchanging, else by starting anew with the heaviest first, else, for some dozens of parts, by trying. If it is not
-feasible, the best of what was found is taken. It always ends.
+bin is above (1 + e) times the average, the heaviest part, and `slack` above the average, while that is feasible: by
+moving the lightest first, else by exchanging, else by starting anew with the heaviest first, else, for some dozens of
+parts, by trying. If it is not feasible, the best of what was found is taken. It always ends.
 """
 
 from __future__ import annotations
@@ -54,15 +54,17 @@ def assign(
     *,
     e: float = E,
     base: Mapping[str, float] | None = None,
+    slack: float = 0.0,
 ) -> AssignmentPlan:
     """Where every item goes. `bins`: name -> weight, its share of the load; `current`: where items are now; `base`:
-    what is in bins besides, and stays there."""
+    what is in bins besides, and stays there; `slack`: nothing moves for so little above the average."""
     problem = _Problem(items, bins, current, base or {})
     bound = problem.bound(e)
+    problem.mark = max(bound, bound / (1 + e) + slack)
     caps = [bound * weight for weight in problem.bin_weights]
     sticky = problem.packing(caps, problem.current)
     sticky.rebalance()
-    return problem.plan(problem.better(caps, sticky) if sticky.over and not base else sticky, bound)
+    return problem.plan(problem.better(caps, sticky) if sticky.over and not base else sticky, problem.mark)
 
 
 class _Kind(NamedTuple):
@@ -83,6 +85,7 @@ class _Problem:
         current: Mapping[int, Sequence[str]],
         base: Mapping[str, float],
     ) -> None:
+        self.mark = 0.0  # what a bin carries before anything is taken from it, in terms of its weight
         self.items = sorted(items, key=lambda item: item.key)
         self.names = sorted(name for name, weight in bins.items() if weight > 0)
         self.bin_weights = [bins[name] for name in self.names]
@@ -154,7 +157,8 @@ class _Problem:
         return highest
 
     def packing(self, caps: Sequence[float], homes: Sequence[int] | None) -> Packing:
-        return Packing(self.weights, caps, self.order_of, homes, self.part_of, self.base)
+        marks = [self.mark * weight for weight in self.bin_weights]
+        return Packing(self.weights, caps, self.order_of, homes, self.part_of, self.base, marks)
 
     def better(self, caps: Sequence[float], sticky: Packing) -> Packing:
         """The first that keeps the caps of: exchanging, starting anew, trying; else the best, if worth the move."""

@@ -1,9 +1,9 @@
 """Sticky bounded loads, on plain numbers: which bin each item is in, moving as little as possible.
 
 Place: the core of `assign`, which gives it names, and of the simulation, which runs it on a million items. Pure.
-Promise: every item is placed; no bin is above its cap as long as a single pass finds room for what does not fit;
-`over` says when one is. Every item is checked a bounded number of times, so it always ends. The same input gives the
-same output.
+Promise: every item is placed; no bin is above its mark as long as a single pass finds room for what does not fit;
+`over` says when one is. From a bin above its mark as much is taken as brings it down to its cap. Every item is checked
+a bounded number of times, so it always ends. The same input gives the same output.
 Terms: an item prefers bins by its own order and may be in those only. A cap is in the unit of the weights. Items of one
 group (the parts of a topic) must be in different bins.
 """
@@ -29,11 +29,13 @@ class Packing:
         homes: Sequence[int] | None = None,
         groups: Sequence[int] | None = None,
         base: Sequence[float] | None = None,
+        marks: Sequence[float] | None = None,
     ) -> None:
         """`homes`: where items are now; a bin that an item may not be in any more must be NOWHERE there. `base`: what
-        is in each bin besides."""
+        is in each bin besides. `marks`: what each may carry before something is taken from it; its cap if not given."""
         self.weights, self.order_of, self.groups = weights, order_of, groups
         self.caps = [cap * (1 + _SLACK) for cap in caps]
+        self.marks = self.caps if marks is None else [mark * (1 + _SLACK) for mark in marks]
         self.homes = list(homes) if homes is not None else [NOWHERE] * len(weights)
         self.loads = list(base) if base is not None else [0.0] * len(caps)
         self.fallbacks = 0  # items placed where there was no room
@@ -50,8 +52,8 @@ class Packing:
 
     @property
     def over(self) -> bool:
-        """Whether a bin is above its cap."""
-        return any(load > cap for load, cap in zip(self.loads, self.caps, strict=True))
+        """Whether a bin is above its mark."""
+        return any(load > mark for load, mark in zip(self.loads, self.marks, strict=True))
 
     def worst(self) -> float:
         """The highest load in terms of the cap."""
@@ -59,13 +61,13 @@ class Packing:
         return max((load / cap if cap else float("inf") if load else 0.0 for load, cap in pairs), default=0.0)
 
     def rebalance(self) -> None:
-        """Take from bins above their cap, lightest first, and place what is nowhere, heaviest first."""
+        """Take from bins above their mark, lightest first, and place what is nowhere, heaviest first."""
         self.shed()
         self.place()
 
     def shed(self) -> None:
-        """Move items out of bins above their cap where another bin has room for them."""
-        full = {bin for bin, load in enumerate(self.loads) if load > self.caps[bin]}
+        """Move items out of bins above their mark where another bin has room for them."""
+        full = {bin for bin, load in enumerate(self.loads) if load > self.marks[bin]}
         if not full:
             return
         held: dict[int, list[int]] = {bin: [] for bin in full}
@@ -99,9 +101,9 @@ class Packing:
                 self._put(item, target)
 
     def swap(self) -> None:
-        """Where a bin is still above its cap, exchange one of its items for a lighter one of another bin, once each."""
+        """Where a bin is still above its mark, exchange one of its items for a lighter one elsewhere, once each."""
         for bin in range(len(self.loads)):
-            if self.loads[bin] <= self.caps[bin]:
+            if self.loads[bin] <= self.marks[bin]:
                 continue
             mine = sorted(self._items_of(bin), key=lambda item: (self.weights[item], item))
             for item in mine:

@@ -27,6 +27,7 @@ from syncpoint.router.rendezvous import order
 
 MOVES_MAX = 32  # topics, and subscriptions, that one plan moves for nothing but balance
 STABLE_S = 30.0  # how long a subscription stays where it was put, before it is moved for nothing but balance
+SLACK = 1_000.0  # messages and KiB per second that a forwarder may carry above the average: nothing moves for less
 IDLE = 1.0  # the load that one without any counts as, so that many of them spread as well
 
 _Made = TypeVar("_Made", TopicAssignment, SubscriptionAssignment)
@@ -218,13 +219,16 @@ class Planner:
         now: float,
         base: Mapping[str, float] | None,
     ) -> dict[int, tuple[str, ...]]:
-        average = scaler.total() / max(1, len(bins))
+        total = scaler.total()
+        average = total / max(1, len(bins))
+        weighed = total > SLACK  # else all of it is nearly idle, and spread by number
         items, current = [], {}
         for number, names, known, alone in wanted:
             parts = 1 if alone else scaler.parts(number, now, len(known), average, len(names))
-            items.append(Item(number, scaler.load(number) + IDLE, parts, names))
+            items.append(Item(number, IDLE + (scaler.load(number) if weighed else 0.0), parts, names))
             current[number] = known
-        return assign(items, bins, current, e=self.settings.balance, base=base).homes
+        slack = SLACK if weighed else 0.0
+        return assign(items, bins, current, e=self.settings.balance, base=base, slack=slack).homes
 
     def _topic_base(self, cluster_state: ClusterState, state: State) -> dict[str, float]:
         """What every chain carries now."""

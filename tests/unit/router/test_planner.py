@@ -164,6 +164,33 @@ def test_a_subscription_is_not_torn_away_from_its_first_subscribers_for_balance_
     )  # who has none waits for nothing
 
 
+def test_what_is_nearly_idle_stays_where_it_is_until_one_place_carries_really_more() -> None:
+    chance, site, planner = random.Random(3), Site(forwarders=3), Planner()
+    numbers = range(11, 71)
+    found = stable(planner, site, state([topic(1), topic(2)], [subscription(number, 1) for number in numbers]))
+    now, moved = 0.0, 0
+
+    def step(loads: dict[int, float]) -> int:
+        nonlocal now, found
+        now += 4
+        planner.observe(now, Loads({"eu": {1: sum(loads.values())}}, {"eu": loads}))
+        changes = planner.plan(site.cluster_state, found, now)
+        found = after(found, changes)
+        return len(changes.subscriptions) + len(changes.topics)
+
+    for _ in range(300):  # bursts of a few messages, and now and then of many
+        moved += step({number: chance.choice((0, 0, 0, 3, 40, 400)) for number in chance.sample(numbers, 6)})
+    assert not moved
+    (place,) = found.subscription_homes[11].members
+    together = [number for number, one in found.subscription_homes.items() if one.members == (place,)]
+    loads = dict.fromkeys(together, 1_000.0)
+    for _ in range(100):
+        moved += step(loads)
+    assert 0 < moved < len(together)
+    carried = Counter(found.subscription_homes[number].members for number in together)
+    assert max(carried.values()) <= 1.3 * len(together) / 3, carried
+
+
 def test_keys_lie_in_one_region_and_messages_without_a_key_in_each() -> None:
     site, planner = Site(("eu", "us")), Planner()
     found = stable(planner, site, state([topic(number) for number in range(1, 60)]))
