@@ -10,6 +10,7 @@ response.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -19,7 +20,7 @@ from syncpoint.metadata.records import Subscription
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.transforms.message_transforms import Transformer
-from syncpoint.transforms.responses import transformed_response
+from syncpoint.transforms.responses import PAUSE_S, transformed_response
 from syncpoint.wire.messages import pubsub
 
 Send = Callable[[Sequence[bytes], Sequence[int]], None]
@@ -84,6 +85,7 @@ class TransformedSending:
                     self._send([response], serials)
         except Exception:  # whatever is wrong with one response, those behind it are sent
             log.exception("messages of %s cannot be transformed", self._record.name)
+            await asyncio.sleep(PAUSE_S)  # they come again at once
             self._forwarder.leave(self._record, None, serials)
         self.consumer.transforming = False
         self._forwarder.wake(self._record.incarnation)

@@ -27,7 +27,7 @@ from syncpoint.wire.messages import internal, pubsub
 log = logging.getLogger(__name__)
 
 ACK_IDS_FIELD, MODIFY_IDS_FIELD = 2, 4  # of the requests by which a subscriber answers
-PAUSE_S = 1.0  # where nothing can be run: what is given back comes again at once
+PAUSE_S = 1.0  # where nothing can be run, or what fails is none of a message: what is given back comes again at once
 
 Response = pubsub.PullResponse | pubsub.StreamingPullResponse
 
@@ -79,6 +79,7 @@ async def transformed_response(
     except Exception:  # unexpected, and no reason to end the stream they were lent to, again and again
         log.exception("messages of %s cannot be transformed", record.name)
         outcomes = [TransformError("internal error")] * len(received)
+        await asyncio.sleep(PAUSE_S)
     dropped: list[str] = []
     failed: list[str] = []
     untried: list[str] = []

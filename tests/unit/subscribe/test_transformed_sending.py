@@ -70,6 +70,18 @@ async def test_a_response_that_cannot_be_transformed_at_all_stops_nothing(harnes
 
 
 @simulated(config=ANY)
+async def test_what_cannot_be_transformed_at_all_is_tried_again_after_a_pause(harness: ServicerHarness) -> None:
+    transformer = Played()
+    transformed_by(harness, transformer)
+    stream = await harness.stream()
+    await harness.put("odd")
+    await asyncio.sleep(10.5)
+    assert 5 <= len(transformer.given) <= 12
+    transformer.failing = False
+    assert [one.message.data for one in await stream.messages(1)] == [b"odd"]
+
+
+@simulated(config=ANY)
 async def test_a_pull_that_does_not_wait_is_answered_with_what_is_being_transformed(harness: ServicerHarness) -> None:
     transformed_by(harness, Played(seconds=2.0))
     await harness.put("a")
