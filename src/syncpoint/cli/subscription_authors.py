@@ -1,11 +1,13 @@
 """`syncpoint subscriptions authors`: by whose rights the server sends messages on.
 
-Place: under `subscriptions`; a call of syncpoint.admin.v1 for each subscription whose messages go somewhere.
+Place: under `subscriptions`; a call of syncpoint.admin.v1 for each subscription whose messages go somewhere, and for
+each topic.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import click
 
@@ -13,42 +15,64 @@ from syncpoint.cli.names import listing
 from syncpoint.cli.output import print_json, print_table
 from syncpoint.cli.settings import Settings, with_settings
 
-COLUMNS = ("SUBSCRIPTION", "GOES_TO", "AUTHOR", "DEAD_LETTERS_TO", "LETTER_AUTHOR")
+
+class _Sending(NamedTuple):
+    """Something that the server does by itself; the names are the keys of the JSON."""
+
+    resource: str
+    what: str
+    target: str
+    author: str
 
 
 @click.command()
 @click.option("--nobody", is_flag=True, help="Only settings made when callers were not identified.")
 @with_settings
 def authors(settings: Settings, nobody: bool) -> None:
-    """Show who said where messages are pushed, exported or forwarded, and where dead letters go.
+    """Show who set where messages are pushed, exported or forwarded, where dead letters and delivery records go,
+    and as whom transforms ask models.
 
-    The server asks for the rights of these principals for as long as it sends messages there. Before you take a grant
-    back or delete an account, let somebody else set again what shows here.
+    The server asks for the rights of these principals for as long as it does so. Before you take a grant back or
+    delete an account, let somebody else set again what shows here.
 
     \b
     Examples:
       syncpoint subscriptions authors
       syncpoint subscriptions authors --nobody
     """
-    from syncpoint.wire.messages import admin
-
-    rows = []
+    rows: list[_Sending] = []
     with settings.client() as client:
         for one in listing(client, settings, "subscriptions"):
-            request = admin.GetSubscriptionOptionsRequest(subscription=one.name)
-            options = client.call("Admin.GetSubscriptionOptions", request)
-            goes_to = one.push_config.push_endpoint or one.cloud_storage_config.bucket or options.forward_to
-            letters_to = one.dead_letter_policy.dead_letter_topic
-            row = (one.name, goes_to, options.delivery_author, letters_to, options.letter_author)
-            unknown = (goes_to and not options.delivery_author) or (letters_to and not options.letter_author)
-            if unknown if nobody else goes_to or letters_to:
-                rows.append(row)
+            rows += _of_subscription(client, one)
+        for one in listing(client, settings, "topics"):
+            rows += _of_topic(client, one)
+    found = [row for row in rows if row.target and not (nobody and row.author)]
     if settings.format == "json":
-        print_json([_as_dict(row) for row in rows])
+        print_json([row._asdict() for row in found])
     else:
-        print_table(COLUMNS, rows)
+        print_table([name.upper() for name in _Sending._fields], found)
 
 
-def _as_dict(row: tuple[Any, ...]) -> dict[str, Any]:
-    keys = ("subscription", "goesTo", "author", "deadLettersTo", "letterAuthor")
-    return dict(zip(keys, row, strict=True))
+def _of_subscription(client: Any, one: Any) -> Iterator[_Sending]:
+    from syncpoint.wire.messages import admin
+
+    options = client.call("Admin.GetSubscriptionOptions", admin.GetSubscriptionOptionsRequest(subscription=one.name))
+    yield _Sending(one.name, "push", one.push_config.push_endpoint, options.delivery_author)
+    yield _Sending(one.name, "export", one.cloud_storage_config.bucket, options.delivery_author)
+    yield _Sending(one.name, "forward", options.forward_to, options.delivery_author)
+    yield _Sending(one.name, "dead letters", one.dead_letter_policy.dead_letter_topic, options.letter_author)
+    yield _asking(one, options)
+
+
+def _of_topic(client: Any, one: Any) -> Iterable[_Sending]:
+    from syncpoint.wire.messages import admin
+
+    options = client.call("Admin.GetTopicOptions", admin.GetTopicOptionsRequest(topic=one.name))
+    return _Sending(one.name, "delivery records", options.records_topic, options.records_author), _asking(one, options)
+
+
+def _asking(one: Any, options: Any) -> _Sending:
+    from syncpoint.metadata.message_rules import accounts_asked_as
+
+    accounts = accounts_asked_as(one.message_transforms)
+    return _Sending(one.name, "ask models as", ", ".join(accounts), options.transform_author)

@@ -436,21 +436,41 @@ def test_describe_says_once_whose_right_is_missing(server, run):
 
 
 def test_by_whose_rights_messages_are_sent_on(server, run, run_json):
+    models = [{"ai_inference": {"endpoint": "e", "service_account_email": "asker@p.iam.syncpoint.internal"}}]
     push = pubsub.Subscription(name=NAME, push_config={"push_endpoint": "https://e.example/x"})
-    letters = pubsub.Subscription(name=f"{NAME}-2", dead_letter_policy={"dead_letter_topic": "projects/p/topics/dead"})
+    letters = pubsub.Subscription(
+        name=f"{NAME}-2",
+        dead_letter_policy={"dead_letter_topic": "projects/p/topics/dead"},
+        message_transforms=models,
+    )
     pulled = pubsub.Subscription(name=f"{NAME}-3")
     listed = pubsub.ListSubscriptionsResponse(subscriptions=[push, letters, pulled])
     server.answers["Subscriber.ListSubscriptions"] = listed
-    known = {NAME: admin.SubscriptionOptions(delivery_author="user:ann@example.com")}
+    known = {
+        NAME: admin.SubscriptionOptions(delivery_author="user:ann@example.com"),
+        f"{NAME}-2": admin.SubscriptionOptions(transform_author="user:bob@example.com"),
+    }
     server.answers["Admin.GetSubscriptionOptions"] = lambda request: known.get(
         request.subscription, admin.SubscriptionOptions()
     )
+    recorded, asking = "projects/p/topics/recorded", "projects/p/topics/asking"
+    server.answers["Publisher.ListTopics"] = pubsub.ListTopicsResponse(
+        topics=[{"name": recorded}, {"name": asking, "message_transforms": models}]
+    )
+    records = admin.TopicOptions(records_topic="projects/p/topics/records", records_author="user:ann@example.com")
+    server.answers["Admin.GetTopicOptions"] = lambda request: (
+        records if request.topic == recorded else admin.TopicOptions()
+    )
     rows = run_json("subscriptions", "authors")
-    assert [(one["subscription"], one["goesTo"], one["author"], one["deadLettersTo"]) for one in rows] == [
-        (NAME, "https://e.example/x", "user:ann@example.com", ""),
-        (f"{NAME}-2", "", "", "projects/p/topics/dead"),
+    assert [tuple(one.values()) for one in rows] == [
+        (NAME, "push", "https://e.example/x", "user:ann@example.com"),
+        (f"{NAME}-2", "dead letters", "projects/p/topics/dead", ""),
+        (f"{NAME}-2", "ask models as", "asker@p.iam.syncpoint.internal", "user:bob@example.com"),
+        (recorded, "delivery records", "projects/p/topics/records", "user:ann@example.com"),
+        (asking, "ask models as", "asker@p.iam.syncpoint.internal", ""),
     ]
-    assert [one["subscription"] for one in run_json("subscriptions", "authors", "--nobody")] == [f"{NAME}-2"]
+    assert set(rows[0]) == {"resource", "what", "target", "author"}
+    assert [one["resource"] for one in run_json("subscriptions", "authors", "--nobody")] == [f"{NAME}-2", asking]
     assert "user:ann@example.com" in run("subscriptions", "authors").stdout
 
 
