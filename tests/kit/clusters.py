@@ -158,7 +158,7 @@ class Prober(threading.Thread):
     `gap` is the longest time without an answer, from the first call to the end; every error is kept.
     """
 
-    def __init__(self, endpoint: str, topic: str, key: str = "", timeout: float = 15.0) -> None:
+    def __init__(self, endpoint: str, topic: str, key: str = "", timeout: float = 60.0) -> None:
         super().__init__(name="prober", daemon=True)
         self.api, self.topic, self.key, self.timeout = official.Api(endpoint), topic, key, timeout
         self.answered: list[float] = []  # when; with its begin before the first one, and its end behind the last one
@@ -253,12 +253,15 @@ class Load:
         self.usual_gap = max(self.gaps)
         return self
 
-    def flows(self, seconds: float, within: float = 30.0) -> float:
+    def flows(self, seconds: float, within: float = 120.0) -> float:
         """Wait until messages were confirmed and delivered again, and some time more; returns how long it took."""
         begun = time.monotonic()
         for count in (self.confirmed, self.delivered):
             before = count()
-            eventually(lambda count=count, before=before: count() > before, within, "messages flow again")
+            while count() <= before:
+                took = time.monotonic() - begun
+                assert took < within, f"nothing is {count.__name__} for {took:.0f} s: {self.state()}"
+                time.sleep(0.02)
         took = time.monotonic() - begun
         time.sleep(seconds)
         return took
@@ -269,7 +272,12 @@ class Load:
     def delivered(self) -> int:
         return len(self.history.deliveries)
 
-    def drains(self, within: float = 60.0, at_most: float = 180.0) -> None:
+    def state(self) -> str:
+        """Who waits for what, for whoever waits for them."""
+        failed = [f"{one.name}: ended by {one.failure!r}" for one in self.publishers if one.failure is not None]
+        return "; ".join([*failed, *(one.state() for one in self.receivers), str(self.history.counts())])
+
+    def drains(self, within: float = 120.0, at_most: float = 400.0) -> None:
         """Everything confirmed arrives everywhere. `within`: for each subscription, without any of what it lacks;
         `at_most`: in all.
         """
@@ -283,10 +291,10 @@ class Load:
                     since[kind] = time.monotonic()
                 missing[kind] = left
             late = {kind: left for kind, left in missing.items() if left and time.monotonic() - since[kind] > within}
-            assert not late, f"nothing came for {within:g} s of what is missing: {late}; {self.history.counts()}"
+            assert not late, f"nothing came for {within:g} s of what is missing: {late}; {self.state()}"
             if not any(missing.values()):
                 return
-            assert time.monotonic() < end, f"not all came within {at_most:g} s: {missing}; {self.history.counts()}"
+            assert time.monotonic() < end, f"not all came within {at_most:g} s: {missing}; {self.state()}"
             time.sleep(0.1)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from syncpoint.testing.history import Creation, History, MessageIdentity, Outcome, Publish, Receipt
+from syncpoint.testing.history import Ack, Creation, History, MessageIdentity, Outcome, Publish, Receipt
 
 VIOLATIONS_SHOWN = 20
 """Violations a verdict's text lists; the rest are counted."""
@@ -202,17 +202,27 @@ def order_per_key(history: History) -> CheckResult:
 
 
 def exactly_once(history: History) -> CheckResult:
-    """On exactly-once subscriptions no message comes again after its acknowledgement was confirmed."""
+    """On exactly-once subscriptions no message comes again after its acknowledgement was confirmed.
+
+    A copy that lay in the client's own queue in the meantime came before: what counts is when it arrived.
+    """
     subscriptions = {one.subscription for one in history.creations if one.exactly_once}
-    confirmed: dict[tuple[str, str], int] = {}
+    confirmed: dict[tuple[str, str], Ack] = {}
     for ack in history.acks:
         if ack.subscription in subscriptions and ack.outcome is Outcome.OK:
-            known = confirmed.get((ack.subscription, ack.message_id), ack.ended)
-            confirmed[ack.subscription, ack.message_id] = min(known, ack.ended)
+            known = confirmed.setdefault((ack.subscription, ack.message_id), ack)
+            if ack.ended < known.ended:
+                confirmed[ack.subscription, ack.message_id] = ack
+
+    def is_behind(delivery: Receipt, ack: Ack | None) -> bool:
+        if ack is None or delivery.at < ack.ended:
+            return False
+        return not delivery.arrived or ack.known < delivery.arrived
+
     violations = [
         f"{one.subscription} got {one.message_id} ({one.identity}) again after its ack was confirmed"
         for one in history.deliveries
-        if confirmed.get((one.subscription, one.message_id), one.at) < one.at
+        if is_behind(one, confirmed.get((one.subscription, one.message_id)))
     ]
     return CheckResult("exactly once", len(confirmed), tuple(violations))
 

@@ -16,6 +16,7 @@ import enum
 import itertools
 import struct
 import threading
+import time
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -40,7 +41,7 @@ class MessageIdentity:
 
 @dataclass(slots=True)
 class Publish:
-    """One published message. `begun` and `ended` are stamps; `ended` is 0 while pending."""
+    """One published message. `begun` and `ended` are stamps; `ended` is 0 while pending. `error`: why it is not OK."""
 
     topic: str
     identity: MessageIdentity
@@ -49,11 +50,15 @@ class Publish:
     ended: int = 0
     outcome: Outcome = Outcome.PENDING
     message_id: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """One message handed to a client. `identity` is None when the body was not one of ours, or damaged."""
+    """One message handed to a client. `identity` is None when the body was not one of ours, or damaged.
+
+    `arrived`: the wall clock when it came to the client's process, where that kept it before it handed it on; else 0.
+    """
 
     subscription: str
     receiver: str
@@ -61,17 +66,19 @@ class Receipt:
     message_id: str
     key: str
     at: int
+    arrived: float = 0.0
 
 
 @dataclass(slots=True)
 class Ack:
-    """One acknowledgement of one delivered message."""
+    """One acknowledgement of one delivered message. `known`: the wall clock when its outcome was."""
 
     subscription: str
     message_id: str
     begun: int
     ended: int = 0
     outcome: Outcome = Outcome.PENDING
+    known: float = 0.0
 
 
 @dataclass(slots=True)
@@ -130,11 +137,13 @@ class History:
             self.creations.append(operation)
         return operation
 
-    def delivered(self, subscription: str, receiver: str, message_id: str, body: bytes, key: str = "") -> Receipt:
-        """A client was handed a message."""
+    def delivered(
+        self, subscription: str, receiver: str, message_id: str, body: bytes, key: str = "", arrived: float = 0.0
+    ) -> Receipt:
+        """A client was handed a message, which came to its process at `arrived`; 0: just now."""
         identity = unseal(body)
         with self._lock:
-            delivery = Receipt(subscription, receiver, identity, message_id, key, next(self._stamps))
+            delivery = Receipt(subscription, receiver, identity, message_id, key, next(self._stamps), arrived)
             self.deliveries.append(delivery)
         return delivery
 
@@ -155,6 +164,8 @@ class History:
         with self._lock:
             operation.ended = next(self._stamps)
             operation.outcome = outcome
+            if isinstance(operation, Ack):
+                operation.known = time.time()
 
     def missing(self, subscription: str, topic: str) -> set[MessageIdentity]:
         """Confirmed publishes of `topic` not yet seen on `subscription`: what a drain has to wait for."""

@@ -81,9 +81,11 @@ class LoadPublisher(threading.Thread):
     def complete(self, operation: Any, future: Any, key: str, end: float) -> None:
         try:
             self.history.published(operation, future.result(timeout=max(0.0, end - time.monotonic())))
-        except REFUSALS:
+        except REFUSALS as error:
+            operation.error = repr(error)
             self.history.end(operation, Outcome.FAILED)
-        except Exception:  # a lost answer, a deadline, or a key the client paused after an earlier failure
+        except Exception as error:  # a lost answer, a deadline, or a key the client paused after an earlier failure
+            operation.error = repr(error)
             self.history.end(operation, Outcome.UNKNOWN)
         if key and operation.outcome is not Outcome.OK:
             with contextlib.suppress(RuntimeError, ValueError):  # resumed already, for an earlier message of the key
@@ -103,16 +105,23 @@ class Receiver:
     def __init__(
         self, endpoint: str, history: History, subscription: str, name: str, *, confirm: bool, lease_s: int = 0
     ) -> None:
-        """`lease_s`: what the client forgot comes again after so many seconds; 0: after the client's own choice, 60."""
+        """`lease_s`: what the client forgot comes again after so many seconds; 0: after the client's own choice, 60. As
+        often it looks which leases are over: until then a key waits behind an acknowledgement without an outcome.
+        """
         self.history, self.subscription, self.name, self.confirm = history, subscription, name, confirm
         self.chance = random.Random(name)
         self.unanswered: set[Any] = set()  # acknowledgements that are being confirmed, or tried again
         self.client = official.subscriber(endpoint)
-        flow_control = FlowControl(max_messages=200, max_duration_per_lease_extension=lease_s)
+        flow_control = FlowControl(
+            max_messages=200, min_duration_per_lease_extension=lease_s, max_duration_per_lease_extension=lease_s
+        )
         self.future = self.client.subscribe(subscription, callback=self.receive, flow_control=flow_control)
 
     def receive(self, message: Any) -> None:
-        self.history.delivered(self.subscription, self.name, message.message_id, message.data, message.ordering_key)
+        arrived = message._received_timestamp  # callbacks run on several threads: another copy may overtake this one
+        self.history.delivered(
+            self.subscription, self.name, message.message_id, message.data, message.ordering_key, arrived
+        )
         if self.chance.random() < 0.01:
             message.nack()
             return
@@ -129,6 +138,12 @@ class Receiver:
         answer = message.ack_with_response()
         self.unanswered.add(answer)
         answer.add_done_callback(complete)
+
+    def state(self) -> str:
+        """What it waits for, for whoever waits for it."""
+        if self.future.done():
+            return f"{self.name}: ended by {self.future.exception()!r}"
+        return f"{self.name}: {len(self.unanswered)} acknowledgements without an outcome"
 
     def end(self) -> None:
         """End the stream. The client is left open while a thread of it tries an acknowledgement again: that one would

@@ -25,9 +25,9 @@ class Run:
         else:
             self.history.end(operation, outcome)
 
-    def deliver(self, number, message_id=None, key="", sub="sub", body=None, receiver="r"):
+    def deliver(self, number, message_id=None, key="", sub="sub", body=None, receiver="r", arrived=0.0):
         body = seal(MessageIdentity("p", number)) if body is None else body
-        self.history.delivered(sub, receiver, message_id or f"id-{number}", body, key)
+        self.history.delivered(sub, receiver, message_id or f"id-{number}", body, key, arrived)
 
     def ack(self, number, outcome=Outcome.OK, sub="sub"):
         self.history.end(self.history.acking(sub, f"id-{number}"), outcome)
@@ -289,6 +289,18 @@ def test_a_delivery_after_a_confirmed_ack_is_caught():
     run.ack(0)
     assert not run.violations(checkers.exactly_once)
     run.deliver(0)
+    assert len(run.violations(checkers.exactly_once)) == 1
+
+
+def test_a_copy_that_waited_in_the_client_counts_from_when_it_arrived():
+    run = Run(exactly_once=True)
+    run.publish(0)
+    run.deliver(0)
+    run.ack(0)
+    known = run.history.acks[0].known
+    run.deliver(0, arrived=known - 0.001)
+    assert not run.violations(checkers.exactly_once)
+    run.deliver(0, arrived=known + 0.001)
     assert len(run.violations(checkers.exactly_once)) == 1
 
 
